@@ -1,0 +1,198 @@
+//! The ledger: a fold of allocations and frees into totals by stack and size class.
+//!
+//! Model: events come in the order in which they were queued. An allocation adds its weight to the row of
+//! (stack, size class) and is remembered by its id; a free takes the same weight out of what is in
+//! use. One implementation, two users: the writer inside the process runs it to make dumps, the
+//! reader of a log runs it to replay one, and their sums are equal to the last bit.
+//!
+//! A free whose id is not known is not an error: the block was allocated before the log began (a
+//! fork, a rotated segment), or its allocation was lost and counted. An id freed before it is
+//! allocated cannot happen: a record is queued before its pointer is returned (Law 2).
+
+use crate::number_hash::NumberMap;
+use crate::size_class::SizeClass;
+use crate::weight::{Estimate, Weight};
+
+/// What a row says: everything ever allocated, and what of it is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Allocated since the start, freed or not.
+    pub allocated: Estimate,
+    /// Allocated and not yet freed.
+    pub in_use: Estimate,
+}
+
+impl Totals {
+    /// Adds another row's numbers.
+    pub fn merge(&mut self, other: &Totals) {
+        self.allocated.merge(&other.allocated);
+        self.in_use.merge(&other.in_use);
+    }
+}
+
+/// A line of the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Number of the stack.
+    pub stack: u32,
+    /// Class of the requested sizes.
+    pub class: SizeClass,
+    /// The numbers.
+    pub totals: Totals,
+}
+
+/// A sample in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Live {
+    /// Bytes requested.
+    pub size: u64,
+    /// Mean interval under which it was sampled, in bytes.
+    pub interval: u64,
+    /// Index into the rows.
+    row: u32,
+}
+
+/// See the module's text.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    rows: Vec<Row>,
+    row_of: NumberMap<(u32, u8), u32>,
+    live: NumberMap<u64, Live>,
+    total: Totals,
+    freed: Estimate,
+}
+
+impl Ledger {
+    /// Nothing allocated yet.
+    pub fn new() -> Self {
+        Ledger::default()
+    }
+
+    /// A sampled block of `size` bytes was allocated under `interval`, by the stack of that number.
+    pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) {
+        let weight = Weight::of(size, interval);
+        let row = self.row(stack, SizeClass::of(size));
+        let totals = &mut self.rows[row as usize].totals;
+        for totals in [totals, &mut self.total] {
+            totals.allocated.add(&weight);
+            totals.in_use.add(&weight);
+        }
+        self.live.insert(
+            id,
+            Live {
+                size,
+                interval,
+                row,
+            },
+        );
+    }
+
+    /// The sample of that id was freed. Returns what it was, if it is known.
+    pub fn free(&mut self, id: u64) -> Option<Live> {
+        let live = self.live.remove(&id)?;
+        let weight = Weight::of(live.size, live.interval);
+        let totals = &mut self.rows[live.row as usize].totals;
+        for totals in [totals, &mut self.total] {
+            totals.in_use.remove(&weight);
+        }
+        self.freed.add(&weight);
+        Some(live)
+    }
+
+    /// All rows, in the order of their first sample. A row may have nothing in use.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The sum of all rows.
+    pub fn total(&self) -> &Totals {
+        &self.total
+    }
+
+    /// The sum of all that was freed.
+    pub fn freed(&self) -> &Estimate {
+        &self.freed
+    }
+
+    /// Samples in use.
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
+        let rows = &mut self.rows;
+        *self.row_of.entry((stack, class.0)).or_insert_with(|| {
+            rows.push(Row {
+                stack,
+                class,
+                totals: Totals::default(),
+            });
+            rows.len() as u32 - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_free_takes_out_of_use_and_leaves_the_total() {
+        let mut ledger = Ledger::new();
+        ledger.alloc(1, 0, 100, 1);
+        ledger.alloc(2, 0, 100, 1);
+        ledger.alloc(3, 1, 5000, 1);
+        assert_eq!(ledger.free(2).map(|live| live.size), Some(100));
+        let row = ledger.rows()[0].totals;
+        assert_eq!((row.allocated.objects(), row.allocated.bytes()), (2, 200));
+        assert_eq!((row.in_use.objects(), row.in_use.bytes()), (1, 100));
+        assert_eq!(ledger.total().in_use.bytes(), 5100);
+        assert_eq!(ledger.freed().bytes(), 100);
+    }
+
+    #[test]
+    fn an_unknown_free_is_ignored() {
+        let mut ledger = Ledger::new();
+        assert_eq!(ledger.free(9), None);
+        assert_eq!(ledger.total(), &Totals::default());
+    }
+
+    proptest! {
+        /// Against a naive model that keeps every block, at interval 1, where all is exact.
+        #[test]
+        fn it_agrees_with_a_list_of_blocks(
+            steps in prop::collection::vec((0u32..4, 0u64..3000, any::<prop::sample::Index>(), any::<bool>()), 0..300)
+        ) {
+            let mut ledger = Ledger::new();
+            let mut live: Vec<(u64, u32, u64)> = Vec::new();
+            let mut allocated: BTreeMap<(u32, u8), (u64, u64)> = BTreeMap::new();
+            for (id, (stack, size, which, free)) in steps.into_iter().enumerate() {
+                let id = id as u64;
+                if free && !live.is_empty() {
+                    let (gone, ..) = live.swap_remove(which.index(live.len()));
+                    prop_assert!(ledger.free(gone).is_some());
+                } else {
+                    live.push((id, stack, size));
+                    let entry = allocated.entry((stack, SizeClass::of(size).0)).or_default();
+                    entry.0 += 1;
+                    entry.1 += size;
+                    ledger.alloc(id, stack, size, 1);
+                }
+            }
+            prop_assert_eq!(ledger.live(), live.len());
+            prop_assert_eq!(ledger.rows().len(), allocated.len());
+            for row in ledger.rows() {
+                let &(objects, bytes) = &allocated[&(row.stack, row.class.0)];
+                prop_assert_eq!(row.totals.allocated.objects(), objects);
+                prop_assert_eq!(row.totals.allocated.bytes(), bytes);
+                let mine = || live.iter().filter(|(_, stack, size)| {
+                    *stack == row.stack && SizeClass::of(*size) == row.class
+                });
+                prop_assert_eq!(row.totals.in_use.objects(), mine().count() as u64);
+                prop_assert_eq!(row.totals.in_use.bytes(), mine().map(|b| b.2).sum::<u64>());
+            }
+        }
+    }
+}

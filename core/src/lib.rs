@@ -1,0 +1,38 @@
+//! The arithmetic of heapprof: what both the profiled process and the offline programs compute.
+//!
+//! Nothing here opens a file, reads a clock, looks at the environment or maps memory: the caller
+//! passes time, randomness and memory in. So every piece runs under a test, a fuzzer or miri, and
+//! the two users cannot disagree: the writer inside the process and the reader of a log fold
+//! events with the same [`Ledger`] and weigh samples with the same [`Weight`].
+//!
+//! | piece | runs | what it answers |
+//! | --- | --- | --- |
+//! | [`Sampler`] | every malloc | is this block sampled? (one subtraction) |
+//! | [`Filter`] | every free | could this block have been sampled? (one load) |
+//! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
+//! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
+//! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
+//! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
+#![forbid(unsafe_code)]
+
+mod filter;
+mod ledger;
+mod number_hash;
+mod sample_table;
+mod sampler;
+mod size_class;
+mod slots;
+mod stack_hash;
+mod stack_set;
+mod weight;
+
+pub use filter::Filter;
+pub use ledger::{Ledger, Live, Row, Totals};
+pub use number_hash::{NumberHasher, NumberMap};
+pub use sample_table::SampleTable;
+pub use sampler::{Rng, Sampler};
+pub use size_class::SizeClass;
+pub use slots::{LEVELS, Slot, level_slots};
+pub use stack_hash::StackHasher;
+pub use stack_set::StackSet;
+pub use weight::{Estimate, Fixed, Weight};

@@ -1,0 +1,258 @@
+//! The sample table: which sample lives at this address?
+//!
+//! Model: a slot is Empty, Gone, Reserved or Taken(address, id); see [`crate::slots`] for where it
+//! stands. An address is in the table at most once, because the allocator hands it out at most once
+//! at a time: so an insertion need not look for itself, and of all threads only the one that frees
+//! a block takes its address.
+//!
+//! ```text
+//!  Empty ──insert──> Reserved ──publish──> Taken ──take──> Gone ──insert──> Reserved …
+//! ```
+//!
+//! A window is searched up to its first Empty slot. That is right because a slot never becomes
+//! Empty again, so whatever stood before an entry when it was made is still not Empty.
+//!
+//! Callers: the hook inserts before the pointer is returned, takes before the block is freed (Law
+//! 2). All steps are lock-free and may be interrupted anywhere by a signal handler that does the
+//! same. Not here: what an id means, and what happens when the table cannot grow (the hook counts).
+
+use std::sync::atomic::Ordering;
+
+use crate::slots::{Growth, Levels, Slot, spread};
+
+const EMPTY: u64 = 0;
+const GONE: u64 = 1;
+const RESERVED: u64 = 2;
+
+/// Tries while another thread adds a level, before giving up: it maps memory, which takes
+/// microseconds; a thread that was preempted meanwhile costs us one sample, counted.
+const GROWTH_TRIES: usize = 100_000;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct SampleTable {
+    levels: Levels,
+}
+
+impl Default for SampleTable {
+    fn default() -> Self {
+        SampleTable::new()
+    }
+}
+
+impl SampleTable {
+    /// No samples, no memory yet.
+    pub const fn new() -> Self {
+        SampleTable {
+            levels: Levels::new(),
+        }
+    }
+
+    /// Records that sample `id` lives at `address`, which must be above 2 and not in the table.
+    /// `memory(n)` gives n zero slots, or `None`. False: there was no room and no memory.
+    pub fn insert(
+        &self,
+        address: u64,
+        id: u64,
+        memory: impl Fn(usize) -> Option<&'static [Slot]>,
+    ) -> bool {
+        debug_assert!(address > RESERVED);
+        let hash = spread(address);
+        for _ in 0..GROWTH_TRIES {
+            let seen = self.levels.count();
+            // Only the newest level: the older ones drain, and a table that shrank is mostly empty.
+            if let Some(level) = self.levels.newest_first().next()
+                && Self::insert_in(level, hash, address, id)
+            {
+                return true;
+            }
+            match self.levels.grow(seen, &memory) {
+                Growth::Grown => {}
+                Growth::Busy => std::hint::spin_loop(),
+                Growth::Refused => return false,
+            }
+        }
+        false
+    }
+
+    fn insert_in(level: &'static [Slot], hash: u64, address: u64, id: u64) -> bool {
+        for slot in Levels::window(level, hash) {
+            let key = slot.key.load(Ordering::Relaxed);
+            if key > GONE {
+                continue;
+            }
+            // Acquire pairs with the Release of the `take` that left Gone: its reading of `value`
+            // is over before we write another.
+            if slot
+                .key
+                .compare_exchange(key, RESERVED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
+                slot.value.store(id, Ordering::Relaxed);
+                // Release: whoever finds the address finds the id.
+                slot.key.store(address, Ordering::Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes the sample at `address` out of the table, if there is one.
+    pub fn take(&self, address: u64) -> Option<u64> {
+        let slot = self.find(address)?;
+        let id = slot.value.load(Ordering::Relaxed);
+        slot.key.store(GONE, Ordering::Release);
+        Some(id)
+    }
+
+    /// Whether a sample lives at `address`.
+    pub fn holds(&self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
+    fn find(&self, address: u64) -> Option<&'static Slot> {
+        if address <= RESERVED {
+            return None;
+        }
+        let hash = spread(address);
+        for level in self.levels.newest_first() {
+            for slot in Levels::window(level, hash) {
+                match slot.key.load(Ordering::Acquire) {
+                    key if key == address => return Some(slot),
+                    EMPTY => break,
+                    _ => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// Every sample, as (address, id). Meant for a moment when nobody changes the table.
+    pub fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
+        for level in self.levels.newest_first() {
+            for slot in level {
+                let key = slot.key.load(Ordering::Acquire);
+                if key > RESERVED {
+                    visit(key, slot.value.load(Ordering::Relaxed));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn leaked(slots: usize) -> Option<&'static [Slot]> {
+        Some(Box::leak(
+            (0..slots).map(|_| Slot::default()).collect::<Box<[_]>>(),
+        ))
+    }
+
+    #[test]
+    fn what_is_inserted_is_taken_once() {
+        let table = SampleTable::new();
+        assert!(table.insert(0x1000, 7, leaked));
+        assert!(table.holds(0x1000));
+        assert_eq!(table.take(0x1000), Some(7));
+        assert_eq!(table.take(0x1000), None);
+        assert!(table.insert(0x1000, 8, leaked));
+        assert_eq!(table.take(0x1000), Some(8));
+    }
+
+    #[test]
+    fn it_grows_and_keeps_what_it_has() {
+        let table = SampleTable::new();
+        let address = |i: u64| 0x7f00_0000_0000 + i * 64;
+        for i in 0..200_000 {
+            assert!(table.insert(address(i), i, leaked));
+        }
+        assert!(table.levels.count() >= 3);
+        for i in 0..200_000 {
+            assert_eq!(table.take(address(i)), Some(i));
+        }
+    }
+
+    #[test]
+    fn churn_at_a_steady_size_does_not_grow_it() {
+        let table = SampleTable::new();
+        let levels = AtomicUsize::new(0);
+        let memory = |n| {
+            levels.fetch_add(1, Ordering::Relaxed);
+            leaked(n)
+        };
+        let live = 500u64;
+        for i in 0..2_000_000u64 {
+            assert!(table.insert(
+                0x10_0000 + i % 7919 * 16 + (i / 7919) * 0x100_0000,
+                i,
+                memory
+            ));
+            if i >= live {
+                let j = i - live;
+                let address = 0x10_0000 + j % 7919 * 16 + (j / 7919) * 0x100_0000;
+                assert_eq!(table.take(address), Some(j));
+            }
+        }
+        assert_eq!(levels.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn without_memory_it_says_so_and_keeps_working() {
+        let table = SampleTable::new();
+        assert!(!table.insert(64, 1, |_| None));
+        assert!(table.insert(64, 1, leaked));
+        assert_eq!(table.take(64), Some(1));
+    }
+
+    #[test]
+    fn threads_do_not_disturb_each_other() {
+        let table = SampleTable::new();
+        std::thread::scope(|scope| {
+            for t in 0..4u64 {
+                let table = &table;
+                scope.spawn(move || {
+                    for round in 0..20u64 {
+                        for i in 0..2000 {
+                            let address = (t << 40) + (i + 1) * 16;
+                            assert!(table.insert(
+                                address,
+                                t * 1_000_000 + round * 2000 + i,
+                                leaked
+                            ));
+                        }
+                        for i in 0..2000 {
+                            let address = (t << 40) + (i + 1) * 16;
+                            assert_eq!(table.take(address), Some(t * 1_000_000 + round * 2000 + i));
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    proptest! {
+        /// Against a map: random inserts and takes over few addresses, so slots are reused.
+        #[test]
+        fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), 1u64..60), 0..400)) {
+            let table = SampleTable::new();
+            let mut model = HashMap::new();
+            for (id, (insert, place)) in steps.into_iter().enumerate() {
+                let address = place * 16;
+                if insert && !model.contains_key(&address) {
+                    prop_assert!(table.insert(address, id as u64, leaked));
+                    model.insert(address, id as u64);
+                } else {
+                    prop_assert_eq!(table.take(address), model.remove(&address));
+                }
+            }
+            let mut rest = HashMap::new();
+            table.for_each(|address, id| { rest.insert(address, id); });
+            prop_assert_eq!(rest, model);
+        }
+    }
+}

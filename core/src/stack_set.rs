@@ -1,0 +1,99 @@
+//! The set of stacks whose frames have been shipped: a known stack costs one small event.
+//!
+//! Model: a slot holds the hash of a stack, or 0. Hashes are added and never removed. A stack is added only
+//! *after* its frames were queued, so whoever finds it here knows that the frames come first in the
+//! queue; two threads that ship the same stack at once ship it twice, which the writer notices.
+
+use std::sync::atomic::Ordering;
+
+use crate::slots::{Growth, Levels, Slot, spread};
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct StackSet {
+    levels: Levels,
+}
+
+impl Default for StackSet {
+    fn default() -> Self {
+        StackSet::new()
+    }
+}
+
+impl StackSet {
+    /// Empty, without memory yet.
+    pub const fn new() -> Self {
+        StackSet {
+            levels: Levels::new(),
+        }
+    }
+
+    /// Whether the stack of that hash (not 0) was shipped.
+    #[inline]
+    pub fn contains(&self, hash: u64) -> bool {
+        let home = spread(hash);
+        self.levels.newest_first().any(|level| {
+            Levels::window(level, home)
+                .map(|slot| slot.key.load(Ordering::Acquire))
+                .take_while(|&key| key != 0)
+                .any(|key| key == hash)
+        })
+    }
+
+    /// Notes that the stack of that hash (not 0) was shipped. `memory(n)` gives n zero slots, or
+    /// `None`: then the stack stays unknown and is shipped again next time, which is only slow.
+    pub fn insert(&self, hash: u64, memory: impl Fn(usize) -> Option<&'static [Slot]>) {
+        let home = spread(hash);
+        loop {
+            let seen = self.levels.count();
+            if let Some(level) = self.levels.newest_first().next() {
+                for slot in Levels::window(level, home) {
+                    match slot
+                        .key
+                        .compare_exchange(0, hash, Ordering::AcqRel, Ordering::Acquire)
+                    {
+                        Ok(_) => return,
+                        Err(key) if key == hash => return,
+                        Err(_) => {}
+                    }
+                }
+            }
+            if self.levels.grow(seen, &memory) != Growth::Grown {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaked(slots: usize) -> Option<&'static [Slot]> {
+        Some(Box::leak(
+            (0..slots).map(|_| Slot::default()).collect::<Box<[_]>>(),
+        ))
+    }
+
+    #[test]
+    fn it_knows_what_it_was_told_and_nothing_else() {
+        let set = StackSet::new();
+        let hash = |i: u64| spread(i + 1) | 1;
+        for i in 0..50_000 {
+            assert!(!set.contains(hash(i)));
+            set.insert(hash(i), leaked);
+            assert!(set.contains(hash(i)));
+        }
+        assert!((0..50_000).all(|i| set.contains(hash(i))));
+        assert!(!(50_000..60_000).any(|i| set.contains(hash(i))));
+    }
+
+    #[test]
+    fn without_memory_it_forgets_and_goes_on() {
+        let set = StackSet::new();
+        set.insert(5, |_| None);
+        assert!(!set.contains(5));
+        set.insert(5, leaked);
+        assert!(set.contains(5));
+    }
+}

@@ -1,0 +1,130 @@
+//! A frame: one flush of records, with a length and a checksum around them.
+//!
+//! The checksum covers the sequence number too, so a frame that was copied or repeated by a broken
+//! disk does not pass for another one.
+
+/// The version this crate writes. A reader refuses any other.
+pub const VERSION: u8 = 1;
+
+/// The first bytes of every log.
+pub const FILE_HEADER: [u8; FILE_HEADER_LEN] = *b"heaplog\x01";
+
+/// Length of [`FILE_HEADER`] in bytes.
+pub const FILE_HEADER_LEN: usize = 8;
+
+/// Length of the header before each frame's payload, in bytes.
+pub const FRAME_HEADER_LEN: usize = 16;
+
+/// No payload is longer, in bytes: a length beyond it is damage, not data. The writer flushes at
+/// well below a megabyte; only a stack or a path of absurd length could come near.
+pub const MAX_FRAME_LEN: usize = 64 << 20;
+
+/// Bytes that begin a frame; chosen so that no UTF-8 text and no varint run of small numbers looks
+/// like it, because the reader searches for it after damage.
+const MAGIC: [u8; 4] = [0xf8, b'h', b'p', 0xff];
+
+/// What stands before a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    /// Payload length in bytes.
+    pub(crate) length: u32,
+    /// crc32 of the sequence number (little endian) and the payload.
+    pub(crate) crc: u32,
+    /// Counts frames from 0 in each file; a step of more than one is a lost frame.
+    pub(crate) sequence: u32,
+}
+
+impl FrameHeader {
+    pub(crate) fn for_payload(sequence: u32, payload: &[u8]) -> Self {
+        FrameHeader {
+            length: payload.len() as u32,
+            crc: checksum(sequence, payload),
+            sequence,
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; FRAME_HEADER_LEN] {
+        let mut bytes = [0; FRAME_HEADER_LEN];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the front of `bytes`, or `None` when they do not begin with one.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; FRAME_HEADER_LEN] = bytes.get(..FRAME_HEADER_LEN)?.try_into().ok()?;
+        if bytes[0..4] != MAGIC {
+            return None;
+        }
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let header = FrameHeader {
+            length: word(4),
+            crc: word(8),
+            sequence: word(12),
+        };
+        (header.length as usize <= MAX_FRAME_LEN).then_some(header)
+    }
+
+    pub(crate) fn matches(&self, payload: &[u8]) -> bool {
+        checksum(self.sequence, payload) == self.crc
+    }
+}
+
+fn checksum(sequence: u32, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&sequence.to_le_bytes());
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// Offset of the next frame that is whole and intact at or after `from`, if any.
+pub(crate) fn find_next(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        let found = bytes
+            .get(at..)?
+            .windows(MAGIC.len())
+            .position(|w| w == MAGIC)?
+            + at;
+        if let Some(header) = FrameHeader::parse(&bytes[found..]) {
+            let start = found + FRAME_HEADER_LEN;
+            if let Some(payload) = bytes.get(start..start + header.length as usize)
+                && header.matches(payload)
+            {
+                return Some(found);
+            }
+        }
+        at = found + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_comes_back() {
+        let header = FrameHeader::for_payload(7, b"payload");
+        assert_eq!(FrameHeader::parse(&header.to_bytes()), Some(header));
+        assert!(header.matches(b"payload"));
+        assert!(!header.matches(b"paxload"));
+    }
+
+    #[test]
+    fn the_sequence_number_is_under_the_checksum() {
+        let mut header = FrameHeader::for_payload(7, b"payload");
+        header.sequence = 8;
+        assert!(!header.matches(b"payload"));
+    }
+
+    #[test]
+    fn an_absurd_length_is_no_header() {
+        let mut bytes = FrameHeader::for_payload(0, b"").to_bytes();
+        bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(FrameHeader::parse(&bytes), None);
+    }
+}

@@ -1,0 +1,390 @@
+//! Reading: the bytes of a log to records.
+//!
+//! Any bytes are accepted without a panic. What cannot be trusted is an error that names its
+//! offset; after an error in a frame, [`Reader::skip_damage`] goes on at the next intact one.
+
+use std::fmt;
+
+use crate::frame::{
+    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, VERSION, find_next,
+};
+use crate::log::{
+    Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, Kind, THREAD_FOLLOWS, TIME_IN_TAG, TIME_UNIT_NS,
+};
+use crate::record::{
+    Alloc, Counter, EndReason, Free, Module, Record, Segment, Stack, Start, Thread, WalkEnd,
+};
+use crate::varint::{take, unzigzag};
+
+/// Why reading stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadError {
+    /// Offset in the file of the byte or frame that could not be read.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: ReadErrorKind,
+}
+
+/// What is wrong with the bytes of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadErrorKind {
+    /// There is nothing in the file.
+    Empty,
+    /// The file does not begin as a heapprof log does.
+    NotALog,
+    /// The log is of a version this reader does not know.
+    Version(u8),
+    /// The file ends inside a frame: the writer was cut off there.
+    TornTail,
+    /// A frame should begin here and does not.
+    NoFrame,
+    /// The frame's checksum does not match.
+    Checksum,
+    /// A record inside an intact frame makes no sense: a writer's fault, or another version's.
+    Record,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ReadErrorKind::Empty => write!(f, "the file is empty"),
+            ReadErrorKind::NotALog => write!(f, "not a heapprof log (its first bytes are foreign)"),
+            ReadErrorKind::Version(v) => write!(
+                f,
+                "log format version {v}, and this heapprof reads version {VERSION}"
+            ),
+            ReadErrorKind::TornTail => {
+                write!(f, "the log is cut off at offset {}", self.offset)
+            }
+            ReadErrorKind::NoFrame => write!(f, "no frame begins at offset {}", self.offset),
+            ReadErrorKind::Checksum => {
+                write!(
+                    f,
+                    "checksum mismatch in the frame at offset {}",
+                    self.offset
+                )
+            }
+            ReadErrorKind::Record => write!(f, "malformed record at offset {}", self.offset),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Reads the records of a log in order.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    /// Offset of the next frame.
+    next_frame: usize,
+    /// What is left of the current frame's payload.
+    payload: &'a [u8],
+    deltas: Deltas,
+    /// The last frame's number.
+    sequence: Option<u32>,
+    /// Frames that must have stood between two that were read.
+    missing_frames: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader at the first frame.
+    ///
+    /// # Errors
+    /// When the bytes are not a log of this version.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ReadError> {
+        let wrong = |kind| Err(ReadError { offset: 0, kind });
+        if bytes.is_empty() {
+            return wrong(ReadErrorKind::Empty);
+        }
+        let name_len = FILE_HEADER_LEN - 1;
+        match bytes.get(..FILE_HEADER_LEN) {
+            Some(header) if header[..name_len] == FILE_HEADER[..name_len] => {
+                if header[name_len] != VERSION {
+                    return wrong(ReadErrorKind::Version(header[name_len]));
+                }
+            }
+            _ => return wrong(ReadErrorKind::NotALog),
+        }
+        Ok(Reader {
+            bytes,
+            next_frame: FILE_HEADER_LEN,
+            payload: &[],
+            deltas: Deltas::default(),
+            sequence: None,
+            missing_frames: 0,
+        })
+    }
+
+    /// The next record; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// When the bytes cannot be trusted from here on. The reader stays where it is: the same error
+    /// comes again until [`skip_damage`](Self::skip_damage) is called.
+    #[inline]
+    pub fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
+        loop {
+            if self.payload.is_empty() {
+                if self.next_frame == self.bytes.len() {
+                    return Ok(None);
+                }
+                self.enter_frame()?;
+                continue;
+            }
+            let before = self.payload;
+            match self.take_record() {
+                Some(Some(record)) => return Ok(Some(record)),
+                Some(None) => {} // a record that only sets state, or one we do not know
+                None => {
+                    self.payload = before;
+                    return Err(ReadError {
+                        offset: self.offset(),
+                        kind: ReadErrorKind::Record,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Offset in the file of the next byte to be read.
+    pub fn offset(&self) -> u64 {
+        (self.next_frame - self.payload.len()) as u64
+    }
+
+    /// Frames that are known to be missing between the ones that were read, from their numbers.
+    pub fn missing_frames(&self) -> u64 {
+        self.missing_frames
+    }
+
+    /// After an error: goes on at the next intact frame. Returns how many bytes were passed over,
+    /// or `None` when no intact frame follows.
+    pub fn skip_damage(&mut self) -> Option<u64> {
+        let from = self.offset() as usize;
+        // Inside an intact frame with a malformed record, the next frame is known; otherwise search
+        // behind the place where one should have begun.
+        let search = if self.payload.is_empty() {
+            from + 1
+        } else {
+            self.next_frame
+        };
+        let found = find_next(self.bytes, search)?;
+        self.payload = &[];
+        self.next_frame = found;
+        Some((found - from) as u64)
+    }
+
+    fn enter_frame(&mut self) -> Result<(), ReadError> {
+        let start = self.next_frame;
+        let fail = |kind| {
+            Err(ReadError {
+                offset: start as u64,
+                kind,
+            })
+        };
+        let rest = &self.bytes[start..];
+        let Some(header) = FrameHeader::parse(rest) else {
+            return fail(if rest.len() < FRAME_HEADER_LEN {
+                ReadErrorKind::TornTail
+            } else {
+                ReadErrorKind::NoFrame
+            });
+        };
+        let end = FRAME_HEADER_LEN + header.length as usize;
+        let Some(payload) = rest.get(FRAME_HEADER_LEN..end) else {
+            return fail(ReadErrorKind::TornTail);
+        };
+        if !header.matches(payload) {
+            return fail(ReadErrorKind::Checksum);
+        }
+        if let Some(previous) = self.sequence {
+            let step = header.sequence.wrapping_sub(previous);
+            self.missing_frames += u64::from(step.saturating_sub(1));
+        }
+        self.sequence = Some(header.sequence);
+        self.next_frame = start + end;
+        self.payload = payload;
+        let Some(time) = take(&mut self.payload) else {
+            return fail(ReadErrorKind::Record);
+        };
+        self.deltas = Deltas {
+            time,
+            ..Deltas::default()
+        };
+        Ok(())
+    }
+
+    /// `None`: malformed. `Some(None)`: nothing to report.
+    #[inline]
+    fn take_record(&mut self) -> Option<Option<Record>> {
+        let (&tag, rest) = self.payload.split_first()?;
+        self.payload = rest;
+        match tag & 3 {
+            KIND_ALLOC => {
+                self.take_hot(tag)?;
+                let step = unzigzag(take(&mut self.payload)?);
+                let id = self.deltas.id.wrapping_add(1).wrapping_add(step as u64);
+                self.deltas.id = id;
+                Some(Some(Record::Alloc(Alloc {
+                    time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
+                    thread: self.deltas.thread,
+                    id,
+                    stack: u32::try_from(take(&mut self.payload)?).ok()?,
+                    size: take(&mut self.payload)?,
+                    slack: take(&mut self.payload)?,
+                    interval: self.deltas.interval,
+                })))
+            }
+            KIND_FREE => {
+                self.take_hot(tag)?;
+                let step = unzigzag(take(&mut self.payload)?);
+                Some(Some(Record::Free(Free {
+                    time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
+                    thread: self.deltas.thread,
+                    id: self.deltas.id.wrapping_sub(step as u64),
+                })))
+            }
+            KIND_OTHER => {
+                let len = usize::try_from(take(&mut self.payload)?).ok()?;
+                let mut body = self.payload.get(..len)?;
+                self.payload = &self.payload[len..];
+                match Kind::from_u8(tag >> 2) {
+                    Some(Kind::Interval) => {
+                        self.deltas.interval = take(&mut body)?;
+                        Some(None)
+                    }
+                    Some(kind) => take_body(kind, body).map(Some),
+                    None => Some(None),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn take_hot(&mut self, tag: u8) -> Option<()> {
+        if tag & THREAD_FOLLOWS != 0 {
+            self.deltas.thread = u32::try_from(take(&mut self.payload)?).ok()?;
+        }
+        let mut step = u64::from(tag >> 3);
+        if step == TIME_IN_TAG {
+            step = take(&mut self.payload)?;
+        }
+        self.deltas.time = self.deltas.time.checked_add(step)?;
+        Some(())
+    }
+}
+
+fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
+    let body = &mut body;
+    Some(match kind {
+        Kind::Interval => return None, // state, handled by the caller
+        Kind::Stack => {
+            let number = take_u32(body)?;
+            let end = WalkEnd::from_u8(take_byte(body)?)?;
+            Record::Stack(Stack {
+                number,
+                end,
+                interrupted: take_list(body, take_u32)?,
+                frames: take_addresses(body)?,
+            })
+        }
+        Kind::Module => Record::Module(Module {
+            number: take_u32(body)?,
+            time_ns: take_time(body)?,
+            path: take_string(body)?,
+            build_id: take_bytes(body)?.to_vec(),
+            bias: take(body)?,
+            segments: take_list(body, |body| {
+                Some(Segment {
+                    start: take(body)?,
+                    len: take(body)?,
+                    file_offset: take(body)?,
+                    flags: take_u32(body)?,
+                })
+            })?,
+        }),
+        Kind::ModuleGone => Record::ModuleGone {
+            module: take_u32(body)?,
+            time_ns: take_time(body)?,
+        },
+        Kind::Thread => Record::Thread(Thread {
+            number: take_u32(body)?,
+            tid: take_u32(body)?,
+            name: take_string(body)?,
+        }),
+        Kind::Start => Record::Start(Start {
+            program: take_string(body)?,
+            args: take_list(body, take_string)?,
+            pid: take_u32(body)?,
+            forked_from: take_u32(body)?,
+            wall_ns: take(body)?,
+            monotonic_ns: take(body)?,
+            interval: take(body)?,
+            library: take_string(body)?,
+            settings: take_list(body, |body| Some((take_string(body)?, take_string(body)?)))?,
+        }),
+        Kind::Counters => Record::Counters {
+            time_ns: take_time(body)?,
+            values: take_list(body, |body| {
+                Some((Counter::from_number(take_u32(body)?), take(body)?))
+            })?,
+        },
+        Kind::Marker => Record::Marker {
+            time_ns: take_time(body)?,
+            name: take_string(body)?,
+        },
+        Kind::End => Record::End {
+            time_ns: take_time(body)?,
+            reason: EndReason::from_u8(take_byte(body)?)?,
+        },
+    })
+}
+
+fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (&first, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(first)
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    u32::try_from(take(bytes)?).ok()
+}
+
+fn take_time(bytes: &mut &[u8]) -> Option<u64> {
+    take(bytes)?.checked_mul(TIME_UNIT_NS)
+}
+
+fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take(bytes)?).ok()?;
+    let taken = bytes.get(..len)?;
+    *bytes = &bytes[len..];
+    Some(taken)
+}
+
+/// Names come from the profiled system and need not be UTF-8: what is not becomes U+FFFD.
+fn take_string(bytes: &mut &[u8]) -> Option<String> {
+    Some(String::from_utf8_lossy(take_bytes(bytes)?).into_owned())
+}
+
+fn take_list<T>(bytes: &mut &[u8], take_item: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
+    let len = take(bytes)?;
+    // An item is at least a byte: a count beyond the bytes that are left is damage, and must not
+    // become an allocation of that size.
+    if len > bytes.len() as u64 {
+        return None;
+    }
+    (0..len).map(|_| take_item(bytes)).collect()
+}
+
+fn take_addresses(bytes: &mut &[u8]) -> Option<Vec<u64>> {
+    let mut previous = 0u64;
+    let steps = take_list(bytes, take)?;
+    Some(
+        steps
+            .into_iter()
+            .map(|step| {
+                previous = previous.wrapping_add(unzigzag(step) as u64);
+                previous
+            })
+            .collect(),
+    )
+}

@@ -1,0 +1,263 @@
+//! What goes in comes out, and what is damaged is noticed and named.
+
+use heapprof_format::*;
+use proptest::prelude::*;
+
+fn alloc() -> impl Strategy<Value = Record> {
+    (
+        0u64..1 << 40,
+        0u32..5,
+        0u64..1 << 33,
+        0u64..1 << 40,
+        0u64..5000,
+        any::<u32>(),
+        prop_oneof![Just(1u64), Just(4096), Just(524_288)],
+    )
+        .prop_map(|(time, thread, id, size, slack, stack, interval)| {
+            Record::Alloc(Alloc {
+                time_ns: time * 1000,
+                thread,
+                id,
+                size,
+                slack,
+                stack,
+                interval,
+            })
+        })
+}
+
+fn free() -> impl Strategy<Value = Record> {
+    (0u64..1 << 40, 0u32..5, any::<u64>()).prop_map(|(time, thread, id)| {
+        Record::Free(Free {
+            time_ns: time * 1000,
+            thread,
+            id,
+        })
+    })
+}
+
+fn other() -> impl Strategy<Value = Record> {
+    let time = (0u64..1 << 40).prop_map(|t| t * 1000);
+    prop_oneof![
+        (
+            any::<u32>(),
+            0u8..7,
+            prop::collection::vec(any::<u64>(), 0..60),
+            prop::collection::vec(any::<u32>(), 0..3)
+        )
+            .prop_map(|(number, end, frames, interrupted)| Record::Stack(Stack {
+                number,
+                end: WalkEnd::from_u8(end).unwrap(),
+                frames,
+                interrupted,
+            })),
+        (
+            any::<u32>(),
+            time.clone(),
+            ".{0,20}",
+            any::<u64>(),
+            prop::collection::vec(any::<u8>(), 0..32)
+        )
+            .prop_map(
+                |(number, time_ns, path, bias, build_id)| Record::Module(Module {
+                    number,
+                    time_ns,
+                    path,
+                    build_id,
+                    bias,
+                    segments: vec![Segment {
+                        start: bias,
+                        len: 4096,
+                        file_offset: 0,
+                        flags: 5
+                    }],
+                })
+            ),
+        (any::<u32>(), time.clone())
+            .prop_map(|(module, time_ns)| Record::ModuleGone { module, time_ns }),
+        (any::<u32>(), any::<u32>(), ".{0,16}")
+            .prop_map(|(number, tid, name)| Record::Thread(Thread { number, tid, name })),
+        (time.clone(), any::<u32>(), any::<u64>()).prop_map(|(time_ns, counter, value)| {
+            Record::Counters {
+                time_ns,
+                values: vec![(Counter::from_number(counter), value)],
+            }
+        }),
+        (time.clone(), ".{0,20}").prop_map(|(time_ns, name)| Record::Marker { time_ns, name }),
+        time.prop_map(|time_ns| Record::End {
+            time_ns,
+            reason: EndReason::Exit
+        }),
+        (
+            ".{0,20}",
+            prop::collection::vec(".{0,9}", 0..4),
+            any::<u32>()
+        )
+            .prop_map(|(program, args, pid)| Record::Start(Start {
+                program,
+                args,
+                pid,
+                forked_from: 3,
+                wall_ns: 4,
+                monotonic_ns: 5,
+                interval: 524_288,
+                library: "x".into(),
+                settings: vec![("A".into(), "b".into())],
+            })),
+    ]
+}
+
+/// Mostly the two hot kinds, as in a real log.
+fn records() -> impl Strategy<Value = Vec<Record>> {
+    prop::collection::vec(prop_oneof![4 => alloc(), 4 => free(), 1 => other()], 0..80)
+}
+
+/// Hot times never decrease within a frame: that is what the log promises.
+fn in_order(mut records: Vec<Record>) -> Vec<Record> {
+    let mut now = 0;
+    for record in &mut records {
+        match record {
+            Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. }) => {
+                now = now.max(*time_ns);
+                *time_ns = now;
+            }
+            Record::Module(Module { time_ns, .. })
+            | Record::ModuleGone { time_ns, .. }
+            | Record::Counters { time_ns, .. }
+            | Record::Marker { time_ns, .. }
+            | Record::End { time_ns, .. } => {
+                now = now.max(*time_ns);
+                *time_ns = now;
+            }
+            _ => {}
+        }
+    }
+    records
+}
+
+fn written(frames: &[Vec<Record>]) -> Vec<u8> {
+    let mut file = FILE_HEADER.to_vec();
+    let mut encoder = Encoder::new();
+    for frame in frames {
+        for record in frame {
+            encoder.record(record);
+        }
+        file.extend_from_slice(encoder.finish());
+    }
+    file
+}
+
+fn read_all(file: &[u8]) -> (Vec<Record>, Option<ReadError>) {
+    let mut reader = match Reader::new(file) {
+        Ok(reader) => reader,
+        Err(error) => return (Vec::new(), Some(error)),
+    };
+    let mut records = Vec::new();
+    loop {
+        match reader.next_record() {
+            Ok(Some(record)) => records.push(record),
+            Ok(None) => return (records, None),
+            Err(error) => return (records, Some(error)),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_record_comes_back(frames in prop::collection::vec(records().prop_map(in_order), 0..4)) {
+        let (read, error) = read_all(&written(&frames));
+        prop_assert_eq!(error, None);
+        prop_assert_eq!(read, frames.concat());
+    }
+
+    #[test]
+    fn a_torn_tail_costs_only_the_tail(
+        frames in prop::collection::vec(records().prop_map(in_order), 2..4),
+        cut in 0.0f64..1.0,
+    ) {
+        let whole = written(&frames[..1]);
+        let file = written(&frames);
+        let at = whole.len() + (cut * (file.len() - whole.len()) as f64) as usize;
+        let (read, _) = read_all(&file[..at]);
+        prop_assert!(read.len() >= frames[0].len());
+        prop_assert_eq!(&read[..], &frames.concat()[..read.len()]);
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), header in any::<bool>()) {
+        let mut file = if header { FILE_HEADER.to_vec() } else { vec![] };
+        file.extend(bytes);
+        read_all(&file);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_never_silent(frame in records().prop_map(in_order), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        prop_assume!(!frame.is_empty());
+        let mut file = written(&[frame]);
+        let at = at.index(file.len());
+        file[at] ^= 1 << bit;
+        prop_assert!(read_all(&file).1.is_some());
+    }
+}
+
+#[test]
+fn reading_goes_on_behind_a_damaged_frame() {
+    let free = |id| {
+        vec![Record::Free(Free {
+            time_ns: 1000,
+            thread: 0,
+            id,
+        })]
+    };
+    let first = written(&[free(1)]).len();
+    let mut file = written(&[free(1), free(2), free(3)]);
+    file[first + 18] ^= 0xff;
+    let mut reader = Reader::new(&file).unwrap();
+    assert_eq!(reader.next_record().unwrap(), free(1).pop());
+    let error = reader.next_record().unwrap_err();
+    assert_eq!(
+        (error.offset, error.kind),
+        (first as u64, ReadErrorKind::Checksum)
+    );
+    assert!(reader.skip_damage().is_some());
+    assert_eq!(reader.next_record().unwrap(), free(3).pop());
+    assert_eq!(reader.missing_frames(), 1);
+    assert_eq!(reader.next_record().unwrap(), None);
+}
+
+#[test]
+fn foreign_files_are_named() {
+    let kind = |bytes: &[u8]| Reader::new(bytes).unwrap_err().kind;
+    assert_eq!(kind(b""), ReadErrorKind::Empty);
+    assert_eq!(
+        kind(b"heap profile: 1: 2 [3: 4] @ heapprofile"),
+        ReadErrorKind::NotALog
+    );
+    assert_eq!(kind(b"heaplog\x02"), ReadErrorKind::Version(2));
+    assert_eq!(kind(b"heap"), ReadErrorKind::NotALog);
+}
+
+#[test]
+fn a_busy_thread_costs_nine_bytes_a_pair() {
+    // The bound of docs/format.md: malloc and free in turn, few stacks, small blocks, a
+    // microsecond apart.
+    let mut records = Vec::new();
+    for i in 0..10_000u64 {
+        records.push(Record::Alloc(Alloc {
+            time_ns: i * 1000,
+            thread: 3,
+            id: 77 + i,
+            size: 100,
+            slack: 12,
+            stack: 5,
+            interval: 1,
+        }));
+        records.push(Record::Free(Free {
+            time_ns: i * 1000,
+            thread: 3,
+            id: 77 + i,
+        }));
+    }
+    let bytes = written(&[records]).len();
+    assert!(bytes <= 9 * 10_000, "{} bytes a pair", bytes as f64 / 1e4);
+}
