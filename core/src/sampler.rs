@@ -50,6 +50,11 @@ impl Sampler {
         self.left >= 0
     }
 
+    /// Whether a mark fell on the last block and none has been drawn since.
+    pub fn is_due(&self) -> bool {
+        self.left < 0
+    }
+
     /// Begins the line with a seed of its own and draws the first mark.
     pub fn start(&mut self, seed: u64, interval: u64) {
         self.rng = Rng::new(seed);

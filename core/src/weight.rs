@@ -14,7 +14,8 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 use crate::sampler::bytes_on_the_line;
 
-/// A fixed-point number with 32 bits behind the point. Room for 2^95 before it: no sum overflows.
+/// A fixed-point number with 32 bits behind the point. Room for 2^95 before it: no sum of real
+/// samples overflows; one of numbers that a hostile file claims stays at the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fixed(i128);
 
@@ -38,33 +39,37 @@ impl Fixed {
 
     /// The nearest whole number, halves up; below zero is zero.
     pub fn round(self) -> u64 {
-        u64::try_from((self.0 + (1 << 31)) >> 32).unwrap_or(if self.0 < 0 { 0 } else { u64::MAX })
+        u64::try_from(self.0.saturating_add(1 << 31) >> 32).unwrap_or(if self.0 < 0 {
+            0
+        } else {
+            u64::MAX
+        })
     }
 }
 
 impl Add for Fixed {
     type Output = Fixed;
     fn add(self, other: Fixed) -> Fixed {
-        Fixed(self.0 + other.0)
+        Fixed(self.0.saturating_add(other.0))
     }
 }
 
 impl Sub for Fixed {
     type Output = Fixed;
     fn sub(self, other: Fixed) -> Fixed {
-        Fixed(self.0 - other.0)
+        Fixed(self.0.saturating_sub(other.0))
     }
 }
 
 impl AddAssign for Fixed {
     fn add_assign(&mut self, other: Fixed) {
-        self.0 += other.0;
+        self.0 = self.0.saturating_add(other.0);
     }
 }
 
 impl SubAssign for Fixed {
     fn sub_assign(&mut self, other: Fixed) {
-        self.0 -= other.0;
+        self.0 = self.0.saturating_sub(other.0);
     }
 }
 
@@ -118,7 +123,7 @@ pub struct Estimate {
 impl Estimate {
     /// Adds one sample.
     pub fn add(&mut self, weight: &Weight) {
-        self.samples += 1;
+        self.samples = self.samples.saturating_add(1);
         self.objects += weight.objects;
         self.bytes += weight.bytes;
         self.objects_variance += weight.objects_variance;
@@ -140,7 +145,7 @@ impl Estimate {
 
     /// Adds the samples of another estimate, disjoint from this one's.
     pub fn merge(&mut self, other: &Estimate) {
-        self.samples += other.samples;
+        self.samples = self.samples.saturating_add(other.samples);
         self.objects += other.objects;
         self.bytes += other.bytes;
         self.objects_variance += other.objects_variance;
@@ -155,6 +160,26 @@ impl Estimate {
             objects: Fixed::from_int(objects),
             bytes: Fixed::from_int(bytes),
             ..Estimate::default()
+        }
+    }
+
+    /// The estimate in a line of a foreign dump that states numbers of samples: `samples` blocks
+    /// of together `bytes` bytes, chosen under a mean `interval`. Their sizes are lost, so all
+    /// count as of average size, which is what every reader of such dumps does, and wrong for a
+    /// line of mixed sizes.
+    pub fn of_samples(samples: u64, bytes: u64, interval: u64) -> Self {
+        if interval <= 1 || samples == 0 || bytes == 0 {
+            return Estimate::given(samples, bytes);
+        }
+        let size = bytes as f64 / samples as f64;
+        let p = -libm::expm1(-size / interval as f64);
+        let variance = samples as f64 * (1.0 - p) / (p * p);
+        Estimate {
+            samples,
+            objects: Fixed::from_f64(samples as f64 / p),
+            bytes: Fixed::from_f64(bytes as f64 / p),
+            objects_variance: Fixed::from_f64(variance),
+            bytes_variance: Fixed::from_f64(size * size * variance),
         }
     }
 
@@ -222,6 +247,28 @@ mod tests {
         // s/p = s / (1 - exp(-s/R)) = R + s/2 + …
         assert_eq!(weight.bytes.round(), 524_288 + 8);
         assert!((weight.objects.to_f64() - 32_768.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_line_of_equal_blocks_is_unsampled_as_its_samples_are() {
+        let mut one_by_one = Estimate::default();
+        for _ in 0..5 {
+            one_by_one.add(&Weight::of(1000, 524_288));
+        }
+        let line = Estimate::of_samples(5, 5000, 524_288);
+        assert_eq!(line.objects(), one_by_one.objects());
+        assert_eq!(line.bytes(), one_by_one.bytes());
+        assert!((line.bytes_error() - one_by_one.bytes_error()).abs() < 1.0);
+    }
+
+    #[test]
+    fn absurd_numbers_stay_at_the_limit() {
+        let mut estimate = Estimate::of_samples(u64::MAX, u64::MAX, u64::MAX);
+        for _ in 0..3 {
+            estimate.merge(&estimate.clone());
+            estimate.add(&Weight::of(u64::MAX, u64::MAX));
+        }
+        assert_eq!(estimate.bytes(), u64::MAX);
     }
 
     #[test]

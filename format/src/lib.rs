@@ -1,4 +1,4 @@
-//! What heapprof leaves on disk: the record log (`*.heaplog`).
+//! What heapprof leaves on disk: the record log (`*.heaplog`) and the dumps (`*.heap`).
 //!
 //! You give [`Encoder`] the records of one flush and get the bytes of one *frame* to append to the
 //! file; you give [`Reader`] the bytes of a file and get the records back, in order, up to the end
@@ -28,12 +28,14 @@
 //! record do not need a new version, changed meanings of old ones do.
 #![forbid(unsafe_code)]
 
+mod dump;
 mod frame;
 mod log;
 mod read;
 mod record;
 mod varint;
 
+pub use dump::{Dump, DumpError, DumpErrorKind, DumpLine, MAX_FRAMES, Mapping, Sampling, Symbols};
 pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION};
 pub use log::Encoder;
 pub use read::{ReadError, ReadErrorKind, Reader};

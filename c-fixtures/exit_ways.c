@@ -1,0 +1,81 @@
+/* Situation: a process that has allocated ends in one of the ways there are.
+ * A correct profiler has the block of 17001 bytes in its log after every one of them (after sigkill: if the last
+ * 100 ms were quiet, and they are: `sigkill` sleeps 300 ms first), and the exit status is the one of plain glibc.
+ * If it is wrong: a log without its end, a status that changed, a process that hangs at exit or never ends because
+ * a thread of the profiler is still there (thread_exit).
+ *
+ *   exit_ways return|exit|_exit|quick_exit|abort|sigterm|sigkill|thread_exit
+ *
+ * Status: return 0, exit 3, _exit 4, quick_exit 5, thread_exit 0; the others die of their signal.
+ */
+#define _GNU_SOURCE
+#include "frames.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void *kept[2];
+
+OWN_FRAME static void allocates(void) { kept[0] = malloc(17001); NO_TAIL_CALL(); }
+OWN_FRAME static void allocates_after_main(void) { kept[1] = malloc(17002); NO_TAIL_CALL(); }
+
+static void sleep_ms(long ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+OWN_FRAME static void *last_thread(void *unused)
+{
+    (void)unused;
+    sleep_ms(200); /* main is gone by now */
+    allocates_after_main();
+    return NULL;
+}
+
+/* main ends, the process goes on with another thread, and ends with it. */
+static void leave_main_to_thread(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, last_thread, NULL);
+    pthread_detach(thread);
+    printf("stack 17002 allocates_after_main last_thread ...\n");
+    fflush(stdout);
+    pthread_exit(NULL);
+}
+
+static void leave_by(const char *way)
+{
+    if (strcmp(way, "exit") == 0)
+        exit(3);
+    if (strcmp(way, "_exit") == 0)
+        _exit(4);
+    if (strcmp(way, "quick_exit") == 0)
+        quick_exit(5);
+    if (strcmp(way, "abort") == 0)
+        abort();
+    if (strcmp(way, "sigterm") == 0)
+        raise(SIGTERM);
+    if (strcmp(way, "sigkill") == 0) {
+        sleep_ms(300);
+        raise(SIGKILL);
+    }
+    if (strcmp(way, "thread_exit") == 0)
+        leave_main_to_thread();
+}
+
+int main(int argc, char **argv)
+{
+    const char *way = argc > 1 ? argv[1] : "return";
+    allocates();
+    printf("pid %d\n", (int)getpid());
+    printf("stack 17001 allocates main\n");
+    fflush(stdout);
+    leave_by(way);
+    return strcmp(way, "return") == 0 ? 0 : 2;
+}

@@ -1,0 +1,14 @@
+//! Linking: what a preloaded library must ask of the linker.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // Every symbol is bound before the first instruction of ours runs: a lazy binding inside malloc
+    // would enter the loader there, and needs more stack than a thread may have left.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
+    // Our own calls to our own functions stay ours, whatever else exports those names.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    // A known name for tools, and for `heapprof run` to recognise it in LD_PRELOAD.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libheapprof.so");
+    // An unmapped allocator is a crash in the next free: never unload.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}

@@ -1,0 +1,157 @@
+//! Boot: from the loader's call of our constructor to the first sample.
+//!
+//! The constructor reads the settings, makes the log, learns the modules and turns the phase. It starts no
+//! thread: the writer begins with the first sample, so a small program keeps its one thread. Only a
+//! timed dump or a dump signal needs the writer at once.
+//!
+//! A forked child begins its session in the same way, with its first sample (`fork.rs`).
+
+use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use crate::hook::{self, Phase};
+use crate::output::Output;
+use crate::say::{self, say};
+use crate::session::{self, Session};
+use crate::settings::{Environment, Settings};
+use crate::tls::{self, Entered, Inside};
+use crate::writer::{self, Writer};
+use crate::{exit, fork, modules, signal, stack, sys, walk, walkers};
+
+/// Read once; leaked.
+static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
+/// The writer before it has a thread: the log exists, nothing has been sampled.
+static PENDING: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
+/// Held by the thread that begins the session.
+static BEGINNING: AtomicBool = AtomicBool::new(false);
+/// The process that this one was forked from, until its session begins.
+static FORKED_FROM: AtomicU32 = AtomicU32::new(0);
+
+#[unsafe(link_section = ".init_array")]
+#[used]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
+
+extern "C" fn construct(
+    _count: c_int,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    let Some(entered) = tls::current().enter() else {
+        return;
+    };
+    entered.thread.inside.set(Inside::Ours);
+    say::remember();
+    // SAFETY: asks for one number of the auxiliary vector.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        // A program with more rights than its user: allocate and do nothing else.
+        hook::set_phase(Phase::Off);
+        return;
+    }
+    // SAFETY: glibc passes the process's environment block to constructors.
+    let settings = Settings::read(&unsafe { Environment::new(environment) });
+    if settings.interval == 0 {
+        if settings.verbose {
+            say!("HEAPPROF_SAMPLE_INTERVAL=0: forwarding only, nothing is recorded");
+        }
+        hook::set_phase(Phase::Off);
+        return;
+    }
+    stack::remember_main(arguments as u64);
+    modules::discover_all(&entered);
+    walkers::prepare();
+    walk::prepare(settings.depth);
+    let Some(output) = Output::create(&settings, 0) else {
+        hook::set_phase(Phase::Off);
+        return;
+    };
+    if settings.verbose {
+        say!(
+            "recording pid {} to {}, {}",
+            sys::getpid(),
+            output.log_path(),
+            describe(settings.interval)
+        );
+    }
+    hook::set_interval(settings.interval);
+    let at_once = settings.prefix.is_some()
+        && (settings.dump_seconds > 0 || signal::install(settings.dump_signal));
+    PENDING.store(
+        Box::into_raw(Box::new(Writer::new(output, &settings))),
+        Ordering::Release,
+    );
+    SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
+    fork::register();
+    exit::register();
+    hook::set_phase(Phase::Recording);
+    if at_once {
+        begin_session(&entered);
+    }
+}
+
+fn describe(interval: u64) -> String {
+    match interval {
+        1 => "every allocation".to_owned(),
+        n => format!("one sample every {n} bytes on average"),
+    }
+}
+
+/// Begins the process's session: the queue, and the thread that empties it. `None`: another thread is at it and
+/// takes long, or it cannot be done, in which case we have given up.
+#[cold]
+pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
+    for _ in 0..1000 {
+        if let Some(session) = session::current() {
+            return Some(session);
+        }
+        if !BEGINNING.swap(true, Ordering::Acquire) {
+            // What pthread_create allocates is not the program's.
+            entered.thread.inside.set(Inside::Ours);
+            let session = session::current().or_else(begin);
+            entered.thread.inside.set(Inside::Hook);
+            BEGINNING.store(false, Ordering::Release);
+            return session;
+        }
+        sys::yield_now();
+    }
+    None
+}
+
+fn begin() -> Option<&'static Session> {
+    // SAFETY: null or leaked by the constructor.
+    let settings = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }?;
+    let writer = match take_pending() {
+        Some(writer) => writer,
+        None => {
+            let Some(output) = Output::create(settings, FORKED_FROM.load(Ordering::Acquire)) else {
+                hook::set_phase(Phase::Off);
+                return None;
+            };
+            Box::new(Writer::new(output, settings))
+        }
+    };
+    let session = session::install(settings.interval);
+    if let Err(mut writer) = writer::start(*writer, session) {
+        hook::set_phase(Phase::Off);
+        session::abandon();
+        say!("cannot start a thread; nothing is recorded, the program runs on");
+        writer.finish(None, heapprof_format::EndReason::GaveUp);
+        return None;
+    }
+    Some(session)
+}
+
+/// The writer, if no session has begun.
+pub(crate) fn take_pending() -> Option<Box<Writer>> {
+    let writer = PENDING.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or made by Box::into_raw in the constructor and taken only once.
+    (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
+}
+
+/// In a forked child: its session is still to begin, with files of its own.
+pub(crate) fn after_fork(parent: u32) {
+    FORKED_FROM.store(parent, Ordering::Release);
+    BEGINNING.store(false, Ordering::Release);
+    // The parent's log is the parent's, also if it has not begun. Leaked: dropping it would run code
+    // on memory of the parent's state.
+    PENDING.store(std::ptr::null_mut(), Ordering::Release);
+}

@@ -1,0 +1,62 @@
+//! Our own account: every loss by its cause (Law 10).
+//!
+//! The frequent counts (samples, frees) are kept by the writer, which sees each event; here are those
+//! that happen in the program's threads, all of them rare.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use heapprof_format::Counter;
+
+/// One running total.
+pub(crate) struct Count(AtomicU64, Counter);
+
+impl Count {
+    const fn new(counter: Counter) -> Self {
+        Count(AtomicU64::new(0), counter)
+    }
+
+    /// One more.
+    #[cold]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The total so far.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counts {
+    ($($name:ident = $counter:ident;)*) => {
+        $(pub(crate) static $name: Count = Count::new(Counter::$counter);)*
+        static ALL: &[&Count] = &[$(&$name),*];
+    };
+}
+
+counts! {
+    QUEUE_WAITS = QueueWaits;
+    FREES_OVERFLOWED = FreesOverflowed;
+    DUMPS_WRITTEN = DumpsWritten;
+    LOST_QUEUE_FULL = LostQueueFull;
+    LOST_TABLE_FULL = LostTableFull;
+    LOST_REENTRANT = LostReentrant;
+    LOST_NOT_READY = LostNotReady;
+    LOST_LOG_BYTES = LostLogBytes;
+    LOST_DUMPS = LostDumps;
+    LOST_STACK_BUSY = LostStackBusy;
+    LOST_FREES = LostFrees;
+    LOST_AT_FORK = LostAtFork;
+}
+
+/// All of them, with their totals.
+pub(crate) fn all() -> impl Iterator<Item = (Counter, u64)> {
+    ALL.iter().map(|count| (count.1, count.get()))
+}
+
+/// In a forked child: its account begins anew.
+pub(crate) fn reset() {
+    for count in ALL {
+        count.0.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,185 @@
+//! The dumps: gperftools' heap files, on gperftools' occasions.
+//!
+//! The occasions are judged after each event of the ledger, so a dump shows the heap at the very event that
+//! called for it. After any dump all of them count anew, as in gperftools.
+
+use heapprof_core::Ledger;
+use heapprof_format::{Dump, DumpLine, Mapping, Module, WalkEnd};
+
+use crate::counters;
+use crate::files;
+use crate::say::say;
+use crate::settings::Settings;
+use crate::sys::Errno;
+
+/// A stack, kept for the dumps.
+pub(crate) struct KeptStack {
+    pub(crate) frames: Box<[u64]>,
+    pub(crate) interrupted: Box<[u32]>,
+    pub(crate) end: WalkEnd,
+}
+
+/// When to dump, and what the last dump was.
+pub(crate) struct Dumps {
+    base: Vec<u8>,
+    /// Number of the last dump.
+    sequence: u32,
+    every_allocated: u64,
+    every_freed: u64,
+    every_in_use: u64,
+    every_ns: u64,
+    last_allocated: u64,
+    last_freed: u64,
+    high_water: u64,
+    /// When the next timed dump is due; `u64::MAX`: never.
+    next_ns: u64,
+    failed: bool,
+}
+
+/// What a dump is made of, besides the ledger.
+pub(crate) struct Context<'a> {
+    pub(crate) stacks: &'a [Option<KeptStack>],
+    pub(crate) modules: &'a [Module],
+    pub(crate) comments: Vec<String>,
+}
+
+impl Dumps {
+    pub(crate) fn new(base: &[u8], settings: &Settings, now_ns: u64) -> Dumps {
+        let every_ns = settings.dump_seconds * 1_000_000_000;
+        Dumps {
+            base: base.to_vec(),
+            sequence: 0,
+            every_allocated: settings.dump_allocated,
+            every_freed: settings.dump_freed,
+            every_in_use: settings.dump_in_use,
+            every_ns,
+            last_allocated: 0,
+            last_freed: 0,
+            high_water: 0,
+            next_ns: if every_ns == 0 {
+                u64::MAX
+            } else {
+                now_ns + every_ns
+            },
+            failed: false,
+        }
+    }
+
+    /// Whether the ledger's last event calls for a dump, and why.
+    #[inline]
+    pub(crate) fn due(&self, ledger: &Ledger) -> Option<String> {
+        let reached =
+            |every: u64, now: u64, last: u64| every > 0 && now >= last.saturating_add(every);
+        let allocated = ledger.total().allocated.bytes();
+        if reached(self.every_allocated, allocated, self.last_allocated) {
+            return Some(format!("{} MB allocated cumulatively", allocated >> 20));
+        }
+        let freed = ledger.freed().bytes();
+        if reached(self.every_freed, freed, self.last_freed) {
+            return Some(format!("{} MB freed cumulatively", freed >> 20));
+        }
+        let in_use = ledger.total().in_use.bytes();
+        if self.every_in_use > 0 && in_use > self.high_water.saturating_add(self.every_in_use) {
+            return Some(format!("{} MB in use", in_use >> 20));
+        }
+        None
+    }
+
+    /// When the clock calls for the next dump.
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
+    /// Writes a dump.
+    pub(crate) fn write(&mut self, why: &str, ledger: &Ledger, context: Context<'_>, now_ns: u64) {
+        self.last_allocated = ledger.total().allocated.bytes();
+        self.last_freed = ledger.freed().bytes();
+        self.high_water = self.high_water.max(ledger.total().in_use.bytes());
+        if self.every_ns > 0 {
+            self.next_ns = now_ns + self.every_ns;
+        }
+        let mut text = Vec::new();
+        compose(why, ledger, context).write(&mut text);
+        loop {
+            self.sequence += 1;
+            let name = format!(".{:04}.heap", self.sequence);
+            let path = [&self.base[..], name.as_bytes()].concat();
+            match files::publish(&path, &text) {
+                Ok(()) => {
+                    counters::DUMPS_WRITTEN.add(1);
+                    self.failed = false;
+                    return;
+                }
+                // Somebody else's file: leave it, take the next number.
+                Err(Errno(libc::EEXIST)) if self.sequence < 9999 => {}
+                Err(errno) => {
+                    counters::LOST_DUMPS.add(1);
+                    if !self.failed {
+                        say!(
+                            "cannot write {}: {errno}; the program runs on, later dumps are tried",
+                            String::from_utf8_lossy(&path)
+                        );
+                    }
+                    self.failed = true;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn compose(why: &str, ledger: &Ledger, context: Context<'_>) -> Dump {
+    let mut comments = context.comments;
+    comments.push(format!("reason: {why}"));
+    let lines = ledger
+        .rows()
+        .iter()
+        .filter_map(|row| {
+            let stack = context.stacks.get(row.stack as usize)?.as_ref()?;
+            let mut frames = stack.frames.to_vec();
+            for &index in &stack.interrupted {
+                // Readers take one from all addresses but the first.
+                if let Some(frame) = frames.get_mut(index as usize) {
+                    *frame += 1;
+                }
+            }
+            let totals = &row.totals;
+            Some(DumpLine {
+                in_use_objects: totals.in_use.objects(),
+                in_use_bytes: totals.in_use.bytes(),
+                allocated_objects: totals.allocated.objects(),
+                allocated_bytes: totals.allocated.bytes(),
+                frames,
+            })
+        })
+        .collect();
+    Dump {
+        comments,
+        lines,
+        mappings: mappings(context.modules),
+        ..Dump::default()
+    }
+}
+
+/// What is mapped now, with the build-ids that we know.
+fn mappings(modules: &[Module]) -> Vec<Mapping> {
+    // Not /proc/self: that is the main thread's, which may have left by pthread_exit.
+    let maps = files::read(b"/proc/thread-self/maps").unwrap_or_default();
+    let mut mappings: Vec<Mapping> = String::from_utf8_lossy(&maps)
+        .lines()
+        .filter_map(Mapping::parse)
+        .filter(|mapping| !mapping.path.is_empty())
+        .collect();
+    for mapping in &mut mappings {
+        let module = modules.iter().rev().find(|module| {
+            module
+                .segments
+                .iter()
+                .any(|s| s.start < mapping.end && mapping.start < s.start + s.len)
+        });
+        if let Some(module) = module {
+            mapping.build_id.clone_from(&module.build_id);
+        }
+    }
+    mappings
+}

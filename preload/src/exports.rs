@@ -1,0 +1,352 @@
+//! The exports: every allocation function of glibc and C23, with glibc's results and errno.
+//!
+//! Danger: the C boundary. Each function is three steps: what glibc documents about the arguments, the
+//! call of jemalloc, and the hook's question. Nothing here can panic. docs/exports.md lists what is
+//! exported and what is deliberately not.
+//!
+//! Frame 0 of every recorded stack is the address of the function here plus one, so that readers
+//! find the allocation function's name there whatever the compiler inlined or tail-called.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::io::Write as _;
+
+use crate::{hook, je, sys};
+
+const PAGE: usize = 4096;
+/// glibc's smallest alignment of memalign: twice the size of a word.
+const MIN_ALIGN: usize = 16;
+
+/// A PC inside an exported function.
+macro_rules! entry {
+    ($function:path) => {
+        ($function as *const () as u64) + 1
+    };
+}
+
+fn set_errno(value: c_int) {
+    // SAFETY: libc's errno of this thread.
+    unsafe { *libc::__errno_location() = value }
+}
+
+fn out_of_memory() -> *mut c_void {
+    set_errno(libc::ENOMEM);
+    std::ptr::null_mut()
+}
+
+/// Allocates `size` bytes; 0 gives a block of its own. Null with ENOMEM.
+///
+/// # Safety
+/// As malloc(3); so for all functions here.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    if hook::passes(size) {
+        return je::malloc(size);
+    }
+    let ptr = je::malloc(size);
+    hook::allocated(entry!(malloc), ptr, size);
+    ptr
+}
+
+/// Allocates `count * size` zeroed bytes. Null with ENOMEM, also when the product overflows.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    let bytes = count.wrapping_mul(size); // on overflow the allocation fails
+    if hook::passes(bytes) {
+        return je::calloc(count, size);
+    }
+    let ptr = je::calloc(count, size);
+    hook::allocated(entry!(calloc), ptr, bytes);
+    ptr
+}
+
+/// Frees a block; null is nothing. errno is left alone.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
+    if hook::may_be_sampled(ptr) {
+        forget(ptr);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { je::free(ptr) }
+}
+
+#[cold]
+#[inline(never)]
+fn forget(ptr: *mut c_void) {
+    if let Some(taken) = hook::take(ptr) {
+        hook::freed(taken);
+    }
+}
+
+/// Resizes a block. Null with ENOMEM leaves it as it was; size 0 frees it and returns null.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { resize(ptr, size, entry!(realloc)) }
+}
+
+/// realloc of `count * size` bytes; null with ENOMEM when the product overflows.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn reallocarray(
+    ptr: *mut c_void,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { resize(ptr, bytes, entry!(reallocarray)) },
+        None => out_of_memory(),
+    }
+}
+
+#[inline(always)]
+unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
+    if size == 0 && !ptr.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { free(ptr) };
+        return std::ptr::null_mut();
+    }
+    if hook::passes(size) & !hook::may_be_sampled(ptr) {
+        // SAFETY: the caller's promise; size 0 comes with a null pointer only.
+        return unsafe { je::realloc(ptr, size) };
+    }
+    // SAFETY: as above.
+    unsafe { resize_sampled(ptr, size, entry) }
+}
+
+/// Law 3: take the old sample, call, and on failure put it back. The new block is sampled by a draw
+/// of its own, whatever the old one was: a realloc is a free and an allocation.
+#[cold]
+#[inline(never)]
+unsafe fn resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
+    let taken = hook::take(ptr);
+    // SAFETY: the caller's promise.
+    let new = unsafe { je::realloc(ptr, size) };
+    match taken {
+        Some(taken) if new.is_null() => hook::put_back(ptr, taken),
+        Some(taken) => hook::freed(taken),
+        None => {}
+    }
+    // The caller laid the bytes on the line; whether a mark fell on them is still to be seen there.
+    if hook::is_due() {
+        hook::allocated(entry, new, size);
+    }
+    if new.is_null() {
+        return out_of_memory();
+    }
+    new
+}
+
+/// The block and what the hooks make of it; `entry` as in the module's text.
+#[inline]
+fn aligned(alignment: usize, size: usize, entry: u64) -> *mut c_void {
+    let sampled = !hook::passes(size);
+    let ptr = je::aligned(alignment, size);
+    if sampled {
+        hook::allocated(entry, ptr, size);
+    }
+    ptr
+}
+
+/// glibc's memalign and (before 2.38) aligned_alloc: an alignment that is no power of two is rounded up to
+/// one; one beyond half the address space is EINVAL.
+fn memalign_as_glibc(alignment: usize, size: usize, entry: u64) -> *mut c_void {
+    if alignment > usize::MAX / 2 + 1 {
+        set_errno(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    let ptr = aligned(alignment.max(MIN_ALIGN).next_power_of_two(), size, entry);
+    if ptr.is_null() {
+        return out_of_memory();
+    }
+    ptr
+}
+
+/// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a
+/// word) or ENOMEM; errno and, on failure, `*out` are left alone.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn posix_memalign(
+    out: *mut *mut c_void,
+    alignment: usize,
+    size: usize,
+) -> c_int {
+    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
+        return libc::EINVAL;
+    }
+    let ptr = aligned(alignment.max(MIN_ALIGN), size, entry!(posix_memalign));
+    if ptr.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *out = ptr };
+    0
+}
+
+/// As memalign in glibc up to 2.37.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
+    memalign_as_glibc(alignment, size, entry!(aligned_alloc))
+}
+
+/// An aligned block. Null with ENOMEM or EINVAL.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
+    memalign_as_glibc(alignment, size, entry!(memalign))
+}
+
+/// A page-aligned block.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
+    memalign_as_glibc(PAGE, size, entry!(valloc))
+}
+
+/// A page-aligned block of whole pages. The request is what the program asked for, not the rounding.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    let sampled = !hook::passes(size);
+    let ptr = match size.checked_next_multiple_of(PAGE) {
+        Some(rounded) => je::aligned(PAGE, rounded),
+        None => std::ptr::null_mut(),
+    };
+    if sampled {
+        hook::allocated(entry!(pvalloc), ptr, size);
+    }
+    if ptr.is_null() {
+        return out_of_memory();
+    }
+    ptr
+}
+
+/// C23. The size is not trusted: a wrong one is the program's error, and must not become ours.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { free(ptr) }
+}
+
+/// C23. As [`free_sized`].
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn free_aligned_sized(
+    ptr: *mut c_void,
+    _alignment: usize,
+    _size: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { free(ptr) }
+}
+
+/// The oldest name of free.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cfree(ptr: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { free(ptr) }
+}
+
+/// Bytes that may be used of a block; 0 for null.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { je::usable(ptr) }
+}
+
+/// Gives unused memory back to the kernel. 1 if there was any. `pad` has no counterpart here.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn malloc_trim(_pad: usize) -> c_int {
+    let before = je::stats().resident;
+    je::purge();
+    c_int::from(je::stats().resident < before)
+}
+
+/// glibc's tuning of its own allocator: accepted (1) and without effect.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
+    1
+}
+
+/// The account in glibc's terms: arena and hblkhd are what is mapped, uordblks what is allocated.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn mallinfo2() -> libc::mallinfo2 {
+    let stats = je::stats();
+    libc::mallinfo2 {
+        arena: stats.active,
+        ordblks: 0,
+        smblks: 0,
+        hblks: 0,
+        hblkhd: stats.mapped.saturating_sub(stats.active),
+        usmblks: 0,
+        fsmblks: 0,
+        uordblks: stats.allocated,
+        fordblks: stats.active.saturating_sub(stats.allocated),
+        keepcost: stats.resident.saturating_sub(stats.active),
+    }
+}
+
+/// The same in `int`s, which wrap beyond 2 GiB, as glibc's do.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn mallinfo() -> libc::mallinfo {
+    let wide = mallinfo2();
+    libc::mallinfo {
+        arena: wide.arena as c_int,
+        ordblks: wide.ordblks as c_int,
+        smblks: wide.smblks as c_int,
+        hblks: wide.hblks as c_int,
+        hblkhd: wide.hblkhd as c_int,
+        usmblks: wide.usmblks as c_int,
+        fsmblks: wide.fsmblks as c_int,
+        uordblks: wide.uordblks as c_int,
+        fordblks: wide.fordblks as c_int,
+        keepcost: wide.keepcost as c_int,
+    }
+}
+
+/// Room for a short text without an allocation.
+struct Text {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Text {
+    fn of(words: std::fmt::Arguments<'_>) -> Text {
+        let mut text = Text {
+            bytes: [0; 512],
+            len: 0,
+        };
+        let mut rest = &mut text.bytes[..511]; // the last byte stays zero
+        let _ = rest.write_fmt(words); // what does not fit is left out
+        text.len = 511 - rest.len();
+        text
+    }
+}
+
+/// Prints the account to standard error.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn malloc_stats() {
+    let stats = je::stats();
+    let text = Text::of(format_args!(
+        "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\n\
+         Total (incl. mmap):\nsystem bytes     = {:10}\nin use bytes     = {:10}\n",
+        stats.mapped, stats.allocated, stats.mapped, stats.allocated
+    ));
+    sys::write_stderr(&text.bytes[..text.len]);
+}
+
+/// Writes the account to `stream` as XML. Options other than 0 are EINVAL.
+///
+/// # Safety
+/// `stream` is an open FILE.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) -> c_int {
+    if options != 0 {
+        return libc::EINVAL;
+    }
+    let stats = je::stats();
+    let text = Text::of(format_args!(
+        "<malloc version=\"1\">\n<total type=\"rest\" count=\"0\" size=\"{}\"/>\n\
+         <system type=\"current\" size=\"{}\"/>\n<aspace type=\"total\" size=\"{}\"/>\n</malloc>\n",
+        stats.active.saturating_sub(stats.allocated),
+        stats.mapped,
+        stats.mapped,
+    ));
+    // SAFETY: a zero-terminated text and the caller's stream.
+    unsafe { libc::fputs(text.bytes.as_ptr().cast::<c_char>(), stream) };
+    0
+}

@@ -1,0 +1,127 @@
+//! The files we write: where they may go, how they are made, how they grow.
+//!
+//! Law 9: no descriptor is kept. A file is made once, exclusively, readable by its owner only, never through
+//! a symbolic link; to append, it is opened again, and written to only if it is still the same file.
+//! Nothing that exists is ever overwritten or deleted.
+
+use std::ffi::{CString, NulError};
+
+use crate::sys::{self, Errno, File, Stat};
+
+/// Flags for every opening: no link is followed, and a FIFO that took the file's place does not block.
+const SAFELY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+
+/// A file that we made and append to.
+pub(crate) struct Appended {
+    path: CString,
+    /// Which file it was when we made it.
+    identity: Stat,
+    /// Bytes in it that are known to be whole.
+    len: u64,
+}
+
+/// Why nothing was appended.
+pub(crate) enum AppendError {
+    /// The kernel said no.
+    Kernel(Errno),
+    /// Another file is at our path now.
+    Replaced,
+}
+
+impl std::fmt::Display for AppendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AppendError::Kernel(errno) => errno.fmt(f),
+            AppendError::Replaced => f.write_str("another file has taken its place"),
+        }
+    }
+}
+
+/// The path as a C string; a path with a zero byte names nothing.
+pub(crate) fn c_path(path: &[u8]) -> Result<CString, Errno> {
+    CString::new(path).map_err(|_: NulError| Errno(libc::ENOENT))
+}
+
+impl Appended {
+    /// Makes the file, which must not exist.
+    pub(crate) fn create(path: &[u8]) -> Result<Appended, Errno> {
+        let path = c_path(path)?;
+        let file = File::open(
+            &path,
+            SAFELY | libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL,
+            0o600,
+        )?;
+        let identity = file.stat()?;
+        Ok(Appended {
+            path,
+            identity,
+            len: 0,
+        })
+    }
+
+    /// Appends all of `bytes`, or nothing.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
+        let file = File::open(&self.path, SAFELY | libc::O_WRONLY | libc::O_APPEND, 0)
+            .map_err(AppendError::Kernel)?;
+        let now = file.stat().map_err(AppendError::Kernel)?;
+        if (now.device, now.inode) != (self.identity.device, self.identity.inode) {
+            return Err(AppendError::Replaced);
+        }
+        match file.write_all(bytes) {
+            Ok(()) => {
+                self.len += bytes.len() as u64;
+                Ok(())
+            }
+            Err((done, errno)) => {
+                if done > 0 {
+                    // Half a frame helps nobody. If even this fails, the reader finds a torn tail.
+                    let _ = file.truncate(now.size);
+                }
+                Err(AppendError::Kernel(errno))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+}
+
+/// Makes the file `path` with that content: it appears under its name only when whole. EEXIST when there
+/// is one already.
+pub(crate) fn publish(path: &[u8], content: &[u8]) -> Result<(), Errno> {
+    let mut unfinished = path.to_vec();
+    unfinished.extend_from_slice(format!(".{}.unfinished", sys::getpid()).as_bytes());
+    let (from, to) = (c_path(&unfinished)?, c_path(path)?);
+    let file = File::open(
+        &from,
+        SAFELY | libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL,
+        0o600,
+    )?;
+    let result = match file.write_all(content) {
+        Ok(()) => match sys::rename_new(&from, &to) {
+            // A file system without that kind of rename: give it a second name, which fails just
+            // as well if the name exists, and take away the first.
+            Err(Errno(libc::EINVAL | libc::ENOSYS)) => sys::link(&from, &to),
+            result => result.map(|()| ()),
+        },
+        Err((_, errno)) => Err(errno),
+    };
+    // After a rename there is nothing left under the first name; in all other cases it is ours.
+    let _ = sys::unlink(&from);
+    result
+}
+
+/// Whether something has that name.
+pub(crate) fn exists(path: &[u8]) -> bool {
+    let Ok(path) = c_path(path) else { return false };
+    match File::open(&path, libc::O_PATH | libc::O_NOFOLLOW, 0) {
+        Ok(_) => true,
+        Err(errno) => errno != Errno(libc::ENOENT),
+    }
+}
+
+/// A small file of the kernel's, whole.
+pub(crate) fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
+    File::open(&c_path(path)?, libc::O_RDONLY, 0)?.read_to_end()
+}

@@ -1,0 +1,264 @@
+//! The hooks: what happens at each allocation and free besides allocating and freeing.
+//!
+//! The fast questions are inline: did a mark fall on these bytes (one subtraction), may a sample live at
+//! this address (one load)? The slow answers are cold functions, which nearly no call reaches.
+//!
+//! Laws 2, 3 and 4 are kept here, by the order of the steps.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use heapprof_core::{Filter, SampleTable, Slot};
+use heapprof_format::WalkEnd;
+
+use crate::session::{self, Event, FreeEvent, NewStack, Session};
+use crate::tls::{self, Entered, Inside, Thread};
+use crate::walk::{self, Walked, here};
+use crate::{boot, clock, counters, je, sys, walkers};
+
+/// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Our constructor has not run: allocate, and count what goes by.
+    Boot = 0,
+    /// Record what is sampled.
+    Recording = 1,
+    /// Allocate only: forwarding, given up, or past the end.
+    Off = 2,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Boot as u8);
+/// Mean sampling interval in force, in bytes.
+static INTERVAL: AtomicU64 = AtomicU64::new(0);
+
+/// May there be a sample at this address?
+static FILTER: Filter = Filter::new();
+/// Which sample is at this address?
+static TABLE: SampleTable = SampleTable::new();
+
+/// Turns the phase.
+pub(crate) fn set_phase(phase: Phase) {
+    PHASE.store(phase as u8, Ordering::Release);
+}
+
+/// Whether samples are being recorded.
+pub(crate) fn is_recording() -> bool {
+    PHASE.load(Ordering::Acquire) == Phase::Recording as u8
+}
+
+/// Sets the mean sampling interval. Each thread goes over to it at its next sample.
+pub(crate) fn set_interval(interval: u64) {
+    INTERVAL.store(interval, Ordering::Release);
+}
+
+/// The mean sampling interval in force, in bytes.
+pub(crate) fn interval() -> u64 {
+    INTERVAL.load(Ordering::Acquire)
+}
+
+/// True when no mark fell on a block of `size` bytes. Otherwise [`allocated`] must be called.
+#[inline(always)]
+pub(crate) fn passes(size: usize) -> bool {
+    tls::current().passes(size)
+}
+
+/// Whether a mark fell on the block that [`passes`] was last asked about in this thread.
+pub(crate) fn is_due() -> bool {
+    tls::current().with_sampler(|sampler| sampler.is_due())
+}
+
+/// Whether a sample may live at `ptr`. If so, [`take`] must be called before the block is freed.
+#[inline(always)]
+pub(crate) fn may_be_sampled(ptr: *mut c_void) -> bool {
+    FILTER.may_hold(ptr as u64)
+}
+
+/// A sample that was taken out of the table.
+pub(crate) struct Taken(u64);
+
+/// Takes the sample at `ptr` out of the table, if there is one. Law 2: before the real free, so that
+/// the address cannot be another's before it is no longer ours.
+#[cold]
+#[inline(never)]
+pub(crate) fn take(ptr: *mut c_void) -> Option<Taken> {
+    let id = TABLE.take(ptr as u64)?;
+    FILTER.remove(ptr as u64);
+    Some(Taken(id))
+}
+
+/// Records that a sample's block was freed, or is about to be.
+#[cold]
+#[inline(never)]
+pub(crate) fn freed(taken: Taken) {
+    if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
+        return;
+    }
+    let thread = tls::current();
+    // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
+    // nothing on this way allocates or locks. Only the flag must be left as it was.
+    let was_inside = thread.inside.replace(Inside::Hook);
+    if let Some(session) = session::current() {
+        if thread.session.get() != session.number {
+            session.welcome(thread);
+        }
+        session.send_free(FreeEvent {
+            time_ns: clock::now_ns(),
+            id: taken.0,
+            thread: thread.number.get(),
+        });
+    }
+    thread.inside.set(was_inside);
+}
+
+/// After a realloc that failed: the block is still there, and so is its sample (Law 3).
+#[cold]
+#[inline(never)]
+pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
+    FILTER.add(ptr as u64);
+    if !TABLE.insert(ptr as u64, taken.0, slots) {
+        // No room for what was there a moment ago: end the sample early. That is noise; a sample
+        // that nobody can end would be a phantom leak.
+        FILTER.remove(ptr as u64);
+        counters::LOST_TABLE_FULL.add(1);
+        freed(taken);
+    }
+}
+
+/// A mark fell on this block. `entry` is a PC inside the function that the program called. Law 3: a
+/// null result is no event.
+#[cold]
+#[inline(never)]
+pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize) {
+    let thread = tls::current();
+    let Some(entered) = thread.enter() else {
+        if thread.inside.get() == Inside::Hook && is_recording() && !ptr.is_null() {
+            counters::LOST_REENTRANT.add(1);
+        }
+        return;
+    };
+    if let Some(session) = ready(&entered)
+        && chosen(thread, session, size)
+    {
+        if !ptr.is_null() {
+            record(&entered, session, entry, ptr, size);
+        }
+        thread.with_sampler(|sampler| sampler.draw(interval()));
+    }
+}
+
+/// The session to record into, if we are recording.
+fn ready(entered: &Entered) -> Option<&'static Session> {
+    match PHASE.load(Ordering::Acquire) {
+        n if n == Phase::Recording as u8 => {
+            let session = session::current().or_else(|| boot::begin_session(entered));
+            if session.is_none() {
+                entered.thread.with_sampler(heapprof_core::Sampler::stop);
+            }
+            session
+        }
+        n if n == Phase::Boot as u8 => {
+            // Every malloc comes here until the constructor has run; there are few.
+            counters::LOST_NOT_READY.add(1);
+            None
+        }
+        _ => {
+            entered.thread.with_sampler(heapprof_core::Sampler::stop);
+            None
+        }
+    }
+}
+
+/// Whether the block is really sampled: in a thread's first call the line has yet to begin.
+fn chosen(thread: &Thread, session: &Session, size: usize) -> bool {
+    if thread.session.get() == session.number {
+        return true;
+    }
+    session.welcome(thread);
+    let seed = sys::random_u64();
+    thread.with_sampler(|sampler| {
+        sampler.start(seed, interval());
+        !sampler.passes(size)
+    })
+}
+
+fn record(entered: &Entered, session: &Session, entry: u64, ptr: *mut c_void, size: usize) {
+    let thread = entered.thread;
+    let Some(stack) = stack_of(entered, session, entry) else {
+        counters::LOST_QUEUE_FULL.add(1);
+        return;
+    };
+    let id = Session::new_id(thread);
+    // The table before the queue: if the queue has no room, the entry can be taken back, while a
+    // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
+    // pointer is returned (Law 2).
+    FILTER.add(ptr as u64);
+    if !TABLE.insert(ptr as u64, id, slots) {
+        FILTER.remove(ptr as u64);
+        counters::LOST_TABLE_FULL.add(1);
+        return;
+    }
+    // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
+    let usable = unsafe { je::usable(ptr) };
+    let sent = session.send(Event::Alloc {
+        time_ns: clock::now_ns(),
+        id,
+        stack,
+        size: size as u64,
+        slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
+        thread: thread.number.get(),
+        interval: thread.with_sampler(|sampler| sampler.interval()),
+    });
+    if !sent {
+        take(ptr);
+        counters::LOST_QUEUE_FULL.add(1);
+    }
+}
+
+/// The hash of the current stack, whose frames the writer has or will have before the caller's
+/// record. `None`: there was no room for them.
+fn stack_of(entered: &Entered, session: &Session, entry: u64) -> Option<u64> {
+    let Some(mut walker) = walkers::take(entered) else {
+        counters::LOST_STACK_BUSY.add(1);
+        return ship(session, &no_walker(entry), &[entry], &[]);
+    };
+    let walked = walk::walk(entered, &mut walker, entry, here!());
+    if session.stacks.contains(walked.hash) {
+        return Some(walked.hash);
+    }
+    let found = walker.walker();
+    ship(session, &walked, &found.frames, &found.interrupted)
+}
+
+fn no_walker(entry: u64) -> Walked {
+    Walked {
+        hash: entry | 1,
+        end: WalkEnd::Busy,
+    }
+}
+
+#[cold]
+fn ship(session: &Session, walked: &Walked, frames: &[u64], interrupted: &[u32]) -> Option<u64> {
+    if session.stacks.contains(walked.hash) {
+        return Some(walked.hash);
+    }
+    let sent = session.send(Event::Stack(Box::new(NewStack {
+        hash: walked.hash,
+        end: walked.end,
+        frames: frames.into(),
+        interrupted: interrupted.into(),
+    })));
+    if !sent {
+        return None;
+    }
+    session.stacks.insert(walked.hash, slots);
+    Some(walked.hash)
+}
+
+/// Memory for the tables: zeroed, ours, for ever.
+fn slots(count: usize) -> Option<&'static [Slot]> {
+    let memory = sys::map_zeroed(count * size_of::<Slot>())?;
+    // SAFETY: a fresh zeroed mapping of that length, page-aligned and never unmapped; zero is a valid
+    // (empty) slot, two integers.
+    Some(unsafe { std::slice::from_raw_parts(memory.cast::<Slot>(), count) })
+}

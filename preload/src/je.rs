@@ -1,0 +1,203 @@
+//! jemalloc: the only file that calls it.
+//!
+//! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
+//! glibc documents something else (alignment of small blocks), and nowhere else.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use tikv_jemalloc_sys as sys;
+
+/// Options compiled in. Read by jemalloc before its first allocation; the variable
+/// `_RJEM_MALLOC_CONF` can still override them.
+///
+/// * `abort_conf:false`: a wrong option in the environment must not end the program.
+#[unsafe(no_mangle)]
+#[used]
+static _rjem_malloc_conf: Options = Options(c"abort_conf:false".as_ptr());
+
+/// A `const char *` that a C library reads.
+#[repr(transparent)]
+struct Options(*const c_char);
+// SAFETY: points to a literal, which nobody writes.
+unsafe impl Sync for Options {}
+
+/// jemalloc's smallest class is 8 bytes, aligned to 8; glibc documents 16 for every block. A request
+/// of 9 is the smallest that gets 16.
+const SMALLEST: usize = 9;
+
+#[inline(always)]
+pub(crate) fn malloc(size: usize) -> *mut c_void {
+    // SAFETY: any size is allowed.
+    unsafe { sys::malloc(size.max(SMALLEST)) }
+}
+
+/// Zeroed; null with ENOMEM when the product overflows.
+#[inline(always)]
+pub(crate) fn calloc(count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: any sizes are allowed.
+        Some(bytes) if bytes < SMALLEST => unsafe { sys::calloc(1, SMALLEST) },
+        // SAFETY: as above.
+        _ => unsafe { sys::calloc(count, size) },
+    }
+}
+
+/// # Safety
+/// `ptr` is null or a live block of ours; `size` is not 0 unless `ptr` is null.
+#[inline(always)]
+pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { sys::realloc(ptr, size.max(SMALLEST)) }
+}
+
+/// # Safety
+/// `ptr` is null or a live block of ours, not used hereafter.
+#[inline(always)]
+pub(crate) unsafe fn free(ptr: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { sys::free(ptr) }
+}
+
+/// A block aligned to `alignment`, a power of two; null when there is no memory. errno is left alone.
+pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
+    // No block can be larger, and sizes near usize::MAX would wrap when rounded up.
+    if size > isize::MAX as usize || alignment > isize::MAX as usize {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: mallocx wants a size above 0 and an alignment that is a power of two.
+    unsafe { sys::mallocx(size.max(SMALLEST), sys::MALLOCX_ALIGN(alignment)) }
+}
+
+/// Bytes that may be used of a block.
+///
+/// # Safety
+/// `ptr` is null or a live block of ours.
+#[inline]
+pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { sys::malloc_usable_size(ptr) }
+}
+
+/// Our own arena, apart from the program's: its blocks never pass through the exports.
+static OWN_ARENA: AtomicI32 = AtomicI32::new(0);
+
+fn own_flags() -> c_int {
+    let mut arena = OWN_ARENA.load(Ordering::Relaxed);
+    if arena == 0 {
+        arena = create_arena().unwrap_or(-1);
+        // Two threads that come here at once make two arenas; one is used from then on, and blocks
+        // of the other are freed by their address all the same.
+        OWN_ARENA.store(arena, Ordering::Relaxed);
+    }
+    // No thread cache: ours must not hold the program's blocks, nor the program's ours.
+    let arena = if arena > 0 {
+        sys::MALLOCX_ARENA(arena as usize)
+    } else {
+        0
+    };
+    arena | sys::MALLOCX_TCACHE_NONE
+}
+
+fn create_arena() -> Option<c_int> {
+    let mut index: u32 = 0;
+    let mut len = size_of::<u32>();
+    // SAFETY: "arenas.create" writes an unsigned of four bytes and reads nothing.
+    let error = unsafe {
+        sys::mallctl(
+            c"arenas.create".as_ptr(),
+            (&raw mut index).cast(),
+            &raw mut len,
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    (error == 0).then_some(index as c_int)
+}
+
+/// A block of our own.
+pub(crate) fn own_alloc(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
+    let zero = if zeroed { sys::MALLOCX_ZERO } else { 0 };
+    let flags = sys::MALLOCX_ALIGN(alignment) | zero | own_flags();
+    // SAFETY: the global allocator never asks for 0 bytes, and alignments are powers of two.
+    unsafe { sys::mallocx(size.max(1), flags).cast() }
+}
+
+/// # Safety
+/// `ptr` is a live block from [`own_alloc`].
+pub(crate) unsafe fn own_realloc(ptr: *mut u8, size: usize, alignment: usize) -> *mut u8 {
+    let flags = sys::MALLOCX_ALIGN(alignment) | own_flags();
+    // SAFETY: the caller's promise.
+    unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() }
+}
+
+/// # Safety
+/// `ptr` is a live block from [`own_alloc`], not used hereafter.
+pub(crate) unsafe fn own_free(ptr: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { sys::dallocx(ptr.cast(), sys::MALLOCX_TCACHE_NONE) }
+}
+
+/// jemalloc's own account of the whole process, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stats {
+    /// In blocks that are allocated.
+    pub(crate) allocated: usize,
+    /// In pages that hold such blocks.
+    pub(crate) active: usize,
+    /// In pages that are mapped for blocks.
+    pub(crate) mapped: usize,
+    /// In pages that the kernel holds for us.
+    pub(crate) resident: usize,
+}
+
+/// Reads the account afresh.
+pub(crate) fn stats() -> Stats {
+    let mut epoch = 1u64;
+    let mut len = size_of::<u64>();
+    // SAFETY: "epoch" reads and writes a u64; it refreshes what the next calls return.
+    unsafe {
+        sys::mallctl(
+            c"epoch".as_ptr(),
+            (&raw mut epoch).cast(),
+            &raw mut len,
+            (&raw mut epoch).cast(),
+            len,
+        );
+    }
+    let read = |name: &std::ffi::CStr| {
+        let mut value = 0usize;
+        let mut len = size_of::<usize>();
+        // SAFETY: these names hold a size_t.
+        unsafe {
+            sys::mallctl(
+                name.as_ptr(),
+                (&raw mut value).cast(),
+                &raw mut len,
+                std::ptr::null_mut(),
+                0,
+            );
+        }
+        value
+    };
+    Stats {
+        allocated: read(c"stats.allocated"),
+        active: read(c"stats.active"),
+        mapped: read(c"stats.mapped"),
+        resident: read(c"stats.resident"),
+    }
+}
+
+/// Gives unused pages of all arenas back to the kernel.
+pub(crate) fn purge() {
+    // SAFETY: 4096 is MALLCTL_ARENAS_ALL; the call neither reads nor writes.
+    unsafe {
+        sys::mallctl(
+            c"arena.4096.purge".as_ptr(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            0,
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! The output of one process: the names of its files, and its log.
+//!
+//! ```text
+//! HEAPPROFILE=/tmp/s    /tmp/s.heaplog         /tmp/s.0001.heap …          if neither exists yet
+//!   a child, a re-run   /tmp/s_<pid>.heaplog   /tmp/s_<pid>.0001.heap …
+//!                       /tmp/s_<pid>_2.heaplog …                           a re-exec'd program
+//! without               ./heapprof.<program>.<pid>.heaplog                 no dumps
+//! ```
+//!
+//! No process ever writes to another's files: a log is made exclusively, and whoever made it owns the
+//! name with all its dumps.
+
+use heapprof_format::{Encoder, FILE_HEADER, Record, Start};
+
+use crate::files::{self, AppendError, Appended};
+use crate::say::say;
+use crate::settings::Settings;
+use crate::sys::{self, Errno};
+use crate::{clock, counters};
+
+/// See the module's text.
+pub(crate) struct Output {
+    /// Path of all files without their endings, absolute.
+    pub(crate) base: Vec<u8>,
+    /// Zero of the log's times.
+    pub(crate) start_ns: u64,
+    pub(crate) program: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) encoder: Encoder,
+    log: Appended,
+    /// Set when the log could not be written and was given up.
+    failed: bool,
+}
+
+impl Output {
+    /// Makes the log. `forked_from` is 0, or the process that this one is a copy of. `None`: no log could
+    /// be made anywhere, which has been said.
+    pub(crate) fn create(settings: &Settings, forked_from: u32) -> Option<Output> {
+        let start_ns = clock::now_ns();
+        let exe = sys::readlink(c"/proc/self/exe").unwrap_or_default();
+        let (base, log) = make_log(settings, forked_from != 0, &exe)?;
+        let mut output = Output {
+            base,
+            start_ns,
+            program: String::from_utf8_lossy(&exe).into_owned(),
+            args: files::read(b"/proc/thread-self/cmdline")
+                .unwrap_or_default()
+                .split(|&byte| byte == 0)
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect(),
+            encoder: Encoder::new(),
+            log,
+            failed: false,
+        };
+        if output.args.last().is_some_and(String::is_empty) {
+            output.args.pop(); // each word ends with a zero, also the last
+        }
+        output.encoder.record(&Record::Start(Start {
+            program: output.program.clone(),
+            args: output.args.clone(),
+            pid: sys::getpid(),
+            forked_from,
+            wall_ns: clock::wall_ns(),
+            monotonic_ns: start_ns,
+            interval: settings.interval,
+            library: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: settings.listed(),
+        }));
+        let mut first = FILE_HEADER.to_vec();
+        first.extend_from_slice(output.encoder.finish());
+        if let Err(error) = output.log.append(&first) {
+            output.give_up_log(first.len(), &error);
+        }
+        Some(output)
+    }
+
+    /// Appends what the encoder holds.
+    pub(crate) fn flush(&mut self) {
+        let bytes = self.encoder.finish();
+        if bytes.is_empty() {
+            return;
+        }
+        if self.failed {
+            counters::LOST_LOG_BYTES.add(bytes.len() as u64);
+        } else if let Err(error) = self.log.append(bytes) {
+            let lost = bytes.len();
+            self.give_up_log(lost, &error);
+        }
+    }
+
+    fn give_up_log(&mut self, lost: usize, error: &AppendError) {
+        self.failed = true;
+        counters::LOST_LOG_BYTES.add(lost as u64);
+        say!(
+            "cannot write {}: {error}; the log ends here, the program runs on",
+            self.log.path()
+        );
+    }
+
+    /// Path of the log, for people.
+    pub(crate) fn log_path(&self) -> String {
+        self.log.path()
+    }
+
+    /// Whether the log could be written so far.
+    pub(crate) fn log_is_whole(&self) -> bool {
+        !self.failed
+    }
+}
+
+/// The first base under which a log can be made, and that log.
+fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, Appended)> {
+    let pid = sys::getpid();
+    let mut first_error = None;
+    if let Some(prefix) = &settings.prefix {
+        let base = absolute(prefix);
+        let bare = (!forked).then(|| base.clone());
+        let with_pid = [&base[..], format!("_{pid}").as_bytes()].concat();
+        match first_free(bare.into_iter().chain(numbered(&with_pid))) {
+            Ok(made) => {
+                if !forked && made.0 != base {
+                    say_kept(&base, &made.0, settings.verbose);
+                }
+                return Some(made);
+            }
+            Err(errno) => {
+                first_error = Some((String::from_utf8_lossy(&base).into_owned(), errno));
+            }
+        }
+    }
+    let name = exe
+        .rsplit(|&byte| byte == b'/')
+        .next()
+        .unwrap_or(b"program");
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    let base = absolute(&[b"heapprof.", name, format!(".{pid}").as_bytes()].concat());
+    let made = first_free(numbered(&base));
+    let shown = String::from_utf8_lossy(&base);
+    match (made, first_error) {
+        (Ok(made), None) => Some(made),
+        (Ok(made), Some((prefix, errno))) => {
+            say!(
+                "HEAPPROFILE: cannot create {prefix}.heaplog: {errno}; recording to {}.heaplog",
+                String::from_utf8_lossy(&made.0)
+            );
+            Some(made)
+        }
+        (Err(_), Some((prefix, errno))) => {
+            say!(
+                "HEAPPROFILE: cannot create {prefix}.heaplog: {errno}, nor {shown}.heaplog; \
+                 nothing is recorded"
+            );
+            None
+        }
+        (Err(errno), None) => {
+            say!(
+                "cannot create {shown}.heaplog: {errno}; nothing is recorded \
+                 (set HEAPPROFILE=<prefix> to record elsewhere)"
+            );
+            None
+        }
+    }
+}
+
+/// A re-run into the same prefix must not take its old dumps for new ones. A child of a profiled
+/// program finds its parent's files each time; that is no news.
+fn say_kept(base: &[u8], used: &[u8], verbose: bool) {
+    let mut log = base.to_vec();
+    log.extend_from_slice(b".heaplog");
+    if verbose || !owner_lives(&log) {
+        say!(
+            "HEAPPROFILE: {}.* exists and is kept; recording to {}.*",
+            String::from_utf8_lossy(base),
+            String::from_utf8_lossy(used)
+        );
+    }
+}
+
+/// Whether the process that made a log still exists.
+fn owner_lives(log: &[u8]) -> bool {
+    let Ok(bytes) = files::read(log) else {
+        return false;
+    };
+    let Ok(mut reader) = heapprof_format::Reader::new(&bytes) else {
+        return false;
+    };
+    match reader.next_record() {
+        Ok(Some(Record::Start(start))) => files::exists(format!("/proc/{}", start.pid).as_bytes()),
+        _ => false,
+    }
+}
+
+/// `base`, `base_2`, `base_3`, …
+fn numbered(base: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    (1..1000u32).map(move |n| match n {
+        1 => base.to_vec(),
+        n => [base, format!("_{n}").as_bytes()].concat(),
+    })
+}
+
+/// The first base that has neither a log nor dumps.
+fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, Appended), Errno> {
+    for base in bases {
+        if files::exists(&[&base[..], b".0001.heap"].concat()) {
+            continue;
+        }
+        match Appended::create(&[&base[..], b".heaplog"].concat()) {
+            Err(Errno(libc::EEXIST)) => {}
+            Err(errno) => return Err(errno),
+            Ok(log) => return Ok((base, log)),
+        }
+    }
+    Err(Errno(libc::EEXIST))
+}
+
+/// The program may change its directory: where it was when it started counts.
+fn absolute(path: &[u8]) -> Vec<u8> {
+    if path.first() == Some(&b'/') {
+        return path.to_vec();
+    }
+    let mut whole = sys::getcwd().unwrap_or_default();
+    whole.push(b'/');
+    whole.extend_from_slice(path);
+    whole
+}

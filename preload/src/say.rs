@@ -1,0 +1,38 @@
+//! What we tell the user on standard error: one line each, and few of them.
+//!
+//! Descriptor 2 is standard error only as long as the program says so: one that closed it and opened a
+//! file of its own under the number must not find our line in it. So the first look at it is
+//! remembered, and nothing is written to anything else.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys;
+
+/// Device and inode of standard error at boot.
+static KNOWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// At boot: remembers what standard error is.
+pub(crate) fn remember() {
+    if let Some((device, inode)) = sys::stderr_identity() {
+        KNOWN[0].store(device, Ordering::Relaxed);
+        KNOWN[1].store(inode, Ordering::Relaxed);
+    }
+}
+
+/// Writes `heapprof: …` as one write, so that lines of several processes do not mix.
+pub(crate) fn line(words: std::fmt::Arguments<'_>) {
+    let known = (
+        KNOWN[0].load(Ordering::Relaxed),
+        KNOWN[1].load(Ordering::Relaxed),
+    );
+    if sys::stderr_identity() != Some(known) {
+        return;
+    }
+    let line = format!("heapprof: {words}\n");
+    sys::write_stderr(line.as_bytes());
+}
+
+macro_rules! say {
+    ($($words:tt)*) => { $crate::say::line(format_args!($($words)*)) };
+}
+pub(crate) use say;

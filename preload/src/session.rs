@@ -1,0 +1,270 @@
+//! A session: the road from the hooks of one process to its writer.
+//!
+//! ```text
+//!  hooks ── events (bounded, crossbeam-channel) ──> writer
+//!        └─ frees that found it full (unbounded) ─┘
+//! ```
+//!
+//! A hook only ever tries to send. When the queue is full, an allocation is dropped and counted; when
+//! everything is to be recorded, the hook waits instead, for as long as the writer gets on and at most
+//! [`PATIENCE_NS`]. A free is never dropped (Law 4): it goes the other way, which has no bound of its own
+//! but cannot hold more than there are samples in the table.
+//!
+//! A forked child makes a session of its own and never touches its parent's (Law 7).
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use heapprof_core::StackSet;
+use heapprof_format::WalkEnd;
+
+use crate::counters;
+use crate::sys;
+use crate::tls::Thread;
+
+/// What the hooks tell the writer.
+pub(crate) enum Event {
+    Alloc {
+        time_ns: u64,
+        id: u64,
+        stack: u64,
+        size: u64,
+        slack: u32,
+        thread: u32,
+        interval: u64,
+    },
+    Free(FreeEvent),
+    Stack(Box<NewStack>),
+    Thread {
+        number: u32,
+        tid: u32,
+    },
+}
+
+/// The end of a sampled block.
+#[derive(Clone, Copy)]
+pub(crate) struct FreeEvent {
+    pub(crate) time_ns: u64,
+    pub(crate) id: u64,
+    pub(crate) thread: u32,
+}
+
+/// A stack that was not known, with its frames.
+pub(crate) struct NewStack {
+    pub(crate) hash: u64,
+    pub(crate) end: WalkEnd,
+    pub(crate) frames: Box<[u64]>,
+    pub(crate) interrupted: Box<[u32]>,
+}
+
+const _: () = assert!(size_of::<Event>() <= 64);
+
+/// Events on their way when sampling: at a sample each 512 KiB, a second's worth of 2 GB/s.
+const CAPACITY_SAMPLING: usize = 4096;
+/// And when everything is recorded: some milliseconds' worth.
+const CAPACITY_EXACT: usize = 32_768;
+
+/// How long a hook waits for a writer that does not get on at all (a stuck disk) before it drops
+/// the record after all.
+const PATIENCE_NS: u64 = 2_000_000_000;
+
+/// States of the writer, in `Session::writer`.
+pub(crate) const AWAKE: u32 = 0;
+pub(crate) const DOZING: u32 = 1;
+pub(crate) const ASLEEP: u32 = 2;
+
+/// See the module's text. Made once for each process and never freed.
+pub(crate) struct Session {
+    /// Tells sessions apart: the parent's number is not the child's.
+    pub(crate) number: u32,
+    /// Whether everything is to be recorded, so that hooks wait for room.
+    exact: bool,
+    events: (Sender<Event>, Receiver<Event>),
+    overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
+    /// Stacks whose frames are in the queue or beyond.
+    pub(crate) stacks: StackSet,
+    /// Next thread number.
+    next_thread: AtomicU32,
+    /// [`AWAKE`], [`DOZING`] (comes back by itself) or [`ASLEEP`]. Moved to the latter two by the
+    /// writer before it waits on it, to the first by whoever wakes it.
+    pub(crate) writer: AtomicU32,
+    /// Events taken out so far: tells a waiting hook whether the writer gets on.
+    pub(crate) taken: AtomicU64,
+    /// Set once when the process ends: the writer is to finish. See `exit.rs`.
+    pub(crate) finish: AtomicU32,
+    /// Set by the writer when it has finished.
+    pub(crate) finished: AtomicU32,
+    /// Dumps that a signal asked for.
+    pub(crate) dumps_asked: AtomicU32,
+}
+
+/// The process's session, once it has one.
+static CURRENT: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
+
+/// Next sample id; ids are given to threads in blocks, and never again, also across a fork.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// Ids in a block.
+const ID_BLOCK: u64 = 4096;
+
+/// The session, if there is one.
+#[inline]
+pub(crate) fn current() -> Option<&'static Session> {
+    // SAFETY: null or a leaked session.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Puts a new session in place of none, or of the parent's.
+pub(crate) fn install(interval: u64) -> &'static Session {
+    let exact = interval == 1;
+    let session = Box::leak(Box::new(Session {
+        number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+        exact,
+        events: bounded(if exact {
+            CAPACITY_EXACT
+        } else {
+            CAPACITY_SAMPLING
+        }),
+        overflow: unbounded(),
+        stacks: StackSet::new(),
+        next_thread: AtomicU32::new(0),
+        writer: AtomicU32::new(AWAKE),
+        taken: AtomicU64::new(0),
+        finish: AtomicU32::new(0),
+        finished: AtomicU32::new(0),
+        dumps_asked: AtomicU32::new(0),
+    }));
+    CURRENT.store(session, Ordering::Release);
+    session
+}
+
+/// In a forked child: forget the parent's. It is leaked: its queue may be in any state.
+pub(crate) fn abandon() {
+    CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+impl Session {
+    /// Gives a thread that is new here its number, and tells the writer.
+    pub(crate) fn welcome(&self, thread: &Thread) {
+        let number = self.next_thread.fetch_add(1, Ordering::Relaxed);
+        thread.number.set(number);
+        thread.session.set(self.number);
+        // A thread without this record is shown by its number.
+        let _ = self.try_send(Event::Thread {
+            number,
+            tid: sys::gettid(),
+        });
+    }
+
+    /// A new sample id.
+    #[inline]
+    pub(crate) fn new_id(thread: &Thread) -> u64 {
+        let id = thread.next_id.get();
+        if id < thread.ids_end.get() {
+            thread.next_id.set(id + 1);
+            return id;
+        }
+        let first = NEXT_ID.fetch_add(ID_BLOCK, Ordering::Relaxed);
+        thread.next_id.set(first + 1);
+        thread.ids_end.set(first + ID_BLOCK);
+        first
+    }
+
+    /// Sends a record that may be lost. False: it was, for want of room; the caller counts.
+    #[inline]
+    pub(crate) fn send(&self, event: Event) -> bool {
+        match self.try_send(event) {
+            Ok(()) => true,
+            Err(event) if self.exact => self.wait_and_send(event),
+            Err(_) => false,
+        }
+    }
+
+    /// Sends a free, which is never lost.
+    #[inline]
+    pub(crate) fn send_free(&self, free: FreeEvent) {
+        if let Err(event) = self.try_send(Event::Free(free)) {
+            if self.exact && self.wait_and_send(event) {
+                return;
+            }
+            counters::FREES_OVERFLOWED.add(1);
+            if self.overflow.0.try_send(free).is_err() {
+                counters::LOST_FREES.add(1);
+            }
+            self.wake();
+        }
+    }
+
+    #[inline]
+    fn try_send(&self, event: Event) -> Result<(), Event> {
+        match self.events.0.try_send(event) {
+            Ok(()) => {
+                // Sequentially consistent, as is the channel's own step before it: either we see
+                // that the writer went to sleep, or it sees our event before it does.
+                if self.writer.load(Ordering::SeqCst) == ASLEEP {
+                    self.wake();
+                }
+                Ok(())
+            }
+            Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => Err(event),
+        }
+    }
+
+    /// Wakes the writer, if it sleeps.
+    #[cold]
+    pub(crate) fn wake(&self) {
+        if self.writer.swap(AWAKE, Ordering::SeqCst) != AWAKE {
+            sys::futex_wake(&self.writer);
+        }
+    }
+
+    #[cold]
+    fn wait_and_send(&self, mut event: Event) -> bool {
+        counters::QUEUE_WAITS.add(1);
+        let mut seen = self.taken.load(Ordering::Relaxed);
+        let mut since = crate::clock::now_ns();
+        let mut tries = 0u32;
+        loop {
+            self.wake();
+            tries += 1;
+            if tries < 20 {
+                sys::yield_now();
+            } else {
+                sys::sleep_ns(50_000);
+            }
+            match self.try_send(event) {
+                Ok(()) => return true,
+                Err(back) => event = back,
+            }
+            let taken = self.taken.load(Ordering::Relaxed);
+            let now = crate::clock::now_ns();
+            if taken != seen {
+                (seen, since) = (taken, now);
+            } else if now.saturating_sub(since) > PATIENCE_NS
+                || self.finished.load(Ordering::Relaxed) != 0
+            {
+                return false;
+            }
+        }
+    }
+
+    /// For the writer: how many events wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.events.1.len()
+    }
+
+    /// For the writer: the next event.
+    pub(crate) fn next(&self) -> Option<Event> {
+        self.events.1.try_recv().ok()
+    }
+
+    /// For the writer: the next free that found the queue full.
+    pub(crate) fn next_overflowed(&self) -> Option<FreeEvent> {
+        self.overflow.1.try_recv().ok()
+    }
+
+    /// For the writer: whether nothing waits anywhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.1.is_empty() && self.overflow.1.is_empty()
+    }
+}

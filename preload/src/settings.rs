@@ -1,0 +1,239 @@
+//! The settings: environment variables, read once at boot.
+//!
+//! gperftools' names keep their meanings and defaults; ours begin with `HEAPPROF_`. A value that makes no
+//! sense is one line on standard error and the default; it never stops the program.
+
+use std::ffi::{CStr, c_char};
+
+use crate::say::say;
+
+/// Mean sampling interval in bytes when nothing else is said: that of jemalloc and Go.
+const DEFAULT_INTERVAL: u64 = 512 << 10;
+/// Larger means make no sense (a sample a petabyte) and would not fit the arithmetic.
+const MAX_INTERVAL: u64 = 1 << 50;
+
+/// What is in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Mean sampling interval in bytes; 1: every allocation; 0: none, we are an allocator only.
+    pub(crate) interval: u64,
+    /// Most frames of a stack.
+    pub(crate) depth: u32,
+    /// A line at start and one at exit.
+    pub(crate) verbose: bool,
+    /// `HEAPPROFILE`: where files go. Dumps are written only when it is set.
+    pub(crate) prefix: Option<Vec<u8>>,
+    /// A dump every so many bytes allocated; 0: none.
+    pub(crate) dump_allocated: u64,
+    /// A dump every so many bytes freed; 0: none.
+    pub(crate) dump_freed: u64,
+    /// A dump whenever in-use bytes exceed the last high-water mark by that; 0: none.
+    pub(crate) dump_in_use: u64,
+    /// A dump every so many seconds; 0: none.
+    pub(crate) dump_seconds: u64,
+    /// A dump on this signal; 0: none.
+    pub(crate) dump_signal: i32,
+}
+
+/// The environment block that the kernel gave the program.
+pub(crate) struct Environment(*const *const c_char);
+
+impl Environment {
+    /// # Safety
+    /// `block` is null or a null-terminated array of C strings that lives while this does.
+    pub(crate) unsafe fn new(block: *const *const c_char) -> Self {
+        Environment(block)
+    }
+
+    /// The value of a variable. Not `std::env`: that takes a lock which the program may hold.
+    pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
+        if self.0.is_null() {
+            return None;
+        }
+        let mut at = self.0;
+        loop {
+            // SAFETY: `new`'s promise; `at` has not passed the null that ends the array.
+            let entry = unsafe { *at };
+            if entry.is_null() {
+                return None;
+            }
+            // SAFETY: not null, so one of the C strings.
+            let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+            if let Some(value) = entry
+                .strip_prefix(name.as_bytes())
+                .and_then(|rest| rest.strip_prefix(b"="))
+            {
+                return Some(value);
+            }
+            // SAFETY: the array goes on at least to its null.
+            at = unsafe { at.add(1) };
+        }
+    }
+
+    /// The value as text, and nothing when it is empty.
+    fn text(&self, name: &str) -> Option<String> {
+        let value = self.get(name).filter(|value| !value.is_empty())?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// The value as a number of bytes (`524288`, `512K`, `64MiB`), or `default` with a line said.
+    fn bytes(&self, name: &str, default: u64, most: u64) -> u64 {
+        let Some(text) = self.text(name) else {
+            return default;
+        };
+        match parse_bytes(&text) {
+            Some(value) if value <= most => value,
+            Some(_) => {
+                say!("{name}={text} is more than {most}, the most there can be; using {default}");
+                default
+            }
+            None => {
+                say!(
+                    "{name}={text} is not a number of bytes (such as 524288, 512K or 64M); \
+                     using {default}"
+                );
+                default
+            }
+        }
+    }
+
+    fn number(&self, name: &str, default: u64, what: &str, most: u64) -> u64 {
+        let Some(text) = self.text(name) else {
+            return default;
+        };
+        match text.parse() {
+            Ok(value) if value <= most => value,
+            _ => {
+                say!("{name}={text} is not {what}; using {default}");
+                default
+            }
+        }
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        let Some(text) = self.text(name) else {
+            return false;
+        };
+        match text.as_str() {
+            "1" | "true" | "yes" | "on" => true,
+            "0" | "false" | "no" | "off" => false,
+            _ => {
+                say!("{name}={text} is neither 0 nor 1; using 0");
+                false
+            }
+        }
+    }
+
+    fn signal(&self, name: &str) -> i32 {
+        let Some(text) = self.text(name) else {
+            return 0;
+        };
+        let number = text.parse().ok().or_else(|| signal_number(&text));
+        match number {
+            Some(signal @ (libc::SIGKILL | libc::SIGSTOP)) => {
+                say!("{name}={signal}: no program can receive that signal; no dumps on signals");
+                0
+            }
+            Some(signal) if (1..=libc::SIGRTMAX()).contains(&signal) => signal,
+            _ => {
+                say!("{name}={text} is not a signal (such as 12 or SIGUSR2); no dumps on signals");
+                0
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// Reads them all, with a line for each that makes no sense.
+    pub(crate) fn read(environment: &Environment) -> Settings {
+        Settings {
+            interval: environment.bytes("HEAPPROF_SAMPLE_INTERVAL", DEFAULT_INTERVAL, MAX_INTERVAL),
+            depth: environment.number(
+                "HEAPPROF_STACK_DEPTH",
+                512,
+                "a number of frames from 1 to 2048",
+                2048,
+            ) as u32,
+            verbose: environment.flag("HEAPPROF_VERBOSE"),
+            prefix: environment
+                .get("HEAPPROFILE")
+                .filter(|prefix| !prefix.is_empty())
+                .map(<[u8]>::to_vec),
+            dump_allocated: environment.bytes(
+                "HEAP_PROFILE_ALLOCATION_INTERVAL",
+                1 << 30,
+                u64::MAX,
+            ),
+            dump_freed: environment.bytes("HEAP_PROFILE_DEALLOCATION_INTERVAL", 0, u64::MAX),
+            dump_in_use: environment.bytes("HEAP_PROFILE_INUSE_INTERVAL", 100 << 20, u64::MAX),
+            dump_seconds: environment.number(
+                "HEAP_PROFILE_TIME_INTERVAL",
+                0,
+                "a number of seconds",
+                u64::MAX / 1_000_000_000,
+            ),
+            dump_signal: environment.signal("HEAPPROFILESIGNAL"),
+        }
+    }
+
+    /// By the names of their variables, for the log.
+    pub(crate) fn listed(&self) -> Vec<(String, String)> {
+        let mut all = vec![
+            ("HEAPPROF_SAMPLE_INTERVAL", self.interval.to_string()),
+            ("HEAPPROF_STACK_DEPTH", self.depth.to_string()),
+        ];
+        if let Some(prefix) = &self.prefix {
+            all.extend([
+                ("HEAPPROFILE", String::from_utf8_lossy(prefix).into_owned()),
+                (
+                    "HEAP_PROFILE_ALLOCATION_INTERVAL",
+                    self.dump_allocated.to_string(),
+                ),
+                (
+                    "HEAP_PROFILE_DEALLOCATION_INTERVAL",
+                    self.dump_freed.to_string(),
+                ),
+                ("HEAP_PROFILE_INUSE_INTERVAL", self.dump_in_use.to_string()),
+                ("HEAP_PROFILE_TIME_INTERVAL", self.dump_seconds.to_string()),
+                ("HEAPPROFILESIGNAL", self.dump_signal.to_string()),
+            ]);
+        }
+        all.into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+}
+
+/// `524288`, `512K`, `512KB`, `512KiB`, `64M`, `1G`: powers of 1024, as gperftools' users write.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn signal_number(name: &str) -> Option<i32> {
+    let name = name.to_ascii_uppercase();
+    Some(match name.strip_prefix("SIG").unwrap_or(&name) {
+        "HUP" => libc::SIGHUP,
+        "USR1" => libc::SIGUSR1,
+        "USR2" => libc::SIGUSR2,
+        "WINCH" => libc::SIGWINCH,
+        "URG" => libc::SIGURG,
+        "IO" => libc::SIGIO,
+        "PWR" => libc::SIGPWR,
+        "ALRM" => libc::SIGALRM,
+        "PROF" => libc::SIGPROF,
+        "TERM" => libc::SIGTERM,
+        "INT" => libc::SIGINT,
+        "QUIT" => libc::SIGQUIT,
+        _ => return None,
+    })
+}

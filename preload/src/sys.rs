@@ -1,0 +1,508 @@
+//! System calls, made directly.
+//!
+//! Danger: inline `syscall`. libc's wrappers are not used because a program may export functions of
+//! those names (a `write` that logs, an `open` that allocates), because they are cancellation
+//! points (malloc must not become one), and because they set errno.
+//!
+//! Every function returns the kernel's answer: a value, or an [`Errno`].
+
+use std::arch::asm;
+use std::ffi::CStr;
+use std::fmt;
+
+/// An error number of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self.0 {
+            libc::ENOENT => "no such file or directory",
+            libc::EACCES => "permission denied",
+            libc::EPERM => "operation not permitted",
+            libc::ENOTDIR => "a component of the path is not a directory",
+            libc::EISDIR => "is a directory",
+            libc::EROFS => "read-only file system",
+            libc::ENOSPC => "no space left on device",
+            libc::EDQUOT => "disk quota exceeded",
+            libc::EFBIG => "file size limit reached",
+            libc::EMFILE | libc::ENFILE => "too many open files",
+            libc::ELOOP => "is a symbolic link",
+            libc::EEXIST => "file exists",
+            libc::ENAMETOOLONG => "file name too long",
+            libc::ENOMEM => "out of memory",
+            n => return write!(f, "error {n}"),
+        };
+        f.write_str(words)
+    }
+}
+
+/// # Safety
+/// The arguments must be what the call of that number expects: pointers valid for what it reads and
+/// writes.
+#[inline]
+unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
+    let answer: i64;
+    // SAFETY: the caller's promise; rcx and r11 are what the instruction clobbers, and memory is not
+    // declared untouched.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => answer,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            out("rcx") _, out("r11") _,
+            options(nostack),
+        );
+    }
+    if (-4095..0).contains(&answer) {
+        Err(Errno(-answer as i32))
+    } else {
+        Ok(answer as u64)
+    }
+}
+
+/// An open file, closed when dropped. Held for the length of one operation only (Law 9).
+pub(crate) struct File(u64);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: close takes a number. That it is still our file is what "one operation only" is
+        // for: the program could close it meanwhile and open its own under the number.
+        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// What tells one file from another, and how long it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) mode: u32,
+}
+
+impl File {
+    /// Opens `path`; `O_CLOEXEC` is added.
+    pub(crate) fn open(path: &CStr, flags: i32, mode: u32) -> Result<File, Errno> {
+        let flags = (flags | libc::O_CLOEXEC) as u64;
+        // SAFETY: the path is a C string; openat reads it and nothing else.
+        let fd = unsafe {
+            syscall(
+                libc::SYS_openat,
+                [
+                    libc::AT_FDCWD as i64 as u64,
+                    path.as_ptr() as u64,
+                    flags,
+                    u64::from(mode),
+                    0,
+                    0,
+                ],
+            )?
+        };
+        Ok(File(fd))
+    }
+
+    pub(crate) fn stat(&self) -> Result<Stat, Errno> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: fstat writes one `struct stat`, which on x86-64 is the kernel's own layout.
+        unsafe {
+            syscall(
+                libc::SYS_fstat,
+                [self.0, stat.as_mut_ptr() as u64, 0, 0, 0, 0],
+            )?;
+        }
+        // SAFETY: zeroed, then filled by the kernel; integers only.
+        let stat = unsafe { stat.assume_init() };
+        Ok(Stat {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            mode: stat.st_mode,
+        })
+    }
+
+    /// Writes all of `bytes`, or as much as could be.
+    ///
+    /// # Errors
+    /// With the number of bytes that were written before the error.
+    pub(crate) fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, Errno)> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = &bytes[done..];
+            // SAFETY: reads `rest`, which is borrowed for the call.
+            let answer = unsafe {
+                syscall(
+                    libc::SYS_write,
+                    [self.0, rest.as_ptr() as u64, rest.len() as u64, 0, 0, 0],
+                )
+            };
+            match answer {
+                Ok(0) => return Err((done, Errno(libc::ENOSPC))),
+                Ok(n) => done += n as usize,
+                Err(Errno(libc::EINTR)) => {}
+                Err(error) => return Err((done, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts the file to `len` bytes.
+    pub(crate) fn truncate(&self, len: u64) -> Result<(), Errno> {
+        // SAFETY: numbers only.
+        unsafe { syscall(libc::SYS_ftruncate, [self.0, len, 0, 0, 0, 0]) }.map(drop)
+    }
+
+    /// Reads all there is, in pieces.
+    pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
+        let mut all = Vec::new();
+        let mut piece = [0u8; 2048];
+        loop {
+            // SAFETY: writes at most `piece.len()` bytes into `piece`.
+            let answer = unsafe {
+                syscall(
+                    libc::SYS_read,
+                    [
+                        self.0,
+                        piece.as_mut_ptr() as u64,
+                        piece.len() as u64,
+                        0,
+                        0,
+                        0,
+                    ],
+                )
+            };
+            match answer {
+                Ok(0) => return Ok(all),
+                Ok(n) => all.extend_from_slice(&piece[..n as usize]),
+                Err(Errno(libc::EINTR)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Gives `from` the name `to` as well, failing if that exists.
+pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    let here = libc::AT_FDCWD as i64 as u64;
+    // SAFETY: two C strings.
+    unsafe {
+        syscall(
+            libc::SYS_linkat,
+            [here, from.as_ptr() as u64, here, to.as_ptr() as u64, 0, 0],
+        )
+    }
+    .map(drop)
+}
+
+/// Renames `from` to `to`, failing if that exists.
+pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    let here = libc::AT_FDCWD as i64 as u64;
+    // SAFETY: two C strings.
+    unsafe {
+        syscall(
+            libc::SYS_renameat2,
+            [
+                here,
+                from.as_ptr() as u64,
+                here,
+                to.as_ptr() as u64,
+                u64::from(libc::RENAME_NOREPLACE),
+                0,
+            ],
+        )
+    }
+    .map(drop)
+}
+
+/// Removes the name `path`.
+pub(crate) fn unlink(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: a C string.
+    unsafe {
+        syscall(
+            libc::SYS_unlinkat,
+            [
+                libc::AT_FDCWD as i64 as u64,
+                path.as_ptr() as u64,
+                0,
+                0,
+                0,
+                0,
+            ],
+        )
+    }
+    .map(drop)
+}
+
+/// The target of a symbolic link.
+pub(crate) fn readlink(path: &CStr) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0u8; libc::PATH_MAX as usize];
+    // SAFETY: reads a C string, writes at most the buffer's length.
+    let n = unsafe {
+        syscall(
+            libc::SYS_readlinkat,
+            [
+                libc::AT_FDCWD as i64 as u64,
+                path.as_ptr() as u64,
+                buffer.as_mut_ptr() as u64,
+                buffer.len() as u64,
+                0,
+                0,
+            ],
+        )?
+    };
+    buffer.truncate(n as usize);
+    Ok(buffer)
+}
+
+/// The working directory.
+pub(crate) fn getcwd() -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0u8; libc::PATH_MAX as usize];
+    // SAFETY: writes at most the buffer's length.
+    let n = unsafe {
+        syscall(
+            libc::SYS_getcwd,
+            [buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0, 0],
+        )?
+    };
+    buffer.truncate((n as usize).saturating_sub(1)); // it counts the closing zero
+    Ok(buffer)
+}
+
+/// Which file descriptor 2 is: device and inode.
+pub(crate) fn stderr_identity() -> Option<(u64, u64)> {
+    // Not to be closed: it is the program's.
+    let stderr = std::mem::ManuallyDrop::new(File(2));
+    stderr.stat().ok().map(|stat| (stat.device, stat.inode))
+}
+
+/// Writes to standard error what fits into one write.
+pub(crate) fn write_stderr(bytes: &[u8]) {
+    // SAFETY: reads `bytes`. Descriptor 2 is by convention the program's standard error.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_write,
+            [2, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0],
+        )
+    };
+}
+
+/// The process id, asked of the kernel: right in a vfork child as well.
+pub(crate) fn getpid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or(0) as u32
+}
+
+/// The kernel's id of this thread.
+pub(crate) fn gettid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
+}
+
+/// Ends the process at once with that status.
+pub(crate) fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: does not return.
+        let _ = unsafe { syscall(libc::SYS_exit_group, [status as u64, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Waits until `word` is no longer `expected`, or a wake, or `timeout_ns` (`None`: no limit).
+pub(crate) fn futex_wait(
+    word: &std::sync::atomic::AtomicU32,
+    expected: u32,
+    timeout_ns: Option<u64>,
+) {
+    let time = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let time = time.as_ref().map_or(0, |t| std::ptr::from_ref(t) as u64);
+    // SAFETY: the word is valid and aligned, the timespec lives until the call is over.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as u64,
+                (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64,
+                u64::from(expected),
+                time,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
+/// Wakes all that wait on `word`.
+pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
+    // SAFETY: the word is valid; the kernel uses its address only.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as u64,
+                (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64,
+                i32::MAX as u64,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
+/// Sleeps, or returns early on a signal.
+pub(crate) fn sleep_ns(ns: u64) {
+    let time = libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    };
+    // SAFETY: reads the timespec, writes nothing.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_nanosleep,
+            [std::ptr::from_ref(&time) as u64, 0, 0, 0, 0, 0],
+        )
+    };
+}
+
+/// Lets another thread run.
+pub(crate) fn yield_now() {
+    // SAFETY: no arguments.
+    let _ = unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };
+}
+
+/// Eight random bytes of the kernel's, or the clock's where it has none to give.
+pub(crate) fn random_u64() -> u64 {
+    let mut word = 0u64;
+    // SAFETY: writes at most eight bytes into `word`. GRND_NONBLOCK: early in boot it fails at once.
+    let answer = unsafe {
+        syscall(
+            libc::SYS_getrandom,
+            [
+                std::ptr::from_mut(&mut word) as u64,
+                8,
+                u64::from(libc::GRND_NONBLOCK),
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    match answer {
+        Ok(8) => word,
+        _ => crate::clock::now_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    }
+}
+
+/// Whether the eight bytes at `address` can be read.
+///
+/// `rt_sigprocmask` with an operation that does not exist copies the set in first: it answers EFAULT
+/// when that fails and EINVAL when it does not, and changes nothing either way. Every seccomp
+/// policy under which a program can run allows it.
+pub(crate) fn readable(address: u64) -> bool {
+    // SAFETY: the kernel reads the address with its own fault handling; no such operation as -1.
+    let answer = unsafe { syscall(libc::SYS_rt_sigprocmask, [u64::MAX, address, 0, 8, 0, 0]) };
+    answer == Err(Errno(libc::EINVAL))
+}
+
+/// Blocks every signal in this thread and returns the mask before.
+pub(crate) fn block_signals() -> u64 {
+    let (all, mut before) = (u64::MAX, 0u64);
+    // SAFETY: two words of the kernel's sigset size.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_rt_sigprocmask,
+            [
+                libc::SIG_SETMASK as u64,
+                std::ptr::from_ref(&all) as u64,
+                std::ptr::from_mut(&mut before) as u64,
+                8,
+                0,
+                0,
+            ],
+        )
+    };
+    before
+}
+
+/// Restores a mask that [`block_signals`] returned.
+pub(crate) fn restore_signals(mask: u64) {
+    // SAFETY: reads one word of the kernel's sigset size.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_rt_sigprocmask,
+            [
+                libc::SIG_SETMASK as u64,
+                std::ptr::from_ref(&mask) as u64,
+                0,
+                8,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
+/// The kernel's `struct sigaction`, as far as we look at it.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct KernelSigaction {
+    pub(crate) handler: u64,
+    pub(crate) flags: u64,
+    pub(crate) restorer: u64,
+    mask: u64,
+}
+
+/// What the kernel holds for a signal.
+pub(crate) fn sigaction_of(signal: i32) -> Option<KernelSigaction> {
+    let mut action = KernelSigaction::default();
+    // SAFETY: writes one kernel sigaction with an 8-byte mask.
+    unsafe {
+        syscall(
+            libc::SYS_rt_sigaction,
+            [
+                signal as u64,
+                0,
+                std::ptr::from_mut(&mut action) as u64,
+                8,
+                0,
+                0,
+            ],
+        )
+    }
+    .ok()?;
+    Some(action)
+}
+
+/// Names this thread.
+pub(crate) fn name_thread(name: &CStr) {
+    // SAFETY: reads a C string of at most 16 bytes.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_prctl,
+            [libc::PR_SET_NAME as u64, name.as_ptr() as u64, 0, 0, 0, 0],
+        )
+    };
+}
+
+/// `len` bytes of zeroed memory of our own, never given back; `None` when there is none to be had.
+pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
+    // SAFETY: a new anonymous mapping touches nothing that exists.
+    unsafe {
+        syscall(
+            libc::SYS_mmap,
+            [
+                0,
+                len as u64,
+                (libc::PROT_READ | libc::PROT_WRITE) as u64,
+                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
+                u64::MAX,
+                0,
+            ],
+        )
+    }
+    .ok()
+    .map(|address| address as *mut u8)
+}

@@ -1,0 +1,132 @@
+//! The thread's own words, in initial-exec thread-local storage.
+//!
+//! Danger: hand-made TLS. Stable Rust has no initial-exec thread-locals; the general-dynamic model
+//! calls `__tls_get_addr`, which is slow inside malloc and may itself allocate. So a block of zero
+//! bytes is declared in assembly and reached through its offset from the thread pointer: one load
+//! from the GOT and one addition. Initial-exec is legal because we are loaded with the program, not
+//! by dlopen.
+//!
+//! Law 5: nothing here has a destructor or a constructor. All zero is the valid initial state, so a
+//! thread's first malloc works before anything of ours has run in it.
+
+use std::arch::{asm, global_asm};
+use std::cell::{Cell, UnsafeCell};
+
+use heapprof_core::Sampler;
+
+/// What a thread keeps. Only its own thread reads or writes it; a signal handler of that thread may
+/// do so between any two instructions, which is why there are no references into it that outlive
+/// a statement.
+#[repr(C, align(64))]
+pub(crate) struct Thread {
+    sampler: UnsafeCell<Sampler>,
+    /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
+    pub(crate) inside: Cell<Inside>,
+    /// Walker that this thread used last: its rule cache is warm.
+    pub(crate) walker_hint: Cell<u8>,
+    /// The session in which `number` was given; another value means that it must be given anew.
+    pub(crate) session: Cell<u32>,
+    /// Number of this thread in the session's log.
+    pub(crate) number: Cell<u32>,
+    /// Next sample id to be given, and the end of the block of ids that this thread has reserved.
+    pub(crate) next_id: Cell<u64>,
+    pub(crate) ids_end: Cell<u64>,
+    /// The part of this thread's own stack that is known to be readable; see `stack.rs`.
+    pub(crate) stack_low: Cell<u64>,
+    pub(crate) stack_high: Cell<u64>,
+}
+
+/// Whose code a thread is running.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Inside {
+    /// The program's.
+    No = 0,
+    /// A hook's. What is allocated now comes from a signal handler that interrupted it: the program's,
+    /// and lost.
+    Hook = 1,
+    /// Ours, calling libc, which may allocate: not the program's.
+    Ours = 2,
+}
+
+const SIZE: usize = 128;
+const _: () = assert!(size_of::<Thread>() == SIZE && align_of::<Thread>() == 64);
+const _: () = assert!(!std::mem::needs_drop::<Thread>());
+
+global_asm!(
+    ".pushsection .tbss.heapprof_thread,\"awT\",@nobits",
+    ".balign 64",
+    ".globl heapprof_thread",
+    ".hidden heapprof_thread",
+    ".type heapprof_thread, @object",
+    ".size heapprof_thread, {size}",
+    "heapprof_thread:",
+    ".zero {size}",
+    ".popsection",
+    size = const SIZE,
+);
+
+/// This thread's words.
+#[inline(always)]
+pub(crate) fn current() -> &'static Thread {
+    let address: *const Thread;
+    // SAFETY: reads the GOT entry that the static linker made for our own initial-exec symbol and
+    // the thread pointer at fs:0, both valid in every thread that can run compiled code. The block
+    // has Thread's size and alignment (asserted above), is zero at first, which is a valid Thread
+    // (integers, and a Sampler documented to be valid when zero), and lives as long as the thread;
+    // the reference is never stored or sent, so 'static stands for "until this hook returns".
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + heapprof_thread@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) address,
+            options(pure, nomem, nostack),
+        );
+        &*address
+    }
+}
+
+impl Thread {
+    /// Lays `size` bytes on the thread's line; true when no mark fell on them.
+    #[inline(always)]
+    pub(crate) fn passes(&self, size: usize) -> bool {
+        // SAFETY: only this thread reaches its sampler, and the reference ends with the statement.
+        // A signal handler that interrupts it and allocates sees a count that is one block old or
+        // new: the line is then off by one block, which the process, having no memory, forgives.
+        unsafe { (*self.sampler.get()).passes(size) }
+    }
+
+    /// Runs `change` on the sampler.
+    pub(crate) fn with_sampler<R>(&self, change: impl FnOnce(&mut Sampler) -> R) -> R {
+        // SAFETY: as in `passes`; `change` is arithmetic that neither allocates nor calls back here.
+        change(unsafe { &mut *self.sampler.get() })
+    }
+
+    /// Begins a piece of our own code, unless this thread is in one already.
+    #[inline]
+    pub(crate) fn enter(&'static self) -> Option<Entered> {
+        if self.inside.get() != Inside::No {
+            return None;
+        }
+        self.inside.set(Inside::Hook);
+        Some(Entered { thread: self })
+    }
+
+    /// Makes this thread one of ours for good: nothing it allocates is ever sampled.
+    pub(crate) fn enter_for_life(&self) {
+        self.inside.set(Inside::Ours);
+        self.with_sampler(Sampler::stop);
+    }
+}
+
+/// Proof that this thread is inside our code: what may allocate from our own arena, take a walker or
+/// queue a record asks for it.
+pub(crate) struct Entered {
+    pub(crate) thread: &'static Thread,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.thread.inside.set(Inside::No);
+    }
+}

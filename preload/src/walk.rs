@@ -1,0 +1,291 @@
+//! The walk: from a sampled malloc out to the thread's first function.
+//!
+//! framehop turns one frame's registers into the next's; here is what it leaves to its caller: which
+//! memory may be read (`stack.rs`), which modules there are (`modules.rs`), our own frames, signal
+//! frames, and when to stop. A walk never faults and never loops: reads are bounded, the stack
+//! pointer must rise, and the number of frames has a limit. It ends with a reason.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use framehop::x86_64::UnwindRegsX86_64;
+use framehop::{Error, FrameAddress, Unwinder};
+use heapprof_core::StackHasher;
+use heapprof_format::WalkEnd;
+
+use crate::modules;
+use crate::stack::Readable;
+use crate::sys;
+use crate::tls::Entered;
+use crate::walkers::{MAX_FRAMES, Taken, Walker};
+
+/// Where a walk begins: registers at one instruction of ours.
+#[derive(Clone, Copy)]
+pub(crate) struct Here {
+    pub(crate) pc: u64,
+    pub(crate) sp: u64,
+    pub(crate) bp: u64,
+}
+
+/// The registers at this point of the calling function. A macro, so that there is no call between.
+macro_rules! here {
+    () => {{
+        let (pc, sp, bp): (u64, u64, u64);
+        // SAFETY: reads three registers.
+        unsafe {
+            std::arch::asm!(
+                "lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp",
+                out(reg) pc, out(reg) sp, out(reg) bp,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+        $crate::walk::Here { pc, sp, bp }
+    }};
+}
+pub(crate) use here;
+
+/// What a walk found; the frames themselves are in the walker.
+pub(crate) struct Walked {
+    pub(crate) hash: u64,
+    pub(crate) end: WalkEnd,
+}
+
+/// Longest stack to be recorded, in frames.
+static DEPTH: AtomicU32 = AtomicU32::new(512);
+/// Address of libc's signal return trampoline, to which handlers return.
+static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
+/// Our own code, whose frames are not recorded.
+static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// At boot: learns what walks need to know.
+pub(crate) fn prepare(depth: u32) {
+    DEPTH.store(depth.clamp(1, MAX_FRAMES as u32), Ordering::Relaxed);
+    // SAFETY: a snapshot in force at boot is replaced by nobody yet.
+    if let Some(own) = unsafe { modules::current().as_ref() }.and_then(|s| s.find(here!().pc)) {
+        OWN[0].store(own.range.start, Ordering::Relaxed);
+        OWN[1].store(own.range.end, Ordering::Relaxed);
+    }
+    SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
+}
+
+/// glibc tells the kernel its trampoline with every sigaction, also one that changes nothing. So: give a
+/// signal the disposition it has, and ask the kernel what it was told. Nothing else names the
+/// trampoline: it is no symbol, and its unwind table needs what framehop cannot do.
+fn signal_return() -> Option<u64> {
+    let signal = libc::SIGRTMAX();
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: at boot, before the program's first thread: reads the disposition of an unused signal
+    // into a struct of ours and sets it to the same.
+    unsafe {
+        if libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) != 0 {
+            return None;
+        }
+        libc::sigaction(signal, action.as_ptr(), std::ptr::null_mut());
+    }
+    sys::sigaction_of(signal)
+        .map(|action| action.restorer)
+        .filter(|&restorer| restorer != 0)
+}
+
+/// Offsets of the interrupted registers from the stack pointer at the trampoline, where the kernel
+/// put a `ucontext`: rbp, rsp and rip in its `gregs` (10, 15 and 16, after 40 bytes).
+const UCONTEXT_BP: u64 = 40 + 10 * 8;
+const UCONTEXT_SP: u64 = 40 + 15 * 8;
+const UCONTEXT_PC: u64 = 40 + 16 * 8;
+
+/// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
+/// the allocation function that was called.
+pub(crate) fn walk(entered: &Entered, taken: &mut Taken, entry: u64, here: Here) -> Walked {
+    let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
+    let mut step = Step {
+        regs: UnwindRegsX86_64::new(here.pc, here.sp, here.bp),
+        at: FrameAddress::InstructionPointer(here.pc),
+        stack: Readable::around(entered.thread, here.sp),
+        hasher: StackHasher::new(),
+        module: own.clone(),
+        tag: 0,
+        own,
+        depth: DEPTH.load(Ordering::Relaxed) as usize,
+        signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
+    };
+    step.hasher.push(entry);
+    let mut first = true;
+    let end = loop {
+        let Some((walker, snapshot)) = taken.begin() else {
+            break WalkEnd::Busy;
+        };
+        if first {
+            first = false;
+            walker.frames.clear();
+            walker.interrupted.clear();
+            walker.frames.push(entry);
+            if modules::is_stale(snapshot) {
+                modules::revalidate(entered);
+                continue;
+            }
+        }
+        match step.run(entered, walker, snapshot) {
+            Pause::End(end) => break end,
+            // A module that the snapshot does not know: learn it, go on with the next snapshot.
+            Pause::Unknown(address) => {
+                if !modules::discover(entered, address)
+                    && let Some(end) = step.cross_unknown(taken)
+                {
+                    break end;
+                }
+            }
+        }
+    };
+    Walked {
+        hash: step.hasher.finish(end as u64),
+        end,
+    }
+}
+
+/// A walk under way.
+struct Step {
+    regs: UnwindRegsX86_64,
+    /// The frame whose caller comes next.
+    at: FrameAddress,
+    stack: Readable,
+    hasher: StackHasher,
+    /// The module of the last frame: its neighbour is mostly in the same one.
+    module: Range<u64>,
+    /// Goes into the hash with each address, so that another module at the same place makes another
+    /// stack.
+    tag: u64,
+    own: Range<u64>,
+    depth: usize,
+    signal_return: u64,
+}
+
+/// Why a run over the frames paused.
+enum Pause {
+    End(WalkEnd),
+    /// The current frame lies in no module of the snapshot.
+    Unknown(u64),
+}
+
+impl Step {
+    fn run(
+        &mut self,
+        entered: &Entered,
+        walker: &mut Walker,
+        snapshot: &modules::Snapshot,
+    ) -> Pause {
+        loop {
+            // The current frame first: it may be one for which a module had to be found.
+            let lookup = self.at.address_for_lookup();
+            if !self.module.contains(&lookup) {
+                match snapshot.find(lookup) {
+                    Some(entry) => {
+                        self.module = entry.range.clone();
+                        self.tag = (u64::from(entry.number) + 1) << 48;
+                    }
+                    None => return Pause::Unknown(lookup),
+                }
+            }
+            if !self.own.contains(&lookup) {
+                if walker.frames.len() >= self.depth {
+                    return Pause::End(WalkEnd::TooDeep);
+                }
+                self.record(walker);
+            }
+            let sp = self.regs.sp();
+            let stack = &mut self.stack;
+            let next = snapshot.unwinder.unwind_frame(
+                self.at,
+                &mut self.regs,
+                &mut walker.cache,
+                &mut |address| stack.word(address),
+            );
+            match next {
+                Ok(Some(0)) | Ok(None) | Err(Error::ReturnAddressIsNull) => {
+                    return Pause::End(WalkEnd::Root);
+                }
+                Ok(Some(address)) if address == self.signal_return => {
+                    if let Err(end) = self.cross_signal(entered) {
+                        return Pause::End(end);
+                    }
+                }
+                Ok(Some(address)) => {
+                    if self.regs.sp() <= sp {
+                        return Pause::End(WalkEnd::NotAdvancing);
+                    }
+                    match FrameAddress::from_return_address(address) {
+                        Some(at) => self.at = at,
+                        None => return Pause::End(WalkEnd::Root),
+                    }
+                }
+                Err(Error::CouldNotReadStack(_)) => {
+                    return Pause::End(WalkEnd::StackUnreadable);
+                }
+                Err(Error::DidNotAdvance) => return Pause::End(WalkEnd::NotAdvancing),
+                // framehop falls back to frame pointers where a table says nothing.
+                Err(Error::FramepointerUnwindingMovedBackwards | Error::IntegerOverflow) => {
+                    return Pause::End(WalkEnd::NoRule);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, walker: &mut Walker) {
+        if !self.at.is_return_address() {
+            walker.interrupted.push(walker.frames.len() as u32);
+        }
+        let address = self.at.address();
+        walker.frames.push(address);
+        self.hasher.push(address ^ self.tag);
+    }
+
+    /// The caller is the kernel's trampoline: go on at the instruction that the signal interrupted.
+    #[cold]
+    fn cross_signal(&mut self, entered: &Entered) -> Result<(), WalkEnd> {
+        let context = self.regs.sp();
+        let mut word = |offset: u64| {
+            self.stack
+                .word(context.wrapping_add(offset))
+                .map_err(|()| WalkEnd::StackUnreadable)
+        };
+        let (bp, sp, pc) = (word(UCONTEXT_BP)?, word(UCONTEXT_SP)?, word(UCONTEXT_PC)?);
+        self.regs = UnwindRegsX86_64::new(pc, sp, bp);
+        self.at = FrameAddress::InstructionPointer(pc);
+        // The handler may have run on a stack of its own. A program that never returns to the
+        // interrupted stack (it longjmps between signal stacks) could lead in circles: the depth
+        // limit ends that.
+        self.stack = Readable::around(entered.thread, sp);
+        Ok(())
+    }
+
+    /// The frame lies in no module at all: code made at run time, or the walk went astray. If it
+    /// keeps a frame pointer and its caller is code of a module, go on there.
+    #[cold]
+    fn cross_unknown(&mut self, taken: &mut Taken) -> Option<WalkEnd> {
+        let Some((walker, snapshot)) = taken.begin() else {
+            return Some(WalkEnd::Busy);
+        };
+        if walker.frames.len() >= self.depth {
+            return Some(WalkEnd::TooDeep);
+        }
+        self.tag = 0;
+        self.record(walker);
+        let (sp, bp) = (self.regs.sp(), self.regs.bp());
+        if bp < sp || bp & 7 != 0 {
+            return Some(WalkEnd::NoModule);
+        }
+        let (Ok(next_bp), Ok(address)) = (self.stack.word(bp), self.stack.word(bp.wrapping_add(8)))
+        else {
+            return Some(WalkEnd::NoModule);
+        };
+        let Some(at) = FrameAddress::from_return_address(address) else {
+            return Some(WalkEnd::NoModule);
+        };
+        if snapshot.find(at.address_for_lookup()).is_none() {
+            return Some(WalkEnd::NoModule);
+        }
+        self.regs = UnwindRegsX86_64::new(address, bp + 16, next_bp);
+        self.at = at;
+        None
+    }
+}

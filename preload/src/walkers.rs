@@ -1,0 +1,175 @@
+//! The walkers: what a walk needs that is too large for a stack, shared by all threads.
+//!
+//! Model: a fixed number of walkers, each with its unwind-rule cache and room for one stack. A thread
+//! that samples takes a free one, first the one it had last, whose cache is warm, and gives it
+//! back after the walk. So memory does not grow with threads, and nothing need happen when one ends.
+//! More are made by the writer when somebody had to wait.
+//!
+//! A walker also holds the module snapshot of its walk in use (a hazard pointer).
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use framehop::MustNotAllocateDuringUnwind;
+use framehop::x86_64::CacheX86_64;
+
+use crate::modules::{self, Snapshot};
+use crate::sys;
+use crate::tls::Entered;
+
+/// Most frames a walk can have. The setting can only lower it.
+pub(crate) const MAX_FRAMES: usize = 2048;
+
+/// Most walkers there can be: threads that are inside a walk at once, which on a busy machine are
+/// about as many as processors, plus those preempted in one.
+const MOST: usize = 64;
+
+/// Made at boot.
+const AT_FIRST: usize = 4;
+
+/// Rounds over all walkers before a sample goes without a stack.
+const ROUNDS: u32 = 1_000;
+
+/// What a walk works with.
+pub(crate) struct Walker {
+    pub(crate) cache: CacheX86_64<MustNotAllocateDuringUnwind>,
+    /// Addresses, innermost first.
+    pub(crate) frames: Vec<u64>,
+    /// Indices of frames that a signal interrupted.
+    pub(crate) interrupted: Vec<u32>,
+}
+
+struct Place {
+    walker: UnsafeCell<Walker>,
+    /// Set by the thread that holds the walker.
+    busy: AtomicBool,
+    /// The snapshot that the holder may be reading.
+    hazard: AtomicPtr<Snapshot>,
+}
+
+// SAFETY: `walker` is reached only by the thread that changed `busy` from false to true.
+unsafe impl Sync for Place {}
+
+static PLACES: [AtomicPtr<Place>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
+/// How many of them exist; they are made in order and never freed.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Somebody found none free.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// A walker in use.
+pub(crate) struct Taken {
+    place: &'static Place,
+}
+
+impl Taken {
+    /// The walker, and the snapshot in force, which stays valid until the next call.
+    pub(crate) fn begin(&mut self) -> Option<(&mut Walker, &Snapshot)> {
+        let snapshot = self.protect()?;
+        // SAFETY: this thread holds the place (it alone changed `busy`), and `self` is borrowed.
+        Some((unsafe { &mut *self.place.walker.get() }, snapshot))
+    }
+
+    /// Publishes the snapshot in force as in use, and returns it.
+    fn protect(&self) -> Option<&'static Snapshot> {
+        loop {
+            let snapshot = modules::current();
+            // Sequentially consistent, as are the replacement and the writer's look at the hazards:
+            // either the writer sees this, or we see below that the snapshot was replaced.
+            self.place.hazard.store(snapshot, Ordering::SeqCst);
+            if modules::current() == snapshot {
+                // SAFETY: not freed while our hazard names it.
+                return unsafe { snapshot.as_ref() };
+            }
+        }
+    }
+
+    /// The walker.
+    pub(crate) fn walker(&self) -> &Walker {
+        // SAFETY: as in `begin`.
+        unsafe { &*self.place.walker.get() }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.place
+            .hazard
+            .store(std::ptr::null_mut(), Ordering::Release);
+        self.place.busy.store(false, Ordering::Release);
+    }
+}
+
+/// Takes a free walker; `None` when all are in use and stay so.
+pub(crate) fn take(entered: &Entered) -> Option<Taken> {
+    let first = usize::from(entered.thread.walker_hint.get());
+    for round in 0..ROUNDS {
+        let count = COUNT.load(Ordering::Acquire);
+        for i in 0..count {
+            let index = (first + i) % count;
+            // SAFETY: set before COUNT reached beyond it, never freed.
+            let place = unsafe { PLACES[index].load(Ordering::Acquire).as_ref() }?;
+            if !place.busy.swap(true, Ordering::Acquire) {
+                entered.thread.walker_hint.set(index as u8);
+                return Some(Taken { place });
+            }
+        }
+        WANTED.store(true, Ordering::Relaxed);
+        if round > 10 {
+            sys::yield_now();
+        }
+    }
+    None
+}
+
+/// At boot: makes the first ones.
+pub(crate) fn prepare() {
+    for _ in 0..AT_FIRST {
+        add();
+    }
+}
+
+/// In the writer: makes another if somebody had to wait for one.
+pub(crate) fn add_if_wanted() {
+    if WANTED.swap(false, Ordering::Relaxed) {
+        add();
+    }
+}
+
+/// Only one thread adds: the constructor's, then the writer.
+fn add() {
+    let count = COUNT.load(Ordering::Relaxed);
+    if count == MOST {
+        return;
+    }
+    let place = Box::new(Place {
+        walker: UnsafeCell::new(Walker {
+            cache: CacheX86_64::new_in(),
+            frames: Vec::with_capacity(MAX_FRAMES),
+            interrupted: Vec::with_capacity(16),
+        }),
+        busy: AtomicBool::new(false),
+        hazard: AtomicPtr::new(std::ptr::null_mut()),
+    });
+    PLACES[count].store(Box::into_raw(place), Ordering::Release);
+    COUNT.store(count + 1, Ordering::Release);
+}
+
+/// Whether a walk may be reading that snapshot.
+pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
+    PLACES[..COUNT.load(Ordering::Acquire)].iter().any(|place| {
+        // SAFETY: as in `take`.
+        unsafe { place.load(Ordering::Acquire).as_ref() }
+            .is_some_and(|place| place.hazard.load(Ordering::SeqCst) == snapshot)
+    })
+}
+
+/// In a forked child: the threads that held walkers are not here.
+pub(crate) fn after_fork() {
+    for place in &PLACES[..COUNT.load(Ordering::Acquire)] {
+        // SAFETY: as in `take`.
+        if let Some(place) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+            place.hazard.store(std::ptr::null_mut(), Ordering::Release);
+            place.busy.store(false, Ordering::Release);
+        }
+    }
+}
