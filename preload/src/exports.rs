@@ -241,6 +241,42 @@ pub(crate) unsafe extern "C" fn cfree(ptr: *mut c_void) {
     unsafe { free(ptr) }
 }
 
+/// glibc's own names of the same functions: old programs and other interposers call them, and their blocks
+/// meet our free.
+macro_rules! other_names {
+    ($($(#[$doc:meta])* $name:ident = $function:ident ( $($argument:ident : $kind:ty),* ) $(-> $result:ty)?;)*) => {
+        $(
+            $(#[$doc])*
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) $(-> $result)? {
+                // SAFETY: the caller's promise.
+                unsafe { $function($($argument),*) }
+            }
+        )*
+    };
+}
+
+other_names! {
+    /// As malloc.
+    __libc_malloc = malloc(size: usize) -> *mut c_void;
+    /// As calloc.
+    __libc_calloc = calloc(count: usize, size: usize) -> *mut c_void;
+    /// As realloc.
+    __libc_realloc = realloc(ptr: *mut c_void, size: usize) -> *mut c_void;
+    /// As reallocarray.
+    __libc_reallocarray = reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void;
+    /// As free.
+    __libc_free = free(ptr: *mut c_void);
+    /// As memalign.
+    __libc_memalign = memalign(alignment: usize, size: usize) -> *mut c_void;
+    /// As valloc.
+    __libc_valloc = valloc(size: usize) -> *mut c_void;
+    /// As pvalloc.
+    __libc_pvalloc = pvalloc(size: usize) -> *mut c_void;
+    /// As posix_memalign.
+    __posix_memalign = posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
+}
+
 /// Bytes that may be used of a block; 0 for null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {

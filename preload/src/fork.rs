@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::tls::{self, Inside};
-use crate::{boot, counters, modules, session, sys, walkers};
+use crate::{boot, counters, main_thread, modules, session, sys, walkers};
 
 /// The process we believe to be in.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -30,6 +30,7 @@ extern "C" fn in_child() {
     modules::after_fork();
     walkers::after_fork();
     counters::reset();
+    main_thread::after_fork();
     boot::after_fork(parent);
     let thread = tls::current();
     thread.inside.set(Inside::No);

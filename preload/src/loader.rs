@@ -5,11 +5,11 @@
 //! are found when a walk first meets them.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::modules;
+use crate::next::Next;
 
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REAL: Next = Next::new(c"dlclose");
 
 /// As dlclose(3).
 ///
@@ -17,15 +17,9 @@ static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// `handle` is one that dlopen returned.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
-    let mut real = REAL.load(Ordering::Acquire);
-    if real.is_null() {
-        // SAFETY: a C string; the next library in the search order is libc, which has it.
-        real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlclose".as_ptr()) };
-        REAL.store(real, Ordering::Release);
-    }
-    if real.is_null() {
+    let Some(real) = REAL.address() else {
         return -1;
-    }
+    };
     // SAFETY: the address of libc's dlclose.
     let real: unsafe extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(real) };
     // SAFETY: the caller's promise.

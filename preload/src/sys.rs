@@ -299,6 +299,54 @@ pub(crate) fn gettid() -> u32 {
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
 }
 
+/// Ends this thread at once.
+pub(crate) fn exit_thread() -> ! {
+    loop {
+        // SAFETY: does not return.
+        let _ = unsafe { syscall(libc::SYS_exit, [0; 6]) };
+    }
+}
+
+/// The kernel's ids of the threads of this process; `None` when they cannot be listed.
+pub(crate) fn threads() -> Option<Vec<u32>> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    let path = std::ffi::CString::new(format!("/proc/{}/task", getpid())).ok()?;
+    let folder = File::open(&path, flags, 0).ok()?;
+    let mut ids = Vec::new();
+    let mut buffer = [0u8; 2048];
+    loop {
+        // SAFETY: writes at most the buffer's length.
+        let len = unsafe {
+            syscall(
+                libc::SYS_getdents64,
+                [
+                    folder.0,
+                    buffer.as_mut_ptr() as u64,
+                    buffer.len() as u64,
+                    0,
+                    0,
+                    0,
+                ],
+            )
+        }
+        .ok()? as usize;
+        if len == 0 {
+            return Some(ids);
+        }
+        // struct linux_dirent64: inode 8, offset 8, record length 2, type 1, name
+        let mut rest = &buffer[..len];
+        while let Some(&[a, b]) = rest.get(16..18) {
+            let record = usize::from(u16::from_le_bytes([a, b]));
+            let name = rest.get(19..record)?;
+            let name = name.split(|&byte| byte == 0).next()?;
+            if let Ok(id) = std::str::from_utf8(name).ok()?.parse() {
+                ids.push(id);
+            }
+            rest = rest.get(record..)?;
+        }
+    }
+}
+
 /// Ends the process at once with that status.
 pub(crate) fn exit_group(status: i32) -> ! {
     loop {

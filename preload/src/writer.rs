@@ -19,11 +19,12 @@ use heapprof_format::{
 
 use crate::counters;
 use crate::dumps::{Context, Dumps, KeptStack};
+use crate::hook::{self, Phase};
 use crate::modules::{self, Notice, NoticeNode};
 use crate::output::Output;
 use crate::session::{ASLEEP, AWAKE, DOZING, Event, FreeEvent, Session};
 use crate::settings::Settings;
-use crate::{clock, files, sys, tls, walkers};
+use crate::{clock, files, main_thread, sys, tls, walkers};
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;
@@ -385,6 +386,9 @@ impl Writer {
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 {
+            if main_thread::has_left() && main_thread::nobody_is_left() {
+                return;
+            }
             let drained = self.drain(session, BATCH);
             let now = clock::now_ns();
             if drained > 0 {
@@ -503,6 +507,11 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     writer.finish(Some(session), EndReason::Exit);
     session.finished.store(1, Ordering::Release);
     sys::futex_wake(&session.finished);
+    if session.finish.load(Ordering::Acquire) == 0 {
+        // Nobody asked for the end: the program's last thread has left.
+        hook::set_phase(Phase::Off);
+        main_thread::exit_for_the_last();
+    }
     // The writer's memory goes with the process; dropping millions of entries would delay its end.
     std::mem::forget(writer);
     std::ptr::null_mut()

@@ -1,0 +1,33 @@
+//! The next definition of a function that we export: libc's own, mostly.
+//!
+//! Danger: `dlsym`. It takes the loader's lock, so it is called from these wrappers only, never from a
+//! hook: whoever calls `dlclose` or `pthread_exit` may as well call the loader.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function that is looked up when it is first wanted.
+pub(crate) struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    pub(crate) const fn new(name: &'static CStr) -> Next {
+        Next {
+            name,
+            found: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Its address, if any library after us defines it.
+    pub(crate) fn address(&self) -> Option<*mut c_void> {
+        let mut found = self.found.load(Ordering::Acquire);
+        if found.is_null() {
+            // SAFETY: a C string, and a handle that means "after the caller's library".
+            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            self.found.store(found, Ordering::Release);
+        }
+        (!found.is_null()).then_some(found)
+    }
+}
