@@ -42,6 +42,14 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if hook::passes(size) {
         return je::malloc(size);
     }
+    malloc_sampled(size)
+}
+
+// A function of its own, so that the frequent way is a jump into jemalloc with nothing to save before
+// it; `extern "C"`, so that the compiler knows that nothing unwinds out of it.
+#[cold]
+#[inline(never)]
+extern "C" fn malloc_sampled(size: usize) -> *mut c_void {
     let ptr = je::malloc(size);
     hook::allocated(entry!(malloc), ptr, size);
     ptr
@@ -54,8 +62,14 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void
     if hook::passes(bytes) {
         return je::calloc(count, size);
     }
+    calloc_sampled(count, size)
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn calloc_sampled(count: usize, size: usize) -> *mut c_void {
     let ptr = je::calloc(count, size);
-    hook::allocated(entry!(calloc), ptr, bytes);
+    hook::allocated(entry!(calloc), ptr, count.wrapping_mul(size));
     ptr
 }
 
@@ -63,7 +77,8 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
     if hook::may_be_sampled(ptr) {
-        forget(ptr);
+        // SAFETY: the caller's promise.
+        return unsafe { free_sampled(ptr) };
     }
     // SAFETY: the caller's promise.
     unsafe { je::free(ptr) }
@@ -71,10 +86,12 @@ pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
 
 #[cold]
 #[inline(never)]
-fn forget(ptr: *mut c_void) {
+unsafe extern "C" fn free_sampled(ptr: *mut c_void) {
     if let Some(taken) = hook::take(ptr) {
         hook::freed(taken);
     }
+    // SAFETY: the caller's promise.
+    unsafe { je::free(ptr) }
 }
 
 /// Resizes a block. Null with ENOMEM leaves it as it was; size 0 frees it and returns null.
@@ -117,7 +134,7 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
 /// of its own, whatever the old one was: a realloc is a free and an allocation.
 #[cold]
 #[inline(never)]
-unsafe fn resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
+unsafe extern "C" fn resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
     let taken = hook::take(ptr);
     // SAFETY: the caller's promise.
     let new = unsafe { je::realloc(ptr, size) };
