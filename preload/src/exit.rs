@@ -16,6 +16,9 @@ use crate::{boot, clock, fork, session, sys};
 /// The program's end waits for the writer at most that long.
 const PATIENCE_NS: u64 = 100_000_000;
 
+/// And when everything is recorded, where the last thousandth of the record counts as well.
+const PATIENCE_EXACT_NS: u64 = 2_000_000_000;
+
 #[unsafe(link_section = ".fini_array")]
 #[used]
 static DESTRUCTOR: extern "C" fn() = finish;
@@ -40,7 +43,12 @@ extern "C" fn finish() {
     if let Some(session) = session::current() {
         session.finish.store(1, Ordering::SeqCst);
         session.wake();
-        let deadline = clock::now_ns() + PATIENCE_NS;
+        let patience = if session.exact {
+            PATIENCE_EXACT_NS
+        } else {
+            PATIENCE_NS
+        };
+        let deadline = clock::now_ns() + patience;
         while session.finished.load(Ordering::Acquire) == 0 {
             let now = clock::now_ns();
             if now >= deadline {

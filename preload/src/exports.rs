@@ -10,6 +10,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io::Write as _;
 
+use crate::walk::{Here, here};
 use crate::{hook, je, sys};
 
 const PAGE: usize = 4096;
@@ -42,16 +43,48 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if hook::passes(size) {
         return je::malloc(size);
     }
-    malloc_sampled(size)
+    // SAFETY: a mark fell on these bytes.
+    unsafe { malloc_sampled(size) }
 }
 
-// A function of its own, so that the frequent way is a jump into jemalloc with nothing to save before
-// it; `extern "C"`, so that the compiler knows that nothing unwinds out of it.
-#[cold]
-#[inline(never)]
-extern "C" fn malloc_sampled(size: usize) -> *mut c_void {
+/// The sampled way of a function, in two halves. The first passes on where the program called us: the stack
+/// and frame pointers, before any frame of ours. The frequent way reaches it by a jump, with nothing
+/// to save before it; so a walk begins at the program's frame, and not four of ours before it.
+macro_rules! sampled_way {
+    ($name:ident, $($argument:ident: $kind:ty),*; $sp:literal, $bp:literal => $second:ident) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name($($argument: $kind),*) -> *mut c_void {
+            std::arch::naked_asm!(
+                concat!("mov ", $sp, ", rsp"),
+                concat!("mov ", $bp, ", rbp"),
+                "jmp {second}",
+                second = sym $second,
+            )
+        }
+    };
+}
+
+sampled_way!(malloc_sampled, size: usize; "rsi", "rdx" => malloc_called_from);
+sampled_way!(calloc_sampled, count: usize, size: usize; "rdx", "rcx" => calloc_called_from);
+sampled_way!(resize_sampled, ptr: *mut c_void, size: usize, entry: u64; "rcx", "r8" => resize_called_from);
+
+extern "C" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
     let ptr = je::malloc(size);
-    hook::allocated(entry!(malloc), ptr, size);
+    // SAFETY: the first half passed its own registers.
+    hook::allocated(entry!(malloc), ptr, size, unsafe { Here::caller(sp, bp) });
+    ptr
+}
+
+extern "C" fn calloc_called_from(
+    count: usize,
+    size: usize,
+    sp: *const u64,
+    bp: u64,
+) -> *mut c_void {
+    let ptr = je::calloc(count, size);
+    // SAFETY: the first half passed its own registers.
+    let here = unsafe { Here::caller(sp, bp) };
+    hook::allocated(entry!(calloc), ptr, count.wrapping_mul(size), here);
     ptr
 }
 
@@ -62,15 +95,8 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void
     if hook::passes(bytes) {
         return je::calloc(count, size);
     }
-    calloc_sampled(count, size)
-}
-
-#[cold]
-#[inline(never)]
-extern "C" fn calloc_sampled(count: usize, size: usize) -> *mut c_void {
-    let ptr = je::calloc(count, size);
-    hook::allocated(entry!(calloc), ptr, count.wrapping_mul(size));
-    ptr
+    // SAFETY: as in malloc.
+    unsafe { calloc_sampled(count, size) }
 }
 
 /// Frees a block; null is nothing. errno is left alone.
@@ -132,9 +158,13 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
 
 /// Law 3: take the old sample, call, and on failure put it back. The new block is sampled by a draw
 /// of its own, whatever the old one was: a realloc is a free and an allocation.
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
+extern "C" fn resize_called_from(
+    ptr: *mut c_void,
+    size: usize,
+    entry: u64,
+    sp: *const u64,
+    bp: u64,
+) -> *mut c_void {
     let taken = hook::take(ptr);
     // SAFETY: the caller's promise.
     let new = unsafe { je::realloc(ptr, size) };
@@ -145,7 +175,8 @@ unsafe extern "C" fn resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -
     }
     // The caller laid the bytes on the line; whether a mark fell on them is still to be seen there.
     if hook::is_due() {
-        hook::allocated(entry, new, size);
+        // SAFETY: the first half passed its own registers.
+        hook::allocated(entry, new, size, unsafe { Here::caller(sp, bp) });
     }
     if new.is_null() {
         return out_of_memory();
@@ -159,7 +190,7 @@ fn aligned(alignment: usize, size: usize, entry: u64) -> *mut c_void {
     let sampled = !hook::passes(size);
     let ptr = je::aligned(alignment, size);
     if sampled {
-        hook::allocated(entry, ptr, size);
+        hook::allocated(entry, ptr, size, here!());
     }
     ptr
 }
@@ -225,7 +256,7 @@ pub(crate) unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
         None => std::ptr::null_mut(),
     };
     if sampled {
-        hook::allocated(entry!(pvalloc), ptr, size);
+        hook::allocated(entry!(pvalloc), ptr, size, here!());
     }
     if ptr.is_null() {
         return out_of_memory();

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use heapprof_core::{Filter, SampleTable, Slot};
 use heapprof_format::WalkEnd;
 
+use crate::memo::Memo;
 use crate::session::{self, Event, FreeEvent, NewStack, Session};
 use crate::tls::{self, Entered, Inside, Thread};
-use crate::walk::{self, Walked, here};
+use crate::walk::{self, Here, Walked};
 use crate::{boot, clock, counters, je, sys, walkers};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
@@ -125,11 +126,11 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
     }
 }
 
-/// A mark fell on this block. `entry` is a PC inside the function that the program called. Law 3: a
-/// null result is no event.
+/// A mark fell on this block. `entry` is a PC inside the function that the program called, `here` where to
+/// begin the walk: there or at its caller. Law 3: a null result is no event.
 #[cold]
 #[inline(never)]
-pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize) {
+pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
     let thread = tls::current();
     let Some(entered) = thread.enter() else {
         if thread.inside.get() == Inside::Hook && is_recording() && !ptr.is_null() {
@@ -141,7 +142,7 @@ pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize) {
         && chosen(thread, session, size)
     {
         if !ptr.is_null() {
-            record(&entered, session, entry, ptr, size);
+            record(&entered, session, (entry, here), ptr, size);
         }
         thread.with_sampler(|sampler| sampler.draw(interval()));
     }
@@ -182,9 +183,15 @@ fn chosen(thread: &Thread, session: &Session, size: usize) -> bool {
     })
 }
 
-fn record(entered: &Entered, session: &Session, entry: u64, ptr: *mut c_void, size: usize) {
+fn record(
+    entered: &Entered,
+    session: &Session,
+    (entry, here): (u64, Here),
+    ptr: *mut c_void,
+    size: usize,
+) {
     let thread = entered.thread;
-    let Some(stack) = stack_of(entered, session, entry) else {
+    let Some(stack) = stack_of(entered, session, entry, here) else {
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
@@ -217,17 +224,16 @@ fn record(entered: &Entered, session: &Session, entry: u64, ptr: *mut c_void, si
 
 /// The hash of the current stack, whose frames the writer has or will have before the caller's
 /// record. `None`: there was no room for them.
-fn stack_of(entered: &Entered, session: &Session, entry: u64) -> Option<u64> {
+fn stack_of(entered: &Entered, session: &Session, entry: u64, here: Here) -> Option<u64> {
     let Some(mut walker) = walkers::take(entered) else {
         counters::LOST_STACK_BUSY.add(1);
-        return ship(session, &no_walker(entry), &[entry], &[]);
+        return ship(session, &no_walker(entry), entry, None);
     };
-    let walked = walk::walk(entered, &mut walker, entry, here!());
+    let walked = walk::walk(entered, &mut walker, entry, here);
     if session.stacks.contains(walked.hash) {
         return Some(walked.hash);
     }
-    let found = walker.walker();
-    ship(session, &walked, &found.frames, &found.interrupted)
+    ship(session, &walked, entry, Some(&walker.walker().memo))
 }
 
 fn no_walker(entry: u64) -> Walked {
@@ -238,9 +244,17 @@ fn no_walker(entry: u64) -> Walked {
 }
 
 #[cold]
-fn ship(session: &Session, walked: &Walked, frames: &[u64], interrupted: &[u32]) -> Option<u64> {
+fn ship(session: &Session, walked: &Walked, entry: u64, memo: Option<&Memo>) -> Option<u64> {
     if session.stacks.contains(walked.hash) {
         return Some(walked.hash);
+    }
+    let mut frames = vec![entry];
+    let mut interrupted = Vec::new();
+    for frame in memo.into_iter().flat_map(Memo::innermost_first) {
+        if !frame.returns {
+            interrupted.push(frames.len() as u32);
+        }
+        frames.push(frame.address);
     }
     let sent = session.send(Event::Stack(Box::new(NewStack {
         hash: walked.hash,

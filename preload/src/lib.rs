@@ -46,6 +46,7 @@ mod hook;
 mod je;
 mod loader;
 mod main_thread;
+mod memo;
 mod modules;
 mod next;
 mod output;

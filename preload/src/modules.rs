@@ -141,6 +141,11 @@ pub(crate) fn is_stale(snapshot: &Snapshot) -> bool {
     snapshot.closed != CLOSED.load(Ordering::Acquire)
 }
 
+/// How often something was unloaded so far.
+pub(crate) fn closed() -> u32 {
+    CLOSED.load(Ordering::Acquire)
+}
+
 /// To be called after every `dlclose`.
 pub(crate) fn something_was_closed() {
     CLOSED.fetch_add(1, Ordering::AcqRel);

@@ -61,8 +61,9 @@ const _: () = assert!(size_of::<Event>() <= 64);
 
 /// Events on their way when sampling: at a sample each 512 KiB, a second's worth of 2 GB/s.
 const CAPACITY_SAMPLING: usize = 4096;
-/// And when everything is recorded: some milliseconds' worth.
-const CAPACITY_EXACT: usize = 32_768;
+/// And when everything is recorded: about a millisecond of the writer's work, so that little is left to
+/// do when the program ends.
+const CAPACITY_EXACT: usize = 8192;
 
 /// How long a hook waits for a writer that does not get on at all (a stuck disk) before it drops
 /// the record after all.
@@ -78,7 +79,7 @@ pub(crate) struct Session {
     /// Tells sessions apart: the parent's number is not the child's.
     pub(crate) number: u32,
     /// Whether everything is to be recorded, so that hooks wait for room.
-    exact: bool,
+    pub(crate) exact: bool,
     events: (Sender<Event>, Receiver<Event>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
     /// Stacks whose frames are in the queue or beyond.

@@ -10,21 +10,50 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use framehop::x86_64::UnwindRegsX86_64;
 use framehop::{Error, FrameAddress, Unwinder};
-use heapprof_core::StackHasher;
 use heapprof_format::WalkEnd;
 
+use crate::memo::{Cursor, Frame};
 use crate::modules;
 use crate::stack::Readable;
 use crate::sys;
 use crate::tls::Entered;
 use crate::walkers::{MAX_FRAMES, Taken, Walker};
 
-/// Where a walk begins: registers at one instruction of ours.
+/// Where a walk begins: the registers at one instruction.
 #[derive(Clone, Copy)]
 pub(crate) struct Here {
-    pub(crate) pc: u64,
-    pub(crate) sp: u64,
-    pub(crate) bp: u64,
+    at: FrameAddress,
+    sp: u64,
+    bp: u64,
+}
+
+impl Here {
+    /// Of the caller of a function whose first instruction had the stack pointer `sp` and the frame
+    /// pointer `bp`: the return address is on top of the stack.
+    ///
+    /// # Safety
+    /// `sp` was the stack pointer at the first instruction of a function that has not returned.
+    #[inline(always)]
+    pub(crate) unsafe fn caller(sp: *const u64, bp: u64) -> Here {
+        // SAFETY: the caller's promise.
+        let pc = unsafe { *sp };
+        Here {
+            at: FrameAddress::from_return_address(pc)
+                .unwrap_or(FrameAddress::InstructionPointer(0)),
+            sp: sp as u64 + 8,
+            bp,
+        }
+    }
+
+    /// At an instruction that is running.
+    #[inline(always)]
+    pub(crate) fn running(pc: u64, sp: u64, bp: u64) -> Here {
+        Here {
+            at: FrameAddress::InstructionPointer(pc),
+            sp,
+            bp,
+        }
+    }
 }
 
 /// The registers at this point of the calling function. A macro, so that there is no call between.
@@ -39,7 +68,7 @@ macro_rules! here {
                 options(nomem, nostack, preserves_flags),
             );
         }
-        $crate::walk::Here { pc, sp, bp }
+        $crate::walk::Here::running(pc, sp, bp)
     }};
 }
 pub(crate) use here;
@@ -61,7 +90,9 @@ static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 pub(crate) fn prepare(depth: u32) {
     DEPTH.store(depth.clamp(1, MAX_FRAMES as u32), Ordering::Relaxed);
     // SAFETY: a snapshot in force at boot is replaced by nobody yet.
-    if let Some(own) = unsafe { modules::current().as_ref() }.and_then(|s| s.find(here!().pc)) {
+    if let Some(own) =
+        unsafe { modules::current().as_ref() }.and_then(|s| s.find(prepare as *const () as u64))
+    {
         OWN[0].store(own.range.start, Ordering::Relaxed);
         OWN[1].store(own.range.end, Ordering::Relaxed);
     }
@@ -94,35 +125,32 @@ const UCONTEXT_SP: u64 = 40 + 15 * 8;
 const UCONTEXT_PC: u64 = 40 + 16 * 8;
 
 /// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
-/// the allocation function that was called.
+/// the allocation function that was called. The frames are then in the walker's memo.
 pub(crate) fn walk(entered: &Entered, taken: &mut Taken, entry: u64, here: Here) -> Walked {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
     let mut step = Step {
-        regs: UnwindRegsX86_64::new(here.pc, here.sp, here.bp),
-        at: FrameAddress::InstructionPointer(here.pc),
+        regs: UnwindRegsX86_64::new(here.at.address(), here.sp, here.bp),
+        at: here.at,
         stack: Readable::around(entered.thread, here.sp),
-        hasher: StackHasher::new(),
         module: own.clone(),
         tag: 0,
         own,
         depth: DEPTH.load(Ordering::Relaxed) as usize,
         signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
+        cursor: None,
+        kept: 0,
     };
-    step.hasher.push(entry);
-    let mut first = true;
     let end = loop {
         let Some((walker, snapshot)) = taken.begin() else {
             break WalkEnd::Busy;
         };
-        if first {
-            first = false;
-            walker.frames.clear();
-            walker.interrupted.clear();
-            walker.frames.push(entry);
+        if step.cursor.is_none() {
             if modules::is_stale(snapshot) {
                 modules::revalidate(entered);
-                continue;
             }
+            walker.fresh.clear();
+            step.cursor = Some(walker.memo.begin(modules::closed()));
+            continue;
         }
         match step.run(entered, walker, snapshot) {
             Pause::End(end) => break end,
@@ -136,9 +164,15 @@ pub(crate) fn walk(entered: &Entered, taken: &mut Taken, entry: u64, here: Here)
             }
         }
     };
+    let Some((walker, _)) = taken.begin() else {
+        return Walked { hash: 1, end };
+    };
+    walker.memo.end(step.kept, &walker.fresh, end);
+    let mut hash = walker.memo.hash();
+    hash.push(entry);
     Walked {
-        hash: step.hasher.finish(end as u64),
-        end,
+        hash: hash.finish(0),
+        end: walker.memo.why_ended(),
     }
 }
 
@@ -148,7 +182,6 @@ struct Step {
     /// The frame whose caller comes next.
     at: FrameAddress,
     stack: Readable,
-    hasher: StackHasher,
     /// The module of the last frame: its neighbour is mostly in the same one.
     module: Range<u64>,
     /// Goes into the hash with each address, so that another module at the same place makes another
@@ -157,6 +190,10 @@ struct Step {
     own: Range<u64>,
     depth: usize,
     signal_return: u64,
+    /// Where in the memo the walk may meet the last one; `None` before it has begun.
+    cursor: Option<Cursor>,
+    /// Frames of the memo that are the rest of this walk.
+    kept: usize,
 }
 
 /// Why a run over the frames paused.
@@ -185,25 +222,44 @@ impl Step {
                     None => return Pause::Unknown(lookup),
                 }
             }
-            if !self.own.contains(&lookup) {
-                if walker.frames.len() >= self.depth {
+            let mut frame = self.frame();
+            let own = self.own.contains(&lookup);
+            if !own {
+                if walker.fresh.len() + 1 >= self.depth {
                     return Pause::End(WalkEnd::TooDeep);
                 }
-                self.record(walker);
+                if let Some(cursor) = &mut self.cursor
+                    && let Some(kept) = walker.memo.rest(cursor, &frame, &mut self.stack)
+                    && walker.fresh.len() + kept < self.depth
+                {
+                    self.kept = kept;
+                    return Pause::End(walker.memo.why_ended());
+                }
             }
-            let sp = self.regs.sp();
             let stack = &mut self.stack;
             let next = snapshot.unwinder.unwind_frame(
                 self.at,
                 &mut self.regs,
                 &mut walker.cache,
-                &mut |address| stack.word(address),
+                &mut |address| {
+                    let word = stack.word(address)?;
+                    frame.note(address, word);
+                    Ok(word)
+                },
             );
+            let sp = frame.sp;
+            let crossing = matches!(next, Ok(Some(address)) if address == self.signal_return);
+            if crossing {
+                frame.note_more(); // the trampoline's frame: its words are not all noted
+            }
+            if !own {
+                walker.fresh.push(frame);
+            }
             match next {
                 Ok(Some(0)) | Ok(None) | Err(Error::ReturnAddressIsNull) => {
                     return Pause::End(WalkEnd::Root);
                 }
-                Ok(Some(address)) if address == self.signal_return => {
+                Ok(Some(_)) if crossing => {
                     if let Err(end) = self.cross_signal(entered) {
                         return Pause::End(end);
                     }
@@ -230,13 +286,14 @@ impl Step {
     }
 
     #[inline]
-    fn record(&mut self, walker: &mut Walker) {
-        if !self.at.is_return_address() {
-            walker.interrupted.push(walker.frames.len() as u32);
-        }
-        let address = self.at.address();
-        walker.frames.push(address);
-        self.hasher.push(address ^ self.tag);
+    fn frame(&self) -> Frame {
+        Frame::new(
+            self.at.address(),
+            self.at.is_return_address(),
+            self.regs.sp(),
+            self.regs.bp(),
+            self.tag,
+        )
     }
 
     /// The caller is the kernel's trampoline: go on at the instruction that the signal interrupted.
@@ -255,6 +312,8 @@ impl Step {
         // interrupted stack (it longjmps between signal stacks) could lead in circles: the depth
         // limit ends that.
         self.stack = Readable::around(entered.thread, sp);
+        // Stack pointers are no longer in order: what the memo holds cannot be met by looking upwards.
+        self.cursor = Some(Cursor::nowhere());
         Ok(())
     }
 
@@ -265,11 +324,13 @@ impl Step {
         let Some((walker, snapshot)) = taken.begin() else {
             return Some(WalkEnd::Busy);
         };
-        if walker.frames.len() >= self.depth {
+        if walker.fresh.len() + 1 >= self.depth {
             return Some(WalkEnd::TooDeep);
         }
         self.tag = 0;
-        self.record(walker);
+        let mut frame = self.frame();
+        frame.note_more();
+        walker.fresh.push(frame);
         let (sp, bp) = (self.regs.sp(), self.regs.bp());
         if bp < sp || bp & 7 != 0 {
             return Some(WalkEnd::NoModule);

@@ -1,6 +1,6 @@
 //! The walkers: what a walk needs that is too large for a stack, shared by all threads.
 //!
-//! Model: a fixed number of walkers, each with its unwind-rule cache and room for one stack. A thread
+//! Model: a fixed number of walkers, each with its unwind-rule cache and the memo of its last walk. A thread
 //! that samples takes a free one, first the one it had last, whose cache is warm, and gives it
 //! back after the walk. So memory does not grow with threads, and nothing need happen when one ends.
 //! More are made by the writer when somebody had to wait.
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use framehop::MustNotAllocateDuringUnwind;
 use framehop::x86_64::CacheX86_64;
 
+use crate::memo::{Frame, Memo};
 use crate::modules::{self, Snapshot};
 use crate::sys;
 use crate::tls::Entered;
@@ -33,10 +34,10 @@ const ROUNDS: u32 = 1_000;
 /// What a walk works with.
 pub(crate) struct Walker {
     pub(crate) cache: CacheX86_64<MustNotAllocateDuringUnwind>,
-    /// Addresses, innermost first.
-    pub(crate) frames: Vec<u64>,
-    /// Indices of frames that a signal interrupted.
-    pub(crate) interrupted: Vec<u32>,
+    /// The last walk, which the next one may have much in common with.
+    pub(crate) memo: Memo,
+    /// The frames of this walk that are not the memo's, innermost first.
+    pub(crate) fresh: Vec<Frame>,
 }
 
 struct Place {
@@ -144,8 +145,8 @@ fn add() {
     let place = Box::new(Place {
         walker: UnsafeCell::new(Walker {
             cache: CacheX86_64::new_in(),
-            frames: Vec::with_capacity(MAX_FRAMES),
-            interrupted: Vec::with_capacity(16),
+            memo: Memo::with_room_for(MAX_FRAMES),
+            fresh: Vec::with_capacity(MAX_FRAMES),
         }),
         busy: AtomicBool::new(false),
         hazard: AtomicPtr::new(std::ptr::null_mut()),
