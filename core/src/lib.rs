@@ -32,7 +32,7 @@ pub use number_hash::{NumberHasher, NumberMap};
 pub use sample_table::SampleTable;
 pub use sampler::{Rng, Sampler};
 pub use size_class::SizeClass;
-pub use slots::{LEVELS, Slot, level_slots};
+pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use stack_hash::StackHasher;
 pub use stack_set::StackSet;
 pub use weight::{Estimate, Fixed, Weight};

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::slots::{Growth, Levels, Slot, spread};
+use crate::slots::{Growth, Levels, Slot, newest_first, spread, window};
 
 const EMPTY: u64 = 0;
 const GONE: u64 = 1;
@@ -29,44 +29,36 @@ const RESERVED: u64 = 2;
 const GROWTH_TRIES: usize = 100_000;
 
 /// See the module's text.
-#[derive(Debug)]
-pub struct SampleTable {
-    levels: Levels,
+#[derive(Debug, Default)]
+pub struct SampleTable<L> {
+    levels: L,
 }
 
-impl Default for SampleTable {
-    fn default() -> Self {
-        SampleTable::new()
+impl<L: Levels> SampleTable<L> {
+    /// No samples, in levels that are kept there.
+    pub const fn new(levels: L) -> Self {
+        SampleTable { levels }
     }
-}
 
-impl SampleTable {
-    /// No samples, no memory yet.
-    pub const fn new() -> Self {
-        SampleTable {
-            levels: Levels::new(),
-        }
+    /// Where its levels are kept.
+    pub fn levels(&self) -> &L {
+        &self.levels
     }
 
     /// Records that sample `id` lives at `address`, which must be above 2 and not in the table.
-    /// `memory(n)` gives n zero slots, or `None`. False: there was no room and no memory.
-    pub fn insert(
-        &self,
-        address: u64,
-        id: u64,
-        memory: impl Fn(usize) -> Option<&'static [Slot]>,
-    ) -> bool {
+    /// False: there was no room and no memory.
+    pub fn insert(&self, address: u64, id: u64) -> bool {
         debug_assert!(address > RESERVED);
         let hash = spread(address);
         for _ in 0..GROWTH_TRIES {
             let seen = self.levels.count();
             // Only the newest level: the older ones drain, and a table that shrank is mostly empty.
-            if let Some(level) = self.levels.newest_first().next()
+            if let Some(level) = newest_first(&self.levels).next()
                 && Self::insert_in(level, hash, address, id)
             {
                 return true;
             }
-            match self.levels.grow(seen, &memory) {
+            match self.levels.grow(seen) {
                 Growth::Grown => {}
                 Growth::Busy => std::hint::spin_loop(),
                 Growth::Refused => return false,
@@ -76,7 +68,7 @@ impl SampleTable {
     }
 
     fn insert_in(level: &'static [Slot], hash: u64, address: u64, id: u64) -> bool {
-        for slot in Levels::window(level, hash) {
+        for slot in window(level, hash) {
             let key = slot.key.load(Ordering::Relaxed);
             if key > GONE {
                 continue;
@@ -115,8 +107,8 @@ impl SampleTable {
             return None;
         }
         let hash = spread(address);
-        for level in self.levels.newest_first() {
-            for slot in Levels::window(level, hash) {
+        for level in newest_first(&self.levels) {
+            for slot in window(level, hash) {
                 match slot.key.load(Ordering::Acquire) {
                     key if key == address => return Some(slot),
                     EMPTY => break,
@@ -129,7 +121,7 @@ impl SampleTable {
 
     /// Every sample, as (address, id). Meant for a moment when nobody changes the table.
     pub fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
-        for level in self.levels.newest_first() {
+        for level in newest_first(&self.levels) {
             for slot in level {
                 let key = slot.key.load(Ordering::Acquire);
                 if key > RESERVED {
@@ -143,33 +135,27 @@ impl SampleTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slots::testing::Leaked;
     use proptest::prelude::*;
     use std::collections::HashMap;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    fn leaked(slots: usize) -> Option<&'static [Slot]> {
-        Some(Box::leak(
-            (0..slots).map(|_| Slot::default()).collect::<Box<[_]>>(),
-        ))
-    }
 
     #[test]
     fn what_is_inserted_is_taken_once() {
-        let table = SampleTable::new();
-        assert!(table.insert(0x1000, 7, leaked));
+        let table = SampleTable::<Leaked>::default();
+        assert!(table.insert(0x1000, 7));
         assert!(table.holds(0x1000));
         assert_eq!(table.take(0x1000), Some(7));
         assert_eq!(table.take(0x1000), None);
-        assert!(table.insert(0x1000, 8, leaked));
+        assert!(table.insert(0x1000, 8));
         assert_eq!(table.take(0x1000), Some(8));
     }
 
     #[test]
     fn it_grows_and_keeps_what_it_has() {
-        let table = SampleTable::new();
+        let table = SampleTable::<Leaked>::default();
         let address = |i: u64| 0x7f00_0000_0000 + i * 64;
         for i in 0..200_000 {
-            assert!(table.insert(address(i), i, leaked));
+            assert!(table.insert(address(i), i));
         }
         assert!(table.levels.count() >= 3);
         for i in 0..200_000 {
@@ -179,39 +165,32 @@ mod tests {
 
     #[test]
     fn churn_at_a_steady_size_does_not_grow_it() {
-        let table = SampleTable::new();
-        let levels = AtomicUsize::new(0);
-        let memory = |n| {
-            levels.fetch_add(1, Ordering::Relaxed);
-            leaked(n)
-        };
+        let table = SampleTable::<Leaked>::default();
         let live = 500u64;
         for i in 0..2_000_000u64 {
-            assert!(table.insert(
-                0x10_0000 + i % 7919 * 16 + (i / 7919) * 0x100_0000,
-                i,
-                memory
-            ));
+            assert!(table.insert(0x10_0000 + i % 7919 * 16 + (i / 7919) * 0x100_0000, i,));
             if i >= live {
                 let j = i - live;
                 let address = 0x10_0000 + j % 7919 * 16 + (j / 7919) * 0x100_0000;
                 assert_eq!(table.take(address), Some(j));
             }
         }
-        assert_eq!(levels.load(Ordering::Relaxed), 1);
+        assert_eq!(table.levels.count(), 1);
     }
 
     #[test]
     fn without_memory_it_says_so_and_keeps_working() {
-        let table = SampleTable::new();
-        assert!(!table.insert(64, 1, |_| None));
-        assert!(table.insert(64, 1, leaked));
+        let table = SampleTable::<Leaked>::default();
+        table.levels.most.store(1, Ordering::Relaxed);
+        assert!(!table.insert(64, 1));
+        table.levels.most.store(0, Ordering::Relaxed);
+        assert!(table.insert(64, 1));
         assert_eq!(table.take(64), Some(1));
     }
 
     #[test]
     fn threads_do_not_disturb_each_other() {
-        let table = SampleTable::new();
+        let table = SampleTable::<Leaked>::default();
         std::thread::scope(|scope| {
             for t in 0..4u64 {
                 let table = &table;
@@ -219,11 +198,7 @@ mod tests {
                     for round in 0..20u64 {
                         for i in 0..2000 {
                             let address = (t << 40) + (i + 1) * 16;
-                            assert!(table.insert(
-                                address,
-                                t * 1_000_000 + round * 2000 + i,
-                                leaked
-                            ));
+                            assert!(table.insert(address, t * 1_000_000 + round * 2000 + i,));
                         }
                         for i in 0..2000 {
                             let address = (t << 40) + (i + 1) * 16;
@@ -239,12 +214,12 @@ mod tests {
         /// Against a map: random inserts and takes over few addresses, so slots are reused.
         #[test]
         fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), 1u64..60), 0..400)) {
-            let table = SampleTable::new();
+            let table = SampleTable::<Leaked>::default();
             let mut model = HashMap::new();
             for (id, (insert, place)) in steps.into_iter().enumerate() {
                 let address = place * 16;
                 if insert && !model.contains_key(&address) {
-                    prop_assert!(table.insert(address, id as u64, leaked));
+                    prop_assert!(table.insert(address, id as u64));
                     model.insert(address, id as u64);
                 } else {
                     prop_assert_eq!(table.take(address), model.remove(&address));

@@ -11,8 +11,7 @@
 //! signal handler may interrupt any operation at any point. The memory comes from the caller, must
 //! be zero (an empty slot is all zero), and is never given back.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// Levels there can be: 4,096 * 4^12 slots in the last, 2^36.
 pub const LEVELS: usize = 13;
@@ -33,20 +32,22 @@ pub struct Slot {
     pub(crate) value: AtomicU64,
 }
 
-/// The levels of one table.
-#[derive(Debug)]
-pub(crate) struct Levels {
-    /// Set once each, in order. `OnceLock` never waits here: only the holder of `growing` sets.
-    levels: [OnceLock<&'static [Slot]>; LEVELS],
-    /// How many are set. Released after the level itself, so whoever reads n finds n levels.
-    count: AtomicUsize,
-    /// Held by the one thread that adds a level.
-    growing: AtomicBool,
+/// Where the levels of one table are kept. The memory and the one moment of exclusion, adding a level,
+/// are the caller's: inside a profiled process both are delicate.
+pub trait Levels {
+    /// How many levels there are. Whoever reads `n` finds levels 0 to `n - 1`.
+    fn count(&self) -> usize;
+
+    /// Level `n`, of [`level_slots`]`(n)` slots, if there is one.
+    fn level(&self, n: usize) -> Option<&'static [Slot]>;
+
+    /// Adds level `seen`, all zero, if there are still only `seen`. Must not wait for another thread.
+    fn grow(&self, seen: usize) -> Growth;
 }
 
 /// Outcome of asking for another level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Growth {
+pub enum Growth {
     /// There is a level that was not there before.
     Grown,
     /// Another thread is at it: try again in a moment.
@@ -55,68 +56,19 @@ pub(crate) enum Growth {
     Refused,
 }
 
-impl Levels {
-    pub(crate) const fn new() -> Self {
-        Levels {
-            levels: [const { OnceLock::new() }; LEVELS],
-            count: AtomicUsize::new(0),
-            growing: AtomicBool::new(false),
-        }
-    }
+/// The levels from the newest (and largest) to the oldest.
+#[inline]
+pub(crate) fn newest_first<L: Levels>(levels: &L) -> impl Iterator<Item = &'static [Slot]> + '_ {
+    (0..levels.count()).rev().filter_map(|n| levels.level(n))
+}
 
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
-    }
-
-    /// The levels from the newest (and largest) to the oldest.
-    #[inline]
-    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &'static [Slot]> + '_ {
-        (0..self.count())
-            .rev()
-            .filter_map(|i| self.levels[i].get().copied())
-    }
-
-    /// The window of a hash in a level.
-    #[inline]
-    pub(crate) fn window(level: &'static [Slot], hash: u64) -> impl Iterator<Item = &'static Slot> {
-        // Lengths are powers of two; the top bits of a multiplicative hash are its best.
-        let mask = level.len() - 1;
-        let home = (hash >> 28) as usize;
-        (0..WINDOW).map(move |i| &level[(home + i) & mask])
-    }
-
-    /// Adds a level if there are still only `seen`. `memory(slots)` gives that many zero slots.
-    pub(crate) fn grow(
-        &self,
-        seen: usize,
-        memory: impl FnOnce(usize) -> Option<&'static [Slot]>,
-    ) -> Growth {
-        if seen >= LEVELS {
-            return Growth::Refused;
-        }
-        if self.count() != seen {
-            return Growth::Grown;
-        }
-        if self.growing.swap(true, Ordering::Acquire) {
-            return Growth::Busy;
-        }
-        let outcome = if self.count() != seen {
-            Growth::Grown // somebody was faster
-        } else {
-            match memory(level_slots(seen)) {
-                Some(level) if level.len() == level_slots(seen) => {
-                    // Cannot fail: level `seen` is set only while `growing` is held and `count` is
-                    // `seen`, and then `count` moves on.
-                    let _ = self.levels[seen].set(level);
-                    self.count.store(seen + 1, Ordering::Release);
-                    Growth::Grown
-                }
-                _ => Growth::Refused,
-            }
-        };
-        self.growing.store(false, Ordering::Release);
-        outcome
-    }
+/// The window of a hash in a level.
+#[inline]
+pub(crate) fn window(level: &'static [Slot], hash: u64) -> impl Iterator<Item = &'static Slot> {
+    // Lengths are powers of two; the high half of a multiplicative hash is its best.
+    let mask = level.len() - 1;
+    let home = (hash >> 28) as usize;
+    (0..WINDOW).map(move |i| &level[(home + i) & mask])
 }
 
 /// Spreads a key over 64 bits.
@@ -124,4 +76,40 @@ impl Levels {
 pub(crate) fn spread(key: u64) -> u64 {
     let mixed = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
+}
+
+/// Levels for tests: leaked memory, an ordinary lock.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Growth, LEVELS, Levels, Slot, level_slots};
+    use std::sync::RwLock;
+
+    #[derive(Default)]
+    pub(crate) struct Leaked {
+        levels: RwLock<Vec<&'static [Slot]>>,
+        /// Grow no further than that many levels; 0: without bound.
+        pub(crate) most: std::sync::atomic::AtomicUsize,
+    }
+
+    impl Levels for Leaked {
+        fn count(&self) -> usize {
+            self.levels.read().unwrap().len()
+        }
+        fn level(&self, n: usize) -> Option<&'static [Slot]> {
+            self.levels.read().unwrap().get(n).copied()
+        }
+        fn grow(&self, seen: usize) -> Growth {
+            let mut levels = self.levels.write().unwrap();
+            let most = self.most.load(std::sync::atomic::Ordering::Relaxed);
+            if levels.len() != seen {
+                return Growth::Grown;
+            }
+            if seen == LEVELS || most != 0 && seen >= most - 1 {
+                return Growth::Refused;
+            }
+            let fresh = (0..level_slots(seen)).map(|_| Slot::default());
+            levels.push(Box::leak(fresh.collect::<Box<[_]>>()));
+            Growth::Grown
+        }
+    }
 }

@@ -6,48 +6,40 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::slots::{Growth, Levels, Slot, spread};
+use crate::slots::{Growth, Levels, newest_first, spread, window};
 
 /// See the module's text.
-#[derive(Debug)]
-pub struct StackSet {
-    levels: Levels,
+#[derive(Debug, Default)]
+pub struct StackSet<L> {
+    levels: L,
 }
 
-impl Default for StackSet {
-    fn default() -> Self {
-        StackSet::new()
-    }
-}
-
-impl StackSet {
-    /// Empty, without memory yet.
-    pub const fn new() -> Self {
-        StackSet {
-            levels: Levels::new(),
-        }
+impl<L: Levels> StackSet<L> {
+    /// Empty, in levels that are kept there.
+    pub const fn new(levels: L) -> Self {
+        StackSet { levels }
     }
 
     /// Whether the stack of that hash (not 0) was shipped.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         let home = spread(hash);
-        self.levels.newest_first().any(|level| {
-            Levels::window(level, home)
+        newest_first(&self.levels).any(|level| {
+            window(level, home)
                 .map(|slot| slot.key.load(Ordering::Acquire))
                 .take_while(|&key| key != 0)
                 .any(|key| key == hash)
         })
     }
 
-    /// Notes that the stack of that hash (not 0) was shipped. `memory(n)` gives n zero slots, or
-    /// `None`: then the stack stays unknown and is shipped again next time, which is only slow.
-    pub fn insert(&self, hash: u64, memory: impl Fn(usize) -> Option<&'static [Slot]>) {
+    /// Notes that the stack of that hash (not 0) was shipped. When there is no memory for it, the stack
+    /// stays unknown and is shipped again next time, which is only slow.
+    pub fn insert(&self, hash: u64) {
         let home = spread(hash);
         loop {
             let seen = self.levels.count();
-            if let Some(level) = self.levels.newest_first().next() {
-                for slot in Levels::window(level, home) {
+            if let Some(level) = newest_first(&self.levels).next() {
+                for slot in window(level, home) {
                     match slot
                         .key
                         .compare_exchange(0, hash, Ordering::AcqRel, Ordering::Acquire)
@@ -58,7 +50,7 @@ impl StackSet {
                     }
                 }
             }
-            if self.levels.grow(seen, &memory) != Growth::Grown {
+            if self.levels.grow(seen) != Growth::Grown {
                 return;
             }
         }
@@ -68,20 +60,15 @@ impl StackSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn leaked(slots: usize) -> Option<&'static [Slot]> {
-        Some(Box::leak(
-            (0..slots).map(|_| Slot::default()).collect::<Box<[_]>>(),
-        ))
-    }
+    use crate::slots::testing::Leaked;
 
     #[test]
     fn it_knows_what_it_was_told_and_nothing_else() {
-        let set = StackSet::new();
+        let set = StackSet::<Leaked>::default();
         let hash = |i: u64| spread(i + 1) | 1;
         for i in 0..50_000 {
             assert!(!set.contains(hash(i)));
-            set.insert(hash(i), leaked);
+            set.insert(hash(i));
             assert!(set.contains(hash(i)));
         }
         assert!((0..50_000).all(|i| set.contains(hash(i))));
@@ -90,10 +77,12 @@ mod tests {
 
     #[test]
     fn without_memory_it_forgets_and_goes_on() {
-        let set = StackSet::new();
-        set.insert(5, |_| None);
+        let set = StackSet::<Leaked>::default();
+        set.levels.most.store(1, Ordering::Relaxed);
+        set.insert(5);
         assert!(!set.contains(5));
-        set.insert(5, leaked);
+        set.levels.most.store(0, Ordering::Relaxed);
+        set.insert(5);
         assert!(set.contains(5));
     }
 }

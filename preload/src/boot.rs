@@ -130,7 +130,7 @@ fn begin() -> Option<&'static Session> {
         }
     };
     let session = session::install(settings.interval);
-    if let Err(mut writer) = writer::start(*writer, session) {
+    if let Err(mut writer) = writer::start(writer, session) {
         hook::set_phase(Phase::Off);
         session::abandon();
         say!("cannot start a thread; nothing is recorded, the program runs on");

@@ -103,7 +103,7 @@ pub(crate) fn publish(path: &[u8], content: &[u8]) -> Result<(), Errno> {
             // A file system without that kind of rename: give it a second name, which fails just
             // as well if the name exists, and take away the first.
             Err(Errno(libc::EINVAL | libc::ENOSYS)) => sys::link(&from, &to),
-            result => result.map(|()| ()),
+            result => result,
         },
         Err((_, errno)) => Err(errno),
     };

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::tls::{self, Inside};
-use crate::{boot, counters, main_thread, modules, session, sys, walkers};
+use crate::{boot, counters, hook, main_thread, modules, session, sys, walkers};
 
 /// The process we believe to be in.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -27,6 +27,7 @@ pub(crate) fn is_own_process() -> bool {
 extern "C" fn in_child() {
     let parent = PID.swap(sys::getpid(), Ordering::AcqRel);
     session::abandon();
+    hook::after_fork();
     modules::after_fork();
     walkers::after_fork();
     counters::reset();

@@ -8,9 +8,10 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use heapprof_core::{Filter, SampleTable, Slot};
+use heapprof_core::{Filter, SampleTable};
 use heapprof_format::WalkEnd;
 
+use crate::levels::Mapped;
 use crate::memo::Memo;
 use crate::session::{self, Event, FreeEvent, NewStack, Session};
 use crate::tls::{self, Entered, Inside, Thread};
@@ -36,7 +37,7 @@ static INTERVAL: AtomicU64 = AtomicU64::new(0);
 /// May there be a sample at this address?
 static FILTER: Filter = Filter::new();
 /// Which sample is at this address?
-static TABLE: SampleTable = SampleTable::new();
+static TABLE: SampleTable<Mapped> = SampleTable::new(Mapped::new());
 
 /// Turns the phase.
 pub(crate) fn set_phase(phase: Phase) {
@@ -117,7 +118,7 @@ pub(crate) fn freed(taken: Taken) {
 #[inline(never)]
 pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
     FILTER.add(ptr as u64);
-    if !TABLE.insert(ptr as u64, taken.0, slots) {
+    if !TABLE.insert(ptr as u64, taken.0) {
         // No room for what was there a moment ago: end the sample early. That is noise; a sample
         // that nobody can end would be a phantom leak.
         FILTER.remove(ptr as u64);
@@ -200,7 +201,7 @@ fn record(
     // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
     // pointer is returned (Law 2).
     FILTER.add(ptr as u64);
-    if !TABLE.insert(ptr as u64, id, slots) {
+    if !TABLE.insert(ptr as u64, id) {
         FILTER.remove(ptr as u64);
         counters::LOST_TABLE_FULL.add(1);
         return;
@@ -265,14 +266,11 @@ fn ship(session: &Session, walked: &Walked, entry: u64, memo: Option<&Memo>) -> 
     if !sent {
         return None;
     }
-    session.stacks.insert(walked.hash, slots);
+    session.stacks.insert(walked.hash);
     Some(walked.hash)
 }
 
-/// Memory for the tables: zeroed, ours, for ever.
-fn slots(count: usize) -> Option<&'static [Slot]> {
-    let memory = sys::map_zeroed(count * size_of::<Slot>())?;
-    // SAFETY: a fresh zeroed mapping of that length, page-aligned and never unmapped; zero is a valid
-    // (empty) slot, two integers.
-    Some(unsafe { std::slice::from_raw_parts(memory.cast::<Slot>(), count) })
+/// In a forked child.
+pub(crate) fn after_fork() {
+    TABLE.levels().after_fork();
 }

@@ -44,6 +44,7 @@ mod files;
 mod fork;
 mod hook;
 mod je;
+mod levels;
 mod loader;
 mod main_thread;
 mod memo;

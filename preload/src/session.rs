@@ -19,6 +19,7 @@ use heapprof_core::StackSet;
 use heapprof_format::WalkEnd;
 
 use crate::counters;
+use crate::levels::Mapped;
 use crate::sys;
 use crate::tls::Thread;
 
@@ -83,7 +84,7 @@ pub(crate) struct Session {
     events: (Sender<Event>, Receiver<Event>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
     /// Stacks whose frames are in the queue or beyond.
-    pub(crate) stacks: StackSet,
+    pub(crate) stacks: StackSet<Mapped>,
     /// Next thread number.
     next_thread: AtomicU32,
     /// [`AWAKE`], [`DOZING`] (comes back by itself) or [`ASLEEP`]. Moved to the latter two by the
@@ -127,7 +128,7 @@ pub(crate) fn install(interval: u64) -> &'static Session {
             CAPACITY_SAMPLING
         }),
         overflow: unbounded(),
-        stacks: StackSet::new(),
+        stacks: StackSet::new(Mapped::new()),
         next_thread: AtomicU32::new(0),
         writer: AtomicU32::new(AWAKE),
         taken: AtomicU64::new(0),

@@ -90,9 +90,8 @@ static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 pub(crate) fn prepare(depth: u32) {
     DEPTH.store(depth.clamp(1, MAX_FRAMES as u32), Ordering::Relaxed);
     // SAFETY: a snapshot in force at boot is replaced by nobody yet.
-    if let Some(own) =
-        unsafe { modules::current().as_ref() }.and_then(|s| s.find(prepare as *const () as u64))
-    {
+    let snapshot = unsafe { modules::current().as_ref() };
+    if let Some(own) = snapshot.and_then(|s| s.find(prepare as *const () as u64)) {
         OWN[0].store(own.range.start, Ordering::Relaxed);
         OWN[1].store(own.range.end, Ordering::Relaxed);
     }

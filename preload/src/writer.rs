@@ -449,7 +449,7 @@ impl Writer {
 
 /// What the thread is given, until it has taken it.
 struct Handover {
-    writer: Writer,
+    writer: Box<Writer>,
     session: &'static Session,
 }
 
@@ -457,7 +457,7 @@ struct Handover {
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Starts the thread. On failure the writer is given back.
-pub(crate) fn start(writer: Writer, session: &'static Session) -> Result<(), Writer> {
+pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<(), Box<Writer>> {
     HANDOVER.store(
         Box::into_raw(Box::new(Handover { writer, session })),
         Ordering::Release,
