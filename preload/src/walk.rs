@@ -221,7 +221,7 @@ impl Step {
                     None => return Pause::Unknown(lookup),
                 }
             }
-            let mut frame = self.frame();
+            let frame = self.frame();
             let own = self.own.contains(&lookup);
             if !own {
                 if walker.fresh.len() + 1 >= self.depth {
@@ -235,6 +235,13 @@ impl Step {
                     return Pause::End(walker.memo.why_ended());
                 }
             }
+            let sp = frame.sp;
+            // Written in its place, and read again only after the walk: a copy made now would wait for
+            // the stores before it.
+            walker.fresh.push(frame);
+            let Some(frame) = walker.fresh.last_mut() else {
+                return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
+            };
             let stack = &mut self.stack;
             let next = snapshot.unwinder.unwind_frame(
                 self.at,
@@ -246,13 +253,12 @@ impl Step {
                     Ok(word)
                 },
             );
-            let sp = frame.sp;
             let crossing = matches!(next, Ok(Some(address)) if address == self.signal_return);
             if crossing {
                 frame.note_more(); // the trampoline's frame: its words are not all noted
             }
-            if !own {
-                walker.fresh.push(frame);
+            if own {
+                walker.fresh.pop();
             }
             match next {
                 Ok(Some(0)) | Ok(None) | Err(Error::ReturnAddressIsNull) => {

@@ -1,0 +1,35 @@
+//! A failure: why a command could not do what it was asked. `say` shows it.
+
+use std::io;
+use std::path::PathBuf;
+
+use heapprof_symbolizer::InputError;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error("cannot write to standard output")]
+    Stdout(#[source] io::Error),
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
+    BinaryOnTerminal { format: &'static str },
+    #[error(
+        "libheapprof.so was not found beside {} nor in ../lib; set HEAPPROF_LIBRARY to its path",
+        beside.display()
+    )]
+    NoLibrary { beside: PathBuf },
+    #[error("{} cannot be preloaded: its path holds a space or a colon, where LD_PRELOAD is split; move it, or set HEAPPROF_LIBRARY", path.display())]
+    LibraryPath { path: PathBuf },
+    #[error("cannot profile {}: {why}", program.display())]
+    Program { program: PathBuf, why: &'static str },
+    #[error("cannot start {}", program.display())]
+    Start { program: PathBuf, source: io::Error },
+}
+
+impl Failure {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Failure::Stdout(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}

@@ -1,0 +1,323 @@
+//! `heapprof info`: what a file is, how it came about, and what it cannot say.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::{Duration, UNIX_EPOCH};
+
+use heapprof_format::WalkEnd;
+use heapprof_symbolizer::{Bytes, Count, Numbers, Percent, Printable, Profile, Symbols};
+
+use crate::cli::failure::Failure;
+use crate::cli::output;
+use crate::cli::source::Source;
+use crate::cli::table::{Align, Table, stdout_width};
+use crate::cli::top::{how_exact, write_totals};
+
+/// Show what a file is, how it was recorded, and what is missing from it
+///
+/// Program, times, sampling interval, samples and losses by cause, modules with build-ids and
+/// whether names were found, why stacks ended, and damage.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let profile = args.source.profile()?;
+    let symbols = args.source.symbols(&profile);
+    output::to(None, |out| {
+        write_totals(&profile, out)?;
+        write_run(&profile, out)?;
+        write_account(&profile, out)?;
+        write_walks(&profile, out)?;
+        write_modules(&profile, &symbols, out)
+    })
+}
+
+fn fact(out: &mut impl Write, key: &str, value: &str) -> io::Result<()> {
+    writeln!(out, "  {key:<14}{}", Printable(value))
+}
+
+fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let run = &profile.run;
+    writeln!(out, "\nRun")?;
+    let unknown = |text: &str| {
+        if text.is_empty() {
+            "not stated".to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    fact(out, "program", &unknown(&run.program))?;
+    if !run.args.is_empty() {
+        fact(out, "command line", &run.args.join(" "))?;
+    }
+    if run.forked_from != 0 {
+        fact(out, "forked from", &format!("pid {}", run.forked_from))?;
+    }
+    if run.start_wall_ns != 0 {
+        fact(out, "start", &utc(run.start_wall_ns))?;
+    }
+    if run.duration_ns != 0 {
+        fact(
+            out,
+            "duration",
+            &format!("{:.3} s", run.duration_ns as f64 / 1e9),
+        )?;
+    }
+    fact(out, "end", run.ending.describe())?;
+    fact(out, "numbers", &how_exact(profile))?;
+    if let Some((least, most)) = run.intervals_seen.filter(|(least, most)| least != most) {
+        let text = format!(
+            "changed while running, from {} to {} bytes",
+            Count(least),
+            Count(most)
+        );
+        fact(out, "interval", &text)?;
+    } else if let Some(interval) = run.interval {
+        fact(out, "interval", &format!("{} bytes", Count(interval)))?;
+    }
+    if !run.library.is_empty() {
+        fact(out, "recorded by", &format!("heapprof {}", run.library))?;
+    }
+    for (name, value) in &run.settings {
+        fact(out, "setting", &format!("{name}={value}"))?;
+    }
+    for (time_ns, name) in &run.markers {
+        fact(
+            out,
+            "marker",
+            &format!("{:.3} s  {name}", *time_ns as f64 / 1e9),
+        )?;
+    }
+    if !profile.threads.is_empty() {
+        fact(
+            out,
+            "threads",
+            &Count(profile.threads.len() as u64).to_string(),
+        )?;
+    }
+    Ok(())
+}
+
+fn write_account(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let account = &profile.account;
+    writeln!(out, "\nSamples and losses")?;
+    let totals = profile.totals();
+    if profile.run.intervals_seen.is_some() {
+        writeln!(
+            out,
+            "  {:>12}  samples, {} of them in use, from {} stacks",
+            Count(totals.allocated.samples).to_string(),
+            Count(totals.in_use.samples),
+            Count(profile.stacks.len() as u64)
+        )?;
+    } else {
+        writeln!(
+            out,
+            "  {:>12}  stacks",
+            Count(profile.stacks.len() as u64).to_string()
+        )?;
+    }
+    let mut line = |n: u64, what: &str| -> io::Result<()> {
+        if n == 0 {
+            Ok(())
+        } else {
+            writeln!(out, "  {:>12}  {}", Count(n).to_string(), Printable(what))
+        }
+    };
+    for &(counter, n) in &account.counters {
+        line(n, counter.describe())?;
+    }
+    line(
+        account.unknown_frees,
+        "frees of blocks whose allocation is not in the file",
+    )?;
+    line(
+        account.unknown_stacks,
+        "samples whose stack is not in the file",
+    )?;
+    line(
+        account.implausible,
+        "allocations with impossible numbers, left out",
+    )?;
+    line(
+        account.missing_frames,
+        "parts of the log missing between others",
+    )?;
+    if account.losses().next().is_none() && !account.counters.is_empty() {
+        writeln!(out, "  nothing was lost")?;
+    }
+    if let Some((offset, left)) = account.torn {
+        writeln!(
+            out,
+            "  cut off at offset {offset}: {left} bytes behind it could not be used"
+        )?;
+    }
+    for damage in &account.damage {
+        writeln!(
+            out,
+            "  damaged: {}; {} bytes passed over",
+            damage.what, damage.skipped
+        )?;
+    }
+    for remark in &account.remarks {
+        writeln!(out, "  note: {}", Printable(remark))?;
+    }
+    Ok(())
+}
+
+fn write_walks(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let mut ends: BTreeMap<WalkEnd, (u64, u64, u64)> = BTreeMap::new();
+    let mut whole = 0u64;
+    for row in &profile.rows {
+        let Some(end) = profile.stack_of(row).end else {
+            continue;
+        };
+        let bytes = Numbers::of(&row.totals).allocated_bytes;
+        let entry = ends.entry(end).or_default();
+        entry.0 = entry.0.saturating_add(row.totals.allocated.samples);
+        entry.1 = entry.1.saturating_add(bytes);
+        whole = whole.saturating_add(bytes);
+    }
+    for stack in &profile.stacks {
+        if let Some(entry) = stack.end.and_then(|end| ends.get_mut(&end)) {
+            entry.2 += 1;
+        }
+    }
+    if ends.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nWhy stacks ended")?;
+    let mut table = Table::new(&[
+        ("samples", Align::Right),
+        ("stacks", Align::Right),
+        ("allocated", Align::Right),
+        ("", Align::Right),
+        ("end", Align::Left),
+    ]);
+    for (end, (samples, bytes, stacks)) in ends {
+        table.row(vec![
+            Count(samples).to_string(),
+            Count(stacks).to_string(),
+            Bytes(bytes as f64).to_string(),
+            Percent {
+                part: bytes as f64,
+                whole: whole as f64,
+            }
+            .to_string(),
+            end.describe().into(),
+        ]);
+    }
+    table.write(stdout_width(), out)
+}
+
+fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "\nModules")?;
+    let mut table = Table::new(&[
+        ("addresses", Align::Right),
+        ("lines", Align::Right),
+        ("names", Align::Right),
+        ("none", Align::Right),
+        ("build-id", Align::Left),
+        ("module", Align::Left),
+    ]);
+    let mut unused = 0;
+    for (i, module) in profile.modules.iter().enumerate() {
+        let Some(report) = symbols.reports().get(&(i as u32)) else {
+            unused += 1;
+            continue;
+        };
+        let quality = &report.quality;
+        let id: String = module
+            .build_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let gone = match module.unloaded_ns {
+            Some(time) => format!(" (unloaded at {:.3} s)", time as f64 / 1e9),
+            None => String::new(),
+        };
+        table.row(vec![
+            Count(quality.asked).to_string(),
+            Count(quality.by_dwarf).to_string(),
+            Count(quality.by_symbols).to_string(),
+            Count(quality.unresolved).to_string(),
+            if id.is_empty() { "none".into() } else { id },
+            format!("{}{gone}", module.path),
+        ]);
+    }
+    table.write(stdout_width(), out)?;
+    if unused > 0 {
+        writeln!(out, "  {unused} more modules have no address in any stack")?;
+    }
+
+    let outside = symbols.outside();
+    let is_short = |report: &&_| -> bool { is_incomplete(report) };
+    let mut short = symbols.reports().values().filter(is_short).peekable();
+    if outside == 0 && short.peek().is_none() {
+        return writeln!(out, "  every address has a name");
+    }
+    writeln!(
+        out,
+        "\nNames that are missing or have no lines, and what to do"
+    )?;
+    if outside > 0 {
+        writeln!(
+            out,
+            "  {outside} addresses lie outside every module (code made at run time)"
+        )?;
+    }
+    for report in short {
+        for line in report.to_string().lines() {
+            writeln!(out, "  {}", Printable(line))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_incomplete(report: &heapprof_symbolizer::resolve::ModuleReport) -> bool {
+    report.quality.unresolved > 0 || !report.reasons.is_empty()
+}
+
+/// Wall clock time in UTC, as ISO 8601 writes it.
+fn utc(since_1970_ns: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_nanos(since_1970_ns);
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date: years of 400 years' cycles that begin in March (Hinnant, "chrono-compatible
+    // low-level date algorithms", civil_from_days).
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right_at_the_edges() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_767_225_599, "2025-12-31 23:59:59 UTC"),
+            (1_767_225_600, "2026-01-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000), text);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! `heapprof run`: a program under the profiler, and a short word at its end.
+
+mod library;
+mod program;
+mod records;
+mod signals;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::SystemTime;
+
+use heapprof_symbolizer::{Input, Metric, Sites};
+
+use crate::cli::failure::Failure;
+use crate::cli::source::Places;
+use crate::cli::{say, top};
+use program::Program;
+use records::Records;
+
+/// Run a program under the profiler
+///
+/// Its output and exit status are its own. Afterwards, standard error says where the files are and
+/// which five sites hold, or allocated, the most.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "heapprof run [OPTIONS] -- PROGRAM [ARGS]...")]
+pub(crate) struct Args {
+    /// Mean number of bytes between two samples; 1 records every allocation, K, M, G are understood
+    /// [default: 524288]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_interval)]
+    interval: Option<u64>,
+
+    /// Begin file names so, and also write gperftools dumps: PREFIX.heaplog, PREFIX.0001.heap, …
+    /// [default: ./heapprof.PROGRAM.PID.heaplog and no dumps]
+    #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
+    prefix: Option<PathBuf>,
+
+    /// Let the profiler say a line at its start and at its end
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Say nothing at the end
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+/// As shells say it: a program that is there and cannot be run, and one that is not there.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let [name, words @ ..] = &args.command[..] else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let path = match program::find(name) {
+        Ok(path) => path,
+        Err(error) => {
+            say::note(&format_args!("{}: {error}", name.display()));
+            let code = if error.is_missing() {
+                NOT_FOUND
+            } else {
+                NOT_EXECUTABLE
+            };
+            return Ok(ExitCode::from(code));
+        }
+    };
+    let program = Program::inspect(&path);
+    if let Some(why) = program.obstacle() {
+        return Err(Failure::Program { program: path, why });
+    }
+    if let Some(allocator) = program.own_allocator() {
+        say::note(&format_args!(
+            "warning: {} brings its own allocator ({allocator}): what it allocates there will not be seen",
+            program.path().display()
+        ));
+    }
+    let library = library::find()?;
+
+    let mut command = Command::new(&path);
+    command
+        .arg0(name)
+        .args(words)
+        .env("LD_PRELOAD", preload(&library));
+    if let Some(interval) = args.interval {
+        command.env("HEAPPROF_SAMPLE_INTERVAL", interval.to_string());
+    }
+    if let Some(prefix) = &args.prefix {
+        command.env("HEAPPROFILE", prefix);
+    }
+    if args.verbose {
+        command.env("HEAPPROF_VERBOSE", "1");
+    }
+    let prefix = args
+        .prefix
+        .clone()
+        .or_else(|| std::env::var_os("HEAPPROFILE").map(PathBuf::from));
+
+    // Blocked before the child exists, so that none is missed in between.
+    let forwarder = signals::Forwarder::block();
+    forwarder.unblock_in(&mut command);
+    let started = SystemTime::now();
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            say::note(&format_args!("{}: {error}", name.display()));
+            return Ok(ExitCode::from(NOT_EXECUTABLE));
+        }
+        Err(source) => {
+            return Err(Failure::Start {
+                program: path,
+                source,
+            });
+        }
+    };
+    let pid = child.id();
+    forwarder.forward_to(pid);
+    forwarder.wait(pid);
+    let status = child.wait().map_err(|source| Failure::Start {
+        program: path.clone(),
+        source,
+    })?;
+
+    if !args.quiet {
+        let records = Records::find(prefix.as_deref(), pid, started);
+        summarize(&records);
+    }
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(ExitCode::from(code as u8)),
+        (None, Some(signal)) => Ok(signals::die_of(signal)),
+        (None, None) => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// Ours comes first: another allocator that is preloaded would answer in our place.
+fn preload(library: &Path) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(OsStr::new(":"));
+        value.push(others);
+    }
+    value
+}
+
+fn summarize(records: &Records) {
+    let Some(log) = &records.log else {
+        say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why");
+        return;
+    };
+    let mut text = Vec::new();
+    if let Err(error) = write_summary(log, &mut text) {
+        say::error(&error);
+    }
+    say::lines(&String::from_utf8_lossy(&text));
+    say::note(&format_args!("log: {}", log.display()));
+    match &records.dumps[..] {
+        [] => {}
+        [only] => say::note(&format_args!("dump: {}", only.display())),
+        [first, .., last] => say::note(&format_args!(
+            "{} dumps: {} to {}",
+            records.dumps.len(),
+            first.display(),
+            last.display()
+        )),
+    }
+    if let [first, ..] = &records.before[..] {
+        say::note(&format_args!(
+            "logs of what the process was before: {} ({} in all)",
+            first.display(),
+            records.before.len()
+        ));
+    }
+    // A build starts thousands; their names begin alike.
+    for other in records.of_children.iter().take(3) {
+        say::note(&format_args!("log of a child process: {}", other.display()));
+    }
+    if records.of_children.len() > 3 {
+        say::note(&format_args!(
+            "and {} more logs of child processes",
+            records.of_children.len() - 3
+        ));
+    }
+    say::note(&format_args!(
+        "next: heapprof top {0}; heapprof info {0}",
+        log.display()
+    ));
+}
+
+fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
+    let profile = Input::open(log)?.read(|_| {})?;
+    let symbols = Places::default().symbols(&profile);
+    let mut sites = Sites::of(&profile, &symbols);
+    let metric = match profile.numbers().in_use_bytes {
+        0 => Metric::AllocatedBytes,
+        _ => Metric::InUseBytes,
+    };
+    sites.sort(metric, false);
+    sites.sites.retain(|site| site.own.get(metric) > 0);
+    sites.sites.truncate(5);
+    let what = match metric {
+        Metric::InUseBytes => "The five sites with the most bytes in use at the end:",
+        _ => "Nothing is in use at the end. The five sites that allocated the most bytes:",
+    };
+    let write = |text: &mut Vec<u8>| -> io::Result<()> {
+        use io::Write as _;
+        writeln!(text)?;
+        top::write_totals(&profile, text)?;
+        writeln!(text, "{what}")?;
+        top::write_sites(&profile, &sites, metric, Some(120), text)
+    };
+    write(text).map_err(Failure::Stdout)
+}
+
+fn parse_interval(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1u64 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "not a number of bytes".to_owned())?;
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_have_units() {
+        assert_eq!(parse_interval("1"), Ok(1));
+        assert_eq!(parse_interval("512K"), Ok(524_288));
+        assert_eq!(parse_interval("2m"), Ok(2 << 20));
+        assert!(parse_interval("").is_err());
+        assert!(parse_interval("K").is_err());
+        assert!(parse_interval("-1").is_err());
+        assert!(parse_interval("99999999999999G").is_err());
+    }
+}

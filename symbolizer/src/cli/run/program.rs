@@ -1,0 +1,276 @@
+//! A program: found as a shell finds it, and looked into for what would keep a preloaded library
+//! from seeing its allocations.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
+use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol};
+
+/// Why a program was not found.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotFound {
+    #[error("no such program")]
+    Missing,
+    #[error("is a folder")]
+    Folder,
+    #[error("is not executable")]
+    NotExecutable,
+}
+
+impl NotFound {
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, NotFound::Missing)
+    }
+}
+
+/// The file that `name` means: a path when it holds a slash, else the first in PATH.
+pub(crate) fn find(name: &OsStr) -> Result<PathBuf, NotFound> {
+    if name.as_bytes().contains(&b'/') {
+        return executable(Path::new(name)).map(|()| PathBuf::from(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut failure = NotFound::Missing;
+    for folder in std::env::split_paths(&path) {
+        let candidate = folder.join(name);
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(NotFound::NotExecutable) => failure = NotFound::NotExecutable,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+fn executable(path: &Path) -> Result<(), NotFound> {
+    let meta = fs::metadata(path).map_err(|_| NotFound::Missing)?;
+    match () {
+        () if meta.is_dir() => Err(NotFound::Folder),
+        () if meta.permissions().mode() & 0o111 == 0 => Err(NotFound::NotExecutable),
+        () => Ok(()),
+    }
+}
+
+/// What was found inside.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    obstacle: Option<&'static str>,
+    own_allocator: Option<String>,
+}
+
+impl Program {
+    /// Looks into the file, and for a script into its interpreter. What cannot be read is left to
+    /// the kernel to judge.
+    pub(crate) fn inspect(path: &Path) -> Program {
+        let mut path = path.to_owned();
+        // A script's interpreter may itself be a script; the kernel follows four.
+        for _ in 0..4 {
+            match interpreter(&path) {
+                Some(next) => path = next,
+                None => break,
+            }
+        }
+        let mut program = Program {
+            path,
+            obstacle: None,
+            own_allocator: None,
+        };
+        if gains_privileges(&program.path) {
+            program.obstacle = Some(
+                "it gains privileges when started (setuid, setgid or file capabilities), and the \
+                 loader then ignores LD_PRELOAD; run it as that user, or a copy without those bits",
+            );
+        } else if let Ok(map) = map(&program.path) {
+            program.look_into(&map);
+        }
+        program
+    }
+
+    /// The file that will run: for a script, its interpreter.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why nothing of it could be seen.
+    pub(crate) fn obstacle(&self) -> Option<&'static str> {
+        self.obstacle
+    }
+
+    /// The symbol that gives away an allocator inside the program.
+    pub(crate) fn own_allocator(&self) -> Option<&str> {
+        self.own_allocator.as_deref()
+    }
+
+    fn look_into(&mut self, bytes: &[u8]) {
+        const FOREIGN: &str = "it is not a 64-bit x86 program, and libheapprof.so is one";
+        if !bytes.starts_with(b"\x7fELF") {
+            return;
+        }
+        if bytes.get(4) != Some(&2) {
+            self.obstacle = Some(FOREIGN);
+            return;
+        }
+        let Ok(file) = ElfFile::<FileHeader64<Endianness>>::parse(bytes) else {
+            return;
+        };
+        let endian = file.endian();
+        if file.elf_header().e_machine(endian) != EM_X86_64 {
+            self.obstacle = Some(FOREIGN);
+            return;
+        }
+        let interpreter = file
+            .elf_program_headers()
+            .iter()
+            .find(|header| header.p_type(endian) == PT_INTERP)
+            .and_then(|header| header.data(endian, bytes).ok());
+        match interpreter {
+            None => {
+                self.obstacle = Some(
+                    "it is a static executable, into which nothing can be preloaded; link it \
+                     dynamically (without -static, or for Rust with a -gnu target)",
+                );
+            }
+            Some(loader) if loader.windows(7).any(|w| w == b"ld-musl") => {
+                self.obstacle = Some(
+                    "it uses musl's loader and libc, and libheapprof.so needs glibc; build it for \
+                     a -gnu target",
+                );
+            }
+            Some(_) => self.own_allocator = own_allocator(&file),
+        }
+    }
+}
+
+/// Functions that an allocator inside a program is known by. `malloc` itself: the program's own
+/// definition comes before a preloaded one, for every library too when it is exported.
+const ALLOCATORS: [&str; 8] = [
+    "malloc",
+    "_rjem_malloc",
+    "_rjem_mallocx",
+    "je_malloc",
+    "mi_malloc",
+    "tc_malloc",
+    "rpmalloc",
+    "snmalloc_malloc",
+];
+
+fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String> {
+    file.dynamic_symbols()
+        .chain(file.symbols())
+        .filter(|symbol| symbol.is_definition())
+        .filter_map(|symbol| symbol.name().ok())
+        .find(|name| ALLOCATORS.contains(name))
+        .map(String::from)
+}
+
+fn map(path: &Path) -> io::Result<Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: read-only, private, and seen only as bytes by a parser that checks every access; a
+    // program that is overwritten while it is started is in other trouble.
+    unsafe { Mmap::map(&file) }
+}
+
+/// The program that the kernel runs for a script: `#!/path args`, and for `env` what it will find.
+fn interpreter(path: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    File::open(path)
+        .ok()?
+        .take(256)
+        .read_to_end(&mut head)
+        .ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
+    let mut words = line
+        .split(|b| b" \t\r".contains(b))
+        .filter(|word| !word.is_empty());
+    let first = Path::new(OsStr::from_bytes(words.next()?));
+    if first.file_name() != Some(OsStr::new("env")) {
+        return Some(first.to_owned());
+    }
+    let is_name = |word: &&[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
+    words
+        .find(is_name)
+        .and_then(|word| find(OsStr::from_bytes(word)).ok())
+}
+
+/// Whether the kernel will start it with other rights than ours: the loader then distrusts us.
+fn gains_privileges(path: &Path) -> bool {
+    let Ok(meta) = fs::metadata(path) else {
+        return false;
+    };
+    // SAFETY: these calls cannot fail and touch no memory.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let setuid = meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid;
+    let setgid = meta.mode() & libc::S_ISGID != 0 && meta.gid() != gid;
+    setuid || setgid || (uid != 0 && has_capabilities(path))
+}
+
+fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let name = c"security.capability";
+    // SAFETY: both are C strings; a null buffer of length 0 asks for the length only.
+    let len = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    len > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them() {
+        assert!(find(OsStr::new("sh")).is_ok());
+        assert!(find(OsStr::new("/bin/sh")).is_ok());
+        assert!(
+            find(OsStr::new("no-such-program"))
+                .unwrap_err()
+                .is_missing()
+        );
+        assert!(
+            find(OsStr::new("/no/such/program"))
+                .unwrap_err()
+                .is_missing()
+        );
+        assert!(matches!(
+            find(OsStr::new("/etc/passwd")),
+            Err(NotFound::NotExecutable)
+        ));
+        assert!(matches!(
+            find(OsStr::new("/etc")),
+            Err(NotFound::Missing) | Err(NotFound::Folder)
+        ));
+    }
+
+    #[test]
+    fn a_script_is_its_interpreter() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        for (line, expected) in [
+            ("#!/bin/sh\n", "/bin/sh"),
+            ("#! /bin/sh -e\n", "/bin/sh"),
+            ("#!/usr/bin/env -S A=b sh\n", "sh"),
+        ] {
+            fs::write(&script, line).unwrap();
+            assert!(
+                interpreter(&script)
+                    .unwrap()
+                    .ends_with(expected.trim_start_matches('/')),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_ordinary_program_has_no_obstacle() {
+        let program = Program::inspect(Path::new("/bin/sh"));
+        assert_eq!((program.obstacle(), program.own_allocator()), (None, None));
+    }
+}

@@ -1,0 +1,160 @@
+//! Records: the files that a run left behind.
+//!
+//! Their names are the library's to choose (`PREFIX.heaplog`, `PREFIX_PID_2.heaplog`,
+//! `heapprof.PROGRAM.PID.heaplog`; dumps are `….NNNN.heap` beside their log), so a log's owner is
+//! read from its first record. A process that became other programs on its way (`env`, a shell
+//! that ends in `exec`) leaves a log for each; the last one is the program that was meant.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use heapprof_format::{Reader, Record};
+use memmap2::Mmap;
+
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// Of the program, as the last one that the process was.
+    pub(crate) log: Option<PathBuf>,
+    /// That log's dumps.
+    pub(crate) dumps: Vec<PathBuf>,
+    /// Logs of what the process was before.
+    pub(crate) before: Vec<PathBuf>,
+    /// Logs of other processes of the run.
+    pub(crate) of_children: Vec<PathBuf>,
+}
+
+impl Records {
+    pub(crate) fn find(prefix: Option<&Path>, pid: u32, started: SystemTime) -> Records {
+        let with_prefix = prefix.and_then(|prefix| {
+            let folder = prefix
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
+            let stem = prefix.file_name()?.to_string_lossy().into_owned();
+            Some(Records::within(
+                folder.unwrap_or(Path::new(".")),
+                &stem,
+                pid,
+                started,
+            ))
+        });
+        match with_prefix {
+            Some(records) if records.log.is_some() => records,
+            // Where a prefix cannot be written to, the library records to the default name.
+            _ => Records::within(Path::new("."), "heapprof.", pid, started),
+        }
+    }
+
+    fn within(folder: &Path, stem: &str, pid: u32, started: SystemTime) -> Records {
+        let started_ns = started
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |t| t.as_nanos() as u64);
+        let mut own: Vec<(u64, PathBuf)> = Vec::new();
+        let mut records = Records::default();
+        for path in files(folder) {
+            let is_log = path.extension() == Some(OsStr::new("heaplog"));
+            if !is_log || !name(&path).starts_with(stem) {
+                continue;
+            }
+            match owner(&path) {
+                // An older process may have had the same number.
+                Some((_, start_ns)) if start_ns < started_ns => {}
+                Some((owner, start_ns)) if owner == pid => own.push((start_ns, path)),
+                Some(_) => records.of_children.push(path),
+                None => {}
+            }
+        }
+        own.sort();
+        records.log = own.pop().map(|(_, path)| path);
+        records.before = own.into_iter().map(|(_, path)| path).collect();
+        records.of_children.sort();
+        if let Some(log) = &records.log {
+            let base = name(log).trim_end_matches("heaplog").to_owned();
+            let is_dump = |path: &PathBuf| {
+                let number = name(path)
+                    .strip_prefix(&base)
+                    .and_then(|rest| rest.strip_suffix(".heap"))
+                    .map(str::to_owned);
+                number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+            };
+            records.dumps = files(folder).filter(is_dump).collect();
+            records.dumps.sort();
+        }
+        records
+    }
+}
+
+fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The process that a log is of, and when it began, in nanoseconds since 1970.
+fn owner(log: &Path) -> Option<(u32, u64)> {
+    let file = File::open(log).ok()?;
+    // SAFETY: read-only and private, seen as bytes by a decoder that checks all; see `Input::open`.
+    let map = unsafe { Mmap::map(&file) }.ok()?;
+    match Reader::new(&map).ok()?.next_record().ok()?? {
+        Record::Start(start) => Some((start.pid, start.wall_ns)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heapprof_format::{Encoder, FILE_HEADER, Start};
+    use std::time::Duration;
+
+    fn log(folder: &Path, name: &str, pid: u32, wall_ns: u64) {
+        let mut encoder = Encoder::new();
+        encoder.record(&Record::Start(Start {
+            pid,
+            wall_ns,
+            ..Start::default()
+        }));
+        let bytes = [&FILE_HEADER[..], encoder.finish()].concat();
+        fs::write(folder.join(name), bytes).unwrap();
+    }
+
+    #[test]
+    fn the_last_program_of_the_process_is_the_one_that_was_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        log(folder, "s.heaplog", 77, 100); // env
+        log(folder, "s_77.heaplog", 77, 300); // the program it became
+        log(folder, "s_78.heaplog", 78, 400); // a child
+        log(folder, "s_77_2.heaplog", 77, 5); // an older run with the same number
+        log(folder, "other.heaplog", 77, 500);
+        for dump in [
+            "s_77.0001.heap",
+            "s_77.0002.heap",
+            "s_77_2.0001.heap",
+            "s.0001.heap",
+            "s_77.x.heap",
+        ] {
+            fs::write(folder.join(dump), "").unwrap();
+        }
+        let started = SystemTime::UNIX_EPOCH + Duration::from_nanos(50);
+        let records = Records::find(Some(&folder.join("s")), 77, started);
+        let names = |paths: &[PathBuf]| paths.iter().map(|path| name(path)).collect::<Vec<_>>();
+        assert_eq!(
+            records.log.as_deref().map(name).as_deref(),
+            Some("s_77.heaplog")
+        );
+        assert_eq!(names(&records.dumps), ["s_77.0001.heap", "s_77.0002.heap"]);
+        assert_eq!(names(&records.before), ["s.heaplog"]);
+        assert_eq!(names(&records.of_children), ["s_78.heaplog"]);
+    }
+}

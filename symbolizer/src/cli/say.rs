@@ -1,0 +1,36 @@
+//! What is said to the user beside the output: errors and notes, on standard error, one line each.
+//! Nothing else in this program writes there.
+
+use std::error::Error;
+use std::fmt::{Display, Write as _};
+use std::io::Write as _;
+
+use heapprof_symbolizer::Printable;
+
+/// An error with its causes.
+pub(crate) fn error(error: &dyn Error) {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let error_text = error.to_string();
+        // Some errors repeat their cause in their own words.
+        if !text.ends_with(&error_text) {
+            let _ = write!(text, ": {error_text}");
+        }
+        cause = error.source();
+    }
+    note(&text);
+}
+
+/// A remark.
+pub(crate) fn note(text: &dyn Display) {
+    lines(&format!("heapprof: {text}"));
+}
+
+/// Several lines, each made harmless. A standard error that is closed is nobody's loss.
+pub(crate) fn lines(text: &str) {
+    let mut err = std::io::stderr().lock();
+    for line in text.lines() {
+        let _ = writeln!(err, "{}", Printable(line));
+    }
+}

@@ -1,0 +1,49 @@
+//! `heapprof symbolize`: the same dump, with names in it.
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::Symbols;
+use heapprof_symbolizer::export::{Format, Options};
+
+use crate::cli::failure::Failure;
+use crate::cli::source::Source;
+use crate::cli::{output, say};
+
+/// Write a gperftools heap dump with function names in it
+///
+/// google-pprof and jeprof show such a file with names on any machine, without the program and its
+/// libraries at hand. Inlined functions are included. From a .heaplog, the dump is of the log's
+/// end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+
+    /// Where to write it [default: standard output]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let profile = args.source.profile()?;
+    let symbols = args.source.symbols(&profile);
+    output::to(args.output.as_deref(), |out| {
+        Format::Symbolized.write(&profile, &symbols, &Options::default(), out)
+    })?;
+    say_what_is_missing(&symbols);
+    Ok(())
+}
+
+/// One line when names are missing; `info` tells the rest.
+fn say_what_is_missing(symbols: &Symbols) {
+    let (mut asked, mut unresolved) = (symbols.outside(), symbols.outside());
+    for report in symbols.reports().values() {
+        asked += report.quality.asked;
+        unresolved += report.quality.unresolved;
+    }
+    if unresolved > 0 {
+        say::note(&format_args!(
+            "note: {unresolved} of {asked} addresses have no name; `heapprof info` says why"
+        ));
+    }
+}

@@ -1,0 +1,67 @@
+//! Facts about a profile in lines of `key: value`: what comments of dumps and of pprof say.
+//!
+//! The reader of dumps (`crate::dump`) knows the first keys again.
+
+use crate::metric::Metric;
+use crate::profile::{Precision, Profile};
+
+/// The lines, most important first.
+pub(super) fn facts(profile: &Profile) -> Vec<String> {
+    let run = &profile.run;
+    let mut lines = Vec::new();
+    let version = if run.library.is_empty() {
+        env!("CARGO_PKG_VERSION")
+    } else {
+        &run.library
+    };
+    lines.push(format!("heapprof: {version}"));
+    if !run.program.is_empty() {
+        lines.push(format!("program: {}", run.program));
+    }
+    if !run.args.is_empty() {
+        lines.push(format!("command: {}", run.args.join(" ")));
+    }
+    if run.pid != 0 {
+        lines.push(format!("pid: {}", run.pid));
+    }
+    if let Some(interval) = run.interval {
+        lines.push(format!("interval: {interval} bytes"));
+    }
+    lines.push(format!("estimator: {}", estimator(profile)));
+    if profile.precision() != Precision::Exact {
+        // As the library writes it into dumps; `crate::dump` reads both.
+        let of = |metric| profile.error(metric);
+        if let (Some(a), Some(b), Some(c), Some(d)) = (
+            of(Metric::InUseObjects),
+            of(Metric::InUseBytes),
+            of(Metric::AllocatedObjects),
+            of(Metric::AllocatedBytes),
+        ) {
+            lines.push(format!(
+                "standard error: in use {a:.0} objects, {b:.0} bytes; allocated {c:.0} objects, {d:.0} bytes"
+            ));
+        }
+    }
+    for (counter, n) in profile.account.losses() {
+        lines.push(format!("lost: {n} {}", counter.describe()));
+    }
+    if let Some((offset, _)) = profile.account.torn {
+        lines.push(format!("cut off: the log ends at offset {offset}"));
+    }
+    let damaged = profile.account.damage.len();
+    if damaged > 0 {
+        lines.push(format!(
+            "damaged: {damaged} places of the log were passed over"
+        ));
+    }
+    lines
+}
+
+/// How the numbers came about, in one line.
+pub(super) fn estimator(profile: &Profile) -> &'static str {
+    match profile.precision() {
+        Precision::Exact => "exact, every allocation was recorded",
+        Precision::Sampled => "unsampled already, each sample weighs 1/(1-exp(-size/interval))",
+        Precision::Stated => "as stated by the dump this was made from",
+    }
+}

@@ -1,0 +1,191 @@
+//! JSON: everything a profile holds, for programs. Bytes and objects are whole numbers, never
+//! rounded further; frames are listed once and named by index.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::export::Options;
+use crate::export::facts::estimator;
+use crate::metric::{Metric, Numbers};
+use crate::profile::{Place, Profile};
+use crate::symbols::Symbols;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    /// Changes when the meaning of a key does.
+    version: u32,
+    program: &'a str,
+    command: &'a [String],
+    pid: u32,
+    start_unix_ns: u64,
+    duration_ns: u64,
+    interval_bytes: Option<u64>,
+    ended: &'a str,
+    estimator: &'a str,
+    totals: Values,
+    standard_errors: Errors,
+    counters: Vec<(&'a str, u64)>,
+    modules: Vec<Module<'a>>,
+    frames: Vec<Frame>,
+    /// Indices of frames, innermost first.
+    stacks: Vec<Vec<usize>>,
+    rows: Vec<Row>,
+}
+
+/// The four numbers, by the names of the command line.
+#[derive(Serialize, Clone, Copy)]
+#[serde(rename_all = "kebab-case")]
+pub struct Values {
+    in_use_objects: u64,
+    in_use_bytes: u64,
+    allocated_objects: u64,
+    allocated_bytes: u64,
+}
+
+impl From<Numbers> for Values {
+    fn from(n: Numbers) -> Self {
+        Values {
+            in_use_objects: n.in_use_objects,
+            in_use_bytes: n.in_use_bytes,
+            allocated_objects: n.allocated_objects,
+            allocated_bytes: n.allocated_bytes,
+        }
+    }
+}
+
+/// The standard errors of the four numbers.
+#[derive(Serialize, Clone, Copy)]
+#[serde(rename_all = "kebab-case")]
+pub struct Errors {
+    in_use_objects: f64,
+    in_use_bytes: f64,
+    allocated_objects: f64,
+    allocated_bytes: f64,
+}
+
+impl Errors {
+    /// Of the estimates of a row, a site, a whole.
+    pub fn of(totals: &heapprof_core::Totals) -> Self {
+        let of = |metric: Metric| metric.error_of(totals);
+        Errors {
+            in_use_objects: of(Metric::InUseObjects),
+            in_use_bytes: of(Metric::InUseBytes),
+            allocated_objects: of(Metric::AllocatedObjects),
+            allocated_bytes: of(Metric::AllocatedBytes),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Module<'a> {
+    path: &'a str,
+    build_id: String,
+    start: u64,
+}
+
+#[derive(Serialize)]
+struct Frame {
+    function: Option<String>,
+    linkage_name: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+    inlined: bool,
+    module: Option<u32>,
+    address: u64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    stack: u32,
+    /// The largest request of the row's size class.
+    size_up_to: u64,
+    samples_allocated: u64,
+    samples_in_use: u64,
+    #[serde(flatten)]
+    values: Values,
+}
+
+/// Writes the profile. All metrics are in it.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(
+    profile: &Profile,
+    symbols: &Symbols,
+    _options: &Options,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut of_place: HashMap<Place, (usize, usize)> = HashMap::new();
+    let mut stacks = Vec::with_capacity(profile.stacks.len());
+    for stack in &profile.stacks {
+        let mut indices = Vec::new();
+        for place in profile.places(stack) {
+            let &mut (from, to) = of_place.entry(place).or_insert_with(|| {
+                let from = frames.len();
+                frames.extend(symbols.frames(place).iter().map(|frame| Frame {
+                    function: frame.function.as_ref().map(|name| name.demangled().into()),
+                    linkage_name: frame.function.as_ref().map(|name| name.raw().into()),
+                    file: frame.file.as_deref().map(String::from),
+                    line: frame.line,
+                    inlined: frame.inlined,
+                    module: place.module,
+                    address: place.avma,
+                }));
+                (from, frames.len())
+            });
+            indices.extend(from..to);
+        }
+        stacks.push(indices);
+    }
+    let run = &profile.run;
+    let document = Document {
+        version: 1,
+        program: &run.program,
+        command: &run.args,
+        pid: run.pid,
+        start_unix_ns: run.start_wall_ns,
+        duration_ns: run.duration_ns,
+        interval_bytes: run.interval,
+        ended: run.ending.describe(),
+        estimator: estimator(profile),
+        totals: profile.numbers().into(),
+        standard_errors: Errors::of(&profile.totals()),
+        counters: profile
+            .account
+            .counters
+            .iter()
+            .map(|(counter, n)| (counter.describe(), *n))
+            .collect(),
+        modules: profile
+            .modules
+            .iter()
+            .map(|module| Module {
+                path: &module.path,
+                build_id: module
+                    .build_id
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect(),
+                start: module.segments.first().map_or(0, |segment| segment.start),
+            })
+            .collect(),
+        frames,
+        stacks,
+        rows: profile
+            .rows
+            .iter()
+            .map(|row| Row {
+                stack: row.stack,
+                size_up_to: row.class.upper(),
+                samples_allocated: row.totals.allocated.samples,
+                samples_in_use: row.totals.in_use.samples,
+                values: Numbers::of(&row.totals).into(),
+            })
+            .collect(),
+    };
+    serde_json::to_writer(&mut *out, &document)?;
+    writeln!(out)
+}

@@ -1,0 +1,106 @@
+//! Exporters: a profile and its names, written as others read them. One format, one file.
+//!
+//! All have the same shape, `write(profile, symbols, options, out)`; none opens a file or speaks to
+//! the user, and the totals of what they write are [`Profile::numbers`].
+
+use std::io::{self, Write};
+
+use crate::metric::Metric;
+use crate::profile::Profile;
+use crate::symbols::Symbols;
+
+pub mod csv;
+pub mod flamegraph;
+pub mod folded;
+pub mod gperftools;
+pub mod json;
+pub mod pprof;
+pub mod speedscope;
+
+mod facts;
+
+/// What a caller may choose.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// For formats that hold one number a stack.
+    pub metric: Metric,
+    /// For formats with a title; empty for one made from the profile.
+    pub title: String,
+}
+
+/// A format that profiles are exported to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// gperftools' text, with addresses.
+    Gperftools,
+    /// gperftools' text, with names in front.
+    Symbolized,
+    /// pprof's protobuf, gzipped.
+    Pprof,
+    /// One line a stack, for flame graph tools.
+    Folded,
+    /// A flame graph as an SVG picture.
+    Flamegraph,
+    /// Everything, as JSON.
+    Json,
+    /// Allocation sites, as CSV.
+    Csv,
+    /// For <https://www.speedscope.app>.
+    Speedscope,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Format; 8] = [
+        Format::Gperftools,
+        Format::Symbolized,
+        Format::Pprof,
+        Format::Folded,
+        Format::Flamegraph,
+        Format::Json,
+        Format::Csv,
+        Format::Speedscope,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Gperftools => "gperftools",
+            Format::Symbolized => "symbolized",
+            Format::Pprof => "pprof",
+            Format::Folded => "folded",
+            Format::Flamegraph => "flamegraph",
+            Format::Json => "json",
+            Format::Csv => "csv",
+            Format::Speedscope => "speedscope",
+        }
+    }
+
+    /// Whether a terminal would choke on it.
+    pub fn is_binary(self) -> bool {
+        self == Format::Pprof
+    }
+
+    /// Writes the profile in this format.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(
+        self,
+        profile: &Profile,
+        symbols: &Symbols,
+        options: &Options,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        match self {
+            Format::Gperftools => gperftools::write(profile, symbols, options, out),
+            Format::Symbolized => gperftools::write_symbolized(profile, symbols, options, out),
+            Format::Pprof => pprof::write(profile, symbols, options, out),
+            Format::Folded => folded::write(profile, symbols, options, out),
+            Format::Flamegraph => flamegraph::write(profile, symbols, options, out),
+            Format::Json => json::write(profile, symbols, options, out),
+            Format::Csv => csv::write(profile, symbols, options, out),
+            Format::Speedscope => speedscope::write(profile, symbols, options, out),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! pprof's protobuf (`profile.proto`), gzipped: for `go tool pprof`, Parca, Pyroscope, speedscope.
+//!
+//! The conventions of heap profiles hold: four sample types in Go's order, values already
+//! unsampled, one sample for each (stack, size class) with its average block size as numeric label
+//! `bytes`, so that `-tagfocus=1MB:` works. A location's address is that of the call; its first
+//! line is the innermost inlined function. Ids count from 1 and label keys are never 0, which Parca
+//! demands. The first mapping is the program.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use heapprof_core::Row;
+use prost::Message;
+
+use crate::export::Options;
+use crate::export::facts::facts;
+use crate::metric::{Metric, Numbers};
+use crate::profile::{Place, Profile};
+use crate::resolve::Frame;
+use crate::symbols::Symbols;
+
+/// Functions that pprof leaves out at the leaf end of a stack. It matches them whole, against names
+/// cut at `(`. Only allocation entry points: never a name that a program would give a function of
+/// its own, such as `allocate`, because everything below such a frame would vanish with it.
+const DROP_FRAMES: &str = "malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc\
+    |operator new(\\[\\])?|__rust_alloc|__rust_alloc_zeroed|__rust_realloc|__rdl_alloc|__rdl_alloc_zeroed|__rdl_realloc\
+    |alloc::alloc::.*|std::allocator.*|__gnu_cxx::new_allocator.*";
+
+/// Writes the profile. The metric that was chosen is what pprof shows first; all four are in it.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(
+    profile: &Profile,
+    symbols: &Symbols,
+    options: &Options,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let message = Builder::new(profile, symbols).build(options);
+    // No time and no name in the header: equal profiles are equal files.
+    let mut gzip = GzEncoder::new(out, Compression::default());
+    gzip.write_all(&message.encode_to_vec())?;
+    gzip.finish()?;
+    Ok(())
+}
+
+struct Builder<'a> {
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    message: proto::Profile,
+    strings: HashMap<String, i64>,
+    functions: HashMap<(i64, i64, i64), u64>,
+    locations: HashMap<Place, u64>,
+    /// Id of the mapping of each (module, segment).
+    mappings: HashMap<(u32, u64), u64>,
+    /// By mapping id less one: has every location a function, a file, a line; has any inlined ones.
+    named: Vec<[bool; 4]>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(profile: &'a Profile, symbols: &'a Symbols) -> Self {
+        let mut builder = Builder {
+            profile,
+            symbols,
+            message: proto::Profile::default(),
+            strings: HashMap::new(),
+            functions: HashMap::new(),
+            locations: HashMap::new(),
+            mappings: HashMap::new(),
+            named: Vec::new(),
+        };
+        builder.string(""); // entry 0, as the format demands
+        builder
+    }
+
+    fn build(mut self, options: &Options) -> proto::Profile {
+        for metric in Metric::ALL {
+            let (name, unit) = match metric {
+                Metric::AllocatedObjects => ("alloc_objects", "count"),
+                Metric::AllocatedBytes => ("alloc_space", "bytes"),
+                Metric::InUseObjects => ("inuse_objects", "count"),
+                Metric::InUseBytes => ("inuse_space", "bytes"),
+            };
+            let value_type = self.value_type(name, unit);
+            self.message.sample_type.push(value_type);
+            if metric == options.metric {
+                self.message.default_sample_type = value_type.r#type;
+            }
+        }
+        self.message.period_type = Some(self.value_type("space", "bytes"));
+        let run = &self.profile.run;
+        self.message.period = run.interval.unwrap_or(1).max(1) as i64;
+        self.message.time_nanos = run.start_wall_ns as i64;
+        self.message.duration_nanos = run.duration_ns as i64;
+        self.message.drop_frames = self.string(DROP_FRAMES);
+        for fact in facts(self.profile) {
+            let comment = self.string(&fact);
+            self.message.comment.push(comment);
+        }
+
+        self.main_mapping();
+        for row in &self.profile.rows {
+            self.sample(row);
+        }
+        for (mapping, [function, file, line, inline]) in
+            self.message.mapping.iter_mut().zip(&self.named)
+        {
+            // Set, they tell pprof not to look for names of its own: only when none is missing.
+            mapping.has_functions = *function;
+            mapping.has_filenames = *function && *file;
+            mapping.has_line_numbers = *function && *line;
+            mapping.has_inline_frames = *function && *inline;
+        }
+        self.message
+    }
+
+    fn sample(&mut self, row: &Row) {
+        let numbers = Numbers::of(&row.totals);
+        if numbers.is_zero() {
+            return;
+        }
+        let profile = self.profile;
+        let location_id = profile
+            .places(profile.stack_of(row))
+            .map(|place| self.location(place))
+            .collect();
+        let average = numbers
+            .allocated_bytes
+            .checked_div(numbers.allocated_objects);
+        let (key, unit) = (self.string("bytes"), self.string("bytes"));
+        self.message.sample.push(proto::Sample {
+            location_id,
+            value: Metric::ALL
+                .iter()
+                .map(|&metric| clamp(numbers.get(metric)))
+                .collect(),
+            label: vec![proto::Label {
+                key,
+                str: 0,
+                num: clamp(average.unwrap_or(0)),
+                num_unit: unit,
+            }],
+        });
+    }
+
+    fn location(&mut self, place: Place) -> u64 {
+        if let Some(&id) = self.locations.get(&place) {
+            return id;
+        }
+        let mapping_id = self.mapping(place);
+        let frames = self.symbols.frames(place);
+        let line: Vec<proto::Line> = frames.iter().filter_map(|frame| self.line(frame)).collect();
+        if mapping_id > 0 {
+            let has = |test: fn(&Frame) -> bool| frames.iter().all(test);
+            let [function, file, number, inline] = &mut self.named[mapping_id as usize - 1];
+            *function &= has(|frame| frame.function.is_some());
+            *file &= has(|frame| frame.file.is_some());
+            *number &= has(|frame| frame.line.is_some());
+            *inline |= frames.len() > 1;
+        }
+        let id = self.message.location.len() as u64 + 1;
+        self.message.location.push(proto::Location {
+            id,
+            mapping_id,
+            address: place.avma,
+            line,
+            is_folded: false,
+        });
+        self.locations.insert(place, id);
+        id
+    }
+
+    fn line(&mut self, frame: &Frame) -> Option<proto::Line> {
+        let function = frame.function.as_ref()?;
+        let name = self.string(function.demangled());
+        let system_name = self.string(function.raw());
+        let filename = self.string(frame.file.as_deref().unwrap_or(""));
+        let next = self.message.function.len() as u64 + 1;
+        let id = *self
+            .functions
+            .entry((name, system_name, filename))
+            .or_insert(next);
+        if id == next {
+            self.message.function.push(proto::Function {
+                id,
+                name,
+                system_name,
+                filename,
+                start_line: 0,
+            });
+        }
+        Some(proto::Line {
+            function_id: id,
+            line: frame.line.unwrap_or(0).into(),
+            column: frame.column.unwrap_or(0).into(),
+        })
+    }
+
+    /// The program comes first, whether or not a stack passes through it.
+    fn main_mapping(&mut self) {
+        let modules = &self.profile.modules;
+        let program = &self.profile.run.program;
+        let main = modules
+            .iter()
+            .position(|module| module.path == *program)
+            .unwrap_or(0);
+        let code = modules
+            .get(main)
+            .and_then(|m| m.segments.iter().find(|s| s.flags & 1 != 0));
+        if let Some(code) = code {
+            self.mapping(Place {
+                module: Some(main as u32),
+                avma: code.start,
+            });
+        }
+    }
+
+    /// Id of the mapping of a place, 0 outside all.
+    fn mapping(&mut self, place: Place) -> u64 {
+        let (Some(index), Some(module)) = (place.module, self.profile.module_of(place)) else {
+            return 0;
+        };
+        let Some(segment) = module.segment_of(place.avma) else {
+            return 0;
+        };
+        if let Some(&id) = self.mappings.get(&(index, segment.start)) {
+            return id;
+        }
+        let build_id: String = module
+            .build_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let path = match module.path.strip_suffix(" (deleted)") {
+            Some(path) if !module.build_id.is_empty() => path,
+            _ => &module.path,
+        };
+        let lead = segment.start % 4096;
+        let end = segment.start.saturating_add(segment.len);
+        let id = self.message.mapping.len() as u64 + 1;
+        let (filename, build_id) = (self.string(path), self.string(&build_id));
+        self.message.mapping.push(proto::Mapping {
+            id,
+            memory_start: segment.start - lead,
+            memory_limit: end.checked_next_multiple_of(4096).unwrap_or(end),
+            file_offset: segment.file_offset.saturating_sub(lead),
+            filename,
+            build_id,
+            ..proto::Mapping::default()
+        });
+        self.named.push([true, true, true, false]);
+        self.mappings.insert((index, segment.start), id);
+        id
+    }
+
+    fn value_type(&mut self, name: &str, unit: &str) -> proto::ValueType {
+        proto::ValueType {
+            r#type: self.string(name),
+            unit: self.string(unit),
+        }
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(&index) = self.strings.get(text) {
+            return index;
+        }
+        let index = self.message.string_table.len() as i64;
+        self.message.string_table.push(text.into());
+        self.strings.insert(text.into(), index);
+        index
+    }
+}
+
+fn clamp(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The messages of `profile.proto`, by their field numbers.
+pub mod proto {
+    #![expect(
+        missing_docs,
+        reason = "the names are profile.proto's, which documents them"
+    )]
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Profile {
+        #[prost(message, repeated, tag = "1")]
+        pub sample_type: Vec<ValueType>,
+        #[prost(message, repeated, tag = "2")]
+        pub sample: Vec<Sample>,
+        #[prost(message, repeated, tag = "3")]
+        pub mapping: Vec<Mapping>,
+        #[prost(message, repeated, tag = "4")]
+        pub location: Vec<Location>,
+        #[prost(message, repeated, tag = "5")]
+        pub function: Vec<Function>,
+        #[prost(string, repeated, tag = "6")]
+        pub string_table: Vec<String>,
+        #[prost(int64, tag = "7")]
+        pub drop_frames: i64,
+        #[prost(int64, tag = "8")]
+        pub keep_frames: i64,
+        #[prost(int64, tag = "9")]
+        pub time_nanos: i64,
+        #[prost(int64, tag = "10")]
+        pub duration_nanos: i64,
+        #[prost(message, optional, tag = "11")]
+        pub period_type: Option<ValueType>,
+        #[prost(int64, tag = "12")]
+        pub period: i64,
+        #[prost(int64, repeated, tag = "13")]
+        pub comment: Vec<i64>,
+        #[prost(int64, tag = "14")]
+        pub default_sample_type: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub struct ValueType {
+        #[prost(int64, tag = "1")]
+        pub r#type: i64,
+        #[prost(int64, tag = "2")]
+        pub unit: i64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Sample {
+        #[prost(uint64, repeated, tag = "1")]
+        pub location_id: Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        pub value: Vec<i64>,
+        #[prost(message, repeated, tag = "3")]
+        pub label: Vec<Label>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub struct Label {
+        #[prost(int64, tag = "1")]
+        pub key: i64,
+        #[prost(int64, tag = "2")]
+        pub str: i64,
+        #[prost(int64, tag = "3")]
+        pub num: i64,
+        #[prost(int64, tag = "4")]
+        pub num_unit: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub struct Mapping {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(uint64, tag = "2")]
+        pub memory_start: u64,
+        #[prost(uint64, tag = "3")]
+        pub memory_limit: u64,
+        #[prost(uint64, tag = "4")]
+        pub file_offset: u64,
+        #[prost(int64, tag = "5")]
+        pub filename: i64,
+        #[prost(int64, tag = "6")]
+        pub build_id: i64,
+        #[prost(bool, tag = "7")]
+        pub has_functions: bool,
+        #[prost(bool, tag = "8")]
+        pub has_filenames: bool,
+        #[prost(bool, tag = "9")]
+        pub has_line_numbers: bool,
+        #[prost(bool, tag = "10")]
+        pub has_inline_frames: bool,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Location {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(uint64, tag = "2")]
+        pub mapping_id: u64,
+        #[prost(uint64, tag = "3")]
+        pub address: u64,
+        #[prost(message, repeated, tag = "4")]
+        pub line: Vec<Line>,
+        #[prost(bool, tag = "5")]
+        pub is_folded: bool,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub struct Line {
+        #[prost(uint64, tag = "1")]
+        pub function_id: u64,
+        #[prost(int64, tag = "2")]
+        pub line: i64,
+        #[prost(int64, tag = "3")]
+        pub column: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, prost::Message)]
+    pub struct Function {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(int64, tag = "2")]
+        pub name: i64,
+        #[prost(int64, tag = "3")]
+        pub system_name: i64,
+        #[prost(int64, tag = "4")]
+        pub filename: i64,
+        #[prost(int64, tag = "5")]
+        pub start_line: i64,
+    }
+}

@@ -1,0 +1,128 @@
+//! speedscope's JSON: the metric that was chosen first, then the other three, each as a profile of
+//! its own that the viewer lets one switch between.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::export::Options;
+use crate::metric::{Metric, Numbers};
+use crate::printable::Printable;
+use crate::profile::Profile;
+use crate::symbols::Symbols;
+
+#[derive(Serialize)]
+struct Document {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    shared: Shared,
+    profiles: Vec<Sampled>,
+    name: String,
+    exporter: &'static str,
+}
+
+#[derive(Serialize)]
+struct Shared {
+    frames: Vec<Frame>,
+}
+
+#[derive(Serialize, Clone, PartialEq, Eq, Hash)]
+struct Frame {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sampled {
+    r#type: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    /// Indices of frames, outermost first.
+    samples: Vec<Vec<usize>>,
+    weights: Vec<u64>,
+}
+
+/// Writes the profile.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(
+    profile: &Profile,
+    symbols: &Symbols,
+    options: &Options,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut known: HashMap<Frame, usize> = HashMap::new();
+    let mut stacks: Vec<Vec<usize>> = Vec::new();
+    for stack in &profile.stacks {
+        let mut indices = Vec::new();
+        for place in profile.places(stack) {
+            for frame in symbols.frames(place) {
+                let frame = Frame {
+                    name: Printable(&symbols.function(profile, place, frame)).to_string(),
+                    file: frame
+                        .file
+                        .as_deref()
+                        .map(|file| Printable(file).to_string()),
+                    line: frame.line,
+                };
+                indices.push(*known.entry(frame).or_insert_with_key(|frame| {
+                    frames.push(frame.clone());
+                    frames.len() - 1
+                }));
+            }
+        }
+        indices.reverse();
+        stacks.push(indices);
+    }
+
+    let mut metrics = Metric::ALL.to_vec();
+    metrics.sort_by_key(|&metric| metric != options.metric);
+    let profiles = metrics
+        .into_iter()
+        .map(|metric| sampled(profile, &stacks, metric))
+        .collect();
+    let name = match options.title.as_str() {
+        "" => Printable(&profile.run.program).to_string(),
+        title => title.into(),
+    };
+    let document = Document {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        shared: Shared { frames },
+        profiles,
+        name,
+        exporter: concat!("heapprof ", env!("CARGO_PKG_VERSION")),
+    };
+    serde_json::to_writer(&mut *out, &document)?;
+    writeln!(out)
+}
+
+fn sampled(profile: &Profile, stacks: &[Vec<usize>], metric: Metric) -> Sampled {
+    let (mut samples, mut weights) = (Vec::new(), Vec::new());
+    for row in &profile.rows {
+        let weight = Numbers::of(&row.totals).get(metric);
+        if let (Some(stack), true) = (stacks.get(row.stack as usize), weight > 0) {
+            samples.push(stack.clone());
+            weights.push(weight);
+        }
+    }
+    Sampled {
+        r#type: "sampled",
+        name: metric.name(),
+        unit: if metric.is_bytes() { "bytes" } else { "none" },
+        start_value: 0,
+        end_value: weights
+            .iter()
+            .fold(0, |sum: u64, weight| sum.saturating_add(*weight)),
+        samples,
+        weights,
+    }
+}

@@ -1,0 +1,174 @@
+//! A fold: the records of a log, one after another, into a profile.
+//!
+//! Memory is needed for live blocks, stacks and rows, not for events. The numbers are
+//! `heapprof_core`'s: the same ledger that the writer inside the process runs.
+
+use std::collections::HashMap;
+
+use heapprof_core::{Ledger, NumberMap};
+use heapprof_format::{Alloc, Module, Record, Stack, Thread};
+
+use crate::profile::{CallStack, Ending, LoadedModule, Profile};
+
+/// No block is larger: the user's half of a 64-bit address space.
+const LARGEST_BLOCK: u64 = 1 << 47;
+/// No interval is longer: a terabyte between samples.
+const LARGEST_INTERVAL: u64 = 1 << 40;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Fold {
+    profile: Profile,
+    ledger: Ledger,
+    /// Number in the log -> index in the profile.
+    stack_of: NumberMap<u32, u32>,
+    module_of: NumberMap<u32, usize>,
+    thread_of: NumberMap<u32, usize>,
+    counters: HashMap<heapprof_format::Counter, u64>,
+    unused: Vec<bool>,
+}
+
+impl Fold {
+    /// Nothing folded yet.
+    pub fn new() -> Self {
+        Fold::default()
+    }
+
+    /// Takes the next record.
+    pub fn record(&mut self, record: Record) {
+        match record {
+            Record::Alloc(alloc) => self.alloc(&alloc),
+            Record::Free(free) => {
+                self.passed(free.time_ns);
+                if self.ledger.free(free.id).is_none() {
+                    self.profile.account.unknown_frees += 1;
+                }
+            }
+            Record::Stack(stack) => self.stack(stack),
+            Record::Module(module) => self.module(module),
+            Record::ModuleGone { module, time_ns } => {
+                self.passed(time_ns);
+                if let Some(&index) = self.module_of.get(&module) {
+                    self.profile.modules[index].unloaded_ns = Some(time_ns);
+                }
+            }
+            Record::Thread(thread) => self.thread(thread),
+            Record::Start(start) => {
+                let run = &mut self.profile.run;
+                run.program = start.program;
+                run.args = start.args;
+                run.pid = start.pid;
+                run.forked_from = start.forked_from;
+                run.start_wall_ns = start.wall_ns;
+                run.interval = Some(start.interval);
+                run.library = start.library;
+                run.settings = start.settings;
+            }
+            Record::Counters { time_ns, values } => {
+                self.passed(time_ns);
+                self.counters.extend(values);
+            }
+            Record::Marker { time_ns, name } => {
+                self.passed(time_ns);
+                self.profile.run.markers.push((time_ns, name));
+            }
+            Record::End { time_ns, reason } => {
+                self.passed(time_ns);
+                self.profile.run.ending = Ending::Said(reason);
+            }
+        }
+    }
+
+    /// The profile of all that was folded.
+    pub fn finish(mut self) -> Profile {
+        let mut counters: Vec<_> = self.counters.into_iter().collect();
+        counters.sort_by_key(|(counter, _)| counter.number());
+        self.profile.account.counters = counters;
+        self.profile.rows = self.ledger.rows().to_vec();
+        self.profile
+    }
+
+    /// The profile's parts so far, for the reader of the log to note what it met.
+    pub(crate) fn profile(&mut self) -> &mut Profile {
+        &mut self.profile
+    }
+
+    fn passed(&mut self, time_ns: u64) {
+        let run = &mut self.profile.run;
+        run.duration_ns = run.duration_ns.max(time_ns);
+    }
+
+    fn alloc(&mut self, alloc: &Alloc) {
+        self.passed(alloc.time_ns);
+        if alloc.size > LARGEST_BLOCK || alloc.interval > LARGEST_INTERVAL {
+            self.profile.account.implausible += 1;
+            return;
+        }
+        let seen = &mut self.profile.run.intervals_seen;
+        let (least, most) = seen.unwrap_or((alloc.interval, alloc.interval));
+        *seen = Some((least.min(alloc.interval), most.max(alloc.interval)));
+
+        let index = match self.stack_of.get(&alloc.stack) {
+            Some(&index) => index,
+            None => {
+                self.profile.account.unknown_stacks += 1;
+                self.new_stack(alloc.stack, CallStack::default())
+            }
+        };
+        if std::mem::take(&mut self.unused[index as usize]) {
+            self.profile.stacks[index as usize].time_ns = alloc.time_ns;
+        }
+        self.ledger
+            .alloc(alloc.id, index, alloc.size, alloc.interval);
+    }
+
+    fn stack(&mut self, stack: Stack) {
+        // Two threads may ship the same stack at once.
+        if !self.stack_of.contains_key(&stack.number) {
+            let made = CallStack {
+                frames: stack.frames,
+                interrupted: stack.interrupted,
+                end: Some(stack.end),
+                time_ns: 0,
+            };
+            self.new_stack(stack.number, made);
+        }
+    }
+
+    fn new_stack(&mut self, number: u32, stack: CallStack) -> u32 {
+        let index = self.profile.stacks.len() as u32;
+        self.profile.stacks.push(stack);
+        self.unused.push(true);
+        self.stack_of.insert(number, index);
+        index
+    }
+
+    fn module(&mut self, module: Module) {
+        self.passed(module.time_ns);
+        let mut segments = module.segments;
+        segments.sort_by_key(|segment| segment.start);
+        self.module_of
+            .insert(module.number, self.profile.modules.len());
+        self.profile.modules.push(LoadedModule {
+            path: module.path,
+            build_id: module.build_id,
+            bias: Some(module.bias),
+            segments,
+            loaded_ns: module.time_ns,
+            unloaded_ns: None,
+        });
+    }
+
+    fn thread(&mut self, thread: Thread) {
+        let threads = &mut self.profile.threads;
+        match self.thread_of.get(&thread.number) {
+            // Its name changed; one that is gone has none to tell any more.
+            Some(&index) if !thread.name.is_empty() => threads[index] = thread,
+            Some(_) => {}
+            None => {
+                self.thread_of.insert(thread.number, threads.len());
+                threads.push(thread);
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! `heapprof`: what a profile says, on the command line.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(code) => code,
+        // Whoever reads our output has read enough: `heapprof top x | head` is no failure.
+        Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            cli::say::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

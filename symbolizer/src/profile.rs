@@ -1,0 +1,370 @@
+//! A profile: what one process allocated, by stack and size class, with what is needed to name the
+//! addresses and to judge the numbers. All commands work on it; where it came from no longer matters.
+//!
+//! Addresses are avmas (absolute, in the profiled process), times nanoseconds since the start.
+
+use heapprof_core::{Row, Totals};
+use heapprof_format::{Counter, EndReason, Mapping, Module, Segment, Symbols, Thread, WalkEnd};
+
+use crate::metric::{Metric, Numbers};
+
+/// See the module's text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    /// What ran.
+    pub run: Run,
+    /// What the file itself and the profiler say about losses and damage.
+    pub account: Account,
+    /// Loaded object files, the program first.
+    pub modules: Vec<LoadedModule>,
+    /// Call stacks; rows name them by index.
+    pub stacks: Vec<CallStack>,
+    /// The numbers.
+    pub rows: Vec<Row>,
+    /// Threads, as the log numbers them.
+    pub threads: Vec<Thread>,
+    /// Names that came with the input (a symbolized dump).
+    pub names: Option<Symbols>,
+    /// Standard errors of the totals that a dump states, in the order of [`Metric::ALL`].
+    pub stated_errors: Option<[f64; 4]>,
+}
+
+/// What ran, when, and under which settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Path of the executable; empty when the input does not say.
+    pub program: String,
+    /// The command line's words.
+    pub args: Vec<String>,
+    /// Process id, 0 when unknown.
+    pub pid: u32,
+    /// The parent that forked it, when the profile continues that process's.
+    pub forked_from: u32,
+    /// Wall clock at the start, nanoseconds since 1970; 0 when unknown.
+    pub start_wall_ns: u64,
+    /// From the start to the last event.
+    pub duration_ns: u64,
+    /// Mean sampling interval at the start, in bytes; `None` when the input does not say.
+    pub interval: Option<u64>,
+    /// Smallest and largest interval that a sample was taken under.
+    pub intervals_seen: Option<(u64, u64)>,
+    /// How it ended.
+    pub ending: Ending,
+    /// Version of the library that wrote the file.
+    pub library: String,
+    /// The settings in force.
+    pub settings: Vec<(String, String)>,
+    /// Named moments.
+    pub markers: Vec<(u64, String)>,
+}
+
+/// How a profile ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// The log says so.
+    Said(EndReason),
+    /// The log has no end: the process was killed, or still runs.
+    #[default]
+    CutOff,
+    /// A dump, taken while the process ran or at its end.
+    Snapshot,
+}
+
+impl Ending {
+    /// In words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Ending::Said(reason) => reason.describe(),
+            Ending::CutOff => "cut off: the process was killed, or still runs",
+            Ending::Snapshot => "a dump: the heap at one moment",
+        }
+    }
+}
+
+/// What is missing, as far as is known. Law 10.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The profiler's own counters at the end.
+    pub counters: Vec<(Counter, u64)>,
+    /// Places where the file was damaged and reading went on.
+    pub damage: Vec<Damage>,
+    /// Frames that were lost between those read.
+    pub missing_frames: u64,
+    /// Where the file was cut off, and how many bytes after that could not be used.
+    pub torn: Option<(u64, u64)>,
+    /// Samples whose stack is not in the file.
+    pub unknown_stacks: u64,
+    /// Frees of blocks whose allocation is not in the file.
+    pub unknown_frees: u64,
+    /// Allocations whose numbers are impossible, left out.
+    pub implausible: u64,
+    /// Other things a reader of the numbers should know.
+    pub remarks: Vec<String>,
+}
+
+impl Account {
+    /// Whether the file was read to its end without a doubt.
+    pub fn is_whole(&self) -> bool {
+        self.damage.is_empty() && self.missing_frames == 0 && self.torn.is_none()
+    }
+
+    /// Counters of things that are missing from the file, those that are not zero.
+    pub fn losses(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        self.counters
+            .iter()
+            .copied()
+            .filter(|(counter, n)| counter.is_loss() && *n > 0)
+    }
+}
+
+/// A damaged place that was passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes passed over.
+    pub skipped: u64,
+    /// What was wrong.
+    pub what: String,
+}
+
+/// A loaded object file and when it was there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadedModule {
+    /// Path as the loader knew it.
+    pub path: String,
+    /// Build-id, empty when it has none or it is not known.
+    pub build_id: Vec<u8>,
+    /// avma minus svma. A dump does not state it: it is then found in the file's headers.
+    pub bias: Option<u64>,
+    /// Segments in ascending order of address.
+    pub segments: Vec<Segment>,
+    /// When it was first seen.
+    pub loaded_ns: u64,
+    /// When it was gone, at the latest.
+    pub unloaded_ns: Option<u64>,
+}
+
+impl LoadedModule {
+    /// Whether the address lies in one of its segments.
+    pub fn contains(&self, avma: u64) -> bool {
+        self.segment_of(avma).is_some()
+    }
+
+    /// The segment that the address lies in.
+    pub fn segment_of(&self, avma: u64) -> Option<&Segment> {
+        self.segments
+            .iter()
+            .find(|s| avma.wrapping_sub(s.start) < s.len)
+    }
+
+    /// The last part of its path.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// Whether it is the profiler itself.
+    pub fn is_profiler(&self) -> bool {
+        self.name().starts_with("libheapprof")
+    }
+
+    /// Where it was mapped.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        Mapping::of_module(&Module {
+            number: 0,
+            time_ns: self.loaded_ns,
+            path: self.path.clone(),
+            build_id: self.build_id.clone(),
+            bias: self.bias.unwrap_or(0),
+            segments: self.segments.clone(),
+        })
+    }
+
+    fn was_loaded_at(&self, time_ns: u64) -> bool {
+        self.loaded_ns <= time_ns && self.unloaded_ns.is_none_or(|gone| time_ns <= gone)
+    }
+}
+
+/// A call stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallStack {
+    /// Addresses, innermost first: a PC inside an allocation function, then return addresses.
+    pub frames: Vec<u64>,
+    /// Indices of addresses that a signal interrupted: no return addresses.
+    pub interrupted: Vec<u32>,
+    /// Why the walk ended; `None` when the input does not say.
+    pub end: Option<WalkEnd>,
+    /// When it first allocated; decides which module an address belonged to.
+    pub time_ns: u64,
+}
+
+impl CallStack {
+    /// Whether that frame's address is the instruction itself and not the one behind a call.
+    pub fn is_exact(&self, index: usize) -> bool {
+        index == 0 || self.interrupted.iter().any(|&i| i as usize == index)
+    }
+
+    /// The addresses to look up, innermost first: of the call, not of what follows it.
+    pub fn calls(&self) -> impl Iterator<Item = u64> + '_ {
+        let at = |(i, &address): (usize, &u64)| address.wrapping_sub(u64::from(!self.is_exact(i)));
+        self.frames.iter().enumerate().map(at)
+    }
+
+    /// The addresses as a dump writes them, whose readers take one from all but the first.
+    pub fn as_dumped(&self) -> impl Iterator<Item = u64> + '_ {
+        self.calls()
+            .enumerate()
+            .map(|(i, call)| call.wrapping_add(u64::from(i > 0)))
+    }
+}
+
+/// An instruction: an address, and the module that was there then. Addresses are reused when
+/// modules come and go; a place is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Index of the module, `None` for code outside all of them.
+    pub module: Option<u32>,
+    /// The address.
+    pub avma: u64,
+}
+
+/// What the numbers are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// Every allocation was recorded.
+    Exact,
+    /// Estimated from samples, with a standard error.
+    Sampled,
+    /// As stated by a dump, without a word on their error.
+    Stated,
+}
+
+impl Profile {
+    /// What the numbers are worth.
+    pub fn precision(&self) -> Precision {
+        let sampled = self
+            .rows
+            .iter()
+            .any(|row| row.totals.allocated.bytes_error() > 0.0);
+        match (self.run.ending, self.run.interval, self.run.intervals_seen) {
+            _ if sampled => Precision::Sampled,
+            (Ending::Snapshot, Some(0 | 1), _) => Precision::Exact,
+            (Ending::Snapshot, _, _) => Precision::Stated,
+            (_, _, Some((_, largest))) if largest > 1 => Precision::Sampled,
+            (_, Some(interval), None) if interval > 1 => Precision::Sampled,
+            _ => Precision::Exact,
+        }
+    }
+
+    /// The four totals: sums of the rounded rows.
+    pub fn numbers(&self) -> Numbers {
+        let mut sum = Numbers::default();
+        for row in &self.rows {
+            sum += Numbers::of(&row.totals);
+        }
+        sum
+    }
+
+    /// The totals with their errors.
+    pub fn totals(&self) -> Totals {
+        let mut sum = Totals::default();
+        for row in &self.rows {
+            sum.merge(&row.totals);
+        }
+        sum
+    }
+
+    /// The standard error of a total; `None` when nothing is known about it.
+    pub fn error(&self, metric: Metric) -> Option<f64> {
+        match self.precision() {
+            Precision::Exact => Some(0.0),
+            Precision::Sampled => Some(metric.error_of(&self.totals())),
+            Precision::Stated => {
+                let index = Metric::ALL.iter().position(|&m| m == metric)?;
+                self.stated_errors.map(|errors| errors[index])
+            }
+        }
+    }
+
+    /// The stack of a row.
+    pub fn stack_of(&self, row: &Row) -> &CallStack {
+        static NONE: CallStack = CallStack {
+            frames: Vec::new(),
+            interrupted: Vec::new(),
+            end: None,
+            time_ns: 0,
+        };
+        self.stacks.get(row.stack as usize).unwrap_or(&NONE)
+    }
+
+    /// The places to look up for a stack, innermost first.
+    pub fn places<'a>(&'a self, stack: &'a CallStack) -> impl Iterator<Item = Place> + 'a {
+        stack.calls().map(|avma| self.place(avma, stack.time_ns))
+    }
+
+    /// The place of an address at a time: in the module that was there, or else in the last one
+    /// that ever was (unloading is noticed late, and a dump has no times).
+    pub fn place(&self, avma: u64, time_ns: u64) -> Place {
+        let mut candidates = self
+            .modules
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| m.contains(avma));
+        let then = candidates.clone().rfind(|(_, m)| m.was_loaded_at(time_ns));
+        let found = then.or_else(|| candidates.next_back());
+        Place {
+            module: found.map(|(i, _)| i as u32),
+            avma,
+        }
+    }
+
+    /// The module of a place.
+    pub fn module_of(&self, place: Place) -> Option<&LoadedModule> {
+        self.modules.get(place.module? as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_one_before_return_addresses_and_interrupted_ones_stay() {
+        let stack = CallStack {
+            frames: vec![0x10, 0x20, 0x30, 0x40],
+            interrupted: vec![2],
+            ..CallStack::default()
+        };
+        assert_eq!(stack.calls().collect::<Vec<_>>(), [0x10, 0x1f, 0x30, 0x3f]);
+        assert_eq!(
+            stack.as_dumped().collect::<Vec<_>>(),
+            [0x10, 0x20, 0x31, 0x40]
+        );
+    }
+
+    #[test]
+    fn a_reused_address_belongs_to_the_module_of_its_time() {
+        let module = |path: &str, loaded_ns, unloaded_ns| LoadedModule {
+            path: path.into(),
+            segments: vec![Segment {
+                start: 0x1000,
+                len: 0x1000,
+                file_offset: 0,
+                flags: 5,
+            }],
+            loaded_ns,
+            unloaded_ns,
+            ..LoadedModule::default()
+        };
+        let profile = Profile {
+            modules: vec![module("a.so", 10, Some(20)), module("b.so", 30, Some(40))],
+            ..Profile::default()
+        };
+        let at = |time| profile.place(0x1800, time).module;
+        assert_eq!(
+            (at(15), at(35), at(25), at(50)),
+            (Some(0), Some(1), Some(1), Some(1))
+        );
+        assert_eq!(profile.place(0x2000, 15).module, None);
+    }
+}

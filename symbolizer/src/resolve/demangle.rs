@@ -1,0 +1,135 @@
+//! Demangling: linkage names to names people read, for Rust (legacy and v0) and C++.
+//!
+//! Names come from untrusted files. A few hundred bytes of substitutions can stand for gigabytes of text, so
+//! input and output are bounded, and a name that goes over a bound stays as it is.
+
+use std::fmt::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Real C++ template names reach some tens of kilobytes; what is longer is left mangled.
+const LONGEST_MANGLED: usize = 64 << 10;
+/// Far above any readable name; ends substitution bombs.
+const LONGEST_DEMANGLED: usize = 256 << 10;
+
+/// The readable form of a Rust or C++ linkage name; `None` when it is neither, or cannot be read.
+///
+/// Rust's hashes are left out (`core::fmt::write`, not `core::fmt::write::h1234…`).
+pub fn demangle(raw: &str) -> Option<String> {
+    if raw.len() > LONGEST_MANGLED || !may_be_mangled(raw) {
+        return None;
+    }
+    rust(raw).or_else(|| cpp(raw))
+}
+
+/// Both languages' schemes begin so, `__R`/`__Z` being what a leading-underscore platform makes of them.
+fn may_be_mangled(raw: &str) -> bool {
+    let rest = raw.trim_start_matches('_');
+    rest.len() < raw.len() && rest.starts_with(['R', 'Z'])
+}
+
+fn rust(raw: &str) -> Option<String> {
+    let name = rustc_demangle::try_demangle(raw).ok()?;
+    let mut out = Bounded::default();
+    // The alternate form leaves the hash out.
+    write!(out, "{name:#}").ok()?;
+    Some(out.text)
+}
+
+fn cpp(raw: &str) -> Option<String> {
+    // cpp_demangle limits its recursion (96 levels parsing, 128 writing), but is large, and fuzzers have found
+    // panics in it before. One odd name must not end the report on a million good ones.
+    catch_unwind(AssertUnwindSafe(|| {
+        let symbol = cpp_demangle::Symbol::new(raw).ok()?;
+        let mut out = Bounded::default();
+        let options = cpp_demangle::DemangleOptions::default();
+        symbol.structured_demangle(&mut out, &options).ok()?;
+        Some(out.text)
+    }))
+    .ok()
+    .flatten()
+}
+
+/// Text that refuses to grow past [`LONGEST_DEMANGLED`].
+#[derive(Default)]
+struct Bounded {
+    text: String,
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        if self.text.len() + piece.len() > LONGEST_DEMANGLED {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(piece);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scheme_is_read() {
+        let cases = [
+            (
+                "_ZN4core3fmt5write17h0123456789abcdefE",
+                Some("core::fmt::write"),
+            ),
+            ("_RNvC6_123foo3bar", Some("123foo::bar")),
+            ("_ZN2ns3fooEi", Some("ns::foo(int)")),
+            (
+                "_ZN2ns3fooEi.constprop.0",
+                Some("ns::foo(int) [clone .constprop.0]"),
+            ),
+            ("malloc", None),
+            ("_start", None),
+            ("_ZThis is not a name", None),
+            ("", None),
+        ];
+        for (raw, expected) in cases {
+            assert_eq!(demangle(raw).as_deref(), expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_substitution_bomb_stays_mangled() {
+        // f(A<..>): each template argument repeats the one before twice, 2^60 characters in the end.
+        let mut bomb = String::from("_Z1fI1AIiiE");
+        for seq in 0..60_u32 {
+            let digit = char::from_digit(seq % 36, 36)
+                .map(|c| c.to_ascii_uppercase())
+                .unwrap_or('0');
+            let id = if seq == 0 {
+                "0".to_owned()
+            } else if seq < 36 {
+                digit.to_string()
+            } else {
+                format!("1{digit}")
+            };
+            bomb.push_str(&format!("S_IS{id}_S{id}_E"));
+        }
+        bomb.push_str("EvT_");
+        let start = std::time::Instant::now();
+        let _ = demangle(&bomb);
+        assert!(start.elapsed().as_secs() < 5);
+    }
+
+    #[test]
+    fn deep_nesting_neither_overflows_nor_hangs_on_a_small_stack() {
+        std::thread::Builder::new()
+            .stack_size(2 << 20) // what rayon's and std's threads have
+            .spawn(|| {
+                for piece in [
+                    "P", "N", "I", "1AI", "DpT", "XadL_Z", "K", "F", "S_I", "dtcl", "Z1f",
+                ] {
+                    let name = format!("_Z1f{}", piece.repeat(LONGEST_MANGLED / piece.len() - 10));
+                    let _ = demangle(&name);
+                    let _ = demangle(&name.replacen("_Z", "_R", 1));
+                }
+            })
+            .expect("a thread")
+            .join()
+            .expect("no panic");
+    }
+}

@@ -1,0 +1,286 @@
+//! Frames from DWARF: functions, what was inlined into them, files and lines.
+//!
+//! The addresses are known beforehand and sorted. So each compilation unit that has some of them is read once,
+//! from front to back, by one thread, and what it says about these addresses is all that is kept:
+//!
+//! ```text
+//!  svmas ──units──> (unit, its svmas) ──┬─ functions: one walk over the unit's entries ──> chains of inlines ─┐
+//!          by range                     └─ lines: one run of its line program ──────────> rows ───────────────┴─> Answer
+//! ```
+//!
+//! Hostile input: every loop is over bytes of the file, nothing recurses deeper than a fixed limit, and what a
+//! small file could make us read again and again (range lists, line programs, names) is paid from a budget
+//! that is a multiple of the file's size ([`Budget`]).
+
+mod budget;
+mod functions;
+mod lines;
+mod pcs;
+mod split;
+mod units;
+
+use super::files::{Files, with_causes};
+use super::frame::{Frame, Name};
+use super::locate::SearchPath;
+use super::names::Names;
+use super::report::{ModuleReport, Reason};
+use budget::Budget;
+use functions::{Chains, Elsewhere, RawName};
+use gimli::{EndianSlice, RunTimeEndian, UnitRef};
+use rayon::prelude::*;
+use split::Split;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use units::Units;
+
+/// A function's name, shared by all frames that have it.
+type Shared = Arc<Name>;
+/// Bytes of a DWARF section. Borrowed and without reference counts: copying one is free, on any thread.
+type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
+
+/// What DWARF says about one address.
+#[derive(Default)]
+pub(super) struct Answer {
+    /// Innermost inlined function first, the physical function last.
+    pub(super) frames: Vec<Frame>,
+    /// The physical function's name is the bare one (`foo`) in a language where names are mangled (`ns::foo`):
+    /// what `-gline-tables-only` leaves.
+    pub(super) name_is_partial: bool,
+}
+
+/// What went wrong in files that were otherwise of use. Counted: a damaged file has thousands of the same.
+#[derive(Default)]
+struct Problems(Mutex<Vec<(PathBuf, u64, String)>>);
+
+impl Problems {
+    fn add(&self, path: &Path, error: &dyn Error) {
+        // Poisoning is harmless: the list is whole between any two statements.
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match list.iter_mut().find(|(known, ..)| known == path) {
+            Some((_, times, _)) => *times += 1,
+            None => list.push((path.to_owned(), 1, with_causes(error))),
+        }
+    }
+
+    fn into_reasons(self) -> impl Iterator<Item = Reason> {
+        let list = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        list.into_iter()
+            .map(|(path, times, example)| Reason::Damaged {
+                path,
+                times,
+                example,
+            })
+    }
+}
+
+/// An address may lie in the ranges of several units (one that covers more than its own code); this many are
+/// asked before it counts as unknown.
+const MOST_UNITS_AN_ADDRESS: usize = 16;
+
+/// What DWARF says about each of the sorted `svmas`; nothing where there is none.
+pub(super) fn resolve(
+    files: &Files,
+    svmas: &[u64],
+    names: &Names,
+    search: &SearchPath,
+    report: &mut ModuleReport,
+) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    answers.resize_with(svmas.len(), Answer::default);
+    let Some(file) = files.dwarf_file().filter(|_| !svmas.is_empty()) else {
+        return answers;
+    };
+
+    let problems = Problems::default();
+    let sections = match file.dwarf_sections(
+        |id| Some(id.name()),
+        |error| problems.add(&file.path, &error),
+    ) {
+        Ok(sections) => sections,
+        Err(error) => {
+            problems.add(&file.path, &error);
+            report.reasons.extend(problems.into_reasons());
+            return answers;
+        }
+    };
+    let sup_sections = files.supplementary.as_ref().and_then(|sup| {
+        let loaded = sup.dwarf_sections(
+            |id| Some(id.name()),
+            |error| problems.add(&sup.path, &error),
+        );
+        loaded.map_err(|error| problems.add(&sup.path, &error)).ok()
+    });
+    let endian = file.endian();
+    let mut dwarf = sections.borrow_with_sup(sup_sections.as_ref(), |bytes| slice(bytes, endian));
+    // dwz and LTO let many units share one table; parse such a table once.
+    dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+
+    let package_sections = files.package.as_ref().and_then(|package| {
+        let loaded = package.package_sections(|error| problems.add(&package.path, &error));
+        loaded
+            .map_err(|error| problems.add(&package.path, &error))
+            .ok()
+    });
+    let package = package_sections.as_ref().and_then(|sections| {
+        let parsed = sections.borrow(|bytes| slice(bytes, endian), Slice::new(&[], endian));
+        let path = files
+            .package
+            .as_ref()
+            .map_or(Path::new(""), |package| &package.path);
+        parsed.map_err(|error| problems.add(path, &error)).ok()
+    });
+    let split = Split::new(
+        files.binary.as_ref().map(|file| file.path.as_path()),
+        package,
+        search,
+    );
+
+    let budget = Budget::for_sections(&dwarf);
+    let units = Units::read(&dwarf, &budget, |error| problems.add(&file.path, &error));
+    let module = Module {
+        path: &file.path,
+        dwarf: &dwarf,
+        units: &units,
+        supplementary: dwarf.sup().map(|sup| (sup, Units::headers_only(sup))),
+        split: &split,
+        names,
+        budget: &budget,
+        problems: &problems,
+    };
+    module.answer_all(svmas, &mut answers);
+
+    split.report(report);
+    report.reasons.extend(problems.into_reasons());
+    answers
+}
+
+fn slice(bytes: &[u8], endian: RunTimeEndian) -> Slice<'_> {
+    Slice::new(bytes, endian)
+}
+
+/// The DWARF of one module, ready to be asked by many threads.
+struct Module<'m, 'd> {
+    path: &'m Path,
+    dwarf: &'m Dwarf<'d>,
+    units: &'m Units<'d>,
+    supplementary: Option<(&'m Dwarf<'d>, Units<'d>)>,
+    split: &'m Split<'m>,
+    names: &'m Names,
+    budget: &'m Budget,
+    problems: &'m Problems,
+}
+
+impl Module<'_, '_> {
+    fn answer_all(&self, svmas: &[u64], answers: &mut [Answer]) {
+        let mut unanswered: Vec<usize> = (0..svmas.len()).collect();
+        for turn in 0..MOST_UNITS_AN_ADDRESS {
+            // Each address with the next unit whose ranges have it, grouped by unit.
+            let mut asked: Vec<(usize, usize)> = unanswered
+                .iter()
+                .filter_map(|&i| Some((self.units.covering(svmas[i]).nth(turn)?, i)))
+                .collect();
+            if asked.is_empty() {
+                return;
+            }
+            asked.sort_unstable();
+            let groups: Vec<&[(usize, usize)]> = asked.chunk_by(|a, b| a.0 == b.0).collect();
+            let found: Vec<Vec<(usize, Answer)>> = groups
+                .par_iter()
+                .with_max_len(1)
+                .map(|group| self.answer_unit(group[0].0, group.iter().map(|&(_, i)| i), svmas))
+                .collect();
+            for (i, answer) in found.into_iter().flatten() {
+                answers[i] = answer;
+            }
+            unanswered.retain(|&i| answers[i].frames.is_empty());
+        }
+    }
+
+    /// Reads one unit for the addresses (by their place in `svmas`) that may be its own.
+    fn answer_unit(
+        &self,
+        unit: usize,
+        asked: impl Iterator<Item = usize> + Clone,
+        svmas: &[u64],
+    ) -> Vec<(usize, Answer)> {
+        let wanted: Vec<u64> = asked.clone().map(|i| svmas[i]).collect();
+        let unit = match self.units.parse(unit, self.dwarf) {
+            Ok(unit) => unit,
+            Err(error) => {
+                self.problems.add(self.path, &error);
+                return Vec::new();
+            }
+        };
+        let unit = UnitRef::new(self.dwarf, &unit);
+        let rows = lines::rows_of(unit, &wanted, self.budget).unwrap_or_else(|error| {
+            self.problems.add(self.path, &error);
+            vec![None; wanted.len()]
+        });
+        let chains = self.chains(unit, &wanted);
+        let files = lines::FileNames::new(unit, self.names);
+        asked
+            .zip(chains.into_answers(&rows, files))
+            .filter(|(_, answer)| !answer.frames.is_empty())
+            .collect()
+    }
+
+    fn chains(&self, unit: UnitRef<'_, Slice<'_>>, wanted: &[u64]) -> Chains {
+        let mut chains = Chains::new(wanted.len());
+        if unit.dwo_id.is_some() {
+            let walked = self
+                .split
+                .with_unit(unit.dwarf, unit.unit, self.problems, |split_unit| {
+                    // Nothing in a .dwo refers to entries outside of it.
+                    let walked = functions::walk(
+                        split_unit,
+                        wanted,
+                        None,
+                        self.names,
+                        self.budget,
+                        &mut chains,
+                    );
+                    walked.unwrap_or_else(|error| self.problems.add(self.path, &error));
+                });
+            if walked {
+                return chains;
+            }
+            // The skeleton that stays in the binary may still know inlined functions (-fsplit-dwarf-inlining).
+        }
+        let walked = functions::walk(
+            unit,
+            wanted,
+            Some(self),
+            self.names,
+            self.budget,
+            &mut chains,
+        );
+        walked.unwrap_or_else(|error| self.problems.add(self.path, &error));
+        chains
+    }
+}
+
+impl Elsewhere for Module<'_, '_> {
+    fn name(&self, at: gimli::DebugInfoOffset, hops: u32) -> Option<RawName> {
+        self.units.name_at(self.dwarf, at, self, self.names, hops)
+    }
+
+    fn supplementary_name(&self, at: gimli::DebugInfoOffset, hops: u32) -> Option<RawName> {
+        let (dwarf, units) = self.supplementary.as_ref()?;
+        units.name_at(dwarf, at, &WithinSupplementary(self), self.names, hops)
+    }
+}
+
+/// The view from inside the supplementary file: its references to "this file" mean itself.
+struct WithinSupplementary<'a, 'm, 'd>(&'a Module<'m, 'd>);
+
+impl Elsewhere for WithinSupplementary<'_, '_, '_> {
+    fn name(&self, at: gimli::DebugInfoOffset, hops: u32) -> Option<RawName> {
+        self.0.supplementary_name(at, hops)
+    }
+
+    fn supplementary_name(&self, _: gimli::DebugInfoOffset, _: u32) -> Option<RawName> {
+        None
+    }
+}

@@ -1,0 +1,56 @@
+//! The budget of one module: how much may be read again.
+//!
+//! Honest DWARF is read about once. A hostile file of a megabyte can let 50,000 entries each refer to the same
+//! range list of half a megabyte, or as many units to the same line program. Each such read is paid for here,
+//! from an amount proportional to the file's size; when it is spent, the rest of the module stays unnamed and
+//! the report says so.
+
+use super::Dwarf;
+use gimli::{Reader, Section};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+/// How often a byte may be read on average. Large real binaries (rustc, LLVM, Chromium's style of debug
+/// information) stay below 4; inlining makes range lists long, but every list has its own bytes.
+const READS_A_BYTE: i64 = 64;
+/// So that tiny files need no thought.
+const LEAST: i64 = 1 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error("debug information is damaged")]
+    Dwarf(#[from] gimli::Error),
+    #[error("debug information refers to the same data too often: the rest is left out")]
+    Spent,
+}
+
+pub(super) struct Budget {
+    /// Bytes (or rows, or ranges: about the same) that may still be read. Any thread takes from it; no other
+    /// memory depends on the value, so no ordering is needed.
+    left: AtomicI64,
+}
+
+impl Budget {
+    pub(super) fn for_sections(dwarf: &Dwarf<'_>) -> Self {
+        let mut bytes = dwarf.debug_info.reader().len()
+            + dwarf.debug_line.reader().len()
+            + dwarf.ranges.debug_ranges().reader().len()
+            + dwarf.ranges.debug_rnglists().reader().len();
+        if let Some(sup) = dwarf.sup() {
+            bytes += sup.debug_info.reader().len();
+        }
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        Budget {
+            left: AtomicI64::new(LEAST.saturating_add(bytes.saturating_mul(READS_A_BYTE))),
+        }
+    }
+
+    /// Pays for reading `amount`.
+    pub(super) fn spend(&self, amount: u64) -> Result<(), ReadError> {
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX).min(i64::MAX / 2);
+        // Once below zero it is left there: subtracting on could wrap around.
+        if self.left.load(Relaxed) < 0 || self.left.fetch_sub(amount, Relaxed) < amount {
+            return Err(ReadError::Spent);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! An ELF file: opened, mapped, and asked for what identifies it and for its sections.
+//!
+//! The rest of `resolve` sees bytes and never opens a file by itself.
+
+use super::report::BuildId;
+use gimli::{DwarfPackageSections, DwarfSections, RunTimeEndian, SectionId};
+use memmap2::Mmap;
+use object::{Object, ObjectSection};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The largest section that is decompressed into memory, and the largest debug information file inside a
+/// `.gnu_debugdata`: what a sane linker makes is below, what a small hostile file claims may be anything.
+const LARGEST_DECOMPRESSED: u64 = 16 << 30;
+const LARGEST_MINI_DEBUG_INFO: usize = 1 << 30;
+
+/// Why a file could not be used as ELF.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ElfError {
+    #[error("does not exist")]
+    Missing,
+    #[error("is not a regular file")]
+    NotRegular,
+    #[error("cannot be read")]
+    Io(#[from] io::Error),
+    #[error("is not an ELF file that can be read")]
+    Parse(#[from] object::Error),
+    #[error("holds a package of split DWARF that cannot be read")]
+    Package(#[from] gimli::Error),
+    #[error("section {section} cannot be read")]
+    Section {
+        section: &'static str,
+        source: object::Error,
+    },
+    #[error("section {section} claims {claimed} bytes when decompressed")]
+    TooLarge { section: &'static str, claimed: u64 },
+    #[error(".gnu_debugdata cannot be decompressed: {0}")]
+    MiniDebugInfo(String),
+}
+
+/// The bytes of an ELF file, and where they came from.
+pub(super) struct ElfFile {
+    pub(super) path: PathBuf,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl ElfFile {
+    /// Opens and maps a file, and looks at its headers.
+    pub(super) fn open(path: &Path) -> Result<ElfFile, ElfError> {
+        // Asked before opening: opening a FIFO would wait for a writer, a device may do anything.
+        match std::fs::metadata(path) {
+            Ok(meta) if !meta.is_file() => return Err(ElfError::NotRegular),
+            Ok(_) => {}
+            Err(error) if is_absent(&error) => return Err(ElfError::Missing),
+            Err(error) => return Err(ElfError::Io(error)),
+        }
+        let file = File::open(path)?;
+        // SAFETY: the map is private, read only, and lives as long as the slices taken from it (`data` borrows
+        // self). What no program can rule out is that somebody else changes the file meanwhile. If bytes change,
+        // parsers see wrong data; all of them check every length and offset against the slice at each access and
+        // hold no invariant that was validated earlier and is relied on later in unsafe code (object's `pod`
+        // casts accept any bit pattern). If the file is truncated, touching the lost pages kills this process
+        // with SIGBUS. That is the trade every symbolizer that maps makes; ours is an offline tool on the
+        // user's own files, and copying a gigabyte of debug information instead would be paid on every run.
+        let map = unsafe { Mmap::map(&file)? };
+        ElfFile {
+            path: path.to_owned(),
+            bytes: Bytes::Mapped(map),
+        }
+        .checked()
+    }
+
+    /// An ELF file that was found inside another file or a process; `path` says where.
+    pub(super) fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<ElfFile, ElfError> {
+        ElfFile {
+            path: path.to_owned(),
+            bytes: Bytes::Owned(bytes),
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<ElfFile, ElfError> {
+        self.object()?;
+        Ok(self)
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+
+    /// The headers, parsed; cheap, so it is done where needed instead of being stored beside what it borrows.
+    pub(super) fn object(&self) -> Result<object::File<'_>, object::Error> {
+        object::File::parse(self.data())
+    }
+
+    pub(super) fn build_id(&self) -> Option<BuildId> {
+        let object = self.object().ok()?;
+        let id = object.build_id().ok()??;
+        (!id.is_empty()).then(|| BuildId(id.into()))
+    }
+
+    /// `.gnu_debuglink`: the file name of the detached debug information and its CRC.
+    pub(super) fn debug_link(&self) -> Option<(Vec<u8>, u32)> {
+        let object = self.object().ok()?;
+        let (name, crc) = object.gnu_debuglink().ok()??;
+        Some((name.to_vec(), crc))
+    }
+
+    /// `.gnu_debugaltlink`: the path of the dwz supplementary file and its build-id.
+    pub(super) fn debug_alt_link(&self) -> Option<(Vec<u8>, BuildId)> {
+        let object = self.object().ok()?;
+        let (path, id) = object.gnu_debugaltlink().ok()??;
+        Some((path.to_vec(), BuildId(id.into())))
+    }
+
+    pub(super) fn has_debug_info(&self) -> bool {
+        let Ok(object) = self.object() else {
+            return false;
+        };
+        // A section without bits is what objcopy leaves of it in the other half of a split pair.
+        object
+            .section_by_name(".debug_info")
+            .is_some_and(|section| section.data().is_ok_and(|data| !data.is_empty()))
+    }
+
+    /// The checksum that `.gnu_debuglink` states for a file.
+    pub(super) fn debug_link_crc(&self) -> u32 {
+        crc32fast::hash(self.data())
+    }
+
+    /// The ELF file inside `.gnu_debugdata`: symbols only, compressed with xz.
+    pub(super) fn mini_debug_info(&self) -> Option<Result<ElfFile, ElfError>> {
+        let object = self.object().ok()?;
+        let section = object.section_by_name(".gnu_debugdata")?;
+        let mut compressed = section.data().ok().filter(|data| !data.is_empty())?;
+        let mut out = BoundedBytes(Vec::new());
+        Some(match lzma_rs::xz_decompress(&mut compressed, &mut out) {
+            Ok(()) => ElfFile::from_bytes(&self.path, out.0),
+            Err(error) => Err(ElfError::MiniDebugInfo(format!("{error:?}"))),
+        })
+    }
+
+    pub(super) fn endian(&self) -> RunTimeEndian {
+        match self.object() {
+            Ok(object) if !object.is_little_endian() => RunTimeEndian::Big,
+            _ => RunTimeEndian::Little,
+        }
+    }
+
+    /// The DWARF sections, decompressed where they have to be. `name` picks the set: plain or `.dwo`.
+    /// A section that cannot be read is left empty and told to `problem`: the others may be enough.
+    pub(super) fn dwarf_sections(
+        &self,
+        name: fn(SectionId) -> Option<&'static str>,
+        problem: impl Fn(ElfError),
+    ) -> Result<DwarfSections<Cow<'_, [u8]>>, ElfError> {
+        let object = self.object()?;
+        let name = |id| name(id).filter(|_| gives_names_or_lines(id));
+        DwarfSections::load(|id| Ok(section_or_empty(&object, name(id), &problem)))
+    }
+
+    /// As [`dwarf_sections`](Self::dwarf_sections), for a `.dwp` package. All of them: its index gives each
+    /// unit a piece of every section, and gimli takes a piece out of nothing for damage.
+    pub(super) fn package_sections(
+        &self,
+        problem: impl Fn(ElfError),
+    ) -> Result<DwarfPackageSections<Cow<'_, [u8]>>, ElfError> {
+        let object = self.object()?;
+        DwarfPackageSections::load(|id| Ok(section_or_empty(&object, id.dwo_name(), &problem)))
+    }
+}
+
+fn section_or_empty<'a>(
+    object: &object::File<'a>,
+    name: Option<&'static str>,
+    problem: &impl Fn(ElfError),
+) -> Cow<'a, [u8]> {
+    let empty = Cow::Borrowed(&[][..]);
+    let Some(name) = name else { return empty };
+    section_bytes(object, name).unwrap_or_else(|error| {
+        problem(error);
+        empty
+    })
+}
+
+/// Types, macros and variable locations are most of the debug information and never asked for: not
+/// decompressing them is most of the speed on compressed files.
+fn gives_names_or_lines(id: SectionId) -> bool {
+    matches!(
+        id,
+        SectionId::DebugAbbrev
+            | SectionId::DebugAddr
+            | SectionId::DebugInfo
+            | SectionId::DebugLine
+            | SectionId::DebugLineStr
+            | SectionId::DebugRanges
+            | SectionId::DebugRngLists
+            | SectionId::DebugStr
+            | SectionId::DebugStrOffsets
+    )
+}
+
+fn section_bytes<'a>(
+    object: &object::File<'a>,
+    name: &'static str,
+) -> Result<Cow<'a, [u8]>, ElfError> {
+    let Some(section) = object.section_by_name(name) else {
+        return Ok(Cow::Borrowed(&[]));
+    };
+    let of = |source| ElfError::Section {
+        section: name,
+        source,
+    };
+    let data = section.compressed_data().map_err(of)?;
+    if data.uncompressed_size > LARGEST_DECOMPRESSED {
+        return Err(ElfError::TooLarge {
+            section: name,
+            claimed: data.uncompressed_size,
+        });
+    }
+    data.decompress().map_err(of)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename
+    )
+}
+
+/// A sink that refuses to grow past [`LARGEST_MINI_DEBUG_INFO`].
+struct BoundedBytes(Vec<u8>);
+
+impl io::Write for BoundedBytes {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.0.len() + piece.len() > LARGEST_MINI_DEBUG_INFO {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

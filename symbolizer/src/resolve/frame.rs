@@ -1,0 +1,54 @@
+//! A frame: one function at one place in the source, what an address turns into.
+//!
+//! An address has several when functions were inlined into each other; they are kept innermost first, and
+//! the last is the function that physically contains the instruction.
+
+use std::sync::Arc;
+
+/// One function at one place in the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The function, when any source of names knew it. Shared: equal names of a module are one allocation.
+    pub function: Option<Arc<Name>>,
+    /// The source file as the compiler recorded it (compilation directory, directory and name joined).
+    pub file: Option<Arc<str>>,
+    /// The line, from 1. `None` also where the compiler says "no line" (0).
+    pub line: Option<u32>,
+    /// The column, from 1. `None` where the compiler gives none.
+    pub column: Option<u32>,
+    /// Whether this function was inlined into the next frame. False for the last frame of an address.
+    pub inlined: bool,
+}
+
+/// The name of a function, as the linker knows it and as people read it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Name {
+    raw: Box<str>,
+    /// `None`: the same as `raw`, the usual case in C.
+    demangled: Option<Box<str>>,
+}
+
+impl Name {
+    /// A name from its raw form; demangled here, once.
+    pub fn new(raw: &str) -> Self {
+        Name {
+            raw: raw.into(),
+            demangled: super::demangle(raw).map(String::into_boxed_str),
+        }
+    }
+
+    /// The linkage name (`_ZN3fooEv`) where there is one, else the name in the source.
+    pub fn raw(&self) -> &str {
+        &self.raw
+    }
+
+    /// The name people read; `raw` where demangling is not needed or not possible.
+    pub fn demangled(&self) -> &str {
+        self.demangled.as_deref().unwrap_or(&self.raw)
+    }
+
+    /// Whether `raw` is a mangled name that could be read.
+    pub fn is_mangled(&self) -> bool {
+        self.demangled.is_some()
+    }
+}

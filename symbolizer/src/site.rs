@@ -1,0 +1,290 @@
+//! A site: a place in the source that allocates, with what it allocated itself and what was
+//! allocated below it.
+//!
+//! A block's own site is its innermost frame that is neither an allocation function nor the
+//! plumbing of a standard library: who calls `Vec::push` wants to see his own line.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use heapprof_core::Totals;
+
+use crate::metric::{Metric, Numbers};
+use crate::profile::{CallStack, Ending, Place, Profile};
+use crate::resolve::Frame;
+use crate::symbols::Symbols;
+
+/// What tells one site from another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SiteKey {
+    /// Function, or module and offset when it has no name.
+    pub function: String,
+    /// Source file.
+    pub file: Option<Arc<str>>,
+    /// Line in it.
+    pub line: Option<u32>,
+    /// Path of the module; empty for code outside all of them.
+    pub module: String,
+}
+
+/// A site with its numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Site {
+    /// Where it is.
+    pub key: SiteKey,
+    /// Allocated here.
+    pub own: Numbers,
+    /// The same with errors.
+    pub own_totals: Totals,
+    /// Allocated here and by what is called from here.
+    pub cumulative: Numbers,
+    /// The same with errors.
+    pub cumulative_totals: Totals,
+}
+
+/// All sites of a profile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sites {
+    /// In no order until [`Sites::sort`].
+    pub sites: Vec<Site>,
+}
+
+impl Sites {
+    /// The sites of a profile: each frame of each stack.
+    pub fn of(profile: &Profile, symbols: &Symbols) -> Sites {
+        let mut index = Index::default();
+        let stacks: Vec<StackSites> = profile
+            .stacks
+            .iter()
+            .map(|stack| index.stack(profile, symbols, stack))
+            .collect();
+        for row in &profile.rows {
+            let numbers = Numbers::of(&row.totals);
+            let Some(stack) = stacks.get(row.stack as usize) else {
+                continue;
+            };
+            let own = &mut index.sites[stack.own as usize];
+            own.own += numbers;
+            own.own_totals.merge(&row.totals);
+            for &site in &stack.all {
+                let site = &mut index.sites[site as usize];
+                site.cumulative += numbers;
+                site.cumulative_totals.merge(&row.totals);
+            }
+        }
+        Sites { sites: index.sites }
+    }
+
+    /// Largest first, by own or by cumulative numbers; equal ones by name, so that the order does
+    /// not change from run to run.
+    pub fn sort(&mut self, metric: Metric, cumulative: bool) {
+        self.sites.sort_by(|a, b| {
+            let of = |site: &Site| {
+                let (own, all) = (site.own.get(metric), site.cumulative.get(metric));
+                if cumulative { (all, own) } else { (own, all) }
+            };
+            of(b).cmp(&of(a)).then_with(|| a.key.cmp(&b.key))
+        });
+    }
+}
+
+/// The sites of one stack.
+struct StackSites {
+    own: u32,
+    /// Each once, however often the stack passes there.
+    all: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Index {
+    sites: Vec<Site>,
+    by_key: HashMap<SiteKey, u32>,
+    /// The sites of a place, innermost first, and whether each is plumbing.
+    by_place: HashMap<Place, Vec<(u32, bool)>>,
+}
+
+impl Index {
+    fn stack(&mut self, profile: &Profile, symbols: &Symbols, stack: &CallStack) -> StackSites {
+        let mut all = Vec::new();
+        let mut own = None;
+        let mut innermost = None;
+        // The writer of a log puts a PC of its own malloc first, whatever its name; others need not.
+        let first_is_ours = profile.run.ending != Ending::Snapshot;
+        for (depth, place) in profile.places(stack).enumerate() {
+            let sites = match self.by_place.get(&place) {
+                Some(sites) => sites,
+                None => {
+                    let frames = symbols.frames(place).iter();
+                    let made = frames
+                        .map(|frame| self.frame(profile, symbols, place, frame))
+                        .collect();
+                    self.by_place.entry(place).or_insert(made)
+                }
+            };
+            for &(site, is_plumbing) in sites {
+                innermost.get_or_insert(site);
+                if !(is_plumbing || depth == 0 && first_is_ours) {
+                    own.get_or_insert(site);
+                }
+                all.push(site);
+            }
+        }
+        let own = own.or(innermost).unwrap_or_else(|| {
+            self.site(SiteKey {
+                function: "(no stack)".into(),
+                file: None,
+                line: None,
+                module: String::new(),
+            })
+        });
+        all.push(own);
+        all.sort_unstable();
+        all.dedup();
+        StackSites { own, all }
+    }
+
+    fn frame(
+        &mut self,
+        profile: &Profile,
+        symbols: &Symbols,
+        place: Place,
+        frame: &Frame,
+    ) -> (u32, bool) {
+        let module = profile.module_of(place);
+        let key = SiteKey {
+            function: symbols.function(profile, place, frame),
+            file: frame.file.clone(),
+            line: frame.line,
+            module: module.map_or_else(String::new, |module| module.path.clone()),
+        };
+        let is_ours = module.is_some_and(|module| module.is_profiler());
+        let is_plumbing = is_ours || is_allocator(&key.function) || is_library(&key.function);
+        (self.site(key), is_plumbing)
+    }
+
+    fn site(&mut self, key: SiteKey) -> u32 {
+        let sites = &mut self.sites;
+        *self.by_key.entry(key).or_insert_with_key(|key| {
+            sites.push(Site {
+                key: key.clone(),
+                own: Numbers::default(),
+                own_totals: Totals::default(),
+                cumulative: Numbers::default(),
+                cumulative_totals: Totals::default(),
+            });
+            sites.len() as u32 - 1
+        })
+    }
+}
+
+/// Whether a function of that name is an allocation function, of C, C++ or Rust.
+pub fn is_allocator(function: &str) -> bool {
+    const EXACT: [&str; 24] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "reallocarray",
+        "posix_memalign",
+        "aligned_alloc",
+        "memalign",
+        "valloc",
+        "pvalloc",
+        "__libc_malloc",
+        "__libc_calloc",
+        "__libc_realloc",
+        "__libc_memalign",
+        "__rust_alloc",
+        "__rust_alloc_zeroed",
+        "__rust_realloc",
+        "__rdl_alloc",
+        "__rdl_alloc_zeroed",
+        "__rdl_realloc",
+        "__rg_alloc",
+        "__rg_alloc_zeroed",
+        "__rg_realloc",
+        "__rustc::__rust_alloc",
+        "exchange_malloc",
+    ];
+    const BEGIN: [&str; 4] = [
+        "operator new(",
+        "operator new[](",
+        "__rustc::__r",
+        "alloc::alloc::",
+    ];
+    EXACT.contains(&function) || BEGIN.iter().any(|begin| function.starts_with(begin))
+}
+
+/// Whether a function belongs to the standard library of C++ or Rust, or to what Rust's maps are
+/// made of.
+fn is_library(function: &str) -> bool {
+    const ROOTS: [&str; 6] = [
+        "std::",
+        "__gnu_cxx::",
+        "__cxxabiv1::",
+        "alloc::",
+        "core::",
+        "hashbrown::",
+    ];
+    // `<alloc::vec::Vec<T> as core::clone::Clone>::clone`, `<&mut …`
+    let function = function
+        .trim_start_matches(['<', '&', '*'])
+        .trim_start_matches("mut ");
+    if ROOTS.iter().any(|root| function.starts_with(root)) {
+        return true;
+    }
+    // C++ templates come with their return type: `void std::vector<…>::_M_realloc_insert<…>(…)`.
+    // Only words before the first bracket can be one; `Foo<std::string>::bar(std::string)` is Foo's.
+    let plain = function.split(['<', '(']).next().unwrap_or(function);
+    let after_type = plain.rsplit(' ').next().unwrap_or(plain);
+    ROOTS[..3].iter().any(|root| after_type.starts_with(root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_known_by_their_whole_name() {
+        for name in [
+            "malloc",
+            "operator new(unsigned long)",
+            "alloc::alloc::alloc",
+            "__rdl_alloc",
+        ] {
+            assert!(is_allocator(name), "{name}");
+        }
+        for name in [
+            "my_malloc",
+            "malloc_pool",
+            "allocate",
+            "xmalloc",
+            "operator new_thing",
+            "Pool::malloc",
+        ] {
+            assert!(!is_allocator(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn libraries_are_told_from_their_users() {
+        for name in [
+            "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            "void std::vector<Foo>::_M_realloc_insert<Foo const&>(Foo const&)",
+            "<alloc::vec::Vec<T> as core::clone::Clone>::clone",
+            "alloc::raw_vec::RawVec<T>::grow_one",
+            "__gnu_cxx::new_allocator<int>::allocate(unsigned long, void const*)",
+        ] {
+            assert!(is_library(name), "{name}");
+        }
+        for name in [
+            "Foo<std::string>::bar(std::string const&)",
+            "mystd::thing()",
+            "load(std::string)",
+            "<server::Table as core::default::Default>::default",
+            "main",
+            "standard",
+        ] {
+            assert!(!is_library(name), "{name}");
+        }
+    }
+}

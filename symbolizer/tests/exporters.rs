@@ -1,0 +1,467 @@
+//! The same tests for every exporter: what goes in comes out, whatever the names, and it looks as
+//! it did before.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p heapprof-symbolizer --test exporters` writes the golden files
+//! anew; look at the difference before you commit it.
+
+mod common;
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use common::{SERVER_TRUTH, named, server_profile, server_symbols};
+use flate2::read::GzDecoder;
+use heapprof_format::Dump;
+use heapprof_symbolizer::export::pprof::proto;
+use heapprof_symbolizer::export::{Format, Options};
+use heapprof_symbolizer::{Metric, Profile, Symbols};
+use prost::Message;
+
+fn export(format: Format, profile: &Profile, symbols: &Symbols, metric: Metric) -> Vec<u8> {
+    let options = Options {
+        metric,
+        ..Options::default()
+    };
+    let mut out = Vec::new();
+    format
+        .write(profile, symbols, &options, &mut out)
+        .expect("a Vec takes everything");
+    out
+}
+
+fn text(format: Format, profile: &Profile, symbols: &Symbols, metric: Metric) -> String {
+    String::from_utf8(export(format, profile, symbols, metric)).expect("UTF-8")
+}
+
+fn pprof(profile: &Profile, symbols: &Symbols) -> proto::Profile {
+    let gzip = export(Format::Pprof, profile, symbols, Metric::InUseBytes);
+    let mut bytes = Vec::new();
+    GzDecoder::new(&gzip[..])
+        .read_to_end(&mut bytes)
+        .expect("gzip");
+    proto::Profile::decode(&bytes[..]).expect("protobuf")
+}
+
+/// What a reader of the format would say is the total of a metric; `None` if it does not hold it.
+fn total(format: Format, profile: &Profile, symbols: &Symbols, metric: Metric) -> Option<u64> {
+    let index = Metric::ALL
+        .iter()
+        .position(|&m| m == metric)
+        .expect("one of all");
+    match format {
+        Format::Gperftools | Format::Symbolized => {
+            let dump = Dump::parse(&export(format, profile, symbols, metric)).expect("a dump");
+            assert_eq!(dump.remarks, Vec::<String>::new());
+            Some(
+                dump.lines
+                    .iter()
+                    .map(|line| match metric {
+                        Metric::InUseBytes => line.in_use_bytes,
+                        Metric::InUseObjects => line.in_use_objects,
+                        Metric::AllocatedBytes => line.allocated_bytes,
+                        Metric::AllocatedObjects => line.allocated_objects,
+                    })
+                    .sum(),
+            )
+        }
+        Format::Pprof => {
+            let sum: i64 = pprof(profile, symbols)
+                .sample
+                .iter()
+                .map(|sample| sample.value[index])
+                .sum();
+            Some(sum as u64)
+        }
+        Format::Folded => Some(
+            text(format, profile, symbols, metric)
+                .lines()
+                .map(|line| {
+                    line.rsplit_once(' ')
+                        .expect("a number")
+                        .1
+                        .parse::<u64>()
+                        .expect("a number")
+                })
+                .sum(),
+        ),
+        Format::Flamegraph => {
+            // The frame that spans all: `<title>all (8,390,736 bytes, 100%)</title>`
+            let svg = text(format, profile, symbols, metric);
+            let all = svg.split("<title>all (").nth(1).expect("a root frame");
+            let number = all.split(' ').next().expect("a number").replace(',', "");
+            Some(number.parse().expect("a number"))
+        }
+        Format::Json => {
+            let json: serde_json::Value =
+                serde_json::from_str(&text(format, profile, symbols, metric)).expect("JSON");
+            let rows = json["rows"].as_array().expect("rows");
+            let sum = rows
+                .iter()
+                .map(|row| row[metric.name()].as_u64().expect("a number"))
+                .sum();
+            assert_eq!(json["totals"][metric.name()].as_u64(), Some(sum));
+            Some(sum)
+        }
+        Format::Csv => {
+            let csv = text(format, profile, symbols, metric);
+            let mut lines = csv.lines().map(cells);
+            let column = lines
+                .next()
+                .expect("a header")
+                .iter()
+                .position(|name| name == metric.name())
+                .expect("a column");
+            Some(
+                lines
+                    .map(|cells| cells[column].parse::<u64>().expect("a number"))
+                    .sum(),
+            )
+        }
+        Format::Speedscope => {
+            let json: serde_json::Value =
+                serde_json::from_str(&text(format, profile, symbols, metric)).expect("JSON");
+            assert_eq!(json["profiles"][0]["name"], metric.name());
+            let weights = json["profiles"][0]["weights"].as_array().expect("weights");
+            let sum = weights
+                .iter()
+                .map(|weight| weight.as_u64().expect("a number"))
+                .sum();
+            assert_eq!(json["profiles"][0]["endValue"].as_u64(), Some(sum));
+            Some(sum)
+        }
+    }
+}
+
+/// The cells of a line of CSV, by RFC 4180; no cell of ours holds a newline.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cell.push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(std::mem::take(&mut cell)),
+            c => cell.push(c),
+        }
+    }
+    assert!(!quoted, "an open quote in {line}");
+    cells.push(cell);
+    cells
+}
+
+#[test]
+fn totals_in_are_totals_out() {
+    for interval in [1, 4096, 524_288] {
+        let profile = server_profile(interval);
+        let symbols = server_symbols(&profile);
+        for format in Format::ALL {
+            for metric in Metric::ALL {
+                let expected = profile.numbers().get(metric);
+                let found = total(format, &profile, &symbols, metric).expect("a number");
+                assert_eq!(found, expected, "{} {metric} at {interval}", format.name());
+            }
+        }
+    }
+    assert_eq!(server_profile(1).numbers().in_use_bytes, SERVER_TRUTH[1]);
+}
+
+#[test]
+fn a_profile_without_anything_is_written_too() {
+    let profile = Profile::default();
+    let symbols = Symbols::none(&profile);
+    for format in Format::ALL {
+        assert!(
+            !export(format, &profile, &symbols, Metric::InUseBytes).is_empty()
+                || format == Format::Folded,
+            "{}",
+            format.name()
+        );
+    }
+}
+
+#[test]
+fn hostile_names_do_no_harm() {
+    let long = "x".repeat(100_000);
+    let names: [&str; 14] = [
+        "a;b",
+        "line\nbreak",
+        "<script>alert(1)</script>",
+        "operator--(int)",
+        "---",
+        "\"quoted\", 'twice'",
+        "nul\0byte",
+        "\u{1b}[2J\u{202e}",
+        "=cmd()|'/c calc'!A1",
+        "@ 0x123",
+        "ends in a number 77",
+        " ",
+        "]]>&amp;",
+        &long,
+    ];
+    let (profile, symbols) = named(&names);
+    for format in Format::ALL {
+        let name = format.name();
+        for metric in Metric::ALL {
+            let expected = profile.numbers().get(metric);
+            assert_eq!(
+                total(format, &profile, &symbols, metric),
+                Some(expected),
+                "{name}"
+            );
+        }
+        if format == Format::Pprof {
+            // Names are length-delimited there; they come through as they are.
+            let strings = pprof(&profile, &symbols).string_table;
+            assert!(names.iter().all(|name| strings.iter().any(|s| s == name)));
+            continue;
+        }
+        let text = text(format, &profile, &symbols, Metric::InUseBytes);
+        let is_control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+        assert!(!text.contains(is_control), "{name}");
+        // JSON is for programs, and pprof's own names are not ours to change beyond their line.
+        if !matches!(format, Format::Json | Format::Symbolized) {
+            assert!(!text.contains('\u{202e}'), "{name}");
+        }
+        match format {
+            Format::Folded => assert_eq!(text.lines().count(), 1, "{text}"),
+            Format::Flamegraph => assert!(!text.contains("<script>alert")),
+            Format::Csv => {
+                assert!(text.lines().all(|line| cells(line).len() == 11), "{text}");
+                assert!(
+                    !text
+                        .lines()
+                        .any(|line| line.starts_with(['=', '@', '+', '-']))
+                );
+            }
+            Format::Symbolized => {
+                assert_eq!(text.lines().filter(|line| *line == "---").count(), 1);
+                let symbols = Dump::parse(text.as_bytes())
+                    .expect("a dump")
+                    .symbols
+                    .expect("symbols");
+                assert!(
+                    symbols.names.iter().all(|(_, names)| names.len() == 1),
+                    "{:?}",
+                    symbols.names
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The rules that Parca's server checks before it accepts a profile, and pprof's own `CheckValid`.
+#[test]
+fn pprof_passes_the_strictest_reader() {
+    let profile = server_profile(4096);
+    let message = pprof(&profile, &server_symbols(&profile));
+    let string = |index: i64| message.string_table[index as usize].as_str();
+    assert_eq!(string(0), "");
+    let types: Vec<_> = message
+        .sample_type
+        .iter()
+        .map(|t| (string(t.r#type), string(t.unit)))
+        .collect();
+    assert_eq!(
+        types,
+        [
+            ("alloc_objects", "count"),
+            ("alloc_space", "bytes"),
+            ("inuse_objects", "count"),
+            ("inuse_space", "bytes")
+        ]
+    );
+    assert_eq!(string(message.default_sample_type), "inuse_space");
+    let period = message.period_type.expect("a period");
+    assert_eq!(
+        (string(period.r#type), string(period.unit), message.period),
+        ("space", "bytes", 4096)
+    );
+
+    assert!(
+        message
+            .mapping
+            .iter()
+            .zip(1..)
+            .all(|(mapping, id)| mapping.id == id)
+    );
+    assert!(
+        message
+            .location
+            .iter()
+            .zip(1..)
+            .all(|(location, id)| location.id == id)
+    );
+    assert!(
+        message
+            .function
+            .iter()
+            .zip(1..)
+            .all(|(function, id)| function.id == id)
+    );
+    assert_eq!(string(message.mapping[0].filename), "/bin/server");
+    assert_eq!(string(message.mapping[0].build_id), "ab00");
+    for location in &message.location {
+        assert!(location.mapping_id <= message.mapping.len() as u64);
+        let mapping = &message.mapping[location.mapping_id as usize - 1];
+        assert!((mapping.memory_start..mapping.memory_limit).contains(&location.address));
+        assert!(
+            location
+                .line
+                .iter()
+                .all(|line| (1..=message.function.len() as u64).contains(&line.function_id))
+        );
+    }
+    for sample in &message.sample {
+        assert_eq!(sample.value.len(), 4);
+        assert!(
+            sample
+                .location_id
+                .iter()
+                .all(|&id| (1..=message.location.len() as u64).contains(&id))
+        );
+        assert!(
+            sample
+                .label
+                .iter()
+                .all(|label| label.key != 0 && string(label.key) == "bytes")
+        );
+    }
+    // All functions of the program have names, libc's has none: pprof may look for the latter.
+    assert!(message.mapping[0].has_functions && message.mapping[0].has_line_numbers);
+    assert!(message.mapping[0].has_inline_frames);
+    let libc = message
+        .mapping
+        .iter()
+        .find(|m| string(m.filename) == "/lib/libc.so.6")
+        .expect("libc");
+    assert!(!libc.has_functions);
+}
+
+#[test]
+fn pprof_addresses_are_those_of_the_calls_and_inlined_lines_come_first() {
+    let profile = server_profile(1);
+    let message = pprof(&profile, &server_symbols(&profile));
+    let string = |index: i64| message.string_table[index as usize].as_str();
+    let addresses = |sample: &proto::Sample| -> Vec<u64> {
+        sample
+            .location_id
+            .iter()
+            .map(|&id| message.location[id as usize - 1].address)
+            .collect()
+    };
+    // The handler's stack: frame 0 as it is, the interrupted frame as it is, others minus one.
+    assert!(
+        message
+            .sample
+            .iter()
+            .any(|sample| addresses(sample) == [0x9010, 0x1500, 0x1208, 0x1300, 0x5100])
+    );
+    let inlined = message
+        .location
+        .iter()
+        .find(|l| l.address == 0x1110)
+        .expect("the buffer's place");
+    let functions: Vec<_> = inlined
+        .line
+        .iter()
+        .map(|line| {
+            (
+                string(message.function[line.function_id as usize - 1].name),
+                line.line,
+            )
+        })
+        .collect();
+    assert_eq!(functions, [("grow_buffer", 5), ("read_request", 12)]);
+    // Sizes as tags.
+    let sizes: Vec<i64> = message
+        .sample
+        .iter()
+        .map(|sample| sample.label[0].num)
+        .collect();
+    assert_eq!(sizes, [8 << 20, 1000, 24, 64]);
+}
+
+#[test]
+fn gperftools_frames_survive_readers_that_take_one_away() {
+    let profile = server_profile(1);
+    let dump = Dump::parse(&export(
+        Format::Gperftools,
+        &profile,
+        &server_symbols(&profile),
+        Metric::InUseBytes,
+    ))
+    .unwrap();
+    let handler = dump
+        .lines
+        .iter()
+        .find(|line| line.in_use_bytes == 128)
+        .expect("the handler's line");
+    // The interrupted address plus one: a reader takes one from all but the first.
+    assert_eq!(handler.frames, [0x9010, 0x1501, 0x1209, 0x1301, 0x5101]);
+}
+
+#[test]
+fn symbolized_dumps_name_each_address_and_the_one_before_it() {
+    let profile = server_profile(1);
+    let dump = Dump::parse(&export(
+        Format::Symbolized,
+        &profile,
+        &server_symbols(&profile),
+        Metric::InUseBytes,
+    ))
+    .unwrap();
+    let symbols = dump.symbols.expect("symbols");
+    let names = |address: u64| {
+        let found = symbols.names.iter().find(|(a, _)| *a == address);
+        found.map(|(_, names)| names.join("<"))
+    };
+    for address in [0x1110, 0x1111] {
+        assert_eq!(names(address).as_deref(), Some("read_request<grow_buffer"));
+    }
+    assert_eq!(names(0x9010).as_deref(), Some("malloc"));
+    assert_eq!(names(0x900f), None);
+    assert_eq!(names(0x1401).as_deref(), Some("demo::init(int)"));
+}
+
+#[test]
+fn everything_looks_as_it_did() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    for (case, interval) in [("exact", 1), ("sampled", 4096)] {
+        let profile = server_profile(interval);
+        let symbols = server_symbols(&profile);
+        for format in Format::ALL {
+            let bytes = match format {
+                // Compressed bytes are the compressor's business: the message counts.
+                Format::Pprof => format!("{:#?}\n", pprof(&profile, &symbols)).into_bytes(),
+                _ => export(format, &profile, &symbols, Metric::InUseBytes),
+            };
+            let extension = match format {
+                Format::Gperftools | Format::Symbolized => "heap",
+                Format::Pprof | Format::Folded => "txt",
+                Format::Flamegraph => "svg",
+                Format::Json | Format::Speedscope => "json",
+                Format::Csv => "csv",
+            };
+            let path = folder
+                .join(format.name())
+                .join(format!("{case}.{extension}"));
+            if update {
+                std::fs::create_dir_all(path.parent().expect("a folder"))
+                    .expect("a folder can be made");
+                std::fs::write(&path, &bytes).expect("a golden file can be written");
+            }
+            let golden = std::fs::read(&path).unwrap_or_default();
+            assert!(
+                golden == bytes,
+                "{} differs; UPDATE_GOLDEN=1 writes it anew, if that is right. Now:\n{}",
+                path.display(),
+                String::from_utf8_lossy(&bytes)
+            );
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! `heapprof run`: what it refuses, what it warns of, and that exit status, signals and output are
+//! the program's own. A harmless library stands in for libheapprof.so; the real one is tested by
+//! the end-to-end tests.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use common::{stderr, stdout};
+
+/// A folder with an empty shared library in it.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    gcc(
+        &["-shared", "-fPIC", "-x", "c", "/dev/null", "-o"],
+        &folder.path().join("libheapprof.so"),
+    );
+    folder
+}
+
+fn gcc(args: &[&str], out: &Path) {
+    let status = Command::new("gcc")
+        .args(args)
+        .arg(out)
+        .status()
+        .expect("gcc; run scripts/install-deps");
+    assert!(status.success());
+}
+
+fn program(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let file = folder.join(format!("{name}.c"));
+    fs::write(&file, source).unwrap();
+    let path = folder.join(name);
+    let mut args: Vec<&str> = flags.to_vec();
+    let file = file.display().to_string();
+    args.extend([file.as_str(), "-o"]);
+    gcc(&args, &path);
+    path
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_heapprof"));
+    command
+        .env("HEAPPROF_LIBRARY", folder.join("libheapprof.so"))
+        .env_remove("LD_PRELOAD")
+        .env_remove("HEAPPROFILE")
+        .current_dir(folder)
+        .arg("run")
+        .args(args);
+    command
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().unwrap()
+}
+
+/// Expects status 1 and a message with these words, and that the program did not run.
+fn refused(folder: &Path, program: &Path, words: &[&str]) {
+    let output = run(folder, &["--", &program.display().to_string()]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(output.stdout.is_empty(), "it ran");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is not in: {said}");
+    }
+}
+
+const HELLO: &str = "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }";
+
+#[test]
+fn output_and_exit_status_are_the_programs() {
+    let folder = folder();
+    for code in [0, 1, 3, 255] {
+        let output = run(
+            folder.path(),
+            &[
+                "-q",
+                "--",
+                "sh",
+                "-c",
+                &format!("echo out; echo err >&2; exit {code}"),
+            ],
+        );
+        assert_eq!(output.status.code(), Some(code));
+        assert_eq!(
+            (stdout(&output).as_str(), stderr(&output).as_str()),
+            ("out\n", "err\n")
+        );
+    }
+}
+
+#[test]
+fn a_death_by_signal_is_passed_on() {
+    let folder = folder();
+    for signal in [
+        libc::SIGKILL,
+        libc::SIGTERM,
+        libc::SIGSEGV,
+        libc::SIGPIPE,
+        libc::SIGUSR1,
+    ] {
+        let output = run(
+            folder.path(),
+            &["-q", "--", "sh", "-c", &format!("kill -{signal} $$")],
+        );
+        assert_eq!(output.status.signal(), Some(signal));
+    }
+}
+
+#[test]
+fn signals_reach_the_program_once() {
+    let folder = folder();
+    for (signal, name) in [
+        (libc::SIGINT, "INT"),
+        (libc::SIGTERM, "TERM"),
+        (libc::SIGHUP, "HUP"),
+        (libc::SIGQUIT, "QUIT"),
+        (libc::SIGUSR1, "USR1"),
+        (libc::SIGUSR2, "USR2"),
+    ] {
+        // bash runs the trap when its `sleep` ends, which is soon.
+        let script = format!(
+            "trap 'echo got {name}; n=$((n+1))' {name}; echo ready; \
+                              for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done; exit $n"
+        );
+        let mut child = command(folder.path(), &["-q", "--", "bash", "-c", &script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
+        assert_eq!(lines.next().as_deref(), Some("ready"));
+        // SAFETY: no memory is involved; the process is our child and not yet reaped.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        assert_eq!(lines.collect::<Vec<_>>(), [format!("got {name}")]);
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{name}");
+    }
+}
+
+#[test]
+fn a_program_that_is_missing_or_cannot_run_is_said_as_shells_say_it() {
+    let folder = folder();
+    fs::write(folder.path().join("data"), "x").unwrap();
+    for (name, code, words) in [
+        ("no-such-program", 127, "no such program"),
+        ("./no-such-program", 127, "no such program"),
+        ("./data", 126, "not executable"),
+        (".", 127, "no such program"),
+        ("./", 126, "is a folder"),
+    ] {
+        let output = run(folder.path(), &["--", name]);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{name}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains(words),
+            "{name}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn static_programs_are_refused() {
+    let folder = folder();
+    for (name, flags) in [
+        ("static", vec!["-static"]),
+        ("static-pie", vec!["-static-pie"]),
+    ] {
+        let path = program(folder.path(), name, HELLO, &flags);
+        refused(folder.path(), &path, &["static executable", name]);
+    }
+}
+
+#[test]
+fn programs_of_another_libc_or_processor_are_refused() {
+    let folder = folder();
+    let path = program(folder.path(), "hello", HELLO, &[]);
+    let bytes = fs::read(&path).unwrap();
+    let loader = b"/lib64/ld-linux-x86-64.so.2";
+    let at = bytes
+        .windows(loader.len())
+        .position(|w| w == loader)
+        .unwrap();
+    let mut musl = bytes.clone();
+    musl[at..at + loader.len()].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0\0\0");
+    let mut arm = bytes.clone();
+    arm[18..20].copy_from_slice(&183u16.to_le_bytes());
+    let mut small = bytes;
+    small[4] = 1;
+    for (name, bytes, word) in [
+        ("musl", musl, "musl"),
+        ("arm", arm, "64-bit x86"),
+        ("small", small, "64-bit x86"),
+    ] {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        refused(folder.path(), &path, &[word]);
+    }
+}
+
+#[test]
+fn programs_that_gain_privileges_are_refused() {
+    let folder = folder();
+    // SAFETY: this call cannot fail and touches no memory.
+    let path = if unsafe { libc::geteuid() } == 0 {
+        let path = program(folder.path(), "hello", HELLO, &[]);
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+        path
+    } else {
+        PathBuf::from("/usr/bin/passwd") // root's, and setuid on every Debian
+    };
+    refused(folder.path(), &path, &["gains privileges", "LD_PRELOAD"]);
+}
+
+#[test]
+fn a_program_with_its_own_allocator_is_warned_of_and_run() {
+    let folder = folder();
+    let sources = [
+        (
+            "malloc",
+            "#include <stddef.h>\nvoid *malloc(size_t n) { (void)n; return 0; }\nint main(void) { return 7; }",
+        ),
+        (
+            "_rjem_malloc",
+            "void *_rjem_malloc(unsigned long n) { (void)n; return 0; }\nint main(void) { return 7; }",
+        ),
+    ];
+    for (symbol, source) in sources {
+        let path = program(
+            folder.path(),
+            &format!("own{symbol}"),
+            source,
+            &["-fno-builtin"],
+        );
+        let output = run(folder.path(), &["--", &path.display().to_string()]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(7), "{said}");
+        assert!(
+            said.contains("warning") && said.contains(&format!("({symbol})")),
+            "{said}"
+        );
+    }
+    let output = run(folder.path(), &["--", "/bin/true"]);
+    assert!(!stderr(&output).contains("warning"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_settings_reach_the_program() {
+    let folder = folder();
+    let script = "echo $LD_PRELOAD; echo $HEAPPROF_SAMPLE_INTERVAL $HEAPPROFILE $HEAPPROF_VERBOSE";
+    let output = command(
+        folder.path(),
+        &[
+            "-q", "-v", "-i", "64K", "-o", "/tmp/p", "--", "sh", "-c", script,
+        ],
+    )
+    .env("LD_PRELOAD", "/lib/x86_64-linux-gnu/libm.so.6")
+    .output()
+    .unwrap();
+    let library = folder.path().join("libheapprof.so").canonicalize().unwrap();
+    let expected = format!(
+        "{}:/lib/x86_64-linux-gnu/libm.so.6\n65536 /tmp/p 1\n",
+        library.display()
+    );
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+}
+
+#[test]
+fn a_missing_library_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), &["--", "true"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("HEAPPROF_LIBRARY"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_run_without_a_log_says_so() {
+    let folder = folder();
+    let output = run(folder.path(), &["--", "true"]);
+    assert!(output.status.success());
+    assert!(
+        stderr(&output).contains("no log was written"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// A log that is there but of another process is not this run's.
+#[test]
+fn another_processs_log_is_not_taken_for_this_runs() {
+    let folder = folder();
+    fs::write(folder.path().join("made"), common::server_log(4096)).unwrap();
+    let script = "cp made out.heaplog; : > out.0001.heap";
+    let output = run(folder.path(), &["-o", "out", "--", "sh", "-c", script]);
+    assert!(
+        stderr(&output).contains("no log was written"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// The test writes the log that the library would: the program tells it its number and waits.
+#[test]
+fn the_summary_names_the_files_and_the_largest_sites() {
+    let folder = folder();
+    let script = [
+        "-i",
+        "1",
+        "-o",
+        "out",
+        "--",
+        "sh",
+        "-c",
+        "echo $$; read line; exit 4",
+    ];
+    let mut child = command(folder.path(), &script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let pid = lines.next().unwrap().parse().unwrap();
+
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let mut log = common::LogBuilder::new(1);
+    log.start_of("/bin/server", pid, now.as_nanos() as u64);
+    log.module("/bin/server", 0x1000, 0x8000);
+    for i in 0..7 {
+        let stack = log.stack(&[0x1000, 0x2001 + i]);
+        log.alloc(stack, 4096 << i);
+    }
+    common::write(folder.path(), "out.heaplog", &log.end());
+    common::write(folder.path(), "out.0001.heap", b"");
+    drop(child.stdin.take());
+
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(
+        said.contains("total: in use 7 objects, 520192 bytes; allocated 7 objects, 520192 bytes"),
+        "{said}"
+    );
+    assert!(
+        said.contains("[server+0x1006]") && said.contains("[server+0x1002]"),
+        "{said}"
+    );
+    assert!(!said.contains("[server+0x1001]"), "only five: {said}");
+    assert!(
+        said.contains("log: out.heaplog") || said.contains("log: ./out.heaplog"),
+        "{said}"
+    );
+    assert!(said.contains("out.0001.heap"), "{said}");
+}
