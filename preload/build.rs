@@ -7,6 +7,9 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
     // Our own calls to our own functions stay ours, whatever else exports those names.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+    // Our constructor before those of the program's libraries: what they allocate is the program's, and
+    // would be missing.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,initfirst");
     // A known name for tools, and for `heapprof run` to recognise it in LD_PRELOAD.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libheapprof.so");
     // An unmapped allocator is a crash in the next free: never unload.

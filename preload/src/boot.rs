@@ -16,7 +16,7 @@ use crate::session::{self, Session};
 use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
-use crate::{exit, fork, modules, signal, stack, sys, walk, walkers};
+use crate::{exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -53,6 +53,14 @@ extern "C" fn construct(
         if settings.verbose {
             say!("HEAPPROF_SAMPLE_INTERVAL=0: forwarding only, nothing is recorded");
         }
+        hook::set_phase(Phase::Off);
+        return;
+    }
+    if !loader::malloc_is_ours(exports::malloc_address()) {
+        say!(
+            "{} has a malloc of its own, which nobody can replace: nothing is recorded",
+            String::from_utf8_lossy(&sys::readlink(c"/proc/self/exe").unwrap_or_default())
+        );
         hook::set_phase(Phase::Off);
         return;
     }

@@ -24,6 +24,11 @@ macro_rules! entry {
     };
 }
 
+/// Where our malloc is.
+pub(crate) fn malloc_address() -> u64 {
+    malloc as *const () as u64
+}
+
 fn set_errno(value: c_int) {
     // SAFETY: libc's errno of this thread.
     unsafe { *libc::__errno_location() = value }

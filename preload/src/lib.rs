@@ -44,6 +44,7 @@ mod files;
 mod fork;
 mod hook;
 mod je;
+mod je_system;
 mod levels;
 mod loader;
 mod main_thread;

@@ -1,15 +1,21 @@
-//! `dlclose`: what was loaded may be gone.
+//! The loader's two functions that concern us: `dlclose` and `dlopen`.
 //!
-//! It is exported to learn that code was unmapped, before other code can appear at the same place and be taken for
-//! it. `dlopen` is not: the loader looks at the caller's RUNPATH, which would then be ours; new modules
-//! are found when a walk first meets them.
+//! `dlclose` is exported to learn that code was unmapped, before other code can appear at the same place
+//! and be taken for it.
+//!
+//! `dlopen` is exported for one flag. `RTLD_DEEPBIND` binds a plug-in's `malloc` to libc's own, past
+//! every replaced allocator; a block that then crosses the border is freed by the wrong one, which is a
+//! crash. So the flag is taken away. The loader searches by the RUNPATH and `$ORIGIN` of its caller,
+//! which it knows by the return address: so libc's function is reached by a jump, not by a call, and the
+//! caller stays the program. What a dlopen loaded is found when a walk first meets it.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use crate::modules;
 use crate::next::Next;
 
-static REAL: Next = Next::new(c"dlclose");
+static REAL_CLOSE: Next = Next::new(c"dlclose");
+static REAL_OPEN: Next = Next::new(c"dlopen");
 
 /// As dlclose(3).
 ///
@@ -17,7 +23,7 @@ static REAL: Next = Next::new(c"dlclose");
 /// `handle` is one that dlopen returned.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
-    let Some(real) = REAL.address() else {
+    let Some(real) = REAL_CLOSE.address() else {
         return -1;
     };
     // SAFETY: the address of libc's dlclose.
@@ -26,4 +32,44 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let answer = unsafe { real(handle) };
     modules::something_was_closed();
     answer
+}
+
+/// As dlopen(3), without `RTLD_DEEPBIND`.
+///
+/// # Safety
+/// As there: `path` is null or a C string.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
+    // The two arguments are kept over the look-up; three pushes align the stack for the call.
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "and esi, {without_deepbind}",
+        "jmp rax",
+        real = sym real_dlopen,
+        without_deepbind = const !libc::RTLD_DEEPBIND,
+    )
+}
+
+/// libc's dlopen, or one that fails, if there is none.
+extern "C" fn real_dlopen() -> *mut c_void {
+    extern "C" fn none(_: *const c_char, _: c_int) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+    REAL_OPEN
+        .address()
+        .unwrap_or(none as extern "C" fn(*const c_char, c_int) -> *mut c_void as *mut c_void)
+}
+
+/// Whether the program's `malloc` is ours: it may bring its own.
+pub(crate) fn malloc_is_ours(ours: u64) -> bool {
+    // SAFETY: RTLD_DEFAULT and a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    found as u64 == ours
 }
