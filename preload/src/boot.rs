@@ -41,6 +41,8 @@ extern "C" fn construct(
     };
     entered.thread.inside.set(Inside::Ours);
     say::remember();
+    // The default would print, with a backtrace, through locks and the loader.
+    std::panic::set_hook(Box::new(|_| {}));
     // SAFETY: asks for one number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         // A program with more rights than its user: allocate and do nothing else.

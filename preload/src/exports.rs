@@ -1,8 +1,10 @@
 //! The exports: every allocation function of glibc and C23, with glibc's results and errno.
 //!
 //! Danger: the C boundary. Each function is three steps: what glibc documents about the arguments, the
-//! call of jemalloc, and the hook's question. Nothing here can panic. docs/exports.md lists what is
-//! exported and what is deliberately not.
+//! call of jemalloc, and the hook's question. Nothing here can panic, and the hooks catch their own
+//! panics (Law 1); `C-unwind` is for the other kind of unwinding: a thread that is cancelled at the end
+//! of a hook (`cancel.rs`) is unwound by libc through these frames. docs/exports.md lists what is exported
+//! and what is deliberately not.
 //!
 //! Frame 0 of every recorded stack is the address of the function here plus one, so that readers
 //! find the allocation function's name there whatever the compiler inlined or tail-called.
@@ -44,7 +46,7 @@ fn out_of_memory() -> *mut c_void {
 /// # Safety
 /// As malloc(3); so for all functions here.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     if hook::passes(size) {
         return je::malloc(size);
     }
@@ -58,7 +60,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 macro_rules! sampled_way {
     ($name:ident, $($argument:ident: $kind:ty),*; $sp:literal, $bp:literal => $second:ident) => {
         #[unsafe(naked)]
-        unsafe extern "C" fn $name($($argument: $kind),*) -> *mut c_void {
+        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> *mut c_void {
             std::arch::naked_asm!(
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $bp, ", rbp"),
@@ -73,14 +75,14 @@ sampled_way!(malloc_sampled, size: usize; "rsi", "rdx" => malloc_called_from);
 sampled_way!(calloc_sampled, count: usize, size: usize; "rdx", "rcx" => calloc_called_from);
 sampled_way!(resize_sampled, ptr: *mut c_void, size: usize, entry: u64; "rcx", "r8" => resize_called_from);
 
-extern "C" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
     let ptr = je::malloc(size);
     // SAFETY: the first half passed its own registers.
     hook::allocated(entry!(malloc), ptr, size, unsafe { Here::caller(sp, bp) });
     ptr
 }
 
-extern "C" fn calloc_called_from(
+extern "C-unwind" fn calloc_called_from(
     count: usize,
     size: usize,
     sp: *const u64,
@@ -95,7 +97,7 @@ extern "C" fn calloc_called_from(
 
 /// Allocates `count * size` zeroed bytes. Null with ENOMEM, also when the product overflows.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut c_void {
     let bytes = count.wrapping_mul(size); // on overflow the allocation fails
     if hook::passes(bytes) {
         return je::calloc(count, size);
@@ -106,7 +108,7 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void
 
 /// Frees a block; null is nothing. errno is left alone.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
+pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
     if hook::may_be_sampled(ptr) {
         // SAFETY: the caller's promise.
         return unsafe { free_sampled(ptr) };
@@ -117,7 +119,7 @@ pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
 
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn free_sampled(ptr: *mut c_void) {
+unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
     if let Some(taken) = hook::take(ptr) {
         hook::freed(taken);
     }
@@ -127,14 +129,14 @@ unsafe extern "C" fn free_sampled(ptr: *mut c_void) {
 
 /// Resizes a block. Null with ENOMEM leaves it as it was; size 0 frees it and returns null.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     unsafe { resize(ptr, size, entry!(realloc)) }
 }
 
 /// realloc of `count * size` bytes; null with ENOMEM when the product overflows.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn reallocarray(
+pub(crate) unsafe extern "C-unwind" fn reallocarray(
     ptr: *mut c_void,
     count: usize,
     size: usize,
@@ -163,7 +165,7 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
 
 /// Law 3: take the old sample, call, and on failure put it back. The new block is sampled by a draw
 /// of its own, whatever the old one was: a realloc is a free and an allocation.
-extern "C" fn resize_called_from(
+extern "C-unwind" fn resize_called_from(
     ptr: *mut c_void,
     size: usize,
     entry: u64,
@@ -217,7 +219,7 @@ fn memalign_as_glibc(alignment: usize, size: usize, entry: u64) -> *mut c_void {
 /// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a
 /// word) or ENOMEM; errno and, on failure, `*out` are left alone.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn posix_memalign(
+pub(crate) unsafe extern "C-unwind" fn posix_memalign(
     out: *mut *mut c_void,
     alignment: usize,
     size: usize,
@@ -236,25 +238,25 @@ pub(crate) unsafe extern "C" fn posix_memalign(
 
 /// As memalign in glibc up to 2.37.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
     memalign_as_glibc(alignment, size, entry!(aligned_alloc))
 }
 
 /// An aligned block. Null with ENOMEM or EINVAL.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn memalign(alignment: usize, size: usize) -> *mut c_void {
     memalign_as_glibc(alignment, size, entry!(memalign))
 }
 
 /// A page-aligned block.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn valloc(size: usize) -> *mut c_void {
     memalign_as_glibc(PAGE, size, entry!(valloc))
 }
 
 /// A page-aligned block of whole pages. The request is what the program asked for, not the rounding.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
+pub(crate) unsafe extern "C-unwind" fn pvalloc(size: usize) -> *mut c_void {
     let sampled = !hook::passes(size);
     let ptr = match size.checked_next_multiple_of(PAGE) {
         Some(rounded) => je::aligned(PAGE, rounded),
@@ -271,14 +273,14 @@ pub(crate) unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
 
 /// C23. The size is not trusted: a wrong one is the program's error, and must not become ours.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
+pub(crate) unsafe extern "C-unwind" fn free_sized(ptr: *mut c_void, _size: usize) {
     // SAFETY: the caller's promise.
     unsafe { free(ptr) }
 }
 
 /// C23. As [`free_sized`].
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn free_aligned_sized(
+pub(crate) unsafe extern "C-unwind" fn free_aligned_sized(
     ptr: *mut c_void,
     _alignment: usize,
     _size: usize,
@@ -289,7 +291,7 @@ pub(crate) unsafe extern "C" fn free_aligned_sized(
 
 /// The oldest name of free.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cfree(ptr: *mut c_void) {
+pub(crate) unsafe extern "C-unwind" fn cfree(ptr: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { free(ptr) }
 }
@@ -301,7 +303,7 @@ macro_rules! other_names {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
-            pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) $(-> $result)? {
+            pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) $(-> $result)? {
                 // SAFETY: the caller's promise.
                 unsafe { $function($($argument),*) }
             }
@@ -332,14 +334,14 @@ other_names! {
 
 /// Bytes that may be used of a block; 0 for null.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
+pub(crate) unsafe extern "C-unwind" fn malloc_usable_size(ptr: *mut c_void) -> usize {
     // SAFETY: the caller's promise.
     unsafe { je::usable(ptr) }
 }
 
 /// Gives unused memory back to the kernel. 1 if there was any. `pad` has no counterpart here.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn malloc_trim(_pad: usize) -> c_int {
+pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
     let before = je::stats().resident;
     je::purge();
     c_int::from(je::stats().resident < before)
@@ -347,13 +349,13 @@ pub(crate) extern "C" fn malloc_trim(_pad: usize) -> c_int {
 
 /// glibc's tuning of its own allocator: accepted (1) and without effect.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
+pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
     1
 }
 
 /// The account in glibc's terms: arena and hblkhd are what is mapped, uordblks what is allocated.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn mallinfo2() -> libc::mallinfo2 {
+pub(crate) extern "C-unwind" fn mallinfo2() -> libc::mallinfo2 {
     let stats = je::stats();
     libc::mallinfo2 {
         arena: stats.active,
@@ -371,7 +373,7 @@ pub(crate) extern "C" fn mallinfo2() -> libc::mallinfo2 {
 
 /// The same in `int`s, which wrap beyond 2 GiB, as glibc's do.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn mallinfo() -> libc::mallinfo {
+pub(crate) extern "C-unwind" fn mallinfo() -> libc::mallinfo {
     let wide = mallinfo2();
     libc::mallinfo {
         arena: wide.arena as c_int,
@@ -408,7 +410,7 @@ impl Text {
 
 /// Prints the account to standard error.
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn malloc_stats() {
+pub(crate) extern "C-unwind" fn malloc_stats() {
     let stats = je::stats();
     let text = Text::of(format_args!(
         "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\n\
@@ -423,7 +425,10 @@ pub(crate) extern "C" fn malloc_stats() {
 /// # Safety
 /// `stream` is an open FILE.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn malloc_info(
+    options: c_int,
+    stream: *mut libc::FILE,
+) -> c_int {
     if options != 0 {
         return libc::EINVAL;
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use heapprof_core::{Filter, SampleTable};
 use heapprof_format::WalkEnd;
 
+use crate::cancel::Deferred;
 use crate::levels::Mapped;
 use crate::memo::Memo;
 use crate::session::{self, Event, FreeEvent, NewStack, Session};
@@ -96,20 +97,23 @@ pub(crate) fn freed(taken: Taken) {
     if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
         return;
     }
+    let _deferred = Deferred::begin();
     let thread = tls::current();
     // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
     // nothing on this way allocates or locks. Only the flag must be left as it was.
     let was_inside = thread.inside.replace(Inside::Hook);
-    if let Some(session) = session::current() {
-        if thread.session.get() != session.number {
-            session.welcome(thread);
+    unless_it_panics(|| {
+        if let Some(session) = session::current() {
+            if thread.session.get() != session.number {
+                session.welcome(thread);
+            }
+            session.send_free(FreeEvent {
+                time_ns: clock::now_ns(),
+                id: taken.0,
+                thread: thread.number.get(),
+            });
         }
-        session.send_free(FreeEvent {
-            time_ns: clock::now_ns(),
-            id: taken.0,
-            thread: thread.number.get(),
-        });
-    }
+    });
     thread.inside.set(was_inside);
 }
 
@@ -133,20 +137,39 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
 #[inline(never)]
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
     let thread = tls::current();
+    let _deferred = Deferred::begin(); // first made, last dropped
     let Some(entered) = thread.enter() else {
         if thread.inside.get() == Inside::Hook && is_recording() && !ptr.is_null() {
             counters::LOST_REENTRANT.add(1);
         }
         return;
     };
-    if let Some(session) = ready(&entered)
-        && chosen(thread, session, size)
-    {
-        if !ptr.is_null() {
-            record(&entered, session, (entry, here), ptr, size);
+    unless_it_panics(|| {
+        if let Some(session) = ready(&entered)
+            && chosen(thread, session, size)
+        {
+            if !ptr.is_null() {
+                record(&entered, session, (entry, here), ptr, size);
+            }
+            thread.with_sampler(|sampler| sampler.draw(interval()));
         }
-        thread.with_sampler(|sampler| sampler.draw(interval()));
+    });
+}
+
+/// Law 1 and Law 6: a fault of ours ends the recording, not the program.
+fn unless_it_panics(work: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        give_up("a hook");
     }
+}
+
+/// Gives up: nothing is recorded any more, the program allocates on. The log ends without an end.
+#[cold]
+pub(crate) fn give_up(whose_fault: &str) {
+    set_phase(Phase::Off);
+    crate::say::say!(
+        "internal error in {whose_fault}; recording ends here, the program runs on. Please report this"
+    );
 }
 
 /// The session to record into, if we are recording.

@@ -35,6 +35,7 @@
 compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.md, Limits");
 
 mod boot;
+mod cancel;
 mod clock;
 mod counters;
 mod dumps;

@@ -5,9 +5,9 @@
 //!        └─ frees that found it full (unbounded) ─┘
 //! ```
 //!
-//! A hook only ever tries to send. When the queue is full, an allocation is dropped and counted; when
-//! everything is to be recorded, the hook waits instead, for as long as the writer gets on and at most
-//! [`PATIENCE_NS`]. A free is never dropped (Law 4): it goes the other way, which has no bound of its own
+//! A hook only ever tries to send. When the queue is full it wakes the writer and tries for a moment
+//! ([`PATIENCE_NS`]); when everything is to be recorded, for as long as the writer gets on
+//! ([`PATIENCE_EXACT_NS`]). Then an allocation is dropped and counted. A free is never dropped (Law 4): it goes the other way, which has no bound of its own
 //! but cannot hold more than there are samples in the table.
 //!
 //! A forked child makes a session of its own and never touches its parent's (Law 7).
@@ -60,15 +60,17 @@ pub(crate) struct NewStack {
 
 const _: () = assert!(size_of::<Event>() <= 64);
 
-/// Events on their way when sampling: at a sample each 512 KiB, a second's worth of 2 GB/s.
-const CAPACITY_SAMPLING: usize = 4096;
+/// Events on their way when sampling: at a sample each 512 KiB, a second's worth of 4 GB/s.
+const CAPACITY_SAMPLING: usize = 8192;
 /// And when everything is recorded: about a millisecond of the writer's work, so that little is left to
 /// do when the program ends.
 const CAPACITY_EXACT: usize = 8192;
 
-/// How long a hook waits for a writer that does not get on at all (a stuck disk) before it drops
-/// the record after all.
-const PATIENCE_NS: u64 = 2_000_000_000;
+/// How long a hook tries to send before it drops the record.
+const PATIENCE_NS: u64 = 1_000_000;
+/// When everything is to be recorded: how long a hook waits for a writer that does not get on at all (a
+/// stuck disk).
+const PATIENCE_EXACT_NS: u64 = 2_000_000_000;
 
 /// States of the writer, in `Session::writer`.
 pub(crate) const AWAKE: u32 = 0;
@@ -81,6 +83,8 @@ pub(crate) struct Session {
     pub(crate) number: u32,
     /// Whether everything is to be recorded, so that hooks wait for room.
     pub(crate) exact: bool,
+    /// Half of what the queue holds.
+    half: usize,
     events: (Sender<Event>, Receiver<Event>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
     /// Stacks whose frames are in the queue or beyond.
@@ -119,14 +123,16 @@ pub(crate) fn current() -> Option<&'static Session> {
 /// Puts a new session in place of none, or of the parent's.
 pub(crate) fn install(interval: u64) -> &'static Session {
     let exact = interval == 1;
+    let capacity = if exact {
+        CAPACITY_EXACT
+    } else {
+        CAPACITY_SAMPLING
+    };
     let session = Box::leak(Box::new(Session {
         number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
         exact,
-        events: bounded(if exact {
-            CAPACITY_EXACT
-        } else {
-            CAPACITY_SAMPLING
-        }),
+        half: capacity / 2,
+        events: bounded(capacity),
         overflow: unbounded(),
         stacks: StackSet::new(Mapped::new()),
         next_thread: AtomicU32::new(0),
@@ -177,8 +183,7 @@ impl Session {
     pub(crate) fn send(&self, event: Event) -> bool {
         match self.try_send(event) {
             Ok(()) => true,
-            Err(event) if self.exact => self.wait_and_send(event),
-            Err(_) => false,
+            Err(event) => self.wait_and_send(event),
         }
     }
 
@@ -186,7 +191,7 @@ impl Session {
     #[inline]
     pub(crate) fn send_free(&self, free: FreeEvent) {
         if let Err(event) = self.try_send(Event::Free(free)) {
-            if self.exact && self.wait_and_send(event) {
+            if self.wait_and_send(event) {
                 return;
             }
             counters::FREES_OVERFLOWED.add(1);
@@ -203,8 +208,12 @@ impl Session {
             Ok(()) => {
                 // Sequentially consistent, as is the channel's own step before it: either we see
                 // that the writer went to sleep, or it sees our event before it does.
-                if self.writer.load(Ordering::SeqCst) == ASLEEP {
-                    self.wake();
+                match self.writer.load(Ordering::SeqCst) {
+                    ASLEEP => self.wake(),
+                    // It comes back by itself, but for a burst perhaps too late. While it dozes nobody
+                    // else moves the queue's head, so looking at it is cheap.
+                    DOZING if self.events.0.len() > self.half => self.wake(),
+                    _ => {}
                 }
                 Ok(())
             }
@@ -223,6 +232,11 @@ impl Session {
     #[cold]
     fn wait_and_send(&self, mut event: Event) -> bool {
         counters::QUEUE_WAITS.add(1);
+        let patience = if self.exact {
+            PATIENCE_EXACT_NS
+        } else {
+            PATIENCE_NS
+        };
         let mut seen = self.taken.load(Ordering::Relaxed);
         let mut since = crate::clock::now_ns();
         let mut tries = 0u32;
@@ -240,9 +254,9 @@ impl Session {
             }
             let taken = self.taken.load(Ordering::Relaxed);
             let now = crate::clock::now_ns();
-            if taken != seen {
+            if self.exact && taken != seen {
                 (seen, since) = (taken, now);
-            } else if now.saturating_sub(since) > PATIENCE_NS
+            } else if now.saturating_sub(since) > patience
                 || self.finished.load(Ordering::Relaxed) != 0
             {
                 return false;

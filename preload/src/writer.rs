@@ -503,11 +503,16 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         mut writer,
         session,
     } = *unsafe { Box::from_raw(handover) };
-    writer.run(session);
-    writer.finish(Some(session), EndReason::Exit);
+    let work = std::panic::AssertUnwindSafe(|| {
+        writer.run(session);
+        writer.finish(Some(session), EndReason::Exit);
+    });
+    if std::panic::catch_unwind(work).is_err() {
+        hook::give_up("the writer");
+    }
     session.finished.store(1, Ordering::Release);
     sys::futex_wake(&session.finished);
-    if session.finish.load(Ordering::Acquire) == 0 {
+    if session.finish.load(Ordering::Acquire) == 0 && main_thread::has_left() {
         // Nobody asked for the end: the program's last thread has left.
         hook::set_phase(Phase::Off);
         main_thread::exit_for_the_last();

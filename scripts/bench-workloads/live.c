@@ -1,0 +1,25 @@
+/* A live set of small blocks, of which a random one is freed and made anew; each new block is written.
+ *
+ *   live N [blocks] [largest]      N replacements; sizes small and mixed, or uniform up to `largest`
+ */
+#include "work.h"
+
+int main(int argc, char **argv)
+{
+    long n = argument(argc, argv, 1, 1000000);
+    size_t blocks = (size_t)argument(argc, argv, 2, 10000);
+    size_t largest = (size_t)argument(argc, argv, 3, 0);
+    char **live = must(calloc(blocks, sizeof *live));
+    uint64_t random = 88172645463325252u;
+    for (long i = 0; i < n; i++) {
+        uint64_t drawn = next_random(&random);
+        size_t bytes = largest != 0 ? 1 + (drawn >> 40) % largest : small_size(drawn);
+        size_t at = (drawn >> 8) % blocks;
+        free(live[at]);
+        live[at] = must(malloc(bytes));
+        memset(live[at], 1, bytes < 256 ? bytes : 256);
+    }
+    for (size_t i = 0; i < blocks; i++) free(live[i]);
+    free(live);
+    return 0;
+}

@@ -1,0 +1,32 @@
+/* A loop of one operation, for counting instructions.
+ *
+ *   ops malloc-free|calloc-free|realloc-in-place|realloc-grow N
+ *
+ * realloc-in-place asks for sizes of one size class in turn; realloc-grow for 64 and 128 bytes in turn, which moves.
+ */
+#include "work.h"
+
+int main(int argc, char **argv)
+{
+    const char *operation = argc > 1 ? argv[1] : "";
+    long n = argument(argc, argv, 2, 1000000);
+    if (strcmp(operation, "malloc-free") == 0) {
+        for (long i = 0; i < n; i++) free(escapes(malloc(64)));
+    } else if (strcmp(operation, "calloc-free") == 0) {
+        for (long i = 0; i < n; i++) free(escapes(calloc(1, 64)));
+    } else if (strcmp(operation, "realloc-in-place") == 0) {
+        char *block = malloc(64);
+        for (long i = 0; i < n; i++) block = escapes(realloc(block, 56 + (size_t)(i & 1) * 8));
+        free(block);
+    } else if (strcmp(operation, "realloc-grow") == 0) {
+        char *block = malloc(64);
+        for (long i = 0; i < n; i++) block = escapes(realloc(block, 64 + (size_t)(i & 1) * 64));
+        free(block);
+    } else if (strcmp(operation, "malloc") == 0) {
+        for (long i = 0; i < n; i++) escapes(malloc(64));
+    } else {
+        fprintf(stderr, "ops: no operation %s\n", operation);
+        return 2;
+    }
+    return 0;
+}
