@@ -46,11 +46,13 @@ pub struct Row {
 pub struct Live {
     /// Bytes requested.
     pub size: u64,
-    /// Mean interval under which it was sampled, in bytes.
-    pub interval: u64,
     /// Index into the rows.
     row: u32,
+    /// Index into the intervals that were met: there are few, and there may be a hundred million of these.
+    interval: u32,
 }
+
+const _: () = assert!(size_of::<Live>() == 16);
 
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +60,8 @@ pub struct Ledger {
     rows: Vec<Row>,
     row_of: NumberMap<(u32, u8), u32>,
     live: NumberMap<u64, Live>,
+    /// Each mean interval that a sample came with, in bytes, in order of appearance.
+    intervals: Vec<u64>,
     total: Totals,
     freed: Estimate,
 }
@@ -69,7 +73,8 @@ impl Ledger {
     }
 
     /// A sampled block of `size` bytes was allocated under `interval`, by the stack of that number.
-    pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) {
+    /// Returns the index of its row.
+    pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> u32 {
         let weight = Weight::of(size, interval);
         let row = self.row(stack, SizeClass::of(size));
         let totals = &mut self.rows[row as usize].totals;
@@ -77,20 +82,20 @@ impl Ledger {
             totals.allocated.add(&weight);
             totals.in_use.add(&weight);
         }
-        self.live.insert(
-            id,
-            Live {
-                size,
-                interval,
-                row,
-            },
-        );
+        let interval = self.interval(interval);
+        let live = Live {
+            size,
+            row,
+            interval,
+        };
+        self.live.insert(id, live);
+        row
     }
 
     /// The sample of that id was freed. Returns what it was, if it is known.
     pub fn free(&mut self, id: u64) -> Option<Live> {
         let live = self.live.remove(&id)?;
-        let weight = Weight::of(live.size, live.interval);
+        let weight = Weight::of(live.size, self.intervals[live.interval as usize]);
         let totals = &mut self.rows[live.row as usize].totals;
         for totals in [totals, &mut self.total] {
             totals.in_use.remove(&weight);
@@ -117,6 +122,15 @@ impl Ledger {
     /// Samples in use.
     pub fn live(&self) -> usize {
         self.live.len()
+    }
+
+    /// Number of an interval. Mostly the last one met.
+    fn interval(&mut self, interval: u64) -> u32 {
+        let known = self.intervals.iter().rposition(|&known| known == interval);
+        known.unwrap_or_else(|| {
+            self.intervals.push(interval);
+            self.intervals.len() - 1
+        }) as u32
     }
 
     fn row(&mut self, stack: u32, class: SizeClass) -> u32 {

@@ -13,10 +13,13 @@
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
+//! | [`History`] | reader | what was it at the peak, for how long did it live, what was it for? |
 #![forbid(unsafe_code)]
 
 mod filter;
+mod history;
 mod ledger;
+mod lifetimes;
 mod number_hash;
 mod sample_table;
 mod sampler;
@@ -27,7 +30,9 @@ mod stack_set;
 mod weight;
 
 pub use filter::Filter;
+pub use history::{History, Past};
 pub use ledger::{Ledger, Live, Row, Totals};
+pub use lifetimes::Lifetimes;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use sample_table::SampleTable;
 pub use sampler::{Rng, Sampler};
@@ -35,4 +40,4 @@ pub use size_class::SizeClass;
 pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use stack_hash::StackHasher;
 pub use stack_set::StackSet;
-pub use weight::{Estimate, Fixed, Weight};
+pub use weight::{Estimate, Fixed, OverTime, Weight};

@@ -107,6 +107,23 @@ impl Weight {
             bytes_variance: Fixed::from_f64(x * x * spread),
         }
     }
+
+    /// The same sample, seen as a block that carries `bytes` of something other than its size, such
+    /// as the slack behind it: it stands for `bytes / p` of them, with variance
+    /// `bytes² (1 - p) / p²`.
+    pub fn carrying(&self, bytes: u64) -> Weight {
+        let x = i128::from(bytes);
+        Weight {
+            bytes: Fixed(self.objects.0.saturating_mul(x)),
+            bytes_variance: Fixed(self.objects_variance.0.saturating_mul(x).saturating_mul(x)),
+            ..*self
+        }
+    }
+
+    /// Blocks that the sample stands for.
+    pub fn objects_f64(&self) -> f64 {
+        self.objects.to_f64()
+    }
 }
 
 /// A number of blocks and of bytes, estimated from samples, with the samples' own count.
@@ -150,6 +167,22 @@ impl Estimate {
         self.bytes += other.bytes;
         self.objects_variance += other.objects_variance;
         self.bytes_variance += other.bytes_variance;
+    }
+
+    /// This estimate without another's samples, all of which are among its own.
+    pub fn without(&self, part: &Estimate) -> Estimate {
+        Estimate {
+            samples: self.samples.saturating_sub(part.samples),
+            objects: self.objects - part.objects,
+            bytes: self.bytes - part.bytes,
+            objects_variance: self.objects_variance - part.objects_variance,
+            bytes_variance: self.bytes_variance - part.bytes_variance,
+        }
+    }
+
+    /// Estimated number of requested bytes, to the last bit: for comparisons.
+    pub fn bytes_fixed(&self) -> Fixed {
+        self.bytes
     }
 
     /// An estimate known without samples: from a dump that holds only the numbers. It has no error
@@ -216,6 +249,51 @@ impl Estimate {
     /// Whether no sample is in it.
     pub fn is_empty(&self) -> bool {
         self.samples == 0
+    }
+}
+
+/// A sum of samples, each multiplied by a time in microseconds: the integral over time of what
+/// samples stand for while they live. Only ever added to, so its variance may be floating-point.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OverTime {
+    /// Samples it rests on.
+    pub samples: u64,
+    object_us: Fixed,
+    byte_us: Fixed,
+    object_us_variance: f64,
+    byte_us_variance: f64,
+}
+
+impl OverTime {
+    /// Adds a sample that lived so long.
+    pub fn add(&mut self, weight: &Weight, us: u64) {
+        let factor = i128::from(us);
+        let square = us as f64 * us as f64;
+        self.samples = self.samples.saturating_add(1);
+        self.object_us += Fixed(weight.objects.0.saturating_mul(factor));
+        self.byte_us += Fixed(weight.bytes.0.saturating_mul(factor));
+        self.object_us_variance += weight.objects_variance.to_f64() * square;
+        self.byte_us_variance += weight.bytes_variance.to_f64() * square;
+    }
+
+    /// Blocks times seconds.
+    pub fn object_seconds(&self) -> f64 {
+        self.object_us.to_f64() / 1e6
+    }
+
+    /// Requested bytes times seconds.
+    pub fn byte_seconds(&self) -> f64 {
+        self.byte_us.to_f64() / 1e6
+    }
+
+    /// Standard error of [`OverTime::object_seconds`].
+    pub fn object_seconds_error(&self) -> f64 {
+        self.object_us_variance.sqrt() / 1e6
+    }
+
+    /// Standard error of [`OverTime::byte_seconds`].
+    pub fn byte_seconds_error(&self) -> f64 {
+        self.byte_us_variance.sqrt() / 1e6
     }
 }
 
