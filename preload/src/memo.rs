@@ -12,6 +12,9 @@
 //!                                 ^ same registers, same words from here on
 //! ```
 //!
+//! Where the words of one frame have changed (it returns elsewhere than last time), that frame is unwound, and
+//! the memo may be met again behind it.
+//!
 //! Frames are kept root first, so that what is new is pushed on top, and the hash of the kept part is at hand.
 
 use heapprof_core::StackHasher;
@@ -22,47 +25,56 @@ use crate::stack::Readable;
 /// Words that unwinding one frame may have read and still be kept: a return address and a frame pointer.
 const WORDS: usize = 2;
 
-/// One frame of a walk: where it was, and what unwinding it read.
+/// One frame of a walk: where it was, and what unwinding it read. One cache line.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) struct Frame {
     pub(crate) address: u64,
     pub(crate) sp: u64,
     pub(crate) bp: u64,
-    /// What goes into the hash for this frame: the address and its module.
-    pub(crate) hashed: u64,
-    /// Addresses and values of the words that were read.
-    read: [(u64, u64); WORDS],
-    /// How many there were; more than [`WORDS`]: not all are known.
+    /// Values of the words that were read.
+    values: [u64; WORDS],
+    /// Where they were, from the stack pointer on, in bytes.
+    offsets: [i32; WORDS],
+    /// Hash of all frames from the root to this one, once it is in the memo.
+    hash: StackHasher,
+    /// Number of the module plus one; 0: of none.
+    module: u32,
+    /// How many words were read; more than [`WORDS`]: not all are known.
     reads: u8,
     /// The address is a return address, not one that a signal interrupted.
     pub(crate) returns: bool,
-    /// Hash of all frames from the root to this one, once it is in the memo.
-    hash: StackHasher,
 }
 
-const _: () = assert!(size_of::<Frame>() <= 80);
+const _: () = assert!(size_of::<Frame>() == 64);
 
 impl Frame {
-    pub(crate) fn new(address: u64, returns: bool, sp: u64, bp: u64, tag: u64) -> Frame {
+    pub(crate) fn new(address: u64, returns: bool, sp: u64, bp: u64, module: u32) -> Frame {
         Frame {
             address,
             sp,
             bp,
-            hashed: address ^ tag,
-            read: [(0, 0); WORDS],
+            values: [0; WORDS],
+            offsets: [0; WORDS],
+            hash: StackHasher::new(),
+            module,
             reads: 0,
             returns,
-            hash: StackHasher::new(),
         }
     }
 
     /// Notes a word that unwinding this frame depends on.
     #[inline(always)]
     pub(crate) fn note(&mut self, address: u64, value: u64) {
-        if let Some(place) = self.read.get_mut(usize::from(self.reads)) {
-            *place = (address, value);
+        let at = usize::from(self.reads);
+        match i32::try_from(address.wrapping_sub(self.sp) as i64) {
+            Ok(offset) if at < WORDS => {
+                self.values[at] = value;
+                self.offsets[at] = offset;
+                self.reads += 1;
+            }
+            _ => self.note_more(),
         }
-        self.reads = self.reads.saturating_add(1);
     }
 
     /// Notes that it depends on more than can be kept.
@@ -73,12 +85,18 @@ impl Frame {
     /// Whether every word still has its value.
     #[inline(always)]
     fn still_holds(&self, stack: &mut Readable) -> bool {
-        let Some(known) = self.read.get(..usize::from(self.reads)) else {
-            return false;
-        };
-        known
-            .iter()
-            .all(|&(address, value)| stack.word(address) == Ok(value))
+        let reads = usize::from(self.reads);
+        reads <= WORDS
+            && (0..reads).all(|i| {
+                let address = self.sp.wrapping_add_signed(self.offsets[i].into());
+                stack.word(address) == Ok(self.values[i])
+            })
+    }
+
+    /// What goes into the hash of a stack for this frame: another module at the same place makes another
+    /// stack.
+    fn hashed(&self) -> u64 {
+        self.address ^ u64::from(self.module) << 48
     }
 }
 
@@ -91,19 +109,24 @@ pub(crate) struct Memo {
     closed: u32,
 }
 
-/// Where a walk looks next in the memo.
+/// Where a walk looks next in the memo: frames that may still be met, counted from the root.
 #[derive(Clone, Copy)]
-pub(crate) struct Cursor {
-    /// Frames of the memo that may still be met, from the root.
-    len: usize,
-    /// Only frames below this index may hold: the one at it was found changed.
-    below: usize,
+pub(crate) struct Cursor(usize);
+
+/// What a walk has in common with the memo from a frame outwards.
+pub(crate) enum Met {
+    /// Nothing that is known.
+    Nothing,
+    /// Everything: so many frames of the memo, from the root, are the rest of the walk.
+    Rest(usize),
+    /// The frames from `first` out to just before `changed`, of which the words that are read have changed.
+    Part { first: usize, changed: usize },
 }
 
 impl Cursor {
     /// Meets nothing.
     pub(crate) fn nowhere() -> Cursor {
-        Cursor { len: 0, below: 0 }
+        Cursor(0)
     }
 }
 
@@ -123,43 +146,44 @@ impl Memo {
             self.frames.clear();
             self.closed = closed;
         }
-        Cursor {
-            len: self.frames.len(),
-            below: usize::MAX,
-        }
+        Cursor(self.frames.len())
     }
 
-    /// How many frames of the memo, from the root, are the rest of the walk that is at these registers; `None`:
-    /// not known from here.
+    /// What the walk that is at the frame `at` has in common with the memo from there on.
     #[inline]
-    pub(crate) fn rest(
-        &self,
-        cursor: &mut Cursor,
-        at: &Frame,
-        stack: &mut Readable,
-    ) -> Option<usize> {
-        while cursor.len > 0 && self.frames[cursor.len - 1].sp < at.sp {
-            cursor.len -= 1;
+    pub(crate) fn meet(&self, cursor: &mut Cursor, at: &Frame, stack: &mut Readable) -> Met {
+        while cursor.0 > 0 && self.frames[cursor.0 - 1].sp < at.sp {
+            cursor.0 -= 1;
         }
-        let last = cursor.len.checked_sub(1)?;
-        let met = &self.frames[last];
+        let Some(first) = cursor.0.checked_sub(1) else {
+            return Met::Nothing;
+        };
+        let met = &self.frames[first];
         let same = met.address == at.address
             && met.sp == at.sp
             && met.bp == at.bp
             && met.returns == at.returns;
-        if !same || last >= cursor.below {
-            return None;
+        if !same {
+            return Met::Nothing;
         }
-        match self.frames[..=last]
-            .iter()
-            .rposition(|frame| !frame.still_holds(stack))
-        {
-            None => Some(cursor.len),
-            Some(changed) => {
-                cursor.below = changed;
-                None
-            }
+        let frames = &self.frames[..=first];
+        match frames.iter().rposition(|frame| !frame.still_holds(stack)) {
+            None => Met::Rest(cursor.0),
+            Some(changed) if changed == first => Met::Nothing,
+            Some(changed) => Met::Part { first, changed },
         }
+    }
+
+    /// The frames of a [`Met::Part`], innermost first, and the one at which unwinding goes on.
+    pub(crate) fn part(
+        &self,
+        first: usize,
+        changed: usize,
+    ) -> (impl Iterator<Item = Frame> + '_, Frame) {
+        (
+            self.frames[changed + 1..=first].iter().rev().copied(),
+            self.frames[changed],
+        )
     }
 
     /// Ends a walk: `kept` frames of the memo and the `fresh` ones (innermost first) are the new memo.
@@ -176,9 +200,10 @@ impl Memo {
                 hash
             }
         };
-        for frame in fresh.iter().rev() {
-            hash.push(frame.hashed);
-            self.frames.push(Frame { hash, ..*frame });
+        self.frames.extend(fresh.iter().rev());
+        for frame in self.frames.iter_mut().skip(kept) {
+            hash.push(frame.hashed());
+            frame.hash = hash;
         }
     }
 

@@ -12,7 +12,7 @@ use framehop::x86_64::UnwindRegsX86_64;
 use framehop::{Error, FrameAddress, Unwinder};
 use heapprof_format::WalkEnd;
 
-use crate::memo::{Cursor, Frame};
+use crate::memo::{Cursor, Frame, Met};
 use crate::modules;
 use crate::stack::Readable;
 use crate::sys;
@@ -83,6 +83,9 @@ pub(crate) struct Walked {
 static DEPTH: AtomicU32 = AtomicU32::new(512);
 /// Address of libc's signal return trampoline, to which handlers return.
 static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
+/// The loader's code. Its entry has no unwind table: a walk that ends there has come to the root, in a thread
+/// that is still running the constructors.
+static LOADER: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Our own code, whose frames are not recorded.
 static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -94,6 +97,12 @@ pub(crate) fn prepare(depth: u32) {
     if let Some(own) = snapshot.and_then(|s| s.find(prepare as *const () as u64)) {
         OWN[0].store(own.range.start, Ordering::Relaxed);
         OWN[1].store(own.range.end, Ordering::Relaxed);
+    }
+    // SAFETY: asks for one number of the auxiliary vector.
+    let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+    if let Some(loader) = snapshot.and_then(|s| s.find(loader)) {
+        LOADER[0].store(loader.range.start, Ordering::Relaxed);
+        LOADER[1].store(loader.range.end, Ordering::Relaxed);
     }
     SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
 }
@@ -132,7 +141,7 @@ pub(crate) fn walk(entered: &Entered, taken: &mut Taken, entry: u64, here: Here)
         at: here.at,
         stack: Readable::around(entered.thread, here.sp),
         module: own.clone(),
-        tag: 0,
+        module_number: 0,
         own,
         depth: DEPTH.load(Ordering::Relaxed) as usize,
         signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
@@ -183,9 +192,8 @@ struct Step {
     stack: Readable,
     /// The module of the last frame: its neighbour is mostly in the same one.
     module: Range<u64>,
-    /// Goes into the hash with each address, so that another module at the same place makes another
-    /// stack.
-    tag: u64,
+    /// Its number plus one; 0: the frame is in none.
+    module_number: u32,
     own: Range<u64>,
     depth: usize,
     signal_return: u64,
@@ -216,7 +224,7 @@ impl Step {
                 match snapshot.find(lookup) {
                     Some(entry) => {
                         self.module = entry.range.clone();
-                        self.tag = (u64::from(entry.number) + 1) << 48;
+                        self.module_number = entry.number + 1;
                     }
                     None => return Pause::Unknown(lookup),
                 }
@@ -227,12 +235,20 @@ impl Step {
                 if walker.fresh.len() + 1 >= self.depth {
                     return Pause::End(WalkEnd::TooDeep);
                 }
-                if let Some(cursor) = &mut self.cursor
-                    && let Some(kept) = walker.memo.rest(cursor, &frame, &mut self.stack)
-                    && walker.fresh.len() + kept < self.depth
-                {
-                    self.kept = kept;
-                    return Pause::End(walker.memo.why_ended());
+                match self.meet(walker, &frame) {
+                    Met::Rest(kept) if walker.fresh.len() + kept < self.depth => {
+                        self.kept = kept;
+                        return Pause::End(walker.memo.why_ended());
+                    }
+                    Met::Part { first, changed }
+                        if walker.fresh.len() + (first - changed) < self.depth =>
+                    {
+                        let (part, next) = walker.memo.part(first, changed);
+                        walker.fresh.extend(part);
+                        self.resume(&next);
+                        continue;
+                    }
+                    _ => {}
                 }
             }
             let sp = frame.sp;
@@ -284,7 +300,12 @@ impl Step {
                 Err(Error::DidNotAdvance) => return Pause::End(WalkEnd::NotAdvancing),
                 // framehop falls back to frame pointers where a table says nothing.
                 Err(Error::FramepointerUnwindingMovedBackwards | Error::IntegerOverflow) => {
-                    return Pause::End(WalkEnd::NoRule);
+                    let loader =
+                        LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed);
+                    return Pause::End(match loader.contains(&lookup) {
+                        true => WalkEnd::Root,
+                        false => WalkEnd::NoRule,
+                    });
                 }
             }
         }
@@ -297,8 +318,26 @@ impl Step {
             self.at.is_return_address(),
             self.regs.sp(),
             self.regs.bp(),
-            self.tag,
+            self.module_number,
         )
+    }
+
+    #[inline]
+    fn meet(&mut self, walker: &Walker, frame: &Frame) -> Met {
+        match &mut self.cursor {
+            Some(cursor) => walker.memo.meet(cursor, frame, &mut self.stack),
+            None => Met::Nothing,
+        }
+    }
+
+    /// Goes on at a frame of the memo.
+    fn resume(&mut self, frame: &Frame) {
+        self.regs = UnwindRegsX86_64::new(frame.address, frame.sp, frame.bp);
+        self.at = match FrameAddress::from_return_address(frame.address) {
+            Some(at) if frame.returns => at,
+            _ => FrameAddress::InstructionPointer(frame.address),
+        };
+        self.module = 0..0; // to be looked up
     }
 
     /// The caller is the kernel's trampoline: go on at the instruction that the signal interrupted.
@@ -332,7 +371,7 @@ impl Step {
         if walker.fresh.len() + 1 >= self.depth {
             return Some(WalkEnd::TooDeep);
         }
-        self.tag = 0;
+        self.module_number = 0;
         let mut frame = self.frame();
         frame.note_more();
         walker.fresh.push(frame);
