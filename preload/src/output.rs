@@ -10,7 +10,7 @@
 //! No process ever writes to another's files: a log is made exclusively, and whoever made it owns the
 //! name with all its dumps.
 
-use heapprof_format::{Encoder, FILE_HEADER, Record, Start};
+use heapprof_format::{Encoder, EndReason, FILE_HEADER, Record, Start};
 
 use crate::files::{self, AppendError, Appended};
 use crate::say::say;
@@ -95,6 +95,17 @@ impl Output {
             "cannot write {}: {error}; the log ends here, the program runs on",
             self.log.path()
         );
+        // What did not fit was taken back, so there may be room to say so in the log itself.
+        let time_ns = clock::now_ns().saturating_sub(self.start_ns);
+        self.encoder.record(&Record::Counters {
+            time_ns,
+            values: counters::all().filter(|&(_, n)| n > 0).collect(),
+        });
+        self.encoder.record(&Record::End {
+            time_ns,
+            reason: EndReason::LogFailed,
+        });
+        let _ = self.log.append(self.encoder.finish()); // if not, then not
     }
 
     /// Path of the log, for people.

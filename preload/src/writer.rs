@@ -357,7 +357,7 @@ impl Writer {
 
     fn say_summary(&self) {
         let lost: u64 = counters::all()
-            .filter(|(counter, _)| counter.is_loss())
+            .filter(|(counter, _)| counter.is_loss() && *counter != Counter::LostLogBytes)
             .map(|(_, value)| value)
             .sum();
         let dumps = counters::DUMPS_WRITTEN.get();
