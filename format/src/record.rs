@@ -189,6 +189,14 @@ pub struct Thread {
     pub name: String,
 }
 
+/// Name among [`Start::settings`] in a forked process's log: when it was forked, in nanoseconds of the
+/// monotonic clock, which is the parent's too. What its parent had in use then, the child has as well.
+pub const FORKED_AT: &str = "forked at";
+
+/// Name among [`Start::settings`] in a forked process's log: path of the log of the nearest ancestor that has
+/// one.
+pub const PARENT_LOG: &str = "parent log";
+
 /// What the whole log is about.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {

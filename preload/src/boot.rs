@@ -7,16 +7,16 @@
 //! A forked child begins its session in the same way, with its first sample (`fork.rs`).
 
 use std::ffi::{c_char, c_int};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::hook::{self, Phase};
-use crate::output::Output;
+use crate::output::{Forked, Output};
 use crate::say::{self, say};
 use crate::session::{self, Session};
 use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
-use crate::{exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
+use crate::{clock, exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -24,8 +24,43 @@ static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
 static PENDING: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
 /// Held by the thread that begins the session.
 static BEGINNING: AtomicBool = AtomicBool::new(false);
-/// The process that this one was forked from, until its session begins.
-static FORKED_FROM: AtomicU32 = AtomicU32::new(0);
+/// Where this process comes from, if it was forked.
+static ORIGIN: Origin = Origin {
+    parent: AtomicU32::new(0),
+    forked_ns: AtomicU64::new(0),
+    log: AtomicPtr::new(std::ptr::null_mut()),
+};
+
+/// What a forked process knows of the one it is a copy of: enough for a reader to find there what was in
+/// use at the fork. Words only, so that the fork's handler can write them.
+struct Origin {
+    /// Process id.
+    parent: AtomicU32,
+    /// When it was forked, by the monotonic clock.
+    forked_ns: AtomicU64,
+    /// Path of the log of the nearest ancestor that has one: this process's own, until it forks. Leaked.
+    log: AtomicPtr<String>,
+}
+
+impl Origin {
+    /// As `output.rs` wants it; `None` in a process that was not forked.
+    fn described(&self) -> Option<Forked> {
+        let parent = self.parent.load(Ordering::Acquire);
+        // SAFETY: null or leaked by `remember`.
+        let log = unsafe { self.log.load(Ordering::Acquire).as_ref() };
+        (parent != 0).then(|| Forked {
+            parent,
+            forked_ns: self.forked_ns.load(Ordering::Acquire),
+            log: log.cloned().unwrap_or_default(),
+        })
+    }
+
+    /// Notes the log that this process's children will come from.
+    fn remember(&self, output: &Output) {
+        let path = Box::into_raw(Box::new(output.log_path()));
+        self.log.store(path, Ordering::Release);
+    }
+}
 
 #[unsafe(link_section = ".init_array")]
 #[used]
@@ -70,7 +105,7 @@ extern "C" fn construct(
     modules::discover_all(&entered);
     walkers::prepare();
     walk::prepare(settings.depth);
-    let Some(output) = Output::create(&settings, 0) else {
+    let Some(output) = Output::create(&settings, None) else {
         hook::set_phase(Phase::Off);
         return;
     };
@@ -82,6 +117,7 @@ extern "C" fn construct(
             describe(settings.interval)
         );
     }
+    ORIGIN.remember(&output);
     hook::set_interval(settings.interval);
     let at_once = settings.prefix.is_some()
         && (settings.dump_seconds > 0 || signal::install(settings.dump_signal));
@@ -132,10 +168,11 @@ fn begin() -> Option<&'static Session> {
     let writer = match take_pending() {
         Some(writer) => writer,
         None => {
-            let Some(output) = Output::create(settings, FORKED_FROM.load(Ordering::Acquire)) else {
+            let Some(output) = Output::create(settings, ORIGIN.described()) else {
                 hook::set_phase(Phase::Off);
                 return None;
             };
+            ORIGIN.remember(&output);
             Box::new(Writer::new(output, settings))
         }
     };
@@ -159,7 +196,8 @@ pub(crate) fn take_pending() -> Option<Box<Writer>> {
 
 /// In a forked child: its session is still to begin, with files of its own.
 pub(crate) fn after_fork(parent: u32) {
-    FORKED_FROM.store(parent, Ordering::Release);
+    ORIGIN.parent.store(parent, Ordering::Release);
+    ORIGIN.forked_ns.store(clock::now_ns(), Ordering::Release);
     BEGINNING.store(false, Ordering::Release);
     // The parent's log is the parent's, also if it has not begun. Leaked: dropping it would run code
     // on memory of the parent's state.

@@ -196,10 +196,12 @@ fn ready(entered: &Entered) -> Option<&'static Session> {
 
 /// Whether the block is really sampled: in a thread's first call the line has yet to begin.
 fn chosen(thread: &Thread, session: &Session, size: usize) -> bool {
-    if thread.session.get() == session.number {
+    if thread.session.get() != session.number {
+        session.welcome(thread);
+    }
+    if thread.line.replace(session.number) == session.number {
         return true;
     }
-    session.welcome(thread);
     let seed = sys::random_u64();
     thread.with_sampler(|sampler| {
         sampler.start(seed, interval());

@@ -10,13 +10,23 @@
 //! No process ever writes to another's files: a log is made exclusively, and whoever made it owns the
 //! name with all its dumps.
 
-use heapprof_format::{Encoder, EndReason, FILE_HEADER, Record, Start};
+use heapprof_format::{Encoder, EndReason, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start};
 
 use crate::files::{self, AppendError, Appended};
 use crate::say::say;
 use crate::settings::Settings;
 use crate::sys::{self, Errno};
 use crate::{clock, counters};
+
+/// Where a forked process comes from.
+pub(crate) struct Forked {
+    /// Process id of its parent.
+    pub(crate) parent: u32,
+    /// When, by the monotonic clock.
+    pub(crate) forked_ns: u64,
+    /// Path of the log of its nearest ancestor that has one.
+    pub(crate) log: String,
+}
 
 /// See the module's text.
 pub(crate) struct Output {
@@ -33,12 +43,12 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Makes the log. `forked_from` is 0, or the process that this one is a copy of. `None`: no log could
+    /// Makes the log. `forked` tells what this process is a copy of, if it is one. `None`: no log could
     /// be made anywhere, which has been said.
-    pub(crate) fn create(settings: &Settings, forked_from: u32) -> Option<Output> {
+    pub(crate) fn create(settings: &Settings, forked: Option<Forked>) -> Option<Output> {
         let start_ns = clock::now_ns();
         let exe = sys::readlink(c"/proc/self/exe").unwrap_or_default();
-        let (base, log) = make_log(settings, forked_from != 0, &exe)?;
+        let (base, log) = make_log(settings, forked.is_some(), &exe)?;
         let mut output = Output {
             base,
             start_ns,
@@ -55,16 +65,21 @@ impl Output {
         if output.args.last().is_some_and(String::is_empty) {
             output.args.pop(); // each word ends with a zero, also the last
         }
+        let mut listed = settings.listed();
+        if let Some(forked) = &forked {
+            listed.push((FORKED_AT.to_owned(), forked.forked_ns.to_string()));
+            listed.push((PARENT_LOG.to_owned(), forked.log.clone()));
+        }
         output.encoder.record(&Record::Start(Start {
             program: output.program.clone(),
             args: output.args.clone(),
             pid: sys::getpid(),
-            forked_from,
+            forked_from: forked.map_or(0, |forked| forked.parent),
             wall_ns: clock::wall_ns(),
             monotonic_ns: start_ns,
             interval: settings.interval,
             library: env!("CARGO_PKG_VERSION").to_owned(),
-            settings: settings.listed(),
+            settings: listed,
         }));
         let mut first = FILE_HEADER.to_vec();
         first.extend_from_slice(output.encoder.finish());
