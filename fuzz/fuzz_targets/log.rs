@@ -1,0 +1,39 @@
+//! Any bytes as a log: every record is read and folded, damage is skipped, nothing panics or loops.
+#![no_main]
+
+use heapprof_core::Ledger;
+use heapprof_format::{FILE_HEADER, Reader, Record};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    // As they are, and behind a good header, so that the fuzzer need not find it.
+    walk(bytes);
+    walk(&[&FILE_HEADER[..], bytes].concat());
+});
+
+fn walk(bytes: &[u8]) {
+    let Ok(mut reader) = Reader::new(bytes) else {
+        return;
+    };
+    let mut ledger = Ledger::new();
+    let mut offset = 0;
+    loop {
+        match reader.next_record() {
+            Ok(Some(Record::Alloc(alloc))) => {
+                ledger.alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
+            }
+            Ok(Some(Record::Free(free))) => {
+                ledger.free(free.id);
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(error) => {
+                assert!(error.offset >= offset, "the reader went backwards");
+                offset = error.offset;
+                if reader.skip_damage().is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}
