@@ -25,7 +25,7 @@ const GONE: u64 = 1;
 const RESERVED: u64 = 2;
 
 /// Tries while another thread adds a level, before giving up: it maps memory, which takes
-/// microseconds; a thread that was preempted meanwhile costs us one sample, counted.
+/// microseconds, unless it is preempted meanwhile; [`Levels::pause`] lets it run.
 const GROWTH_TRIES: usize = 100_000;
 
 /// See the module's text.
@@ -60,7 +60,7 @@ impl<L: Levels> SampleTable<L> {
             }
             match self.levels.grow(seen) {
                 Growth::Grown => {}
-                Growth::Busy => std::hint::spin_loop(),
+                Growth::Busy => self.levels.pause(),
                 Growth::Refused => return false,
             }
         }

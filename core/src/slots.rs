@@ -41,6 +41,11 @@ pub trait Levels {
     /// Level `n`, of [`level_slots`]`(n)` slots, if there is one.
     fn level(&self, n: usize) -> Option<&'static [Slot]>;
 
+    /// Lets another thread get on with adding a level, for a moment.
+    fn pause(&self) {
+        std::hint::spin_loop();
+    }
+
     /// Adds level `seen`, all zero, if there are still only `seen`. Must not wait for another thread.
     fn grow(&self, seen: usize) -> Growth;
 }

@@ -40,6 +40,8 @@ pub(crate) struct Dumps {
 pub(crate) struct Context<'a> {
     pub(crate) stacks: &'a [Option<KeptStack>],
     pub(crate) modules: &'a [Module],
+    /// Modules that were unloaded, in that order.
+    pub(crate) gone: &'a [Module],
     pub(crate) comments: Vec<String>,
 }
 
@@ -156,13 +158,14 @@ fn compose(why: &str, ledger: &Ledger, context: Context<'_>) -> Dump {
     Dump {
         comments,
         lines,
-        mappings: mappings(context.modules),
+        mappings: mappings(context.modules, context.gone),
         ..Dump::default()
     }
 }
 
-/// What is mapped now, with the build-ids that we know.
-fn mappings(modules: &[Module]) -> Vec<Mapping> {
+/// What is mapped now, with the build-ids that we know, and what was mapped where nothing is now: blocks
+/// outlive the plug-ins that allocated them.
+fn mappings(modules: &[Module], gone: &[Module]) -> Vec<Mapping> {
     // Not /proc/self: that is the main thread's, which may have left by pthread_exit.
     let maps = files::read(b"/proc/thread-self/maps").unwrap_or_default();
     let mut mappings: Vec<Mapping> = String::from_utf8_lossy(&maps)
@@ -179,6 +182,12 @@ fn mappings(modules: &[Module]) -> Vec<Mapping> {
         });
         if let Some(module) = module {
             mapping.build_id.clone_from(&module.build_id);
+        }
+    }
+    for mapping in gone.iter().rev().flat_map(Mapping::of_module) {
+        let free = |other: &Mapping| mapping.end <= other.start || other.end <= mapping.start;
+        if mappings.iter().all(free) {
+            mappings.push(mapping);
         }
     }
     mappings

@@ -32,7 +32,9 @@ impl std::fmt::Display for AppendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             AppendError::Kernel(errno) => errno.fmt(f),
-            AppendError::Replaced => f.write_str("another file has taken its place"),
+            AppendError::Replaced => {
+                f.write_str("another file has taken its place, or it was changed")
+            }
         }
     }
 }
@@ -64,7 +66,9 @@ impl Appended {
         let file = File::open(&self.path, SAFELY | libc::O_WRONLY | libc::O_APPEND, 0)
             .map_err(AppendError::Kernel)?;
         let now = file.stat().map_err(AppendError::Kernel)?;
-        if (now.device, now.inode) != (self.identity.device, self.identity.inode) {
+        // The length too: a file system may give a deleted file's number to the next one at once.
+        let same = (now.device, now.inode) == (self.identity.device, self.identity.inode);
+        if !same || now.size != self.len {
             return Err(AppendError::Replaced);
         }
         match file.write_all(bytes) {
@@ -119,6 +123,17 @@ pub(crate) fn exists(path: &[u8]) -> bool {
         Ok(_) => true,
         Err(errno) => errno != Errno(libc::ENOENT),
     }
+}
+
+/// The first bytes of a file that somebody put where ours would be: at most `most` of them, and none if it
+/// is not a regular file.
+pub(crate) fn head(path: &[u8], most: usize) -> Option<Vec<u8>> {
+    let file = File::open(&c_path(path).ok()?, SAFELY | libc::O_RDONLY, 0).ok()?;
+    let regular = file.stat().ok()?.mode & libc::S_IFMT == libc::S_IFREG;
+    if !regular {
+        return None;
+    }
+    file.read_up_to(most).ok()
 }
 
 /// A small file of the kernel's, whole.

@@ -36,5 +36,4 @@ extern "C" fn in_child() {
     let thread = tls::current();
     thread.inside.set(Inside::No);
     thread.session.set(0);
-    thread.line.set(0);
 }

@@ -6,9 +6,9 @@
 //! Laws 2, 3 and 4 are kept here, by the order of the steps.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{Filter, SampleTable};
+use heapprof_core::{Filter, SampleTable, Sampler};
 use heapprof_format::WalkEnd;
 
 use crate::cancel::Deferred;
@@ -34,6 +34,9 @@ pub(crate) enum Phase {
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Boot as u8);
 /// Mean sampling interval in force, in bytes.
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
+
+/// Tells this process from the one that it was forked from: a thread's line belongs to one of them.
+static PROCESS: AtomicU32 = AtomicU32::new(1);
 
 /// May there be a sample at this address?
 static FILTER: Filter = Filter::new();
@@ -145,10 +148,10 @@ pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
         return;
     };
     unless_it_panics(|| {
-        if let Some(session) = ready(&entered)
-            && chosen(thread, session, size)
-        {
-            if !ptr.is_null() {
+        if is_chosen(thread, size) {
+            if !ptr.is_null()
+                && let Some(session) = ready(&entered)
+            {
                 record(&entered, session, (entry, here), ptr, size);
             }
             thread.with_sampler(|sampler| sampler.draw(interval()));
@@ -172,34 +175,23 @@ pub(crate) fn give_up(whose_fault: &str) {
     );
 }
 
-/// The session to record into, if we are recording.
-fn ready(entered: &Entered) -> Option<&'static Session> {
+/// Whether the block is really sampled: the phase must be right, and in a thread's first call the line has yet
+/// to begin.
+fn is_chosen(thread: &Thread, size: usize) -> bool {
     match PHASE.load(Ordering::Acquire) {
-        n if n == Phase::Recording as u8 => {
-            let session = session::current().or_else(|| boot::begin_session(entered));
-            if session.is_none() {
-                entered.thread.with_sampler(heapprof_core::Sampler::stop);
-            }
-            session
-        }
+        n if n == Phase::Recording as u8 => {}
         n if n == Phase::Boot as u8 => {
             // Every malloc comes here until the constructor has run; there are few.
             counters::LOST_NOT_READY.add(1);
-            None
+            return false;
         }
         _ => {
-            entered.thread.with_sampler(heapprof_core::Sampler::stop);
-            None
+            thread.with_sampler(Sampler::stop);
+            return false;
         }
     }
-}
-
-/// Whether the block is really sampled: in a thread's first call the line has yet to begin.
-fn chosen(thread: &Thread, session: &Session, size: usize) -> bool {
-    if thread.session.get() != session.number {
-        session.welcome(thread);
-    }
-    if thread.line.replace(session.number) == session.number {
+    let process = PROCESS.load(Ordering::Relaxed);
+    if thread.line.replace(process) == process {
         return true;
     }
     let seed = sys::random_u64();
@@ -207,6 +199,20 @@ fn chosen(thread: &Thread, session: &Session, size: usize) -> bool {
         sampler.start(seed, interval());
         !sampler.passes(size)
     })
+}
+
+/// The session to record into, begun if need be, and this thread known there. `None`: it could not be begun, or
+/// another thread takes long to begin it.
+fn ready(entered: &Entered) -> Option<&'static Session> {
+    let session = session::current().or_else(|| boot::begin_session(entered));
+    let Some(session) = session else {
+        counters::LOST_NOT_READY.add(1);
+        return None;
+    };
+    if entered.thread.session.get() != session.number {
+        session.welcome(entered.thread);
+    }
+    Some(session)
 }
 
 fn record(
@@ -297,5 +303,6 @@ fn ship(session: &Session, walked: &Walked, entry: u64, memo: Option<&Memo>) -> 
 
 /// In a forked child.
 pub(crate) fn after_fork() {
+    PROCESS.fetch_add(1, Ordering::Relaxed);
     TABLE.levels().after_fork();
 }

@@ -48,6 +48,11 @@ impl Levels for Mapped {
     }
 
     #[cold]
+    fn pause(&self) {
+        sys::yield_now();
+    }
+
+    #[cold]
     fn grow(&self, seen: usize) -> Growth {
         if seen >= LEVELS {
             return Growth::Refused;

@@ -39,6 +39,7 @@ mod cancel;
 mod clock;
 mod counters;
 mod dumps;
+mod exec;
 mod exit;
 mod exports;
 mod files;

@@ -139,18 +139,19 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, A
     let pid = sys::getpid();
     let mut first_error = None;
     if let Some(prefix) = &settings.prefix {
-        let base = absolute(prefix);
-        let bare = (!forked).then(|| base.clone());
-        let with_pid = [&base[..], format!("_{pid}").as_bytes()].concat();
-        match first_free(bare.into_iter().chain(numbered(&with_pid))) {
-            Ok(made) => {
-                if !forked && made.0 != base {
-                    say_kept(&base, &made.0, settings.verbose);
-                }
-                return Some(made);
+        let made = absolute(prefix).and_then(|base| {
+            let bare = (!forked).then(|| base.clone());
+            let with_pid = [&base[..], format!("_{pid}").as_bytes()].concat();
+            let made = first_free(bare.into_iter().chain(numbered(&with_pid)))?;
+            if !forked && made.0 != base {
+                say_kept(&base, &made.0, settings.verbose);
             }
+            Ok(made)
+        });
+        match made {
+            Ok(made) => return Some(made),
             Err(errno) => {
-                first_error = Some((String::from_utf8_lossy(&base).into_owned(), errno));
+                first_error = Some((String::from_utf8_lossy(prefix).into_owned(), errno));
             }
         }
     }
@@ -159,9 +160,9 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, A
         .next()
         .unwrap_or(b"program");
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-    let base = absolute(&[b"heapprof.", name, format!(".{pid}").as_bytes()].concat());
-    let made = first_free(numbered(&base));
-    let shown = String::from_utf8_lossy(&base);
+    let file = [b"heapprof.", name, format!(".{pid}").as_bytes()].concat();
+    let made = absolute(&file).and_then(|base| first_free(numbered(&base)));
+    let shown = String::from_utf8_lossy(&file);
     match (made, first_error) {
         (Ok(made), None) => Some(made),
         (Ok(made), Some((prefix, errno))) => {
@@ -204,7 +205,8 @@ fn say_kept(base: &[u8], used: &[u8], verbose: bool) {
 
 /// Whether the process that made a log still exists.
 fn owner_lives(log: &[u8]) -> bool {
-    let Ok(bytes) = files::read(log) else {
+    // Its first frame is short: the start of the run.
+    let Some(bytes) = files::head(log, 64 << 10) else {
         return false;
     };
     let Ok(mut reader) = heapprof_format::Reader::new(&bytes) else {
@@ -239,13 +241,14 @@ fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, Appended
     Err(Errno(libc::EEXIST))
 }
 
-/// The program may change its directory: where it was when it started counts.
-fn absolute(path: &[u8]) -> Vec<u8> {
+/// The program may change its directory: where it was when it started counts. ENOENT when that is gone.
+fn absolute(path: &[u8]) -> Result<Vec<u8>, Errno> {
     if path.first() == Some(&b'/') {
-        return path.to_vec();
+        return Ok(path.to_vec());
     }
-    let mut whole = sys::getcwd().unwrap_or_default();
-    whole.push(b'/');
-    whole.extend_from_slice(path);
-    whole
+    let folder = sys::getcwd()?;
+    if folder.first() != Some(&b'/') {
+        return Err(Errno(libc::ENOENT)); // "(unreachable)": outside the root
+    }
+    Ok([&folder[..], b"/", path].concat())
 }

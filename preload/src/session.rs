@@ -39,6 +39,8 @@ pub(crate) enum Event {
     Thread {
         number: u32,
         tid: u32,
+        /// Its name now, for the case that it has ended when the writer comes to ask.
+        name: [u8; 16],
     },
 }
 
@@ -67,7 +69,7 @@ const CAPACITY_SAMPLING: usize = 8192;
 const CAPACITY_EXACT: usize = 8192;
 
 /// How long a hook tries to send before it drops the record.
-const PATIENCE_NS: u64 = 1_000_000;
+const PATIENCE_NS: u64 = 20_000_000;
 /// When everything is to be recorded: how long a hook waits for a writer that does not get on at all (a
 /// stuck disk).
 const PATIENCE_EXACT_NS: u64 = 2_000_000_000;
@@ -100,6 +102,10 @@ pub(crate) struct Session {
     pub(crate) finish: AtomicU32,
     /// Set by the writer when it has finished.
     pub(crate) finished: AtomicU32,
+    /// Set when everything so far is to be written at once, because the process may become another program.
+    pub(crate) flush_asked: AtomicU32,
+    /// How often that was done.
+    pub(crate) flushed: AtomicU32,
     /// Dumps that a signal asked for.
     pub(crate) dumps_asked: AtomicU32,
 }
@@ -140,6 +146,8 @@ pub(crate) fn install(interval: u64) -> &'static Session {
         taken: AtomicU64::new(0),
         finish: AtomicU32::new(0),
         finished: AtomicU32::new(0),
+        flush_asked: AtomicU32::new(0),
+        flushed: AtomicU32::new(0),
         dumps_asked: AtomicU32::new(0),
     }));
     CURRENT.store(session, Ordering::Release);
@@ -161,6 +169,7 @@ impl Session {
         let _ = self.try_send(Event::Thread {
             number,
             tid: sys::gettid(),
+            name: sys::thread_name(),
         });
     }
 

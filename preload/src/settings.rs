@@ -4,6 +4,7 @@
 //! sense is one line on standard error and the default; it never stops the program.
 
 use std::ffi::{CStr, c_char};
+use std::ops::RangeInclusive;
 
 use crate::say::say;
 
@@ -97,12 +98,12 @@ impl Environment {
         }
     }
 
-    fn number(&self, name: &str, default: u64, what: &str, most: u64) -> u64 {
+    fn number(&self, name: &str, default: u64, what: &str, range: RangeInclusive<u64>) -> u64 {
         let Some(text) = self.text(name) else {
             return default;
         };
         match text.parse() {
-            Ok(value) if value <= most => value,
+            Ok(value) if range.contains(&value) => value,
             _ => {
                 say!("{name}={text} is not {what}; using {default}");
                 default
@@ -152,7 +153,7 @@ impl Settings {
                 "HEAPPROF_STACK_DEPTH",
                 512,
                 "a number of frames from 1 to 2048",
-                2048,
+                1..=2048,
             ) as u32,
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             prefix: environment
@@ -170,7 +171,7 @@ impl Settings {
                 "HEAP_PROFILE_TIME_INTERVAL",
                 0,
                 "a number of seconds",
-                u64::MAX / 1_000_000_000,
+                0..=u64::MAX / 1_000_000_000,
             ),
             dump_signal: environment.signal("HEAPPROFILESIGNAL"),
         }

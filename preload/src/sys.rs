@@ -155,9 +155,17 @@ impl File {
 
     /// Reads all there is, in pieces.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
+        self.read_up_to(usize::MAX)
+    }
+
+    /// Reads to the end, or until there are at least `most` bytes.
+    pub(crate) fn read_up_to(&self, most: usize) -> Result<Vec<u8>, Errno> {
         let mut all = Vec::new();
         let mut piece = [0u8; 2048];
         loop {
+            if all.len() >= most {
+                return Ok(all);
+            }
             // SAFETY: writes at most `piece.len()` bytes into `piece`.
             let answer = unsafe {
                 syscall(
@@ -522,6 +530,26 @@ pub(crate) fn sigaction_of(signal: i32) -> Option<KernelSigaction> {
     }
     .ok()?;
     Some(action)
+}
+
+/// The name of this thread.
+pub(crate) fn thread_name() -> [u8; 16] {
+    let mut name = [0u8; 16];
+    // SAFETY: writes at most 16 bytes.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_prctl,
+            [
+                libc::PR_GET_NAME as u64,
+                name.as_mut_ptr() as u64,
+                0,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    name
 }
 
 /// Names this thread.

@@ -26,8 +26,8 @@ pub(crate) struct Thread {
     pub(crate) walker_hint: Cell<u8>,
     /// The session in which `number` was given; another value means that it must be given anew.
     pub(crate) session: Cell<u32>,
-    /// The session in which the sampler's line was begun. Not the same: a thread may free a sampled block
-    /// before it ever allocates.
+    /// The process (`hook::PROCESS`) in which the sampler's line was begun. Not the session: a thread may free a
+    /// sampled block before it ever allocates, and may allocate for long before it is sampled.
     pub(crate) line: Cell<u32>,
     /// Number of this thread in the session's log.
     pub(crate) number: Cell<u32>,

@@ -254,21 +254,20 @@ impl Step {
             let sp = frame.sp;
             // Written in its place, and read again only after the walk: a copy made now would wait for
             // the stores before it.
-            walker.fresh.push(frame);
-            let Some(frame) = walker.fresh.last_mut() else {
+            let (cache, fresh) = walker.parts(lookup);
+            fresh.push(frame);
+            let Some(frame) = fresh.last_mut() else {
                 return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
             };
             let stack = &mut self.stack;
-            let next = snapshot.unwinder.unwind_frame(
-                self.at,
-                &mut self.regs,
-                &mut walker.cache,
-                &mut |address| {
-                    let word = stack.word(address)?;
-                    frame.note(address, word);
-                    Ok(word)
-                },
-            );
+            let next =
+                snapshot
+                    .unwinder
+                    .unwind_frame(self.at, &mut self.regs, cache, &mut |address| {
+                        let word = stack.word(address)?;
+                        frame.note(address, word);
+                        Ok(word)
+                    });
             let crossing = matches!(next, Ok(Some(address)) if address == self.signal_return);
             if crossing {
                 frame.note_more(); // the trampoline's frame: its words are not all noted

@@ -8,7 +8,7 @@
 //! A walker also holds the module snapshot of its walk in use (a hazard pointer).
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use framehop::MustNotAllocateDuringUnwind;
 use framehop::x86_64::CacheX86_64;
@@ -28,16 +28,47 @@ const MOST: usize = 64;
 /// Made at boot.
 const AT_FIRST: usize = 4;
 
+/// Caches of one walker: 28 KB each, rules for 32,000 addresses in all.
+const MOST_CACHES: usize = 64;
+
+/// Rules displaced between two looks that call for more caches: each costs a third of a microsecond.
+const MANY_DISPLACED: u64 = 2_000;
+
 /// Rounds over all walkers before a sample goes without a stack.
 const ROUNDS: u32 = 1_000;
 
 /// What a walk works with.
 pub(crate) struct Walker {
-    pub(crate) cache: CacheX86_64<MustNotAllocateDuringUnwind>,
+    /// Unwind rules by address. framehop's cache has room for 509; a program with more call sites on its
+    /// stacks than that gets several, by `tend`. Their number is a power of two.
+    caches: Vec<CacheX86_64<MustNotAllocateDuringUnwind>>,
     /// The last walk, which the next one may have much in common with.
     pub(crate) memo: Memo,
     /// The frames of this walk that are not the memo's, innermost first.
     pub(crate) fresh: Vec<Frame>,
+}
+
+impl Walker {
+    /// The cache for the rule of an address, and what else a walk needs at the same time.
+    #[inline(always)]
+    pub(crate) fn parts(
+        &mut self,
+        address: u64,
+    ) -> (
+        &mut CacheX86_64<MustNotAllocateDuringUnwind>,
+        &mut Vec<Frame>,
+    ) {
+        // The cache takes the address modulo 509: choose by other bits.
+        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        let index = hash as usize & (self.caches.len() - 1);
+        (&mut self.caches[index], &mut self.fresh)
+    }
+
+    /// Rules that had to make room for another address's, so far.
+    fn displaced(&self) -> u64 {
+        let stats = self.caches.iter().map(|cache| cache.stats());
+        stats.map(|stats| stats.miss_wrong_address_count).sum()
+    }
 }
 
 struct Place {
@@ -46,6 +77,8 @@ struct Place {
     busy: AtomicBool,
     /// The snapshot that the holder may be reading.
     hazard: AtomicPtr<Snapshot>,
+    /// Rules that were displaced when `tend` last looked. The writer's alone.
+    displaced: AtomicU64,
 }
 
 // SAFETY: `walker` is reached only by the thread that changed `busy` from false to true.
@@ -129,10 +162,35 @@ pub(crate) fn prepare() {
     }
 }
 
-/// In the writer: makes another if somebody had to wait for one.
-pub(crate) fn add_if_wanted() {
+/// In the writer, now and then: makes another if somebody had to wait for one, and gives more caches to those
+/// whose rules keep displacing each other.
+pub(crate) fn tend() {
     if WANTED.swap(false, Ordering::Relaxed) {
         add();
+    }
+    for place in &PLACES[..COUNT.load(Ordering::Acquire)] {
+        // SAFETY: as in `take`.
+        let Some(place) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else {
+            continue;
+        };
+        if place.busy.swap(true, Ordering::Acquire) {
+            continue; // in use: another time
+        }
+        // SAFETY: this thread changed `busy`, so the walker is its own until it changes it back.
+        let walker = unsafe { &mut *place.walker.get() };
+        let displaced = walker.displaced();
+        let since = displaced
+            - place
+                .displaced
+                .swap(displaced, Ordering::Relaxed)
+                .min(displaced);
+        if since > MANY_DISPLACED && walker.caches.len() < MOST_CACHES {
+            let more = walker.caches.len();
+            walker
+                .caches
+                .extend((0..more).map(|_| CacheX86_64::new_in()));
+        }
+        place.busy.store(false, Ordering::Release);
     }
 }
 
@@ -144,12 +202,13 @@ fn add() {
     }
     let place = Box::new(Place {
         walker: UnsafeCell::new(Walker {
-            cache: CacheX86_64::new_in(),
+            caches: vec![CacheX86_64::new_in()],
             memo: Memo::with_room_for(MAX_FRAMES),
             fresh: Vec::with_capacity(MAX_FRAMES),
         }),
         busy: AtomicBool::new(false),
         hazard: AtomicPtr::new(std::ptr::null_mut()),
+        displaced: AtomicU64::new(0),
     });
     PLACES[count].store(Box::into_raw(place), Ordering::Release);
     COUNT.store(count + 1, Ordering::Release);

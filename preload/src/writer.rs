@@ -30,8 +30,8 @@ use crate::{clock, files, main_thread, sys, tls, walkers};
 const FLUSH_NS: u64 = 50_000_000;
 /// A frame is at most about that long.
 const FLUSH_BYTES: usize = 256 << 10;
-/// Between two looks at the queue while there are events.
-const DOZE_NS: u64 = 2_000_000;
+/// Between two looks at the queue while there are events; a queue that is half full ends it.
+const DOZE_NS: u64 = 20_000_000;
 /// Without events for that long, the writer sleeps until it is woken.
 const IDLE_NS: u64 = 100_000_000;
 /// Events between two looks at the clock.
@@ -50,6 +50,8 @@ pub(crate) struct Writer {
     /// Their frames, for the dumps; empty without dumps.
     kept: Vec<Option<KeptStack>>,
     modules: Vec<Module>,
+    /// Modules that were unloaded: stacks may still name them.
+    gone: Vec<Module>,
     last_notice: *const NoticeNode,
     /// Kept up when dumps may be asked for.
     ledger: Option<Ledger>,
@@ -76,6 +78,7 @@ impl Writer {
             stacks: NumberMap::default(),
             kept: Vec::new(),
             modules: Vec::new(),
+            gone: Vec::new(),
             last_notice: std::ptr::null(),
             sampled_allocs: 0,
             sampled_frees: 0,
@@ -166,12 +169,12 @@ impl Writer {
                     interrupted: new.interrupted.into_vec(),
                 }));
             }
-            Event::Thread { number, tid } => {
-                self.output.encoder.record(&Record::Thread(ThreadRecord {
-                    number,
-                    tid,
-                    name: thread_name(tid),
-                }));
+            Event::Thread { number, tid, name } => {
+                // Many name themselves just after they began: its name by now is the better one.
+                let name = thread_name(tid).unwrap_or_else(|| trimmed(&name));
+                self.output
+                    .encoder
+                    .record(&Record::Thread(ThreadRecord { number, tid, name }));
             }
         }
     }
@@ -232,7 +235,14 @@ impl Writer {
                         module: *number,
                         time_ns,
                     });
-                    self.modules.retain(|module| module.number != *number);
+                    let (gone, there): (Vec<Module>, Vec<Module>) =
+                        std::mem::take(&mut self.modules)
+                            .into_iter()
+                            .partition(|module| module.number == *number);
+                    self.modules = there;
+                    if self.dumps.is_some() {
+                        self.gone.extend(gone);
+                    }
                 }
             }
         }
@@ -275,6 +285,7 @@ impl Writer {
         let context = Context {
             stacks: &self.kept,
             modules: &self.modules,
+            gone: &self.gone,
             comments,
         };
         dumps.write(why, ledger, context, now_ns);
@@ -331,14 +342,7 @@ impl Writer {
     /// Everything that is left, the last dump, and the log's end.
     pub(crate) fn finish(&mut self, session: Option<&Session>, reason: EndReason) {
         if let Some(session) = session {
-            // What the program's threads still add while we read is theirs to add: stop at what is
-            // there now.
-            let mut left = session.waiting();
-            while left > 0 {
-                let taken = self.drain(session, left.min(BATCH));
-                left = left.saturating_sub(taken.max(1));
-            }
-            self.drain(session, 0);
+            self.drain_all(session);
         }
         self.tell_modules();
         if self.dumps.is_some() {
@@ -353,6 +357,33 @@ impl Writer {
         if self.settings.verbose {
             self.say_summary();
         }
+    }
+
+    /// Takes all events that are there now. What the program's threads still add meanwhile is theirs to add.
+    fn drain_all(&mut self, session: &Session) {
+        let mut left = session.waiting();
+        while left > 0 {
+            let taken = self.drain(session, left.min(BATCH));
+            left = left.saturating_sub(taken.max(1));
+        }
+        self.drain(session, 0);
+    }
+
+    /// The process is about to become another program: writes all there is. If that fails and it goes on,
+    /// so does the log.
+    fn flush_for_exec(&mut self, session: &Session) {
+        self.drain_all(session);
+        self.tell_modules();
+        let now_ns = clock::now_ns();
+        self.tell_counters(now_ns);
+        let time_ns = self.since_start(now_ns);
+        self.output.encoder.record(&Record::End {
+            time_ns,
+            reason: EndReason::Exec,
+        });
+        self.output.flush();
+        session.flushed.fetch_add(1, Ordering::AcqRel);
+        sys::futex_wake(&session.flushed);
     }
 
     fn say_summary(&self) {
@@ -394,6 +425,9 @@ impl Writer {
             if drained > 0 {
                 last_event = now;
             }
+            if session.flush_asked.swap(0, Ordering::AcqRel) > 0 {
+                self.flush_for_exec(session);
+            }
             if session.dumps_asked.swap(0, Ordering::AcqRel) > 0 {
                 self.dump("signal");
             }
@@ -416,7 +450,7 @@ impl Writer {
             if drained == BATCH {
                 continue; // there is more
             }
-            walkers::add_if_wanted();
+            walkers::tend();
             modules::free_retired(walkers::holds);
             let idle =
                 now.saturating_sub(last_event) >= IDLE_NS && self.output.encoder.pending() == 0;
@@ -439,6 +473,7 @@ impl Writer {
         // Whoever sent before it could see the state did not wake us.
         let something_came = idle && !session.is_empty()
             || session.finish.load(Ordering::SeqCst) != 0
+            || session.flush_asked.load(Ordering::SeqCst) != 0
             || session.dumps_asked.load(Ordering::SeqCst) != 0;
         if !something_came {
             sys::futex_wait(&session.writer, state, timeout);
@@ -522,9 +557,14 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// The name of a thread of this process, empty when it is gone.
-fn thread_name(tid: u32) -> String {
+/// The name of a thread of this process, if it still lives.
+fn thread_name(tid: u32) -> Option<String> {
     let path = format!("/proc/{}/task/{tid}/comm", sys::getpid());
-    let name = files::read(path.as_bytes()).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end().to_owned()
+    files::read(path.as_bytes()).ok().map(|name| trimmed(&name))
+}
+
+/// The text up to a closing zero or line end.
+fn trimmed(name: &[u8]) -> String {
+    let end = name.iter().position(|&byte| byte == 0 || byte == b'\n');
+    String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
 }

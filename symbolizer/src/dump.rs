@@ -64,7 +64,7 @@ pub fn profile_of_dump(dump: Dump) -> Profile {
 }
 
 /// What heapprof itself writes into comments; everything else is kept as a remark.
-fn read_comment(comment: &str, profile: &mut Profile) {
+pub(crate) fn read_comment(comment: &str, profile: &mut Profile) {
     let run = &mut profile.run;
     let Some((key, value)) = comment.split_once(": ") else {
         profile.account.remarks.push(comment.into());

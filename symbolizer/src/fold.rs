@@ -5,19 +5,38 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Ledger, NumberMap};
+use heapprof_core::{Fixed, History, Ledger, NumberMap};
 use heapprof_format::{Alloc, Module, Record, Stack, Thread};
 
+use crate::detail::{Detail, Keeper};
 use crate::profile::{CallStack, Ending, LoadedModule, Profile};
+use crate::view::Span;
 
 /// No block is larger: the user's half of a 64-bit address space.
 const LARGEST_BLOCK: u64 = 1 << 47;
 /// No interval is longer: a terabyte between samples.
 const LARGEST_INTERVAL: u64 = 1 << 40;
 
+/// When the most bytes were in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Number of the record that led there, from 1; 0 when nothing was ever in use.
+    pub record: u64,
+    /// Its time.
+    pub time_ns: u64,
+    /// How many they were.
+    pub bytes: Fixed,
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub struct Fold {
+    /// The events that count; `None` for all.
+    span: Option<Span>,
+    /// Records so far.
+    records: u64,
+    peak: Peak,
+    history: Option<History>,
     profile: Profile,
     ledger: Ledger,
     /// Number in the log -> index in the profile.
@@ -26,6 +45,7 @@ pub struct Fold {
     thread_of: NumberMap<u32, usize>,
     counters: HashMap<heapprof_format::Counter, u64>,
     unused: Vec<bool>,
+    keeper: Keeper,
 }
 
 impl Fold {
@@ -34,14 +54,61 @@ impl Fold {
         Fold::default()
     }
 
+    /// Nothing folded yet; will keep that detail.
+    pub fn keeping(detail: Detail) -> Self {
+        Fold {
+            keeper: Keeper::of(detail),
+            ..Fold::default()
+        }
+    }
+
+    /// Of allocations and frees, only those of the span will count.
+    pub fn within(mut self, span: Option<Span>) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// Keeps pasts as well; a block is temporary when it is freed within that time.
+    pub fn with_pasts(mut self, temporary_ns: u64) -> Self {
+        self.history = Some(History::new(temporary_ns));
+        self
+    }
+
+    /// Index in the profile of the stack of that number in the log.
+    pub(crate) fn stack_index(&self, number: u32) -> Option<u32> {
+        self.stack_of.get(&number).copied()
+    }
+
+    /// The account of allocations and frees so far.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The profile as it stands, to be read while folding goes on. `reason` says what for.
+    pub fn snapshot(&self, reason: &str) -> Profile {
+        let mut profile = self.profile.clone();
+        profile.rows = self.ledger.rows().to_vec();
+        profile.run.reason = reason.into();
+        profile
+    }
+
     /// Takes the next record.
     pub fn record(&mut self, record: Record) {
+        self.records += 1;
         match record {
             Record::Alloc(alloc) => self.alloc(&alloc),
             Record::Free(free) => {
                 self.passed(free.time_ns);
-                if self.ledger.free(free.id).is_none() {
-                    self.profile.account.unknown_frees += 1;
+                let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
+                if self.span.is_some_and(is_after) {
+                    return;
+                }
+                if let Some(history) = &mut self.history {
+                    history.free(free.id, free.time_ns);
+                }
+                match self.ledger.free(free.id) {
+                    Some(_) => self.keeper.free(&free),
+                    None => self.profile.account.unknown_frees += 1,
                 }
             }
             Record::Stack(stack) => self.stack(stack),
@@ -85,6 +152,15 @@ impl Fold {
         counters.sort_by_key(|(counter, _)| counter.number());
         self.profile.account.counters = counters;
         self.profile.rows = self.ledger.rows().to_vec();
+        self.profile.detail = self.keeper.finish();
+        self.profile.run.span = self.span;
+        self.profile.peak = Some(self.peak);
+        if let Some(history) = self.history {
+            let end_ns = self
+                .span
+                .map_or(self.profile.run.duration_ns, |span| span.to.time_ns());
+            (self.profile.pasts, self.profile.lifetimes) = history.finish(end_ns);
+        }
         self.profile
     }
 
@@ -100,6 +176,12 @@ impl Fold {
 
     fn alloc(&mut self, alloc: &Alloc) {
         self.passed(alloc.time_ns);
+        if let Some(span) = self.span {
+            let includes = |cut: crate::moment::Cut| cut.includes(self.records, alloc.time_ns);
+            if includes(span.from) || !includes(span.to) {
+                return;
+            }
+        }
         if alloc.size > LARGEST_BLOCK || alloc.interval > LARGEST_INTERVAL {
             self.profile.account.implausible += 1;
             return;
@@ -118,8 +200,30 @@ impl Fold {
         if std::mem::take(&mut self.unused[index as usize]) {
             self.profile.stacks[index as usize].time_ns = alloc.time_ns;
         }
-        self.ledger
+        let row = self
+            .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
+        let in_use = self.ledger.total().in_use.bytes_fixed();
+        if in_use > self.peak.bytes {
+            self.peak = Peak {
+                record: self.records,
+                time_ns: alloc.time_ns,
+                bytes: in_use,
+            };
+        }
+        if let Some(history) = &mut self.history {
+            let slack = alloc.slack.min(LARGEST_BLOCK);
+            history.alloc(
+                alloc.id,
+                row,
+                index,
+                alloc.size,
+                slack,
+                alloc.interval,
+                alloc.time_ns,
+            );
+        }
+        self.keeper.alloc(alloc, index);
     }
 
     fn stack(&mut self, stack: Stack) {

@@ -2,20 +2,28 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use heapprof_format::{Dump, DumpError, DumpErrorKind, FILE_HEADER, FILE_HEADER_LEN, ReadError};
 use memmap2::Mmap;
 
+use crate::archive;
+use crate::detail::Detail;
 use crate::dump::profile_of_dump;
-use crate::log::profile_of_log;
+use crate::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
+use crate::moment::MomentError;
+use crate::pprof::{PprofError, profile_of_pprof};
 use crate::profile::Profile;
+use crate::view::{Reading, View, ViewError, profile_of_view};
 
 /// A file that was opened and whose kind is known.
 #[derive(Debug)]
 pub struct Input {
     path: PathBuf,
     map: Mmap,
+    /// The profile in a bundle: its name and where it lies.
+    member: Option<(String, Range<usize>)>,
 }
 
 /// Why a file gives no profile. The text names file, offset, cause, and the way out.
@@ -42,14 +50,30 @@ pub enum InputError {
         path: PathBuf,
     },
     /// It is none of ours.
-    #[error("{path}: offset 0: neither a heapprof log nor a gperftools heap dump", path = .path.display())]
+    #[error("{path}: offset 0: neither a heapprof log or bundle nor a heap profile of gperftools, jemalloc or pprof", path = .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// It is a pprof profile: what we write, not what we read.
-    #[error("{path}: offset 0: a gzip file (a pprof profile?); heapprof reads .heaplog and .heap files, go tool pprof reads this", path = .path.display())]
-    Gzip {
+    /// It is compressed, and no heap profile of pprof's.
+    #[error("{path}: offset 0: {source}", path = .path.display())]
+    Pprof {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: PprofError,
+    },
+    /// A profile of jemalloc's that cannot be read.
+    #[error("{path}: {source}", path = .path.display())]
+    Jemalloc {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: JemallocError,
+    },
+    /// A tar file without a profile in front.
+    #[error("{path}: offset 0: a tar file, but no bundle of heapprof's", path = .path.display())]
+    NoBundle {
         /// The file.
         path: PathBuf,
     },
@@ -60,6 +84,20 @@ pub enum InputError {
         path: PathBuf,
         /// What is wrong.
         source: ReadError,
+    },
+    /// A moment that is not in the log.
+    #[error("{path}: {source}", path = .path.display())]
+    Moment {
+        /// The file.
+        path: PathBuf,
+        /// Which, and why.
+        source: MomentError,
+    },
+    /// A question about time, and a dump.
+    #[error("{path}: a dump holds the heap at one moment and no times; --at, --from, --to and what is computed from times need a .heaplog", path = .path.display())]
+    NoTimes {
+        /// The file.
+        path: PathBuf,
     },
     /// A dump that cannot be read.
     #[error("{path}: {source}", path = .path.display())]
@@ -91,32 +129,68 @@ impl Input {
         // or changes bytes meanwhile can make us misread, not misbehave. A file truncated under
         // us kills us by SIGBUS: an offline tool may take that risk, logs are append-only.
         let map = unsafe { Mmap::map(&file) }.map_err(open)?;
-        let input = Input {
+        let mut input = Input {
             path: path.into(),
             map,
+            member: None,
         };
-        match &input.map[..] {
+        if archive::is_archive(&input.map) {
+            let first = archive::members(&input.map).into_iter().next();
+            let (name, range) = first.ok_or(InputError::NoBundle { path: path.into() })?;
+            input.member = Some((String::from_utf8_lossy(&name).into_owned(), range));
+            if !input.is_log() && !input.is_gzip() && Dump::parse(input.bytes()).is_err() {
+                return Err(InputError::NoBundle { path: path.into() });
+            }
+        }
+        match input.bytes() {
             [] => Err(InputError::Empty { path: path.into() }),
-            [0x1f, 0x8b, ..] => Err(InputError::Gzip { path: path.into() }),
             _ => Ok(input),
         }
     }
 
+    /// The bytes of the profile.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.member {
+            Some((_, range)) => self.map.get(range.clone()).unwrap_or_default(),
+            None => &self.map,
+        }
+    }
+
+    /// The name of the profile's file, without folders.
+    pub fn name(&self) -> String {
+        match &self.member {
+            Some((name, _)) => name.clone(),
+            None => {
+                let name = self.path.file_name().unwrap_or_default();
+                name.to_string_lossy().into_owned()
+            }
+        }
+    }
+
+    /// Whether it is a bundle, which holds the files that name it as well.
+    pub fn is_bundle(&self) -> bool {
+        self.member.is_some()
+    }
+
+    fn is_gzip(&self) -> bool {
+        self.bytes().starts_with(&[0x1f, 0x8b])
+    }
+
     /// Length of the file in bytes.
     pub fn len(&self) -> u64 {
-        self.map.len() as u64
+        self.bytes().len() as u64
     }
 
     /// Whether there is nothing in it; never true, an empty file is not opened.
     pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
+        self.bytes().is_empty()
     }
 
     /// Whether it is a log, and not a dump.
     pub fn is_log(&self) -> bool {
         // The version is the reader's business: a newer log is a log.
         let name = &FILE_HEADER[..FILE_HEADER_LEN - 1];
-        self.map.starts_with(name) || name.starts_with(&self.map[..])
+        self.bytes().starts_with(name) || name.starts_with(self.bytes())
     }
 
     /// Reads it. `progress` is told, now and then, the offset that was reached.
@@ -124,14 +198,83 @@ impl Input {
     /// # Errors
     /// When it is damaged beyond use.
     pub fn read(&self, progress: impl FnMut(u64)) -> Result<Profile, InputError> {
-        let path = || self.path.clone();
+        self.read_detailed(Detail::default(), progress)
+    }
+
+    /// The same, keeping more of it.
+    ///
+    /// # Errors
+    /// As [`Input::read`].
+    pub fn read_detailed(
+        &self,
+        detail: Detail,
+        progress: impl FnMut(u64),
+    ) -> Result<Profile, InputError> {
+        let reading = Reading {
+            detail,
+            ..Reading::default()
+        };
+        self.read_part(&reading, progress)
+    }
+
+    /// Its bytes, when it is a log.
+    ///
+    /// # Errors
+    /// When it is a dump, which has no times.
+    pub fn log(&self) -> Result<&[u8], InputError> {
         if self.is_log() {
-            return profile_of_log(&self.map, progress).map_err(|source| InputError::Log {
+            return Ok(self.bytes());
+        }
+        let path = self.path.clone();
+        if self.is_gzip() || is_jemalloc(self.bytes()) {
+            return Err(InputError::NoTimes { path });
+        }
+        match Dump::parse(self.bytes()) {
+            Err(DumpError {
+                kind: DumpErrorKind::NotADump,
+                line: 1,
+                ..
+            }) => Err(InputError::Foreign { path }),
+            _ => Err(InputError::NoTimes { path }),
+        }
+    }
+
+    /// An error of a view of it, with its name.
+    pub fn view_error(&self, error: ViewError) -> InputError {
+        let path = self.path.clone();
+        match error {
+            ViewError::Read(source) => InputError::Log { path, source },
+            ViewError::Moment(source) => InputError::Moment { path, source },
+        }
+    }
+
+    /// Reads a part of it.
+    ///
+    /// # Errors
+    /// When it is damaged beyond use, or that part is not in it.
+    pub fn read_part(
+        &self,
+        reading: &Reading,
+        progress: impl FnMut(u64),
+    ) -> Result<Profile, InputError> {
+        let path = || self.path.clone();
+        if self.is_log() || reading.view != View::Whole {
+            return profile_of_view(self.log()?, reading, progress)
+                .map_err(|error| self.view_error(error));
+        }
+        if self.is_gzip() {
+            return profile_of_pprof(self.bytes()).map_err(|source| InputError::Pprof {
                 path: path(),
                 source,
             });
         }
-        match Dump::parse(&self.map) {
+        if is_jemalloc(self.bytes()) {
+            return profile_of_jemalloc(self.bytes()).map_err(|source| InputError::Jemalloc {
+                path: path(),
+                source,
+            });
+        }
+        match Dump::parse(self.bytes()) {
             Ok(dump) => Ok(profile_of_dump(dump)),
             Err(DumpError {
                 kind: DumpErrorKind::NotADump,

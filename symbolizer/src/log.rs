@@ -1,22 +1,72 @@
 //! A log, read whole: up to its end or its tear, past what is damaged, into a profile.
 
-use heapprof_format::{ReadError, ReadErrorKind, Reader};
+use heapprof_format::{ReadError, ReadErrorKind, Reader, Record};
 
+use crate::detail::Detail;
 use crate::fold::Fold;
-use crate::profile::{Damage, Profile};
+use crate::profile::{Account, Damage, Profile};
+
+/// One who takes the records of a log.
+pub(crate) trait Taker {
+    /// The next record.
+    fn take(&mut self, record: Record);
+
+    /// What is wrong with the log, after its last record.
+    fn account(&mut self, account: Account);
+}
+
+impl Taker for Fold {
+    fn take(&mut self, record: Record) {
+        self.record(record);
+    }
+
+    fn account(&mut self, read: Account) {
+        let account = &mut self.profile().account;
+        account.damage = read.damage;
+        account.torn = read.torn;
+        account.missing_frames = read.missing_frames;
+        account.remarks.extend(read.remarks);
+    }
+}
 
 /// The profile in the bytes of a `.heaplog`. `progress` is told, now and then, how far reading is.
 ///
 /// # Errors
 /// When the bytes are not a log of a version that is known, or hold no intact record.
-pub fn profile_of_log(bytes: &[u8], mut progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
+pub fn profile_of_log(bytes: &[u8], progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
+    detailed_profile_of_log(bytes, Detail::default(), progress)
+}
+
+/// The same, keeping more.
+///
+/// # Errors
+/// As [`profile_of_log`].
+pub fn detailed_profile_of_log(
+    bytes: &[u8],
+    detail: Detail,
+    mut progress: impl FnMut(u64),
+) -> Result<Profile, ReadError> {
+    let mut fold = Fold::keeping(detail);
+    each_record(bytes, &mut progress, &mut fold)?;
+    Ok(fold.finish())
+}
+
+/// Gives each record of a log to one who takes them, and then the account of what was wrong.
+///
+/// # Errors
+/// As [`profile_of_log`].
+pub(crate) fn each_record(
+    bytes: &[u8],
+    progress: &mut impl FnMut(u64),
+    taker: &mut impl Taker,
+) -> Result<(), ReadError> {
     let mut reader = Reader::new(bytes)?;
-    let mut fold = Fold::new();
+    let mut account = Account::default();
     let mut records = 0u64;
     loop {
         match reader.next_record() {
             Ok(Some(record)) => {
-                fold.record(record);
+                taker.take(record);
                 records += 1;
                 // Often enough for an eye, rarely enough to cost nothing.
                 if records.is_multiple_of(1 << 16) {
@@ -25,7 +75,7 @@ pub fn profile_of_log(bytes: &[u8], mut progress: impl FnMut(u64)) -> Result<Pro
             }
             Ok(None) => break,
             Err(error) => match reader.skip_damage() {
-                Some(skipped) => fold.profile().account.damage.push(Damage {
+                Some(skipped) => account.damage.push(Damage {
                     offset: error.offset,
                     skipped,
                     what: error.to_string(),
@@ -36,7 +86,6 @@ pub fn profile_of_log(bytes: &[u8], mut progress: impl FnMut(u64)) -> Result<Pro
                         // Nothing of it can be believed: that is no profile.
                         return Err(error);
                     }
-                    let account = &mut fold.profile().account;
                     account.torn = Some((error.offset, left));
                     if error.kind != ReadErrorKind::TornTail {
                         account.remarks.push(error.to_string());
@@ -54,6 +103,7 @@ pub fn profile_of_log(bytes: &[u8], mut progress: impl FnMut(u64)) -> Result<Pro
             kind: ReadErrorKind::TornTail,
         });
     }
-    fold.profile().account.missing_frames = reader.missing_frames();
-    Ok(fold.finish())
+    account.missing_frames = reader.missing_frames();
+    taker.account(account);
+    Ok(())
 }

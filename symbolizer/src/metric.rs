@@ -68,7 +68,8 @@ impl Metric {
         self.estimate_of(totals).samples
     }
 
-    fn estimate_of(self, totals: &Totals) -> &Estimate {
+    /// The estimate that it is a number of.
+    pub fn estimate_of(self, totals: &Totals) -> &Estimate {
         if self.is_in_use() {
             &totals.in_use
         } else {

@@ -3,10 +3,16 @@
 //!
 //! Addresses are avmas (absolute, in the profiled process), times nanoseconds since the start.
 
-use heapprof_core::{Row, Totals};
+use std::collections::HashMap;
+
+use heapprof_core::{Lifetimes, Past, Row, Totals};
 use heapprof_format::{Counter, EndReason, Mapping, Module, Segment, Symbols, Thread, WalkEnd};
 
+use crate::detail::Detailed;
+use crate::fold::Peak;
 use crate::metric::{Metric, Numbers};
+use crate::resolve::Frame;
+use crate::view::Span;
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,12 +27,22 @@ pub struct Profile {
     pub stacks: Vec<CallStack>,
     /// The numbers.
     pub rows: Vec<Row>,
+    /// What else was kept of a log.
+    pub detail: Detailed,
     /// Threads, as the log numbers them.
     pub threads: Vec<Thread>,
     /// Names that came with the input (a symbolized dump).
     pub names: Option<Symbols>,
+    /// Frames that came with the input (pprof), by address, innermost first.
+    pub frames: HashMap<u64, Vec<Frame>>,
     /// Standard errors of the totals that a dump states, in the order of [`Metric::ALL`].
     pub stated_errors: Option<[f64; 4]>,
+    /// When the most bytes were in use; `None` for a dump.
+    pub peak: Option<Peak>,
+    /// What the past of each row says, when it was asked for; else empty.
+    pub pasts: Vec<Past>,
+    /// Lifetimes by stack, when they were asked for; may be shorter than the stacks.
+    pub lifetimes: Vec<Lifetimes>,
 }
 
 /// What ran, when, and under which settings.
@@ -56,6 +72,10 @@ pub struct Run {
     pub settings: Vec<(String, String)>,
     /// Named moments.
     pub markers: Vec<(u64, String)>,
+    /// The part that the numbers are about; `None` for the whole.
+    pub span: Option<Span>,
+    /// Why this profile was taken, for one that was taken on an occasion.
+    pub reason: String,
 }
 
 /// How a profile ended.
@@ -75,7 +95,9 @@ impl Ending {
     pub fn describe(self) -> &'static str {
         match self {
             Ending::Said(reason) => reason.describe(),
-            Ending::CutOff => "cut off: the process was killed, or still runs",
+            Ending::CutOff => {
+                "cut off: the process was killed, became another program, or still runs"
+            }
             Ending::Snapshot => "a dump: the heap at one moment",
         }
     }
@@ -166,6 +188,12 @@ impl LoadedModule {
     /// Whether it is the profiler itself.
     pub fn is_profiler(&self) -> bool {
         self.name().starts_with("libheapprof")
+    }
+
+    /// Whether it is an allocator, ours or another's: its functions are nobody's site.
+    pub fn is_allocator(&self) -> bool {
+        const BEGIN: [&str; 3] = ["libjemalloc", "libtcmalloc", "libmimalloc"];
+        self.is_profiler() || BEGIN.iter().any(|begin| self.name().starts_with(begin))
     }
 
     /// Where it was mapped.

@@ -88,7 +88,54 @@ impl Sites {
     }
 }
 
+/// Which sites the stacks of a profile belong to, for numbers other than the four.
+#[derive(Debug)]
+pub struct SiteMap {
+    keys: Vec<SiteKey>,
+    stacks: Vec<StackSites>,
+}
+
+impl SiteMap {
+    /// That of a profile.
+    pub fn of(profile: &Profile, symbols: &Symbols) -> SiteMap {
+        let mut index = Index::default();
+        let stacks = profile
+            .stacks
+            .iter()
+            .map(|stack| index.stack(profile, symbols, stack))
+            .collect();
+        SiteMap {
+            keys: index.sites.into_iter().map(|site| site.key).collect(),
+            stacks,
+        }
+    }
+
+    /// All sites; the indices below are theirs.
+    pub fn keys(&self) -> &[SiteKey] {
+        &self.keys
+    }
+
+    /// The index of the site whose own the blocks of a stack are.
+    pub fn own(&self, stack: u32) -> Option<usize> {
+        Some(self.stacks.get(stack as usize)?.own as usize)
+    }
+
+    /// That site.
+    pub fn own_of(&self, stack: u32) -> Option<&SiteKey> {
+        self.keys.get(self.own(stack)?)
+    }
+
+    /// The sites that a stack passes, each once.
+    pub fn all(&self, stack: u32) -> impl Iterator<Item = usize> + '_ {
+        let sites = self.stacks.get(stack as usize);
+        sites
+            .into_iter()
+            .flat_map(|sites| sites.all.iter().map(|&site| site as usize))
+    }
+}
+
 /// The sites of one stack.
+#[derive(Debug)]
 struct StackSites {
     own: u32,
     /// Each once, however often the stack passes there.
@@ -157,8 +204,11 @@ impl Index {
             line: frame.line,
             module: module.map_or_else(String::new, |module| module.path.clone()),
         };
-        let is_ours = module.is_some_and(|module| module.is_profiler());
-        let is_plumbing = is_ours || is_allocator(&key.function) || is_library(&key.function);
+        let is_ours = module.is_some_and(|module| module.is_allocator());
+        let is_plumbing = is_ours
+            || is_allocator(&key.function)
+            || is_library(&key.function)
+            || key.file.as_deref().is_some_and(is_library_file);
         (self.site(key), is_plumbing)
     }
 
@@ -216,7 +266,7 @@ pub fn is_allocator(function: &str) -> bool {
 
 /// Whether a function belongs to the standard library of C++ or Rust, or to what Rust's maps are
 /// made of.
-fn is_library(function: &str) -> bool {
+pub(crate) fn is_library(function: &str) -> bool {
     const ROOTS: [&str; 6] = [
         "std::",
         "__gnu_cxx::",
@@ -237,6 +287,14 @@ fn is_library(function: &str) -> bool {
     let plain = function.split(['<', '(']).next().unwrap_or(function);
     let after_type = plain.rsplit(' ').next().unwrap_or(plain);
     ROOTS[..3].iter().any(|root| after_type.starts_with(root))
+}
+
+/// Whether a source file belongs to the standard library of Rust or C++. Names do not tell always: a method
+/// of a primitive type (`<str>::to_uppercase`), or an inlined function of which only the last part of its
+/// name is known.
+fn is_library_file(file: &str) -> bool {
+    let rust = file.contains("/rustc/") && file.contains("/library/");
+    rust || file.contains("/lib/rustlib/src/rust/library/") || file.contains("/include/c++/")
 }
 
 #[cfg(test)]
@@ -262,6 +320,23 @@ mod tests {
             "Pool::malloc",
         ] {
             assert!(!is_allocator(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn library_files_are_told_from_others() {
+        for file in [
+            "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/slice.rs",
+            "/usr/include/c++/12/bits/new_allocator.h",
+        ] {
+            assert!(is_library_file(file), "{file}");
+        }
+        for file in [
+            "/home/me/library/src/slice.rs",
+            "/src/rustc/parser.rs",
+            "a.c",
+        ] {
+            assert!(!is_library_file(file), "{file}");
         }
     }
 

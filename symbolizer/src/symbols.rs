@@ -6,16 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use object::{Object, ObjectSegment};
 
 use crate::profile::{LoadedModule, Place, Profile};
 use crate::resolve::{
-    Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, SearchPath, resolve_all,
+    Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, SearchPath, Usable, resolve_all,
 };
 
 /// See the module's text.
@@ -150,6 +148,25 @@ impl Symbols {
         self.outside
     }
 
+    /// Takes frames out: `keep` is asked with module, function and source file. A place keeps at least the
+    /// frame without a name.
+    pub fn retain_frames(
+        &mut self,
+        profile: &Profile,
+        keep: impl Fn(&str, &str, Option<&str>) -> bool,
+    ) {
+        for (place, frames) in &mut self.frames {
+            let module = profile.module_of(*place).map_or("", |m| m.path.as_str());
+            frames.retain(|frame| {
+                frame
+                    .function
+                    .as_ref()
+                    .is_none_or(|name| keep(module, name.demangled(), frame.file.as_deref()))
+            });
+        }
+        self.frames.retain(|_, frames| !frames.is_empty());
+    }
+
     fn take(&mut self, module: u32, answer: ModuleSymbols, is_ours: bool) {
         let bias = self.biases.get(module as usize).copied().unwrap_or(0);
         for (svma, frames) in answer.iter().filter(|(_, frames)| !frames.is_empty()) {
@@ -167,6 +184,14 @@ impl Symbols {
     }
 
     fn name_by_input(&mut self, profile: &Profile) {
+        if !profile.frames.is_empty() {
+            // They were found where the program ran, lines and all; what is found here is no better.
+            for place in places(profile) {
+                if let Some(frames) = profile.frames.get(&place.avma) {
+                    self.frames.insert(place, frames.clone());
+                }
+            }
+        }
         let Some(names) = &profile.names else { return };
         let by_address: HashMap<u64, &Vec<String>> = names
             .names
@@ -247,27 +272,24 @@ fn places(profile: &Profile) -> impl Iterator<Item = Place> + '_ {
 /// The bias of a module of a dump, from the program headers of its file: mappings say where a part
 /// of the file is, the headers what address it states for itself.
 fn bias_by_file(module: &LoadedModule, search: &SearchPath) -> u64 {
-    let path = Path::new(module.path.trim_end_matches(" (deleted)"));
-    let path = match (&search.sysroot, path.strip_prefix("/")) {
-        (Some(root), Ok(below)) => root.join(below),
-        _ => path.to_owned(),
-    };
-    bias_by_headers(module, &path).unwrap_or_else(|| guessed_bias(module))
+    let build_id = (!module.build_id.is_empty()).then_some(&module.build_id[..]);
+    let file = Usable::binary(Path::new(&module.path), build_id, search);
+    file.and_then(|file| bias_by_headers(module, file.data()))
+        .unwrap_or_else(|| guessed_bias(module))
 }
 
-fn bias_by_headers(module: &LoadedModule, path: &Path) -> Option<u64> {
-    if !path.metadata().ok()?.is_file() {
-        return None;
-    }
-    let file = File::open(path).ok()?;
-    // SAFETY: as in `Input::open`: read-only, private, seen as bytes by a parser that checks all.
-    let map = unsafe { Mmap::map(&file) }.ok()?;
-    let object = object::File::parse(&map[..]).ok()?;
+fn bias_by_headers(module: &LoadedModule, data: &[u8]) -> Option<u64> {
+    let object = object::File::parse(data).ok()?;
     let code = module
         .segments
         .iter()
         .find(|segment| segment.flags & 1 != 0)?;
-    object.segments().find_map(|segment| {
+    // Only segments with code: a page of the file that holds the end of one segment and the start of the
+    // next is mapped for both, at different addresses.
+    let mut executable = object.segments().filter(|segment| {
+        matches!(segment.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags.0 & 1 != 0)
+    });
+    executable.find_map(|segment| {
         let (offset, len) = segment.file_range();
         let within = offset % 4096;
         let (page_offset, page_address) = (offset - within, segment.address().wrapping_sub(within));

@@ -239,3 +239,81 @@ fn names_do_not_speak_to_the_terminal() {
     }
     assert!(stdout(&heapprof(&["top", &file])).contains("evil\\x1b[2J"));
 }
+
+#[test]
+fn no_cut_and_no_flipped_byte_of_a_pprof_profile_makes_reading_panic() {
+    use std::io::Write;
+    let profile = common::server_profile(4096);
+    let symbols = common::server_symbols(&profile);
+    let mut gzip = Vec::new();
+    let options = heapprof_symbolizer::export::Options::default();
+    Format::Pprof
+        .write(&profile, &symbols, &options, &mut gzip)
+        .unwrap();
+    let mut proto = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut proto).unwrap();
+    for at in 0..proto.len() {
+        // Packed anew: a damaged gzip file would say so by its checksum and test nothing.
+        for bit in [1, 0x80] {
+            let mut flipped = proto.clone();
+            flipped[at] ^= bit;
+            let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+            packer.write_all(&flipped).unwrap();
+            let packed = packer.finish().unwrap();
+            if let Ok(profile) = heapprof_symbolizer::profile_of_pprof(&packed) {
+                let symbols = heapprof_symbolizer::Symbols::none(&profile);
+                let _ = heapprof_symbolizer::Sites::of(&profile, &symbols);
+                Format::Json
+                    .write(&profile, &symbols, &options, &mut std::io::sink())
+                    .unwrap();
+            }
+        }
+        let _ = heapprof_symbolizer::profile_of_pprof(&gzip[..at.min(gzip.len())]);
+    }
+}
+
+#[test]
+fn a_tar_that_is_no_bundle_and_a_torn_bundle_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = write(folder.path(), "run.heaplog", &server_log(1));
+    let bundle = folder.path().join("run.tar").display().to_string();
+    let made = heapprof(&["bundle", "-o", &bundle, &log.display().to_string()]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    assert_eq!(
+        totals_line(&stdout(&heapprof(&["top", &bundle]))),
+        SERVER_TRUTH
+    );
+    let bytes = std::fs::read(&bundle).unwrap();
+    all_fail(
+        &write(folder.path(), "torn.tar", &bytes[..600]),
+        &["no bundle"],
+    );
+    let mut foreign = bytes.clone();
+    foreign[512..1024].fill(b'x');
+    all_fail(
+        &write(folder.path(), "foreign.tar", &foreign),
+        &["no bundle"],
+    );
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let commands = ["top", "tree", "export", "symbolize", "bundle", "info"];
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&heapprof(&["completions", shell]));
+        assert!(commands.iter().all(|c| script.contains(c)), "{shell}");
+        assert!(script.contains("callgrind"), "{shell}");
+    }
+    let page = stdout(&heapprof(&["man"]));
+    assert!(
+        page.starts_with(".ie") || page.contains(".TH heapprof"),
+        "{page}"
+    );
+    for command in commands {
+        let page = stdout(&heapprof(&["man", command]));
+        assert!(page.contains(&format!("heapprof-{command}")), "{page}");
+    }
+    let output = heapprof(&["man", "nothing"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no command nothing"));
+}

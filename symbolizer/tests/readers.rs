@@ -380,3 +380,210 @@ fn top_names_the_same_sites_of_a_log_and_of_its_dump() {
     assert_eq!(table(&world.log()), table(&plain));
     assert!(table(&plain).contains("program.c:"), "{}", table(&plain));
 }
+
+#[test]
+fn jeprof_reads_jemallocs_form_and_its_threads() {
+    for interval in [1, 4096] {
+        let world = world(interval);
+        let dump = world.export("jemalloc", &world.log(), "run.jemalloc");
+        let text = stdout(&heapprof(&["top", &world.log()]));
+        let [_, in_use, _, allocated] = totals_line(&text);
+        let program = world.program.display().to_string();
+        for (which, expected) in [("--inuse_space", in_use), ("--alloc_space", allocated)] {
+            for thread in [None, Some("--thread=0")] {
+                let mut args = vec!["--text", "--show_bytes", which];
+                args.extend(thread);
+                args.extend([program.as_str(), dump.as_str()]);
+                let text = run("jeprof", &args, world.folder.path());
+                let total: u64 = text
+                    .lines()
+                    // `Total: 123 B`, of a thread `Total (t0): 123 B`
+                    .find_map(|line| line.strip_prefix("Total")?.split(": ").nth(1))
+                    .and_then(|rest| rest.split(' ').next())
+                    .expect("a total")
+                    .parse()
+                    .expect("a number");
+                // jeprof cuts the fraction off each line it unsamples.
+                assert!(
+                    total.abs_diff(expected) <= 20,
+                    "{which} {thread:?}: {total}, not {expected}"
+                );
+                assert!(
+                    text.contains("inlined_middle") || text.contains("allocate"),
+                    "{text}"
+                );
+            }
+        }
+        // Our own reading of it is the same again.
+        let [_, again, ..] = totals_line(&stdout(&heapprof(&["top", &dump])));
+        assert!(again.abs_diff(in_use) <= 20, "{again}, not {in_use}");
+    }
+}
+
+#[test]
+fn callgrind_annotate_reads_our_callgrind_form() {
+    let world = world(1);
+    let file = world.export("callgrind", &world.log(), "callgrind.out.1");
+    let [_, in_use, ..] = totals_line(&stdout(&heapprof(&["top", &world.log()])));
+    let text = run(
+        "callgrind_annotate",
+        &["--inclusive=yes", "--threshold=100", "--tree=both", &file],
+        world.folder.path(),
+    );
+    let plain = text.replace(',', "");
+    assert!(plain.contains(&format!("{in_use} (100.0%)")), "{text}");
+    assert!(
+        text.contains("PROGRAM TOTALS") && text.contains(":main"),
+        "{text}"
+    );
+    assert!(text.contains(":allocate"), "{text}");
+}
+
+#[test]
+fn profiles_of_go_tool_pprof_are_read_again() {
+    let world = world(4096);
+    let dump = world.export("pprof", &world.log(), "run.pb.gz");
+    let proto = world.path("proto.pb.gz");
+    let args = ["tool", "pprof", "-proto", "-output", &proto, &dump];
+    run("go", &args, world.folder.path());
+    let expected = totals_line(&stdout(&heapprof(&["top", &world.log()])));
+    for file in [&dump, &proto] {
+        let output = heapprof(&["top", file]);
+        assert_eq!(
+            totals_line(&stdout(&output)),
+            expected,
+            "{}",
+            stderr(&output)
+        );
+        assert!(
+            stdout(&output).contains("program.c:"),
+            "{}",
+            stdout(&output)
+        );
+    }
+    // And a text dump that Go made a profile of, names left to be found by us.
+    let plain = world.export("gperftools", &world.log(), "run.heap");
+    let args = [
+        "tool",
+        "pprof",
+        "-proto",
+        "-symbolize=none",
+        "-output",
+        &proto,
+        &plain,
+    ];
+    run("go", &args, world.folder.path());
+    let output = heapprof(&["top", &proto]);
+    assert_eq!(totals_line(&stdout(&output)), expected);
+    assert!(
+        stdout(&output).contains("program.c:"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn profiles_of_jemalloc_itself_are_read_as_jeprof_reads_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers/leaky.c");
+    let program = folder.path().join("leaky").display().to_string();
+    let source = source.display().to_string();
+    run(
+        "gcc",
+        &["-g", "-O1", "-pthread", "-o", &program, &source],
+        folder.path(),
+    );
+    let prefix = folder.path().join("je").display().to_string();
+    let settings =
+        format!("prof:true,prof_final:true,prof_accum:true,lg_prof_sample:12,prof_prefix:{prefix}");
+    let status = Command::new(&program)
+        .env("LD_PRELOAD", "libjemalloc.so.2")
+        .env("MALLOC_CONF", settings)
+        .status()
+        .expect("the program can be started");
+    assert!(status.success());
+    let dump = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path().display().to_string())
+        .find(|path| path.ends_with(".heap"))
+        .expect("jemalloc's dump; run scripts/install-deps");
+    for (which, index) in [("--inuse_space", 1), ("--alloc_space", 3)] {
+        let args = ["--text", "--show_bytes", which, &program, &dump];
+        let text = run("jeprof", &args, folder.path());
+        let total = text.lines().find_map(|line| line.strip_prefix("Total: "));
+        let total: u64 = total
+            .and_then(|rest| rest.split(' ').next())
+            .expect("a total")
+            .parse()
+            .expect("a number");
+        let output = heapprof(&["top", &dump]);
+        let ours = totals_line(&stdout(&output))[index];
+        assert!(
+            ours.abs_diff(total) <= 100,
+            "{which}: {ours}, jeprof says {total}"
+        );
+        assert!(
+            stdout(&output).contains("keep_blocks"),
+            "{}",
+            stdout(&output)
+        );
+    }
+    let output = heapprof(&["tree", "--by", "thread", "--json", &dump]);
+    let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let threads = json["tree"]["children"].as_array().expect("threads");
+    assert!(threads.len() >= 2, "{}", stdout(&output));
+}
+
+#[test]
+fn a_bundle_gives_the_same_on_another_machine() {
+    let world = world(4096);
+    let bundle = world.path("run.tar");
+    let made = |out: &str| {
+        let output = heapprof(&["bundle", "-o", out, &world.log()]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    made(&bundle);
+    let again = world.path("again.tar");
+    made(&again);
+    assert_eq!(
+        std::fs::read(&bundle).unwrap(),
+        std::fs::read(&again).unwrap()
+    );
+
+    let outputs = |file: &str| -> Vec<Vec<u8>> {
+        let commands: [&[&str]; 4] = [
+            &["symbolize"],
+            &["top", "-n", "0"],
+            &["export", "-f", "json"],
+            &["tree", "--by", "line", "--min", "0"],
+        ];
+        let run = |command: &&[&str]| {
+            let output = heapprof(&[*command, &[file]].concat());
+            assert!(output.status.success(), "{}", stderr(&output));
+            output.stdout
+        };
+        commands.iter().map(run).collect()
+    };
+    let before = outputs(&world.log());
+    // Another machine: another program has the name now, and libc is asked of the bundle alone.
+    std::fs::rename(&world.program, world.folder.path().join("moved")).unwrap();
+    std::fs::copy("/bin/true", &world.program).unwrap();
+    assert_ne!(
+        outputs(&world.log())[0],
+        before[0],
+        "the names came from the program"
+    );
+    assert_eq!(outputs(&bundle), before);
+
+    // Unpacked, it is what PPROF_BINARY_PATH wants.
+    let unpacked = world.folder.path().join("unpacked");
+    std::fs::create_dir(&unpacked).unwrap();
+    let folder = unpacked.display().to_string();
+    run("tar", &["-xf", &bundle, "-C", &folder], world.folder.path());
+    let output = Command::new(env!("CARGO_BIN_EXE_heapprof"))
+        .args(["symbolize", &world.log()])
+        .env("PPROF_BINARY_PATH", &folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, before[0]);
+}

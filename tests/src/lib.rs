@@ -1,1 +1,33 @@
-//! (being written)
+//! The harness of the end-to-end tests: runs a program under the release library, as a user would,
+//! and reads what it left behind.
+//!
+//! ```text
+//!  Run::fixture("truth").interval(1).prefix("t").run() ─> Finished ─> log, dumps, stdout, stderr, status
+//!                                                                      │              └ claims: what the fixture says
+//!                                                                      └ Named: profile with function names
+//! ```
+//!
+//! Nothing of the library or the program is built here: `cargo build --release` comes first. The
+//! fixtures are made on demand (`build`). Every program has a hard time limit; one that hangs is
+//! shown with the stacks of all its threads, then killed.
+
+mod account;
+mod build;
+mod claims;
+mod json;
+mod log;
+mod named;
+mod pattern;
+mod run;
+mod statistics;
+mod watchdog;
+
+pub use account::{Account, by_site};
+pub use build::{Build, repository};
+pub use claims::Claims;
+pub use json::Json;
+pub use log::{Block, Log};
+pub use named::{Function, Named};
+pub use pattern::Pattern;
+pub use run::{Finished, Run, Running};
+pub use statistics::{Spread, worst_error};

@@ -4,10 +4,12 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
-use heapprof_symbolizer::Metric;
 use heapprof_symbolizer::export::{Format, Options};
+use heapprof_symbolizer::{Metric, Reading};
 
 use crate::cli::failure::Failure;
+use crate::cli::filter::FilterArgs;
+use crate::cli::measure;
 use crate::cli::output;
 use crate::cli::source::Source;
 
@@ -16,6 +18,9 @@ use crate::cli::source::Source;
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
+
+    #[command(flatten)]
+    filter: FilterArgs,
 
     /// The form
     #[arg(short, long, value_name = "FORMAT")]
@@ -47,8 +52,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             format: format.name(),
         });
     }
-    let profile = args.source.profile()?;
-    let symbols = args.source.symbols(&profile);
+    let mut profile = args.source.part(&Reading {
+        view: args.source.time.view(),
+        temporary_ns: (format == Format::Pprof).then_some(measure::TEMPORARY_NS),
+        detail: format.wants(),
+    })?;
+    let mut symbols = args.source.symbols(&profile);
+    args.filter.apply(&mut profile, &mut symbols);
     let options = Options {
         metric: args.metric.0,
         title: args.title.clone(),
@@ -92,6 +102,12 @@ impl clap::ValueEnum for FormatArg {
             Format::Json => "everything, for programs",
             Format::Csv => "allocation sites, for spreadsheets",
             Format::Speedscope => "for https://www.speedscope.app",
+            Format::Jemalloc => "jemalloc's text with numbers by thread, for jeprof --thread=N",
+            Format::Dhat => "DHAT's JSON, for valgrind's dh_view.html",
+            Format::Callgrind => "for KCachegrind and callgrind_annotate",
+            Format::Firefox => {
+                "for https://profiler.firefox.com, with allocations and frees in time"
+            }
         };
         Some(PossibleValue::new(self.0.name()).help(help))
     }

@@ -24,6 +24,10 @@ pub(crate) enum Failure {
     LibraryPath { path: PathBuf },
     #[error("cannot profile {}: {why}", program.display())]
     Program { program: PathBuf, why: &'static str },
+    #[error("there is no command {command}; `heapprof --help` lists them")]
+    NoSuchCommand { command: String },
+    #[error("{0}")]
+    Asked(String),
     #[error("cannot start {}", program.display())]
     Start { program: PathBuf, source: io::Error },
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::time::{Duration, UNIX_EPOCH};
 
 use heapprof_format::WalkEnd;
-use heapprof_symbolizer::{Bytes, Count, Numbers, Percent, Printable, Profile, Symbols};
+use heapprof_symbolizer::{
+    Bytes, Confidence, Count, Numbers, Percent, Precision, Printable, Profile, Symbols, utc,
+};
 
 use crate::cli::failure::Failure;
 use crate::cli::output;
@@ -146,8 +147,28 @@ fn write_account(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         account.missing_frames,
         "parts of the log missing between others",
     )?;
+    let interval = profile
+        .run
+        .intervals_seen
+        .map_or(profile.run.interval, |(_, most)| Some(most));
+    if let (Precision::Sampled, Some(interval)) = (profile.precision(), interval) {
+        let confidence = Confidence::default();
+        writeln!(
+            out,
+            "  a site not listed could still hold up to {} ({} % confidence: -ln({:.2}) × the interval; docs/time.md)",
+            Bytes(confidence.unseen_intervals() * interval as f64),
+            confidence.percent(),
+            1.0 - confidence.percent() / 100.0
+        )?;
+    }
     if account.losses().next().is_none() && !account.counters.is_empty() {
-        writeln!(out, "  nothing was lost")?;
+        match profile.run.ending {
+            heapprof_symbolizer::Ending::Said(_) => writeln!(out, "  nothing was lost")?,
+            _ => writeln!(
+                out,
+                "  nothing was lost up to the end of the log, where the run was not yet over"
+            )?,
+        }
     }
     if let Some((offset, left)) = account.torn {
         writeln!(
@@ -279,45 +300,4 @@ fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> 
 
 fn is_incomplete(report: &heapprof_symbolizer::resolve::ModuleReport) -> bool {
     report.quality.unresolved > 0 || !report.reasons.is_empty()
-}
-
-/// Wall clock time in UTC, as ISO 8601 writes it.
-fn utc(since_1970_ns: u64) -> String {
-    let time = UNIX_EPOCH + Duration::from_nanos(since_1970_ns);
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days to a date: years of 400 years' cycles that begin in March (Hinnant, "chrono-compatible
-    // low-level date algorithms", civil_from_days).
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_right_at_the_edges() {
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_399, "2000-02-28 23:59:59 UTC"),
-            (951_782_400, "2000-02-29 00:00:00 UTC"),
-            (1_767_225_599, "2025-12-31 23:59:59 UTC"),
-            (1_767_225_600, "2026-01-01 00:00:00 UTC"),
-        ] {
-            assert_eq!(utc(seconds * 1_000_000_000), text);
-        }
-    }
 }

@@ -1,8 +1,16 @@
 //! The command line: what can be asked, and who answers.
 
+mod bundle;
+mod completions;
+mod confidence;
+mod diff;
+mod dump;
 mod export;
 mod failure;
+mod filter;
 mod info;
+mod man;
+mod measure;
 mod output;
 mod progress;
 mod run;
@@ -10,11 +18,13 @@ pub(crate) mod say;
 mod source;
 mod symbolize;
 mod table;
+mod timeline;
 mod top;
+mod tree;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Failure;
 
@@ -38,6 +48,13 @@ enum Command {
     Symbolize(symbolize::Args),
     Export(export::Args),
     Info(info::Args),
+    Dump(dump::Args),
+    Diff(diff::Args),
+    Timeline(timeline::Args),
+    Tree(tree::Args),
+    Bundle(bundle::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 pub(crate) fn run() -> Result<ExitCode, Failure> {
@@ -47,6 +64,13 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Symbolize(args) => symbolize::run(&args)?,
         Command::Export(args) => export::run(&args)?,
         Command::Info(args) => info::run(&args)?,
+        Command::Dump(args) => dump::run(&args)?,
+        Command::Diff(args) => diff::run(&args)?,
+        Command::Timeline(args) => timeline::run(&args)?,
+        Command::Tree(args) => tree::run(&args)?,
+        Command::Bundle(args) => bundle::run(&args)?,
+        Command::Completions(args) => completions::run(&args, Cli::command())?,
+        Command::Man(args) => man::run(&args, Cli::command())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -54,7 +78,6 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_are_sound() {

@@ -1,9 +1,9 @@
 //! A source: the file that a command is about, and where its names may be found.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::resolve::SearchPath;
-use heapprof_symbolizer::{Input, Profile, Symbols};
+use heapprof_symbolizer::{Detail, Input, Moment, Profile, Reading, Symbols, View};
 
 use crate::cli::failure::Failure;
 use crate::cli::progress::Progress;
@@ -16,7 +16,47 @@ pub(crate) struct Source {
     pub(crate) file: PathBuf,
 
     #[command(flatten)]
+    pub(crate) time: Time,
+
+    #[command(flatten)]
     pub(crate) places: Places,
+}
+
+/// Moments are `12.5`, `12.5s`, `300ms`, `2m` after the start, `50%` of the run, `10:00:00` or
+/// `2026-11-21T10:00:00Z` (UTC), `start`, `end`, `peak`, or a marker's name or a part of it.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Time {
+    /// The heap at a moment: 12.5s, 300ms, 2m, 50%, 10:00:00, 2026-11-21T10:00:00Z, start, end,
+    /// peak, or a marker's name. Needs a .heaplog
+    #[arg(long, value_name = "MOMENT", conflicts_with_all = ["from", "to"], help_heading = "When")]
+    at: Option<String>,
+
+    /// Only what was allocated after this moment [default: start]; "in use" is then what of it was
+    /// still there at the window's end
+    #[arg(long, value_name = "MOMENT", help_heading = "When")]
+    from: Option<String>,
+
+    /// Only what was allocated up to this moment [default: end]
+    #[arg(long, value_name = "MOMENT", help_heading = "When")]
+    to: Option<String>,
+}
+
+impl Time {
+    /// The view that was asked for.
+    pub(crate) fn view(&self) -> View {
+        let moment = |text: &str| match text.parse::<Moment>() {
+            Ok(moment) => moment,
+            Err(never) => match never {},
+        };
+        match (&self.at, &self.from, &self.to) {
+            (Some(at), ..) => View::At(moment(at)),
+            (None, None, None) => View::Whole,
+            (None, from, to) => View::Window(
+                from.as_deref().map_or(Moment::Start, moment),
+                to.as_deref().map_or(Moment::End, moment),
+            ),
+        }
+    }
 }
 
 #[derive(Debug, Default, clap::Args)]
@@ -47,8 +87,20 @@ impl Places {
     }
 
     pub(crate) fn symbols(&self, profile: &Profile) -> Symbols {
+        self.symbols_with(profile, None)
+    }
+
+    /// From a bundle, whose files stand for the other machine's file system: this one's are not asked.
+    fn symbols_with(&self, profile: &Profile, bundle: Option<&PathBuf>) -> Symbols {
+        let mut search = self.search();
+        if let Some(bundle) = bundle {
+            search.debug_dirs.clone_from(&self.debug_dir);
+            search.debug_dirs.insert(0, bundle.clone());
+            search.binary_dirs = vec![bundle.clone()];
+            search.sysroot = Some(bundle.clone());
+        }
         let progress = Progress::spinner("finding names");
-        let symbols = Symbols::of(profile, &self.search());
+        let symbols = Symbols::of(profile, &search);
         progress.finish();
         symbols
     }
@@ -57,29 +109,59 @@ impl Places {
 impl Source {
     /// The profile. What its reader should know about the file itself is said on the way.
     pub(crate) fn profile(&self) -> Result<Profile, Failure> {
-        let input = Input::open(&self.file)?;
-        let progress = Progress::bytes("reading", input.len());
-        let profile = input.read(|offset| progress.at(offset));
-        progress.finish();
-        let profile = profile?;
+        self.profile_with_pasts(None)
+    }
 
-        let file = self.file.display();
-        let account = &profile.account;
-        if let Some((offset, left)) = account.torn {
-            say::note(&format_args!(
-                "note: {file}: cut off at offset {offset}; read up to there ({left} bytes behind it are unusable)"
-            ));
-        }
-        for damage in &account.damage {
-            say::note(&format_args!(
-                "note: {file}: {}; {} bytes passed over, the numbers miss what was in them",
-                damage.what, damage.skipped
-            ));
-        }
-        Ok(profile)
+    /// The same, with pasts; blocks freed within that time are temporary.
+    pub(crate) fn profile_with_pasts(&self, temporary_ns: Option<u64>) -> Result<Profile, Failure> {
+        self.part(&Reading {
+            view: self.time.view(),
+            temporary_ns,
+            ..Reading::default()
+        })
+    }
+
+    /// The profile with the detail that an exporter wants.
+    pub(crate) fn detailed_profile(&self, detail: Detail) -> Result<Profile, Failure> {
+        self.part(&Reading {
+            view: self.time.view(),
+            detail,
+            ..Reading::default()
+        })
+    }
+
+    /// A part of the file.
+    pub(crate) fn part(&self, reading: &Reading) -> Result<Profile, Failure> {
+        read(&self.file, reading)
     }
 
     pub(crate) fn symbols(&self, profile: &Profile) -> Symbols {
-        self.places.symbols(profile)
+        let is_bundle = Input::open(&self.file).is_ok_and(|input| input.is_bundle());
+        let bundle = is_bundle.then_some(&self.file);
+        self.places.symbols_with(profile, bundle)
     }
+}
+
+/// Reads a part of a file. What a reader should know about the file itself is said on the way.
+pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
+    let input = Input::open(file)?;
+    let progress = Progress::bytes("reading", input.len());
+    let profile = input.read_part(reading, |offset| progress.at(offset));
+    progress.finish();
+    let profile = profile?;
+
+    let file = file.display();
+    let account = &profile.account;
+    if let Some((offset, left)) = account.torn {
+        say::note(&format_args!(
+            "note: {file}: cut off at offset {offset}; read up to there ({left} bytes behind it are unusable)"
+        ));
+    }
+    for damage in &account.damage {
+        say::note(&format_args!(
+            "note: {file}: {}; {} bytes passed over, the numbers miss what was in them",
+            damage.what, damage.skipped
+        ));
+    }
+    Ok(profile)
 }

@@ -6,6 +6,7 @@ use heapprof_symbolizer::Symbols;
 use heapprof_symbolizer::export::{Format, Options};
 
 use crate::cli::failure::Failure;
+use crate::cli::filter::FilterArgs;
 use crate::cli::source::Source;
 use crate::cli::{output, say};
 
@@ -19,14 +20,18 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
 
+    #[command(flatten)]
+    filter: FilterArgs,
+
     /// Where to write it [default: standard output]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let profile = args.source.profile()?;
-    let symbols = args.source.symbols(&profile);
+    let mut profile = args.source.profile()?;
+    let mut symbols = args.source.symbols(&profile);
+    args.filter.apply(&mut profile, &mut symbols);
     output::to(args.output.as_deref(), |out| {
         Format::Symbolized.write(&profile, &symbols, &Options::default(), out)
     })?;

@@ -4,12 +4,14 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::export::json::{Errors, Values};
 use heapprof_symbolizer::{
-    Bytes, Count, Ending, Metric, Percent, Precision, Printable, Profile, Site, Sites,
+    Bytes, Confidence, Count, Ending, FEW_SAMPLES, Measure, Metric, Percent, Precision, Printable,
+    Profile, Site, Sites,
 };
 use serde::Serialize;
 
-use crate::cli::export::MetricArg;
+use crate::cli::confidence;
 use crate::cli::failure::Failure;
+use crate::cli::measure::{self, MeasureArg};
 use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
@@ -29,7 +31,15 @@ pub(crate) struct Args {
 
     /// The number that is shown and sorted by
     #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
-    metric: MetricArg,
+    metric: MeasureArg,
+
+    /// With --metric temporary: blocks freed up to so long after they were allocated count
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = measure::time)]
+    within: u64,
+
+    /// How often, in percent, the interval behind ± shall hold the truth
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
+    confidence: Confidence,
 
     /// Sort by cumulative numbers, and show callers that allocate nothing themselves
     #[arg(long)]
@@ -41,10 +51,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let profile = args.source.profile()?;
+    let measure = args.metric.0;
+    let profile = args
+        .source
+        .profile_with_pasts(measure.needs_pasts().then_some(args.within))?;
     let symbols = args.source.symbols(&profile);
+    let Measure::Basic(metric) = measure else {
+        let shown = measure::Shown {
+            measure,
+            number: args.number,
+            cumulative: args.cum,
+            confidence: args.confidence,
+        };
+        return measure::run(&profile, &symbols, &args.source.file, &shown, args.json);
+    };
     let mut sites = Sites::of(&profile, &symbols);
-    let metric = args.metric.0;
     sites.sort(metric, args.cum);
     sites
         .sites
@@ -59,9 +80,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if args.json {
             return write_json(&profile, &sites, out);
         }
-        write_totals(&profile, out)?;
+        write_totals_at(&profile, args.confidence, out)?;
         writeln!(out)?;
-        write_sites(&profile, &sites, metric, stdout_width(), out)?;
+        write_sites_at(
+            &profile,
+            &sites,
+            metric,
+            args.confidence,
+            stdout_width(),
+            out,
+        )?;
         if hidden > 0 {
             writeln!(
                 out,
@@ -75,6 +103,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The heading: what ran, the four totals with their errors, and the same as plain numbers.
 pub(crate) fn write_totals(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    write_totals_at(profile, Confidence::default(), out)
+}
+
+/// The same, with intervals of that confidence.
+pub(crate) fn write_totals_at(
+    profile: &Profile,
+    confidence: Confidence,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let run = &profile.run;
     let name = run
         .program
@@ -88,8 +125,16 @@ pub(crate) fn write_totals(profile: &Profile, out: &mut impl Write) -> io::Resul
     if run.duration_ns > 0 {
         write!(out, ", {:.1} s", run.duration_ns as f64 / 1e9)?;
     }
-    writeln!(out, ": {}", how_exact(profile))?;
+    writeln!(
+        out,
+        ": {}{}",
+        how_exact(profile),
+        what_interval(profile, confidence)
+    )?;
 
+    if let Some(span) = run.span {
+        writeln!(out, "view: {}", span.describe())?;
+    }
     let numbers = profile.numbers();
     let quantity = |metric: Metric, value: f64| {
         if metric.is_bytes() {
@@ -102,7 +147,8 @@ pub(crate) fn write_totals(profile: &Profile, out: &mut impl Write) -> io::Resul
         let text = quantity(metric, numbers.get(metric) as f64);
         match profile.error(metric) {
             Some(error) if profile.precision() != Precision::Exact => {
-                format!("{text} ± {}", quantity(metric, error))
+                let half = error * confidence.standard_errors();
+                format!("{text} ± {}", quantity(metric, half))
             }
             _ => text,
         }
@@ -148,15 +194,11 @@ pub(crate) fn how_exact(profile: &Profile) -> String {
     match (profile.precision(), profile.run.interval) {
         (Precision::Exact, _) => "every allocation recorded, numbers are exact".into(),
         (Precision::Sampled, Some(interval)) => {
-            format!(
-                "sampled every {} on average, ± is one standard error",
-                Bytes(interval as f64)
-            )
+            format!("sampled every {} on average", Bytes(interval as f64))
         }
-        (Precision::Sampled, None) => "sampled, ± is one standard error".into(),
+        (Precision::Sampled, None) => "sampled".into(),
         (Precision::Stated, Some(interval)) if profile.stated_errors.is_some() => format!(
-            "a dump, sampled every {} on average, ± is one standard error; \
-             that of its single lines is not stated",
+            "a dump, sampled every {} on average; the error of its single lines is not stated",
             Bytes(interval as f64)
         ),
         (Precision::Stated, Some(interval)) if interval > 1 => format!(
@@ -164,6 +206,20 @@ pub(crate) fn how_exact(profile: &Profile) -> String {
             Bytes(interval as f64)
         ),
         (Precision::Stated, _) => "a dump; it does not state the error of its numbers".into(),
+    }
+}
+
+/// What ± means, when it is shown.
+pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String {
+    let is_known = match profile.precision() {
+        Precision::Exact => false,
+        Precision::Sampled => true,
+        Precision::Stated => profile.stated_errors.is_some(),
+    };
+    if is_known {
+        format!("; ± is the {} % interval", confidence.percent())
+    } else {
+        String::new()
     }
 }
 
@@ -175,6 +231,19 @@ pub(crate) fn write_sites(
     width: Option<usize>,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    write_sites_at(profile, sites, metric, Confidence::default(), width, out)
+}
+
+/// The same, with intervals of that confidence.
+pub(crate) fn write_sites_at(
+    profile: &Profile,
+    sites: &Sites,
+    metric: Metric,
+    confidence: Confidence,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut any_few = false;
     let whole = profile.numbers().get(metric) as f64;
     let is_sampled = profile.precision() == Precision::Sampled;
     let mut columns = vec![("self", Align::Right)];
@@ -203,7 +272,13 @@ pub(crate) fn write_sites(
         );
         let mut cells = vec![quantity(own)];
         if is_sampled {
-            cells.push(quantity(metric.error_of(&site.own_totals)));
+            let half = metric.error_of(&site.own_totals) * confidence.standard_errors();
+            // A block so large that it is always sampled is exact, however few there are.
+            let samples = metric.samples_of(&site.own_totals);
+            let is_few = (1..FEW_SAMPLES).contains(&samples) && half > 0.1 * own;
+            any_few |= is_few;
+            let mark = if is_few { "~ " } else { "" };
+            cells.push(format!("{mark}{}", quantity(half)));
         }
         cells.extend([
             Percent { part: own, whole }.to_string(),
@@ -221,7 +296,14 @@ pub(crate) fn write_sites(
         };
         return writeln!(out, "  nothing: {metric} is 0{hint}");
     }
-    table.write(width, out)
+    table.write(width, out)?;
+    if any_few {
+        writeln!(
+            out,
+            "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+        )?;
+    }
+    Ok(())
 }
 
 /// On a terminal, a name of a kilobyte would push the line's place off the screen.

@@ -27,6 +27,12 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     if let Some(interval) = run.interval {
         lines.push(format!("interval: {interval} bytes"));
     }
+    if let Some(span) = run.span {
+        lines.push(format!("view: {}", span.describe()));
+    }
+    if !run.reason.is_empty() {
+        lines.push(format!("reason: {}", run.reason));
+    }
     lines.push(format!("estimator: {}", estimator(profile)));
     if profile.precision() != Precision::Exact {
         // As the library writes it into dumps; `crate::dump` reads both.

@@ -5,14 +5,19 @@
 
 use std::io::{self, Write};
 
+use crate::detail::Detail;
 use crate::metric::Metric;
 use crate::profile::Profile;
 use crate::symbols::Symbols;
 
+pub mod callgrind;
 pub mod csv;
+pub mod dhat;
+pub mod firefox;
 pub mod flamegraph;
 pub mod folded;
 pub mod gperftools;
+pub mod jemalloc;
 pub mod json;
 pub mod pprof;
 pub mod speedscope;
@@ -47,11 +52,19 @@ pub enum Format {
     Csv,
     /// For <https://www.speedscope.app>.
     Speedscope,
+    /// jemalloc's own text, with numbers by thread.
+    Jemalloc,
+    /// DHAT's JSON.
+    Dhat,
+    /// callgrind's text.
+    Callgrind,
+    /// The Firefox profiler's JSON.
+    Firefox,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 8] = [
+    pub const ALL: [Format; 12] = [
         Format::Gperftools,
         Format::Symbolized,
         Format::Pprof,
@@ -60,6 +73,10 @@ impl Format {
         Format::Json,
         Format::Csv,
         Format::Speedscope,
+        Format::Jemalloc,
+        Format::Dhat,
+        Format::Callgrind,
+        Format::Firefox,
     ];
 
     /// Its name on the command line.
@@ -73,12 +90,24 @@ impl Format {
             Format::Json => "json",
             Format::Csv => "csv",
             Format::Speedscope => "speedscope",
+            Format::Jemalloc => "jemalloc",
+            Format::Dhat => "dhat",
+            Format::Callgrind => "callgrind",
+            Format::Firefox => "firefox",
         }
     }
 
     /// Whether a terminal would choke on it.
     pub fn is_binary(self) -> bool {
         self == Format::Pprof
+    }
+
+    /// What it can show beyond the rows, if the profile was read with it.
+    pub fn wants(self) -> Detail {
+        Detail {
+            threads: self == Format::Jemalloc,
+            events: matches!(self, Format::Dhat | Format::Firefox),
+        }
     }
 
     /// Writes the profile in this format.
@@ -101,6 +130,10 @@ impl Format {
             Format::Json => json::write(profile, symbols, options, out),
             Format::Csv => csv::write(profile, symbols, options, out),
             Format::Speedscope => speedscope::write(profile, symbols, options, out),
+            Format::Jemalloc => jemalloc::write(profile, symbols, options, out),
+            Format::Dhat => dhat::write(profile, symbols, options, out),
+            Format::Callgrind => callgrind::write(profile, symbols, options, out),
+            Format::Firefox => firefox::write(profile, symbols, options, out),
         }
     }
 }

@@ -16,6 +16,7 @@ use prost::Message;
 
 use crate::export::Options;
 use crate::export::facts::facts;
+use crate::measure::Measure;
 use crate::metric::{Metric, Numbers};
 use crate::profile::{Place, Profile};
 use crate::resolve::Frame;
@@ -89,6 +90,13 @@ impl<'a> Builder<'a> {
                 self.message.default_sample_type = value_type.r#type;
             }
         }
+        if !self.profile.pasts.is_empty() {
+            for measure in Measure::SUMS {
+                let (name, unit) = measure.sample_type();
+                let value_type = self.value_type(name, unit);
+                self.message.sample_type.push(value_type);
+            }
+        }
         self.message.period_type = Some(self.value_type("space", "bytes"));
         let run = &self.profile.run;
         self.message.period = run.interval.unwrap_or(1).max(1) as i64;
@@ -101,8 +109,8 @@ impl<'a> Builder<'a> {
         }
 
         self.main_mapping();
-        for row in &self.profile.rows {
-            self.sample(row);
+        for (index, row) in self.profile.rows.iter().enumerate() {
+            self.sample(index, row);
         }
         for (mapping, [function, file, line, inline]) in
             self.message.mapping.iter_mut().zip(&self.named)
@@ -116,7 +124,7 @@ impl<'a> Builder<'a> {
         self.message
     }
 
-    fn sample(&mut self, row: &Row) {
+    fn sample(&mut self, index: usize, row: &Row) {
         let numbers = Numbers::of(&row.totals);
         if numbers.is_zero() {
             return;
@@ -130,12 +138,15 @@ impl<'a> Builder<'a> {
             .allocated_bytes
             .checked_div(numbers.allocated_objects);
         let (key, unit) = (self.string("bytes"), self.string("bytes"));
+        let basic = Metric::ALL.iter().map(|&metric| numbers.get(metric));
+        let measures = match profile.pasts.is_empty() {
+            true => &[][..],
+            false => &Measure::SUMS[..],
+        };
+        let past = measures.iter().map(|m| m.of_row(profile, index).rounded());
         self.message.sample.push(proto::Sample {
             location_id,
-            value: Metric::ALL
-                .iter()
-                .map(|&metric| clamp(numbers.get(metric)))
-                .collect(),
+            value: basic.chain(past).map(clamp).collect(),
             label: vec![proto::Label {
                 key,
                 str: 0,

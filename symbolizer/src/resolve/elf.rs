@@ -3,13 +3,16 @@
 //! The rest of `resolve` sees bytes and never opens a file by itself.
 
 use super::report::BuildId;
+use crate::archive::{self, Archive};
 use gimli::{DwarfPackageSections, DwarfSections, RunTimeEndian, SectionId};
 use memmap2::Mmap;
 use object::{Object, ObjectSection};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The largest section that is decompressed into memory, and the largest debug information file inside a
 /// `.gnu_debugdata`: what a sane linker makes is below, what a small hostile file claims may be anything.
@@ -49,6 +52,7 @@ pub(super) struct ElfFile {
 enum Bytes {
     Mapped(Mmap),
     Owned(Vec<u8>),
+    Member(Arc<Archive>, Range<usize>),
 }
 
 impl ElfFile {
@@ -58,6 +62,15 @@ impl ElfFile {
         match std::fs::metadata(path) {
             Ok(meta) if !meta.is_file() => return Err(ElfError::NotRegular),
             Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                // One of its folders is a file: perhaps a bundle.
+                let (archive, range) = archive::member(path).ok_or(ElfError::Missing)?;
+                return ElfFile {
+                    path: path.to_owned(),
+                    bytes: Bytes::Member(archive, range),
+                }
+                .checked();
+            }
             Err(error) if is_absent(&error) => return Err(ElfError::Missing),
             Err(error) => return Err(ElfError::Io(error)),
         }
@@ -95,6 +108,7 @@ impl ElfFile {
         match &self.bytes {
             Bytes::Mapped(map) => map,
             Bytes::Owned(bytes) => bytes,
+            Bytes::Member(archive, range) => archive.data(range),
         }
     }
 

@@ -39,6 +39,7 @@ mod module;
 mod names;
 mod report;
 mod symtab;
+mod usable;
 mod vdso;
 
 pub use demangle::demangle;
@@ -46,3 +47,4 @@ pub use frame::{Frame, Name};
 pub use locate::{ModuleRef, SearchPath};
 pub use module::{Asked, ModuleSymbols, resolve_all, resolve_module};
 pub use report::{BuildId, Identity, ModuleReport, Outcome, Quality, Reason, Role};
+pub(crate) use usable::Usable;

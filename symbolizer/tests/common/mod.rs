@@ -10,7 +10,9 @@ use heapprof_format::{
     Thread, WalkEnd,
 };
 use heapprof_symbolizer::resolve::{Frame, Name};
-use heapprof_symbolizer::{Place, Profile, Symbols, profile_of_log};
+use heapprof_symbolizer::{
+    Detail, Place, Profile, Symbols, detailed_profile_of_log, profile_of_log,
+};
 
 /// A log being written. A millisecond passes with each event.
 pub(crate) struct LogBuilder {
@@ -124,14 +126,26 @@ impl LogBuilder {
         self.stacks - 1
     }
 
+    pub(crate) fn thread(&mut self, number: u32, name: &str) {
+        self.encoder.record(&Record::Thread(Thread {
+            number,
+            tid: 77 + number,
+            name: name.into(),
+        }));
+    }
+
     /// Returns the id of the sample.
     pub(crate) fn alloc(&mut self, stack: u32, size: u64) -> u64 {
+        self.alloc_by(0, stack, size)
+    }
+
+    pub(crate) fn alloc_by(&mut self, thread: u32, stack: u32, size: u64) -> u64 {
         self.tick();
         let id = self.next_id;
         self.next_id += 1;
         self.encoder.alloc(&Alloc {
             time_ns: self.time_ns,
-            thread: 0,
+            thread,
             id,
             size,
             slack: 0,
@@ -225,8 +239,9 @@ pub(crate) fn server_log(interval: u64) -> Vec<u8> {
 pub(crate) const SERVER_TRUTH: [u64; 4] =
     [5, (8 << 20) + 2000 + 128, 16, (8 << 20) + 3000 + 240 + 128];
 
+/// With all detail, as the exporters that want it get it.
 pub(crate) fn server_profile(interval: u64) -> Profile {
-    profile_of_log(&server_log(interval), |_| {}).expect("a good log")
+    detailed_profile_of_log(&server_log(interval), Detail::ALL, |_| {}).expect("a good log")
 }
 
 pub(crate) fn frame(function: &str, file: &str, line: u32, inlined: bool) -> Frame {

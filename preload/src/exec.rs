@@ -1,0 +1,107 @@
+//! exec: the process becomes another program, and what is in memory is gone.
+//!
+//! libc's exec functions do not call each other through the names that a library can replace, so each is
+//! exported. It flushes the log, which takes at most [`PATIENCE_NS`], and jumps to libc's own with the
+//! arguments as they came: whatever that returns, the program sees. In a child of vfork or of a
+//! threaded fork nothing is done but the jump: libc's functions were looked up at boot, because there the
+//! loader must not be asked.
+
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::{clock, fork, hook, session, sys};
+
+/// exec waits for the writer at most that long.
+const PATIENCE_NS: u64 = 100_000_000;
+
+macro_rules! exported {
+    ($($(#[$doc:meta])* $name:ident = $place:ident, $c_name:literal;)*) => {
+        $(
+            /// libc's own.
+            static $place: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As in the manual.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub(crate) unsafe extern "C" fn $name() -> c_int {
+                // Seven pushes align the stack for the call; rax holds the number of vector registers
+                // of a variadic call.
+                naked_asm!(
+                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                    "call {flush}",
+                    "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "mov r11, qword ptr [rip + {real}]",
+                    "test r11, r11",
+                    "jz {missing}",
+                    "jmp r11",
+                    flush = sym flush,
+                    real = sym $place,
+                    missing = sym missing,
+                )
+            }
+        )*
+
+        /// At boot: finds libc's functions.
+        pub(crate) fn prepare() {
+            let names: &[(&CStr, &AtomicPtr<c_void>)] = &[$(($c_name, &$place)),*];
+            for (name, place) in names {
+                // SAFETY: a C string, and the handle that means "after this library".
+                let real = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+                place.store(real, Ordering::Release);
+            }
+        }
+    };
+}
+
+exported! {
+    /// As execve(2).
+    execve = EXECVE, c"execve";
+    /// As execv(3).
+    execv = EXECV, c"execv";
+    /// As execvp(3).
+    execvp = EXECVP, c"execvp";
+    /// As execvpe(3).
+    execvpe = EXECVPE, c"execvpe";
+    /// As execl(3).
+    execl = EXECL, c"execl";
+    /// As execlp(3).
+    execlp = EXECLP, c"execlp";
+    /// As execle(3).
+    execle = EXECLE, c"execle";
+    /// As fexecve(3).
+    fexecve = FEXECVE, c"fexecve";
+    /// As execveat(2).
+    execveat = EXECVEAT, c"execveat";
+}
+
+/// In place of a function that this libc does not have.
+extern "C" fn missing() -> c_int {
+    // SAFETY: libc's errno of this thread.
+    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    -1
+}
+
+/// Has the writer write what there is, and waits for it.
+extern "C" fn flush() {
+    if !hook::is_recording() || !fork::is_own_process() {
+        return;
+    }
+    let Some(session) = session::current() else {
+        return; // nothing was sampled
+    };
+    let before = session.flushed.load(Ordering::SeqCst);
+    session.flush_asked.store(1, Ordering::SeqCst);
+    session.wake();
+    let deadline = clock::now_ns() + PATIENCE_NS;
+    while session.flushed.load(Ordering::Acquire) == before {
+        let now = clock::now_ns();
+        if now >= deadline {
+            return;
+        }
+        sys::futex_wait(&session.flushed, before, Some(deadline - now));
+    }
+}

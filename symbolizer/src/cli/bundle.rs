@@ -1,0 +1,59 @@
+//! `heapprof bundle`: a profile and what names it, for another machine.
+
+use std::io;
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{Bytes, Input, write_bundle};
+
+use crate::cli::failure::Failure;
+use crate::cli::source::Source;
+use crate::cli::{output, say};
+
+/// Put a profile and the binaries and debug files that name it into one archive
+///
+/// The archive (tar) can be given to every command instead of the profile, on any machine, with the same
+/// result; unpacked, it is a folder for PPROF_BINARY_PATH. The same input makes the same bytes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+
+    /// Where to write it [default: FILE with .tar in place of its extension, in the current folder]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let profile = args.source.profile()?;
+    let symbols = args.source.symbols(&profile);
+    let input = Input::open(&args.source.file)?;
+    let name = args.source.file.file_name().unwrap_or_default();
+    let out = match &args.output {
+        Some(out) => out.clone(),
+        None => PathBuf::from(name).with_extension("tar"),
+    };
+    let mut contents = Vec::new();
+    output::to(Some(&out), |out| {
+        contents =
+            write_bundle(&input.name(), input.bytes(), &symbols, out).map_err(io::Error::other)?;
+        Ok(())
+    })?;
+    let size: u64 = contents.iter().map(|(_, size)| size).sum();
+    let missing = symbols
+        .reports()
+        .values()
+        .filter(|report| report.quality.unresolved > 0)
+        .count();
+    say::note(&format_args!(
+        "{}: the profile and {} files, {}",
+        out.display(),
+        contents.len().saturating_sub(1),
+        Bytes(size as f64)
+    ));
+    if missing > 0 {
+        say::note(&format_args!(
+            "note: {missing} modules have addresses that nothing here names; `heapprof info` says why"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! `heapprof dump`: the dumps that a running program would have written, afterwards.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use heapprof_format::ReadError;
+use heapprof_symbolizer::export::{Format, Options};
+use heapprof_symbolizer::resolve::SearchPath;
+use heapprof_symbolizer::{
+    Input, Moment, Occasions, Profile, Reading, Symbols, View, ViewError, dumps_of_log, duration_ns,
+};
+
+use crate::cli::failure::Failure;
+use crate::cli::source;
+
+/// Write, afterwards, the heap dumps that a policy would have written while the program ran
+///
+/// From a .heaplog, dumps PREFIX.0001.heap, PREFIX.0002.heap, … in gperftools' text form, as the
+/// library writes them with HEAP_PROFILE_ALLOCATION_INTERVAL (--every 100MiB),
+/// HEAP_PROFILE_INUSE_INTERVAL (--every-in-use), HEAP_PROFILE_DEALLOCATION_INTERVAL (--every-freed)
+/// and HEAP_PROFILE_TIME_INTERVAL (--every 10s). Several may be given; after any dump, all count
+/// anew. No file is overwritten: a number that is taken is passed over.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A record log (.heaplog)
+    #[arg(value_name = "LOG")]
+    file: PathBuf,
+
+    /// So many bytes allocated (100MiB), so much time (10s), or `peak`: one dump of the heap at its
+    /// largest; may be repeated
+    #[arg(long, value_name = "AMOUNT", required_unless_present_any = ["every_in_use", "every_freed"], value_parser = every)]
+    every: Vec<Every>,
+
+    /// Whenever bytes in use exceed those of the highest dump by so many
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    every_in_use: Option<u64>,
+
+    /// Every so many bytes freed
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    every_freed: Option<u64>,
+
+    /// Where to write them [default: the log's path without .heaplog]
+    #[arg(short, long, value_name = "PREFIX")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Every {
+    Allocated(u64),
+    Time(u64),
+    Peak,
+}
+
+fn every(text: &str) -> Result<Every, String> {
+    if text == "peak" {
+        return Ok(Every::Peak);
+    }
+    // `10m` is ten minutes here; ten mebibytes are `10MiB`.
+    let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
+    match duration_ns(text).filter(|&ns| has_unit && ns > 0) {
+        Some(ns) => Ok(Every::Time(ns)),
+        None => bytes(text)
+            .map(Every::Allocated)
+            .map_err(|_| "an amount of memory (100MiB), a time (10s), or `peak`".into()),
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return Err("bytes, such as 1048576, 512KiB, 100MiB, 1GiB".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "a number of bytes")?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|&n| n > 0)
+        .ok_or_else(|| "more than 0, and less than 2^64".into())
+}
+
+/// Why a dump could not be made.
+enum Trouble {
+    Read(ReadError),
+    Write(Failure),
+}
+
+impl From<ReadError> for Trouble {
+    fn from(error: ReadError) -> Self {
+        Trouble::Read(error)
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let input = Input::open(&args.file)?;
+    let log = input.log()?;
+    let mut files = Files {
+        prefix: args.output.clone().unwrap_or_else(|| prefix(&args.file)),
+        number: 0,
+    };
+    let mut occasions = Occasions {
+        every_in_use: args.every_in_use.unwrap_or(0),
+        every_freed: args.every_freed.unwrap_or(0),
+        ..Occasions::default()
+    };
+    for every in &args.every {
+        match every {
+            Every::Allocated(bytes) => occasions.every_allocated = *bytes,
+            Every::Time(ns) => occasions.every_ns = *ns,
+            Every::Peak => {}
+        }
+    }
+    if occasions != Occasions::default() {
+        dumps_of_log(log, occasions, |profile| {
+            files.write(&profile).map_err(Trouble::Write)
+        })
+        .map_err(|trouble| match trouble {
+            Trouble::Read(error) => input.view_error(ViewError::Read(error)).into(),
+            Trouble::Write(failure) => failure,
+        })?;
+    }
+    if args.every.contains(&Every::Peak) {
+        let mut profile = source::read(
+            &args.file,
+            &Reading {
+                view: View::At(Moment::Peak),
+                ..Reading::default()
+            },
+        )?;
+        profile.run.reason = "the most bytes in use".into();
+        files.write(&profile)?;
+    }
+    if files.number == 0 {
+        crate::cli::say::note(&"no occasion for a dump: the log ends before the first");
+    }
+    Ok(())
+}
+
+fn prefix(log: &Path) -> PathBuf {
+    match log.extension() {
+        Some(extension) if extension == "heaplog" => log.with_extension(""),
+        _ => log.into(),
+    }
+}
+
+struct Files {
+    prefix: PathBuf,
+    number: u32,
+}
+
+impl Files {
+    /// Writes the next dump and says where.
+    fn write(&mut self, profile: &Profile) -> Result<(), Failure> {
+        let mut text = Vec::new();
+        let symbols = Symbols::of(&Profile::default(), &SearchPath::default());
+        Format::Gperftools
+            .write(profile, &symbols, &Options::default(), &mut text)
+            .map_err(Failure::Stdout)?;
+        loop {
+            self.number += 1;
+            let mut path = self.prefix.as_os_str().to_owned();
+            path.push(format!(".{:04}.heap", self.number));
+            let path = PathBuf::from(path);
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(mut file) => {
+                    if let Err(source) = file.write_all(&text) {
+                        // A part of a dump would pass for a whole one.
+                        let _ = std::fs::remove_file(&path);
+                        return Err(Failure::Write { path, source });
+                    }
+                    let mut out = io::stdout().lock();
+                    return writeln!(out, "{}: {}", path.display(), profile.run.reason)
+                        .map_err(Failure::Stdout);
+                }
+                // Somebody else's file: leave it, take the next number.
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists && self.number < 9999 => {}
+                Err(source) => return Err(Failure::Write { path, source }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_told_from_times() {
+        assert_eq!(every("100MiB"), Ok(Every::Allocated(100 << 20)));
+        assert_eq!(every("1048576"), Ok(Every::Allocated(1 << 20)));
+        assert_eq!(every("10s"), Ok(Every::Time(10_000_000_000)));
+        assert_eq!(every("300ms"), Ok(Every::Time(300_000_000)));
+        assert_eq!(every("peak"), Ok(Every::Peak));
+        assert!(every("0").is_err() && every("often").is_err() && every("0s").is_err());
+    }
+}

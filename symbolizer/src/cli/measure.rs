@@ -1,0 +1,349 @@
+//! `heapprof top` of what only the past tells: the peak, temporary blocks, heaptime, slack and
+//! lifetimes.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::builder::PossibleValue;
+use heapprof_core::Lifetimes;
+use heapprof_symbolizer::{
+    Amount, Bytes, Confidence, Count, FEW_SAMPLES, Measure, Metric, Percent, Precision, Profile,
+    SiteKey, SiteMap, Symbols, duration_ns,
+};
+use serde::Serialize;
+
+use crate::cli::failure::Failure;
+use crate::cli::output;
+use crate::cli::table::{Align, Table, stdout_width};
+use crate::cli::top::{how_exact, what_interval, write_totals_at};
+
+/// What counts as temporary where nothing else is said.
+pub(crate) const TEMPORARY_NS: u64 = 10_000_000;
+
+/// A length of time, as clap wants it.
+pub(crate) fn time(text: &str) -> Result<u64, String> {
+    duration_ns(text).ok_or_else(|| "a time, such as 10ms, 2s, 1m".into())
+}
+
+/// All measures, as clap wants them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MeasureArg(pub(crate) Measure);
+
+impl clap::ValueEnum for MeasureArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [MeasureArg; 12] = [
+            MeasureArg(Measure::Basic(Metric::InUseBytes)),
+            MeasureArg(Measure::Basic(Metric::InUseObjects)),
+            MeasureArg(Measure::Basic(Metric::AllocatedBytes)),
+            MeasureArg(Measure::Basic(Metric::AllocatedObjects)),
+            MeasureArg(Measure::PeakBytes),
+            MeasureArg(Measure::PeakObjects),
+            MeasureArg(Measure::TemporaryBytes),
+            MeasureArg(Measure::TemporaryObjects),
+            MeasureArg(Measure::HeaptimeBytes),
+            MeasureArg(Measure::HeaptimeObjects),
+            MeasureArg(Measure::Slack),
+            MeasureArg(Measure::Lifetime),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self.0 {
+            Measure::Basic(Metric::InUseBytes) => "bytes allocated and not freed",
+            Measure::Basic(Metric::InUseObjects) => "blocks allocated and not freed",
+            Measure::Basic(Metric::AllocatedBytes) => "bytes ever allocated",
+            Measure::Basic(Metric::AllocatedObjects) => "blocks ever allocated",
+            Measure::PeakBytes => "bytes in use when the whole program had the most",
+            Measure::PeakObjects => "blocks in use at that moment",
+            Measure::TemporaryBytes => "bytes freed soon after they were allocated (--within)",
+            Measure::TemporaryObjects => "blocks freed soon after they were allocated",
+            Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
+            Measure::HeaptimeObjects => "object-seconds",
+            Measure::Slack => "usable bytes beyond those requested, of blocks in use",
+            Measure::Lifetime => "how long blocks live: median and mean, by site",
+        };
+        Some(PossibleValue::new(self.0.name()).help(help))
+    }
+}
+
+/// What of it is shown, and how.
+pub(crate) struct Shown {
+    pub(crate) measure: Measure,
+    pub(crate) number: usize,
+    pub(crate) cumulative: bool,
+    pub(crate) confidence: Confidence,
+}
+
+struct Line<'a> {
+    key: &'a SiteKey,
+    own: Amount,
+    all: Amount,
+    lifetimes: Lifetimes,
+}
+
+pub(crate) fn run(
+    profile: &Profile,
+    symbols: &Symbols,
+    file: &Path,
+    shown: &Shown,
+    json: bool,
+) -> Result<(), Failure> {
+    if profile.pasts.is_empty() && !profile.rows.is_empty() {
+        return Err(heapprof_symbolizer::InputError::NoTimes { path: file.into() }.into());
+    }
+    let map = SiteMap::of(profile, symbols);
+    let mut lines = lines(profile, &map, shown.measure);
+    let sorted_by = |line: &Line<'_>| match shown.measure {
+        // The longest first; those with no median outlive all others.
+        Measure::Lifetime => line.lifetimes.median().unwrap_or(f64::MAX),
+        _ if shown.cumulative => line.all.value,
+        _ => line.own.value,
+    };
+    lines.retain(|line| match shown.measure {
+        Measure::Lifetime => line.lifetimes != Lifetimes::default(),
+        _ => sorted_by(line) > 0.0,
+    });
+    lines.sort_by(|a, b| {
+        sorted_by(b)
+            .total_cmp(&sorted_by(a))
+            .then_with(|| a.key.cmp(b.key))
+    });
+    let hidden = match shown.number {
+        0 => 0,
+        n => lines.len().saturating_sub(n),
+    };
+    lines.truncate(lines.len() - hidden);
+    output::to(None, |out| {
+        if json {
+            return write_json(profile, &lines, shown.measure, out);
+        }
+        write_totals_at(profile, shown.confidence, out)?;
+        writeln!(out)?;
+        if lines.is_empty() {
+            return writeln!(out, "  nothing: {} is 0", shown.measure);
+        }
+        if shown.measure == Measure::Lifetime {
+            write_lifetimes(&lines, out)?;
+        } else {
+            write_sums(profile, &lines, shown, out)?;
+        }
+        if hidden > 0 {
+            let hidden = Count(hidden as u64);
+            writeln!(out, "  … and {hidden} more (-n 0 shows all)")?;
+        }
+        Ok(())
+    })
+}
+
+fn lines<'a>(profile: &Profile, map: &'a SiteMap, measure: Measure) -> Vec<Line<'a>> {
+    let line = |key| Line {
+        key,
+        own: Amount::default(),
+        all: Amount::default(),
+        lifetimes: Lifetimes::default(),
+    };
+    let mut lines: Vec<Line<'_>> = map.keys().iter().map(line).collect();
+    for (index, row) in profile.rows.iter().enumerate() {
+        let amount = measure.of_row(profile, index);
+        if let Some(own) = map.own(row.stack) {
+            lines[own].own += amount;
+        }
+        for site in map.all(row.stack) {
+            lines[site].all += amount;
+        }
+    }
+    for (stack, lifetimes) in profile.lifetimes.iter().enumerate() {
+        if let Some(own) = map.own(stack as u32) {
+            lines[own].lifetimes.merge(lifetimes);
+        }
+    }
+    lines
+}
+
+/// An amount as people read it.
+pub(crate) fn quantity(measure: Measure, value: f64) -> String {
+    match (measure.is_bytes(), measure.is_over_time()) {
+        (true, false) => Bytes(value).to_string(),
+        (true, true) => format!("{}·s", Bytes(value)),
+        (false, true) => format!("{value:.3}·s"),
+        (false, false) => Count(value.round() as u64).to_string(),
+    }
+}
+
+fn write_sums(
+    profile: &Profile,
+    lines: &[Line<'_>],
+    shown: &Shown,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let measure = shown.measure;
+    let mut whole = Amount::default();
+    for row in 0..profile.rows.len() {
+        whole += measure.of_row(profile, row);
+    }
+    let is_sampled = profile.precision() == Precision::Sampled;
+    let half = |amount: &Amount| amount.error() * shown.confidence.standard_errors();
+    let plus_minus = match is_sampled {
+        true => format!(" ± {}", quantity(measure, half(&whole))),
+        false => String::new(),
+    };
+    writeln!(
+        out,
+        "{measure}: {}{plus_minus}",
+        quantity(measure, whole.value)
+    )?;
+    let mut columns = vec![("self", Align::Right)];
+    if is_sampled {
+        columns.push(("±", Align::Right));
+    }
+    columns.extend([
+        ("", Align::Right),
+        ("cum", Align::Right),
+        ("", Align::Right),
+        ("function", Align::Left),
+        ("where", Align::Left),
+    ]);
+    let mut table = Table::new(&columns);
+    let mut any_few = false;
+    for line in lines {
+        let mut cells = vec![quantity(measure, line.own.value)];
+        if is_sampled {
+            let half = half(&line.own);
+            let few = (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value;
+            any_few |= few;
+            let mark = if few { "~ " } else { "" };
+            cells.push(format!("{mark}{}", quantity(measure, half)));
+        }
+        let part = |part: f64| Percent {
+            part,
+            whole: whole.value,
+        };
+        cells.extend([
+            part(line.own.value).to_string(),
+            quantity(measure, line.all.value),
+            part(line.all.value).to_string(),
+            line.key.function.clone(),
+            place(line.key),
+        ]);
+        table.row(cells);
+    }
+    table.write(stdout_width(), out)?;
+    if any_few {
+        writeln!(
+            out,
+            "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+        )?;
+    }
+    Ok(())
+}
+
+fn write_lifetimes(lines: &[Line<'_>], out: &mut impl Write) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("median", Align::Right),
+        ("90 %", Align::Right),
+        ("mean", Align::Right),
+        ("freed", Align::Right),
+        ("live", Align::Right),
+        ("function", Align::Left),
+        ("where", Align::Left),
+    ]);
+    for line in lines {
+        let lifetimes = &line.lifetimes;
+        let or_long = |time: Option<f64>| time.map_or("outlives".into(), seconds);
+        table.row(vec![
+            or_long(lifetimes.median()),
+            or_long(lifetimes.quantile(0.9)),
+            or_long(lifetimes.mean()),
+            Count(lifetimes.died_samples()).to_string(),
+            Count(lifetimes.live_samples()).to_string(),
+            line.key.function.clone(),
+            place(line.key),
+        ]);
+    }
+    table.write(stdout_width(), out)?;
+    writeln!(
+        out,
+        "  freed and live are samples; \"outlives\": more of the blocks lived on than would tell"
+    )
+}
+
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.0} µs", s * 1e6),
+    }
+}
+
+fn place(key: &SiteKey) -> String {
+    match (&key.file, key.line) {
+        (Some(file), Some(line)) => format!("{file}:{line}"),
+        (Some(file), None) => file.to_string(),
+        _ => key.module.clone(),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    program: &'a str,
+    pid: u32,
+    estimator: String,
+    metric: &'a str,
+    unit: &'a str,
+    sites: Vec<JsonSite<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonSite<'a> {
+    function: &'a str,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    module: &'a str,
+    samples: u64,
+    #[serde(rename = "self")]
+    own: f64,
+    self_error: f64,
+    cumulative: f64,
+    cumulative_error: f64,
+    lifetime_median_s: Option<f64>,
+    lifetime_mean_s: Option<f64>,
+}
+
+fn write_json(
+    profile: &Profile,
+    lines: &[Line<'_>],
+    measure: Measure,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let sites = lines.iter().map(|line| JsonSite {
+        function: &line.key.function,
+        file: line.key.file.as_deref(),
+        line: line.key.line,
+        module: &line.key.module,
+        samples: line.own.samples,
+        own: line.own.value,
+        self_error: line.own.error(),
+        cumulative: line.all.value,
+        cumulative_error: line.all.error(),
+        lifetime_median_s: line.lifetimes.median(),
+        lifetime_mean_s: line.lifetimes.mean(),
+    });
+    let document = Document {
+        program: &profile.run.program,
+        pid: profile.run.pid,
+        estimator: format!(
+            "{}{}",
+            how_exact(profile),
+            match what_interval(profile, Confidence::default()).is_empty() {
+                true => "",
+                false => "; errors are standard errors",
+            }
+        ),
+        metric: measure.name(),
+        unit: measure.sample_type().1,
+        sites: sites.collect(),
+    };
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}

@@ -1,0 +1,367 @@
+//! `heapprof timeline`: in use and allocation rate over time.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{
+    Bytes, Input, Measure, Printable, Profile, Reading, SiteMap, Timeline, View, ViewError,
+    profile_of_view, timeline_of_log,
+};
+
+use crate::cli::failure::Failure;
+use crate::cli::measure::TEMPORARY_NS;
+use crate::cli::output;
+use crate::cli::source::Places;
+use crate::cli::table::stdout_width;
+
+/// Show bytes in use and the rate of allocation over time
+///
+/// A line of text for each curve; --csv and --svg for other programs. --top K adds the bytes in use
+/// of the K sites that held the most when the whole program did.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A record log (.heaplog)
+    #[arg(value_name = "LOG")]
+    file: PathBuf,
+
+    /// Curves of the K sites with the most memory at the peak
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top: usize,
+
+    /// Steps of time [default: as wide as the terminal, 200 for --csv and --svg]
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+
+    /// Comma-separated values
+    #[arg(long, conflicts_with = "svg")]
+    csv: bool,
+
+    /// A picture (SVG)
+    #[arg(long)]
+    svg: bool,
+
+    /// Where to write it [default: standard output]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    places: Places,
+}
+
+/// Most steps: beyond, they would be finer than any screen, and memory would be needed for them.
+const MOST_STEPS: usize = 100_000;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let input = Input::open(&args.file)?;
+    let log = input.log()?;
+    let reading = Reading {
+        view: View::Whole,
+        temporary_ns: (args.top > 0).then_some(TEMPORARY_NS),
+        ..Reading::default()
+    };
+    let profile =
+        profile_of_view(log, &reading, |_| {}).map_err(|error| input.view_error(error))?;
+    let (names, group_of) = groups(args, &profile);
+    let wide = stdout_width().unwrap_or(100).saturating_sub(30).max(20);
+    let steps = match args.steps {
+        Some(steps) => steps.clamp(1, MOST_STEPS),
+        None if args.csv || args.svg => 200,
+        None => wide,
+    };
+    let timeline = timeline_of_log(log, &profile, steps, names.len(), |stack| {
+        group_of.get(stack as usize).copied().flatten()
+    })
+    .map_err(|error| input.view_error(ViewError::Read(error)))?;
+    output::to(args.output.as_deref(), |out| {
+        if args.csv {
+            write_csv(&timeline, &names, out)
+        } else if args.svg {
+            write_svg(&timeline, &names, &profile, out)
+        } else {
+            write_text(&timeline, &names, &profile, out)
+        }
+    })
+}
+
+/// Names of the sites with the most at the peak, and which stack is whose.
+fn groups(args: &Args, profile: &Profile) -> (Vec<String>, Vec<Option<usize>>) {
+    if args.top == 0 {
+        return (Vec::new(), Vec::new());
+    }
+    let symbols = args.places.symbols(profile);
+    let map = SiteMap::of(profile, &symbols);
+    let mut held = vec![0.0; map.keys().len()];
+    for (index, row) in profile.rows.iter().enumerate() {
+        if let Some(site) = map.own(row.stack) {
+            held[site] += Measure::PeakBytes.of_row(profile, index).value;
+        }
+    }
+    let mut sites: Vec<usize> = (0..held.len()).filter(|&site| held[site] > 0.0).collect();
+    sites.sort_by(|&a, &b| {
+        held[b]
+            .total_cmp(&held[a])
+            .then_with(|| map.keys()[a].cmp(&map.keys()[b]))
+    });
+    sites.truncate(args.top);
+    let name = |&site: &usize| {
+        let key = &map.keys()[site];
+        let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
+        format!("{}{line}", key.function)
+    };
+    let group = |stack: usize| {
+        let own = map.own(stack as u32)?;
+        sites.iter().position(|&site| site == own)
+    };
+    (
+        sites.iter().map(name).collect(),
+        (0..profile.stacks.len()).map(group).collect(),
+    )
+}
+
+fn rate(timeline: &Timeline) -> Vec<f64> {
+    let seconds = timeline.step_ns as f64 / 1e9;
+    let steps = timeline.steps.iter();
+    steps.map(|step| step.allocated / seconds).collect()
+}
+
+fn write_text(
+    timeline: &Timeline,
+    names: &[String],
+    profile: &Profile,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let steps = &timeline.steps;
+    let mut line = |what: &str, values: &[f64], unit: &str| -> io::Result<()> {
+        let most = values.iter().copied().fold(0.0, f64::max);
+        writeln!(
+            out,
+            "{:<12}{}  up to {}{unit}",
+            what,
+            sparkline(values, most),
+            Bytes(most)
+        )
+    };
+    let highest: Vec<f64> = steps.iter().map(|step| step.highest).collect();
+    line("in use", &highest, "")?;
+    line("allocated", &rate(timeline), "/s")?;
+    for (i, name) in names.iter().enumerate() {
+        let values: Vec<f64> = steps.iter().map(|step| step.groups[i]).collect();
+        writeln!(out, "{}", Printable(name))?;
+        let most = values.iter().copied().fold(0.0, f64::max);
+        writeln!(
+            out,
+            "{:<12}{}  up to {}",
+            "",
+            sparkline(&values, most),
+            Bytes(most)
+        )?;
+    }
+    let end = profile.run.duration_ns as f64 / 1e9;
+    let width = steps.len().saturating_sub(1);
+    writeln!(out, "{:<12}0{:>width$}", "", format!("{end:.3} s"))?;
+    if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
+        writeln!(
+            out,
+            "peak at {:.6} s: {} in use; `heapprof top --at peak` shows whose",
+            peak.time_ns as f64 / 1e9,
+            Bytes(peak.bytes.to_f64())
+        )?;
+    }
+    Ok(())
+}
+
+fn sparkline(values: &[f64], most: f64) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bar = |&value: &f64| {
+        if value <= 0.0 || most <= 0.0 {
+            return ' ';
+        }
+        BARS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1]
+    };
+    values.iter().map(bar).collect()
+}
+
+fn write_csv(timeline: &Timeline, names: &[String], out: &mut impl Write) -> io::Result<()> {
+    write!(
+        out,
+        "seconds,in_use_bytes,in_use_error,highest_in_use_bytes,allocated_bytes,allocated_objects"
+    )?;
+    for name in names {
+        write!(
+            out,
+            ",\"{}\"",
+            Printable(name).to_string().replace('"', "\"\"")
+        )?;
+    }
+    writeln!(out)?;
+    for step in &timeline.steps {
+        write!(
+            out,
+            "{:.6},{:.0},{:.0},{:.0},{:.0},{:.0}",
+            step.end_ns as f64 / 1e9,
+            step.in_use,
+            step.in_use_error,
+            step.highest,
+            step.allocated,
+            step.allocated_objects
+        )?;
+        for value in &step.groups {
+            write!(out, ",{value:.0}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Paul Tol's "bright" scheme, which colour-blind people can tell apart; the first is the whole's.
+const COLOURS: [&str; 7] = [
+    "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB",
+];
+
+fn write_svg(
+    timeline: &Timeline,
+    names: &[String],
+    profile: &Profile,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    const WIDTH: f64 = 960.0;
+    const LEFT: f64 = 100.0;
+    const RIGHT: f64 = 20.0;
+    let legend = 20.0 * names.len() as f64;
+    let total_height = 470.0 + legend;
+    let end_s = profile.run.duration_ns as f64 / 1e9;
+    writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {total_height}\" \
+         width=\"{WIDTH}\" height=\"{total_height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{}: memory over time</text>",
+        escaped(profile.run.program.rsplit('/').next().unwrap_or(""))
+    )?;
+    let highest: Vec<f64> = timeline.steps.iter().map(|step| step.highest).collect();
+    let mut chart = |top: f64, height: f64, title: &str, unit: &str, curves: &[Vec<f64>]| {
+        let most = curves.iter().flatten().copied().fold(0.0, f64::max);
+        let limit = nice(most);
+        let x = |s: f64| LEFT + (WIDTH - LEFT - RIGHT) * if end_s > 0.0 { s / end_s } else { 0.0 };
+        let y = |value: f64| top + height - height * value / limit;
+        writeln!(
+            out,
+            "<text x=\"{LEFT}\" y=\"{:.1}\">{title}</text>",
+            top - 8.0
+        )?;
+        for i in 0..=4 {
+            let value = limit * f64::from(i) / 4.0;
+            writeln!(
+                out,
+                "<path d=\"M{LEFT} {y:.1}H{:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555\">{}{unit}</text>",
+                WIDTH - RIGHT,
+                LEFT - 6.0,
+                y(value) + 4.0,
+                Bytes(value),
+                y = y(value)
+            )?;
+        }
+        for (i, curve) in curves.iter().enumerate() {
+            let colour = COLOURS[i % COLOURS.len()];
+            let mut path = format!("M{:.1} {:.1}", x(0.0), y(0.0));
+            for (value, step) in curve.iter().zip(&timeline.steps) {
+                let until = (step.end_ns as f64 / 1e9).min(end_s);
+                path.push_str(&format!("V{:.1}H{:.1}", y(*value), x(until)));
+            }
+            if i == 0 {
+                writeln!(
+                    out,
+                    "<path d=\"{path}V{:.1}Z\" fill=\"{colour}\" fill-opacity=\"0.15\"/>",
+                    y(0.0)
+                )?;
+            }
+            writeln!(
+                out,
+                "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
+            )?;
+        }
+        for i in 0..=5 {
+            let s = end_s * f64::from(i) / 5.0;
+            let anchor = match i {
+                0 => "start",
+                5 => "end",
+                _ => "middle",
+            };
+            writeln!(
+                out,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" fill=\"#555\">{} s</text>",
+                x(s),
+                top + height + 16.0,
+                if end_s >= 10.0 {
+                    format!("{s:.1}")
+                } else {
+                    format!("{s:.3}")
+                }
+            )?;
+        }
+        io::Result::Ok(())
+    };
+    let mut curves = vec![highest];
+    for i in 0..names.len() {
+        curves.push(timeline.steps.iter().map(|step| step.groups[i]).collect());
+    }
+    chart(60.0, 220.0, "in use", "", &curves)?;
+    chart(
+        330.0,
+        100.0,
+        "allocated per second",
+        "/s",
+        &[rate(timeline)],
+    )?;
+    for (i, name) in names.iter().enumerate() {
+        let colour = COLOURS[(i + 1) % COLOURS.len()];
+        let y = 474.0 + 20.0 * i as f64;
+        writeln!(
+            out,
+            "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"14\" height=\"4\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
+            y - 6.0,
+            LEFT + 20.0,
+            escaped(name)
+        )?;
+    }
+    writeln!(out, "</svg>")
+}
+
+/// The least of 1, 1.5, 2, 3, 4, 6, 8, 12 … of a binary unit that is not below.
+fn nice(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 1.0;
+    }
+    let power = value.log2().floor().exp2();
+    [1.0, 1.5, 2.0]
+        .into_iter()
+        .map(|step| step * power)
+        .find(|&limit| limit >= value)
+        .unwrap_or(2.0 * power)
+}
+
+fn escaped(text: &str) -> String {
+    Printable(text)
+        .to_string()
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_rises_with_its_values() {
+        assert_eq!(sparkline(&[0.0, 0.1, 4.0, 8.0], 8.0), " ▁▄█");
+        assert_eq!(sparkline(&[0.0], 0.0), " ");
+    }
+
+    #[test]
+    fn limits_are_round_and_above() {
+        for (value, limit) in [(1000.0, 1024.0), (1025.0, 1536.0), (0.0, 1.0)] {
+            assert_eq!(nice(value), limit);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Detail: what a profile keeps of a log beyond its rows, when a reader asks for it.
+//!
+//! Rows need memory for stacks; numbers by thread need a row for each thread that allocated there, and
+//! events need one for each sampled block. Few readers want them, so nobody else pays.
+
+use std::collections::HashMap;
+
+use heapprof_core::{Ledger, Row};
+use heapprof_format::{Alloc, Free};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// The rows by thread.
+    pub threads: bool,
+    /// Each sampled block's beginning and end.
+    pub events: bool,
+}
+
+impl Detail {
+    /// All of it.
+    pub const ALL: Detail = Detail {
+        threads: true,
+        events: true,
+    };
+}
+
+/// What was kept; `None` where it was not asked for, or where the input does not say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Detailed {
+    /// The rows by the thread that allocated.
+    pub threads: Option<Vec<ThreadRow>>,
+    /// Sampled blocks, in the order of the log.
+    pub events: Option<Vec<Event>>,
+}
+
+/// A row of one thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadRow {
+    /// The thread's number in the log.
+    pub thread: u32,
+    /// Its numbers.
+    pub row: Row,
+}
+
+/// A sampled block came, or went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub time_ns: u64,
+    /// The thread that did it.
+    pub thread: u32,
+    /// The block.
+    pub id: u64,
+    /// What came; `None`: it went.
+    pub came: Option<Block>,
+}
+
+/// A sampled block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Index of the stack that allocated it.
+    pub stack: u32,
+    /// Bytes requested.
+    pub size: u64,
+    /// The interval it was sampled under.
+    pub interval: u64,
+}
+
+/// The part of a fold that keeps detail.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    wanted: Detail,
+    ledger: Ledger,
+    /// (stack, thread) -> the number that the ledger knows it by, and back.
+    number_of: HashMap<(u32, u32), u32>,
+    pairs: Vec<(u32, u32)>,
+    events: Vec<Event>,
+}
+
+impl Keeper {
+    pub(crate) fn of(wanted: Detail) -> Self {
+        Keeper {
+            wanted,
+            ..Keeper::default()
+        }
+    }
+
+    /// A block came from the stack of that index.
+    pub(crate) fn alloc(&mut self, alloc: &Alloc, stack: u32) {
+        if self.wanted.threads {
+            let pairs = &mut self.pairs;
+            let number = *self
+                .number_of
+                .entry((stack, alloc.thread))
+                .or_insert_with_key(|&pair| {
+                    pairs.push(pair);
+                    pairs.len() as u32 - 1
+                });
+            self.ledger
+                .alloc(alloc.id, number, alloc.size, alloc.interval);
+        }
+        if self.wanted.events {
+            self.events.push(Event {
+                time_ns: alloc.time_ns,
+                thread: alloc.thread,
+                id: alloc.id,
+                came: Some(Block {
+                    stack,
+                    size: alloc.size,
+                    interval: alloc.interval,
+                }),
+            });
+        }
+    }
+
+    /// A block that is known went.
+    pub(crate) fn free(&mut self, free: &Free) {
+        if self.wanted.threads {
+            self.ledger.free(free.id);
+        }
+        if self.wanted.events {
+            self.events.push(Event {
+                time_ns: free.time_ns,
+                thread: free.thread,
+                id: free.id,
+                came: None,
+            });
+        }
+    }
+
+    pub(crate) fn finish(self) -> Detailed {
+        let threads = self.ledger.rows().iter().map(|row| {
+            let (stack, thread) = self.pairs[row.stack as usize];
+            ThreadRow {
+                thread,
+                row: Row { stack, ..*row },
+            }
+        });
+        Detailed {
+            threads: self.wanted.threads.then(|| threads.collect()),
+            events: self.wanted.events.then_some(self.events),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! DHAT's JSON, version 2: for valgrind's `dh_view.html`, and for the Firefox profiler.
+//!
+//! Each stack is a program point with totals (`tb`, `tbk`), what is in use at the end (`eb`, `ebk`)
+//! and, when the profile has its events, exactly what DHAT wants to know of time: at the global peak
+//! (`gb`, `gbk`), at the point's own (`mb`, `mbk`), and how long blocks lived (`tl`). Without events (a
+//! dump) the peaks are not known: the end stands for them, and `cmd`, which the viewer shows, says so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use heapprof_core::Weight;
+use serde::Serialize;
+
+use crate::detail::{Block, Event};
+use crate::export::Options;
+use crate::metric::Numbers;
+use crate::profile::{CallStack, Profile};
+use crate::symbols::Symbols;
+
+#[derive(Serialize)]
+#[expect(non_snake_case, reason = "DHAT's names")]
+struct Document {
+    dhatFileVersion: u32,
+    mode: &'static str,
+    verb: &'static str,
+    /// Whether lifetimes are known.
+    bklt: bool,
+    /// Whether accesses are.
+    bkacc: bool,
+    /// Units of time, of a million of them, and the largest time that is called short.
+    tu: &'static str,
+    Mtu: &'static str,
+    tuth: u64,
+    cmd: String,
+    pid: u32,
+    /// When it ended, and when it was largest.
+    te: u64,
+    tg: u64,
+    pps: Vec<Point>,
+    ftbl: Vec<String>,
+}
+
+#[derive(Serialize, Default)]
+struct Point {
+    tb: u64,
+    tbk: u64,
+    tl: u64,
+    mb: u64,
+    mbk: u64,
+    gb: u64,
+    gbk: u64,
+    eb: u64,
+    ebk: u64,
+    fs: Vec<usize>,
+}
+
+/// Writes the profile. All metrics are in it.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(
+    profile: &Profile,
+    symbols: &Symbols,
+    _options: &Options,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut frames = Frames::default();
+    let history = profile
+        .detail
+        .events
+        .as_ref()
+        .map(|events| History::of(events, profile.stacks.len(), profile.run.duration_ns));
+
+    let mut of_stack: BTreeMap<u32, Numbers> = BTreeMap::new();
+    for row in &profile.rows {
+        *of_stack.entry(row.stack).or_default() += Numbers::of(&row.totals);
+    }
+    // Stacks may have equal frames; the viewer wants each program point once.
+    let mut points: BTreeMap<Vec<usize>, Point> = BTreeMap::new();
+    for (stack, n) in of_stack {
+        let Some(call_stack) = profile.stacks.get(stack as usize) else {
+            continue;
+        };
+        let fs = frames.of(profile, symbols, call_stack);
+        let point = points.entry(fs).or_default();
+        let past = match &history {
+            Some(history) => history.stacks[stack as usize],
+            None => Past {
+                most: (n.in_use_bytes as f64, n.in_use_objects as f64),
+                at_peak: (n.in_use_bytes as f64, n.in_use_objects as f64),
+                lifetime_us: 0.0,
+                ..Past::default()
+            },
+        };
+        let add = |sum: &mut u64, n: f64| *sum = sum.saturating_add(n.round() as u64);
+        point.tb = point.tb.saturating_add(n.allocated_bytes);
+        point.tbk = point.tbk.saturating_add(n.allocated_objects);
+        point.eb = point.eb.saturating_add(n.in_use_bytes);
+        point.ebk = point.ebk.saturating_add(n.in_use_objects);
+        add(&mut point.tl, past.lifetime_us);
+        add(&mut point.mb, past.most.0);
+        add(&mut point.mbk, past.most.1);
+        add(&mut point.gb, past.at_peak.0);
+        add(&mut point.gbk, past.at_peak.1);
+    }
+    let pps = points.into_iter().map(|(fs, point)| Point { fs, ..point });
+
+    let run = &profile.run;
+    let mut cmd = match &run.args[..] {
+        [] => run.program.clone(),
+        args => args.join(" "),
+    };
+    cmd.push_str(&format!(
+        " (heapprof: {}{})",
+        super::facts::estimator(profile),
+        match history {
+            Some(_) => "",
+            None => "; peaks and lifetimes are not known: \"at t-gmax\" is at the end",
+        }
+    ));
+    let document = Document {
+        dhatFileVersion: 2,
+        mode: "rust-heap",
+        verb: "Allocated",
+        bklt: true,
+        bkacc: false,
+        tu: "µs",
+        Mtu: "s",
+        // As dhat-rs: a block that lived at most ten microseconds was short-lived.
+        tuth: 10,
+        cmd,
+        pid: run.pid,
+        te: run.duration_ns / 1000,
+        tg: history.map_or(run.duration_ns, |history| history.peak_ns) / 1000,
+        pps: pps.collect(),
+        ftbl: frames.table,
+    };
+    serde_json::to_writer(&mut *out, &document)?;
+    writeln!(out)
+}
+
+/// The strings of frames, each once.
+struct Frames {
+    table: Vec<String>,
+    index: HashMap<String, usize>,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Frames {
+            table: vec!["[root]".into()],
+            index: HashMap::new(),
+        }
+    }
+}
+
+impl Frames {
+    /// The frames of a stack, innermost first.
+    fn of(&mut self, profile: &Profile, symbols: &Symbols, stack: &CallStack) -> Vec<usize> {
+        let mut indices = Vec::new();
+        for place in profile.places(stack) {
+            for frame in symbols.frames(place) {
+                let function = symbols.function(profile, place, frame);
+                let at = match (&frame.file, frame.line, profile.module_of(place)) {
+                    (Some(file), Some(line), _) => format!("{file}:{line}"),
+                    (Some(file), None, _) => file.to_string(),
+                    (None, _, Some(module)) => format!("in {}", module.path),
+                    (None, _, None) => "in ???".into(),
+                };
+                let table = &mut self.table;
+                let text = format!("{:#x}: {function} ({at})", place.avma);
+                indices.push(*self.index.entry(text).or_insert_with_key(|text| {
+                    table.push(text.clone());
+                    table.len() - 1
+                }));
+            }
+        }
+        if indices.is_empty() {
+            indices.push(0);
+        }
+        indices
+    }
+}
+
+/// What events tell of a stack; bytes and objects, estimated.
+#[derive(Debug, Clone, Copy, Default)]
+struct Past {
+    now: (f64, f64),
+    most: (f64, f64),
+    at_peak: (f64, f64),
+    lifetime_us: f64,
+}
+
+struct History {
+    stacks: Vec<Past>,
+    peak_ns: u64,
+}
+
+impl History {
+    /// Two passes: when the peak was, then what each stack had there.
+    fn of(events: &[Event], stacks: usize, end_ns: u64) -> History {
+        let mut live: HashMap<u64, (u64, Block)> = HashMap::new();
+        let mut past = vec![Past::default(); stacks];
+        let (mut total, mut most, mut peak) = (0.0, 0.0, None);
+        for (index, event) in events.iter().enumerate() {
+            let Some((born_ns, block)) = change(&mut live, event) else {
+                continue;
+            };
+            let (bytes, objects) = weigh(&block);
+            let Some(stack) = past.get_mut(block.stack as usize) else {
+                continue;
+            };
+            if event.came.is_some() {
+                total += bytes;
+                stack.now = (stack.now.0 + bytes, stack.now.1 + objects);
+                if stack.now.0 > stack.most.0 {
+                    stack.most = stack.now;
+                }
+                if total > most {
+                    (most, peak) = (total, Some(index));
+                }
+            } else {
+                total -= bytes;
+                stack.now = (stack.now.0 - bytes, stack.now.1 - objects);
+                stack.lifetime_us += objects * lived_us(born_ns, event.time_ns);
+            }
+        }
+        for (born_ns, block) in live.values() {
+            if let Some(stack) = past.get_mut(block.stack as usize) {
+                stack.lifetime_us += weigh(block).1 * lived_us(*born_ns, end_ns);
+            }
+        }
+        live.clear();
+        for event in events.iter().take(peak.map_or(0, |index| index + 1)) {
+            let Some((_, block)) = change(&mut live, event) else {
+                continue;
+            };
+            let (bytes, objects) = weigh(&block);
+            let sign = if event.came.is_some() { 1.0 } else { -1.0 };
+            if let Some(stack) = past.get_mut(block.stack as usize) {
+                stack.at_peak.0 += sign * bytes;
+                stack.at_peak.1 += sign * objects;
+            }
+        }
+        History {
+            stacks: past,
+            peak_ns: peak.map_or(0, |index| events[index].time_ns),
+        }
+    }
+}
+
+/// The block that came or went, and when it had come.
+fn change(live: &mut HashMap<u64, (u64, Block)>, event: &Event) -> Option<(u64, Block)> {
+    match event.came {
+        Some(block) => {
+            live.insert(event.id, (event.time_ns, block));
+            Some((event.time_ns, block))
+        }
+        None => live.remove(&event.id),
+    }
+}
+
+fn weigh(block: &Block) -> (f64, f64) {
+    let objects = Weight::of(block.size, block.interval).objects_f64();
+    (objects * block.size as f64, objects)
+}
+
+fn lived_us(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1000.0
+}

@@ -1,0 +1,176 @@
+//! jemalloc's own text (`heap_v2/<interval>`): the only text form with numbers by thread that a tool of
+//! today reads (`jeprof --thread=N`). go tool pprof and google-pprof do not read it.
+//!
+//! ```text
+//! heap_v2/524288
+//!   t*: 7: 9000 [8: 9100]             all threads, sampled counts
+//!   t0: 7: 9000 [8: 9100] server      one thread, and its name
+//! @ 0x9010 0x1101 …                   a stack; PCs as in gperftools' text
+//!   t*: 2: 2000 [3: 3000]
+//!   t0: 2: 2000 [3: 3000]
+//! ```
+//!
+//! Its readers unsample each line by its average size: `x = b/n, n·f and b·f with
+//! f = 1/(1-e^(-x/interval))`. So the estimates are multiplied with the inverse here, as jemalloc's
+//! own `prof_unbias` does. A line holds one size class, whose sizes lie close to their average; of a log, where
+//! samples were counted, nothing is lost by it, and a line of other numbers comes back rounded to samples.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use heapprof_core::{Estimate, Row};
+
+use crate::export::Options;
+use crate::export::facts::facts;
+use crate::metric::Numbers;
+use crate::printable::Printable;
+use crate::profile::Profile;
+use crate::symbols::Symbols;
+
+/// Writes the profile with addresses. The metric does not matter: all four are in it. Numbers by
+/// thread are in it when the profile has them.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(
+    profile: &Profile,
+    _symbols: &Symbols,
+    _options: &Options,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let interval = profile.run.interval.unwrap_or(1).max(1);
+    let mut all = Numbers::default();
+    let mut by_thread: BTreeMap<u32, Numbers> = BTreeMap::new();
+    let mut of_row: BTreeMap<(u32, u8), Vec<(u32, Numbers)>> = BTreeMap::new();
+    for row in &profile.rows {
+        all += sampled(row, interval);
+    }
+    for part in profile.detail.threads.iter().flatten() {
+        let numbers = sampled(&part.row, interval);
+        *by_thread.entry(part.thread).or_default() += numbers;
+        let key = (part.row.stack, part.row.class.0);
+        of_row.entry(key).or_default().push((part.thread, numbers));
+    }
+
+    writeln!(out, "heap_v2/{interval}")?;
+    line(out, "t*", &all, "")?;
+    for (thread, numbers) in &by_thread {
+        let name = profile.threads.iter().find(|t| t.number == *thread);
+        let name = name.map_or(String::new(), |t| format!(" {}", Printable(&t.name)));
+        line(out, &format!("t{thread}"), numbers, &name)?;
+    }
+    for row in &profile.rows {
+        let numbers = sampled(row, interval);
+        if numbers.is_zero() {
+            continue;
+        }
+        write!(out, "@")?;
+        for address in profile.stack_of(row).as_dumped() {
+            write!(out, " {address:#x}")?;
+        }
+        writeln!(out)?;
+        line(out, "t*", &numbers, "")?;
+        let parts = of_row.get_mut(&(row.stack, row.class.0));
+        if let Some(parts) = parts {
+            parts.sort_unstable_by_key(|(thread, _)| *thread);
+            for (thread, numbers) in parts.iter() {
+                line(out, &format!("t{thread}"), numbers, "")?;
+            }
+        }
+    }
+    writeln!(out, "\nMAPPED_LIBRARIES:")?;
+    for module in &profile.modules {
+        for m in module.mappings() {
+            writeln!(
+                out,
+                "{:08x}-{:08x} {} {:08x} 00:00 0 {}",
+                m.start,
+                m.end,
+                m.perms,
+                m.offset,
+                Printable(&m.path)
+            )?;
+        }
+    }
+    // Behind the mappings, where no reader looks: in front, jeprof takes them for the profile's end.
+    for fact in facts(profile) {
+        // "Unsampled already" they are everywhere but here.
+        if fact.starts_with("estimator: ") {
+            continue;
+        }
+        writeln!(out, "# {}", Printable(&fact))?;
+    }
+    Ok(())
+}
+
+fn line(out: &mut impl Write, who: &str, n: &Numbers, name: &str) -> io::Result<()> {
+    writeln!(
+        out,
+        "  {who}: {}: {} [{}: {}]{name}",
+        n.in_use_objects, n.in_use_bytes, n.allocated_objects, n.allocated_bytes
+    )
+}
+
+/// A row's numbers as samples that a reader's unsampling turns into them.
+fn sampled(row: &Row, interval: u64) -> Numbers {
+    let numbers = Numbers::of(&row.totals);
+    let largest = row.class.upper();
+    let of = |objects, bytes, estimate: &Estimate| {
+        counted(estimate, largest, interval).unwrap_or_else(|| inverse(objects, bytes, interval))
+    };
+    let (in_use_objects, in_use_bytes) = of(
+        numbers.in_use_objects,
+        numbers.in_use_bytes,
+        &row.totals.in_use,
+    );
+    let (allocated_objects, allocated_bytes) = of(
+        numbers.allocated_objects,
+        numbers.allocated_bytes,
+        &row.totals.allocated,
+    );
+    Numbers {
+        in_use_objects,
+        in_use_bytes,
+        allocated_objects,
+        allocated_bytes,
+    }
+}
+
+/// The samples as they were counted, and as many bytes as make a reader arrive at the estimate: the root of
+/// `b / (1 - e^(-b/(n interval))) = B`, which grows with b. `None` when they were not taken under
+/// this interval: then no size of the row's class is a root.
+fn counted(estimate: &Estimate, largest: u64, interval: u64) -> Option<(u64, u64)> {
+    if estimate.samples == 0 || estimate.bytes_error() == 0.0 {
+        return None;
+    }
+    let samples = estimate.samples as f64;
+    let wanted = estimate.bytes_fixed().to_f64() / samples;
+    let unsampled = |size: f64| size / -(-size / interval as f64).exp_m1();
+    let (mut low, mut high) = (0.25, largest as f64 + 0.25);
+    if wanted < unsampled(low) || wanted > unsampled(high) {
+        return None;
+    }
+    // 64 halvings leave nothing of a double's digits.
+    for _ in 0..64 {
+        let middle = (low + high) / 2.0;
+        if unsampled(middle) < wanted {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Some((estimate.samples, (low * samples).round() as u64))
+}
+
+/// Without counted samples: the estimates times a reader's factor's inverse, objects rounded to whole ones and
+/// bytes such that the average, on which the factor hangs, stays.
+fn inverse(objects: u64, bytes: u64, interval: u64) -> (u64, u64) {
+    if objects == 0 || bytes == 0 {
+        // No average, no factor: readers leave such pairs as they are.
+        return (objects, bytes);
+    }
+    let average = bytes as f64 / objects as f64;
+    let share = -(-average / interval as f64).exp_m1();
+    let objects = (objects as f64 * share).round().max(1.0);
+    (objects as u64, (objects * average).round().max(1.0) as u64)
+}

@@ -1,0 +1,386 @@
+//! A moment: an instant of a run, as a person says it.
+//!
+//! ```text
+//! start  end  peak        the first instant, the last, that of the most bytes in use
+//! 12.5  12.5s  300ms  2m  after the start
+//! 50%                     of the run
+//! 2026-11-21T10:00:00Z    wall clock, UTC; `10:00:00` and `10:00` on the day of the start
+//! anything else           the first marker of that name, or else the first that contains it
+//! marker:NAME             a marker, whatever its name looks like
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::fold::Peak;
+use crate::profile::Run;
+
+const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * SECOND;
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Moment {
+    /// Before the first record.
+    Start,
+    /// After the last.
+    End,
+    /// When the most bytes were in use, the first time if there are several.
+    Peak,
+    /// Nanoseconds since the start.
+    After(u64),
+    /// A part of the run, 0 to 1.
+    Part(f64),
+    /// Nanoseconds since 1970.
+    Wall(u64),
+    /// Nanoseconds since the midnight (UTC) before the start.
+    TimeOfDay(u64),
+    /// A marker.
+    Marker(String),
+}
+
+/// A moment, found in a log: which events come before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Nothing: the cut is before the first event.
+    Nothing,
+    /// Those up to this time, and at it.
+    Time(u64),
+    /// Those up to the record of that number and including it; the time is that record's. Finer
+    /// than time: several events share a microsecond.
+    Record {
+        /// Number of the record, from 1.
+        number: u64,
+        /// Its time.
+        time_ns: u64,
+    },
+}
+
+impl Cut {
+    /// The cut's time.
+    pub fn time_ns(self) -> u64 {
+        match self {
+            Cut::Nothing => 0,
+            Cut::Time(time_ns) | Cut::Record { time_ns, .. } => time_ns,
+        }
+    }
+
+    /// Whether that event comes before the cut.
+    pub fn includes(self, record: u64, at_ns: u64) -> bool {
+        match self {
+            Cut::Nothing => false,
+            Cut::Time(time_ns) => at_ns <= time_ns,
+            Cut::Record { number, .. } => record <= number,
+        }
+    }
+}
+
+/// Why a moment is not in a log.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum MomentError {
+    /// It lies after the end.
+    #[error("{moment} is after the log's last record, at {:.6} s", *.last_ns as f64 / 1e9)]
+    AfterEnd {
+        /// What was asked.
+        moment: Moment,
+        /// The log's last time.
+        last_ns: u64,
+    },
+    /// It lies before the start.
+    #[error("{moment} is before the start of the run, {}", utc(*.start_wall_ns))]
+    BeforeStart {
+        /// What was asked.
+        moment: Moment,
+        /// When the run started.
+        start_wall_ns: u64,
+    },
+    /// The log does not say when it began.
+    #[error("the log does not say at what time of day it began, so {0} cannot be found in it")]
+    NoWallClock(Moment),
+    /// No marker is so named.
+    #[error("{name:?} is neither a time (12.5s, 300ms, 50%, 10:00:00, peak) nor a marker of this log; {}", listed(.markers))]
+    NoMarker {
+        /// What was asked.
+        name: String,
+        /// The markers there are.
+        markers: Vec<String>,
+    },
+    /// The window ends before it begins.
+    #[error("the window ends, at {:.6} s, before it begins, at {:.6} s", *.to_ns as f64 / 1e9, *.from_ns as f64 / 1e9)]
+    Backwards {
+        /// Its beginning.
+        from_ns: u64,
+        /// Its end.
+        to_ns: u64,
+    },
+}
+
+fn listed(markers: &[String]) -> String {
+    const SHOWN: usize = 5;
+    if markers.is_empty() {
+        return "it has no markers".into();
+    }
+    let more = match markers.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        n => format!(" and {n} more (see `heapprof info`)"),
+    };
+    let shown: Vec<&str> = markers.iter().take(SHOWN).map(String::as_str).collect();
+    format!("its markers are {}{more}", shown.join(", "))
+}
+
+impl Moment {
+    /// Where it is in a log of that run, whose peak is known.
+    ///
+    /// # Errors
+    /// When it is not in the log.
+    pub fn find(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
+        let last_ns = run.duration_ns;
+        let at = |time_ns: u64| {
+            if time_ns > last_ns {
+                return Err(MomentError::AfterEnd {
+                    moment: self.clone(),
+                    last_ns,
+                });
+            }
+            Ok(Cut::Time(time_ns))
+        };
+        let wall = |wall_ns: u64| {
+            if run.start_wall_ns == 0 {
+                return Err(MomentError::NoWallClock(self.clone()));
+            }
+            match wall_ns.checked_sub(run.start_wall_ns) {
+                Some(time_ns) => at(time_ns),
+                None => Err(MomentError::BeforeStart {
+                    moment: self.clone(),
+                    start_wall_ns: run.start_wall_ns,
+                }),
+            }
+        };
+        match self {
+            Moment::Start => Ok(Cut::Nothing),
+            Moment::End => Ok(Cut::Time(last_ns)),
+            Moment::Peak => Ok(Cut::Record {
+                number: peak.record,
+                time_ns: peak.time_ns,
+            }),
+            Moment::After(time_ns) => at(*time_ns),
+            Moment::Part(part) => at((part * last_ns as f64).round().min(last_ns as f64) as u64),
+            Moment::Wall(wall_ns) => wall(*wall_ns),
+            Moment::TimeOfDay(time_ns) => {
+                wall((run.start_wall_ns / DAY * DAY).saturating_add(*time_ns))
+            }
+            Moment::Marker(name) => {
+                let named = |test: &dyn Fn(&str) -> bool| {
+                    let mut markers = run.markers.iter();
+                    markers.find(|(_, marker)| test(marker)).map(|(t, _)| *t)
+                };
+                let exact = named(&|marker| marker == name);
+                match exact.or_else(|| named(&|marker| marker.contains(name.as_str()))) {
+                    Some(time_ns) => Ok(Cut::Time(time_ns)),
+                    None => Err(MomentError::NoMarker {
+                        name: name.clone(),
+                        markers: run.markers.iter().map(|(_, name)| name.clone()).collect(),
+                    }),
+                }
+            }
+        }
+    }
+}
+
+impl FromStr for Moment {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim();
+        let known = match text {
+            "start" => Some(Moment::Start),
+            "end" => Some(Moment::End),
+            "peak" => Some(Moment::Peak),
+            _ => None,
+        };
+        let percent = || {
+            let part: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
+            (0.0..=100.0)
+                .contains(&part)
+                .then_some(Moment::Part(part / 100.0))
+        };
+        Ok(known
+            .or_else(|| duration_ns(text).map(Moment::After))
+            .or_else(percent)
+            .or_else(|| time_of_day_ns(text).map(Moment::TimeOfDay))
+            .or_else(|| wall_ns(text).map(Moment::Wall))
+            .unwrap_or_else(|| {
+                Moment::Marker(text.strip_prefix("marker:").unwrap_or(text).to_owned())
+            }))
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Moment::Start => f.write_str("start"),
+            Moment::End => f.write_str("end"),
+            Moment::Peak => f.write_str("peak"),
+            Moment::After(ns) => write!(f, "{} s", *ns as f64 / 1e9),
+            Moment::Part(part) => write!(f, "{}%", part * 100.0),
+            Moment::Wall(ns) => f.write_str(&utc(*ns)),
+            Moment::TimeOfDay(ns) => {
+                let s = ns / SECOND;
+                write!(f, "{:02}:{:02}:{:02} UTC", s / 3600, s / 60 % 60, s % 60)
+            }
+            Moment::Marker(name) => write!(f, "marker {name:?}"),
+        }
+    }
+}
+
+/// A length of time in nanoseconds: `12.5`, `12.5s`, `300ms`, `10us`, `2m`, `1h`.
+pub fn duration_ns(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let unit = match unit.trim() {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "" | "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok()?;
+    Some((number * unit).round() as u64)
+}
+
+/// `10:00`, `10:00:00`, `10:00:00.5`.
+fn time_of_day_ns(text: &str) -> Option<u64> {
+    let mut parts = text.split(':');
+    let mut two = |limit: u64| -> Option<u64> {
+        let part = parts.next()?;
+        let is_two = part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
+        let number = is_two.then(|| part.parse().ok())??;
+        (number < limit).then_some(number)
+    };
+    let (hours, minutes) = (two(24)?, two(60)?);
+    let seconds: f64 = match parts.next() {
+        None => 0.0,
+        Some(text) if text.starts_with(|c: char| c.is_ascii_digit()) => text.parse().ok()?,
+        Some(_) => return None,
+    };
+    if parts.next().is_some() || seconds >= 61.0 {
+        return None;
+    }
+    Some((hours * 3600 + minutes * 60) * SECOND + (seconds * 1e9).round() as u64)
+}
+
+/// `2026-11-21T10:00:00Z`; a space for the T, no Z, and no seconds are accepted.
+fn wall_ns(text: &str) -> Option<u64> {
+    let text = text.strip_suffix(" UTC").unwrap_or(text);
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, time) = text.split_once(['T', ' '])?;
+    let mut parts = date.split('-');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let (year, month, day) = (number()?, number()?, number()?);
+    if parts.next().is_some()
+        || !(1970..=2500).contains(&year)
+        || !(1..=12).contains(&month)
+        || !(1..=31).contains(&day)
+    {
+        return None;
+    }
+    // Hinnant, "chrono-compatible low-level date algorithms", days_from_civil.
+    let y = year - u64::from(month <= 2);
+    let (era, year_of_era) = (y / 400, y % 400);
+    let shifted = if month > 2 { month - 3 } else { month + 9 };
+    let day_of_year = (153 * shifted + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    Some(days * DAY + time_of_day_ns(time)?)
+}
+
+/// Wall clock time in UTC, as ISO 8601 writes it but for the space.
+pub fn utc(since_1970_ns: u64) -> String {
+    let seconds = since_1970_ns / SECOND;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days to a date: years of 400 years' cycles that begin in March (Hinnant, as above,
+    // civil_from_days).
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(text: &str) -> Moment {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn moments_are_read_as_people_write_them() {
+        for (text, expected) in [
+            ("12.5", Moment::After(12_500_000_000)),
+            ("12.5s", Moment::After(12_500_000_000)),
+            ("300ms", Moment::After(300_000_000)),
+            ("2m", Moment::After(120_000_000_000)),
+            ("50%", Moment::Part(0.5)),
+            ("peak", Moment::Peak),
+            ("10:00:01", Moment::TimeOfDay(36_001_000_000_000)),
+            (
+                "2026-01-01T00:00:01Z",
+                Moment::Wall(1_767_225_601_000_000_000),
+            ),
+            ("1970-01-01T00:00:00Z", Moment::Wall(0)),
+            ("2000-02-29 00:00", Moment::Wall(951_782_400_000_000_000)),
+            ("loaded", Moment::Marker("loaded".into())),
+            ("marker:peak", Moment::Marker("peak".into())),
+            ("150%", Moment::Marker("150%".into())),
+            ("25:00", Moment::Marker("25:00".into())),
+        ] {
+            assert_eq!(moment(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn dates_are_right_at_the_edges_both_ways() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_767_225_599, "2025-12-31 23:59:59 UTC"),
+            (1_767_225_600, "2026-01-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(seconds * SECOND), text);
+            assert_eq!(wall_ns(text), Some(seconds * SECOND));
+        }
+    }
+
+    #[test]
+    fn moments_outside_of_the_run_are_errors_that_say_so() {
+        let run = Run {
+            start_wall_ns: 1_767_225_600 * SECOND,
+            duration_ns: 20 * SECOND,
+            markers: vec![(5, "dump: 1".into()), (7, "dump".into())],
+            ..Run::default()
+        };
+        let find = |text: &str| moment(text).find(&run, &Peak::default());
+        assert_eq!(find("00:00:15"), Ok(Cut::Time(15 * SECOND)));
+        assert_eq!(find("50%"), Ok(Cut::Time(10 * SECOND)));
+        assert_eq!(find("dump"), Ok(Cut::Time(7)), "the whole name first");
+        assert_eq!(find("ump"), Ok(Cut::Time(5)));
+        let text = |error: Result<Cut, MomentError>| error.unwrap_err().to_string();
+        assert_eq!(
+            text(find("21")),
+            "21 s is after the log's last record, at 20.000000 s"
+        );
+        assert!(text(find("2025-12-31T23:59:59Z")).contains("before the start"));
+        assert!(text(find("lunch")).contains("its markers are dump: 1, dump"));
+    }
+}

@@ -1,0 +1,189 @@
+//! Filters, groups and trees: what is shown of a profile, the same in every command and format.
+
+mod common;
+
+use common::{SERVER_TRUTH, named, server_profile, server_symbols};
+use heapprof_symbolizer::export::{Format, Options};
+use heapprof_symbolizer::{By, Direction, Filter, Metric, Node, Profile, Symbols, Tree, groups};
+
+fn filtered(focus: &str, ignore: &str, hide: &str) -> (Profile, Symbols) {
+    let regex = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+    let filter = Filter {
+        focus: regex(focus),
+        ignore: regex(ignore),
+        hide: regex(hide),
+    };
+    let mut profile = server_profile(1);
+    let mut symbols = server_symbols(&profile);
+    filter.apply(&mut profile, &mut symbols);
+    (profile, symbols)
+}
+
+fn folded((profile, symbols): &(Profile, Symbols)) -> String {
+    let options = Options {
+        metric: Metric::AllocatedBytes,
+        ..Options::default()
+    };
+    let mut out = Vec::new();
+    Format::Folded
+        .write(profile, symbols, &options, &mut out)
+        .unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// See `server_log` for the picture of the stacks.
+#[test]
+fn filters_mean_what_pprofs_mean() {
+    const REQUEST: &str = "[libc.so.6+0x100];main;serve;read_request;malloc 3000\n";
+    const BUFFER: &str = "[libc.so.6+0x100];main;serve;read_request;grow_buffer;malloc 240\n";
+    const INIT: &str = "[libc.so.6+0x100];main;demo::init(int);malloc 8388608\n";
+    const HANDLER: &str = "[libc.so.6+0x100];main;serve;handler;malloc 128\n";
+    let cases = [
+        ("", "", "", vec![INIT, HANDLER, BUFFER, REQUEST]),
+        ("read_request", "", "", vec![BUFFER, REQUEST]),
+        ("src/signal", "", "", vec![HANDLER]),
+        // (`serve` alone would match the program, /bin/server.)
+        ("", "^serve$", "", vec![INIT]),
+        ("^serve$", "handler|grow", "", vec![REQUEST]),
+        // A module's path is a name, too.
+        ("libc", "", "", vec![INIT, HANDLER, BUFFER, REQUEST]),
+        ("nothing", "", "", vec![]),
+    ];
+    for (focus, ignore, hide, expected) in cases {
+        let mut lines: Vec<String> = expected.iter().map(|l| (*l).to_owned()).collect();
+        lines.sort();
+        let case = filtered(focus, ignore, hide);
+        assert_eq!(folded(&case), lines.concat(), "{focus}, {ignore}, {hide}");
+    }
+    // Hidden frames go, an inlined one out of its place, and a stack of nothing but them goes whole.
+    let hidden = folded(&filtered(
+        "",
+        "",
+        "^serve$|grow_buffer|libc|malloc|main|handler",
+    ));
+    assert_eq!(hidden, "demo::init(int) 8388608\nread_request 3240\n");
+}
+
+#[test]
+fn every_format_honours_the_filter_and_what_went_is_said() {
+    let (profile, symbols) = filtered("demo::init", "", "main");
+    assert_eq!(profile.numbers().in_use_bytes, 8 << 20);
+    assert!(
+        profile
+            .account
+            .remarks
+            .iter()
+            .any(|r| r.contains("focus demo::init"))
+    );
+    for format in Format::ALL {
+        let mut out = Vec::new();
+        format
+            .write(&profile, &symbols, &Options::default(), &mut out)
+            .unwrap();
+        let text = String::from_utf8_lossy(&out);
+        assert!(!text.contains("read_request"), "{}", format.name());
+        assert!(
+            !text.contains("\"main\"") && !text.contains(";main;"),
+            "{}",
+            format.name()
+        );
+    }
+}
+
+#[test]
+fn groups_sum_to_the_whole() {
+    let profile = server_profile(1);
+    let symbols = server_symbols(&profile);
+    for by in By::ALL {
+        let groups = groups(&profile, &symbols, by, Metric::InUseBytes, false);
+        let sum: u64 = groups.iter().map(|group| group.own.in_use_bytes).sum();
+        assert_eq!(sum, SERVER_TRUTH[1], "{by}");
+        let own: Vec<u64> = groups.iter().map(|group| group.own.in_use_bytes).collect();
+        assert!(own.is_sorted_by(|a, b| a >= b), "{by}: {own:?}");
+    }
+    let first = |by| {
+        groups(&profile, &symbols, by, Metric::InUseBytes, false)[0]
+            .name
+            .clone()
+    };
+    assert_eq!(first(By::Function), "demo::init(int)");
+    assert_eq!(first(By::Line), "demo::init(int) src/init.cc:40");
+    assert_eq!(first(By::File), "src/init.cc");
+    assert_eq!(first(By::Module), "/bin/server");
+    assert_eq!(first(By::Thread), "server (tid 77)");
+    assert_eq!(first(By::Size), "up to 8.0 MiB");
+    let cumulative = groups(&profile, &symbols, By::Function, Metric::InUseBytes, true);
+    let main = cumulative
+        .iter()
+        .find(|group| group.name == "main")
+        .unwrap();
+    assert_eq!(
+        (main.own.in_use_bytes, main.cumulative.in_use_bytes),
+        (0, SERVER_TRUTH[1])
+    );
+}
+
+fn shown(node: &Node, depth: usize, out: &mut String) {
+    for child in &node.children {
+        let name = child.name.as_str();
+        out.push_str(&format!(
+            "{}{name} {}\n",
+            " ".repeat(depth),
+            child.total.allocated_bytes
+        ));
+        shown(child, depth + 1, out);
+    }
+}
+
+#[test]
+fn trees_go_down_to_callees_and_up_to_callers() {
+    let profile = server_profile(1);
+    let symbols = server_symbols(&profile);
+    let tree = |direction: &Direction| {
+        let tree = Tree::of(
+            &profile,
+            &symbols,
+            By::Function,
+            direction,
+            Metric::AllocatedBytes,
+        );
+        let mut text = String::new();
+        shown(&tree.root, 0, &mut text);
+        text
+    };
+    assert_eq!(
+        tree(&Direction::Down),
+        "[libc.so.6+0x100] 8391976\n main 8391976\n  demo::init(int) 8388608\n   malloc 8388608\n  \
+         serve 3368\n   read_request 3240\n    malloc 3000\n    grow_buffer 240\n     malloc 240\n   \
+         handler 128\n    malloc 128\n"
+    );
+    assert_eq!(
+        tree(&Direction::Callees("serve".into())),
+        "serve 3368\n read_request 3240\n  malloc 3000\n  grow_buffer 240\n   malloc 240\n \
+         handler 128\n  malloc 128\n"
+    );
+    // By the name without arguments.
+    assert_eq!(
+        tree(&Direction::Callers("demo::init".into())),
+        "demo::init(int) 8388608\n main 8388608\n  [libc.so.6+0x100] 8388608\n"
+    );
+    assert_eq!(tree(&Direction::Callers("nobody".into())), "");
+}
+
+#[test]
+fn a_recursive_function_counts_each_block_once() {
+    let (profile, symbols) = named(&["main", "walk", "walk", "leaf", "walk", "malloc"]);
+    for direction in [
+        Direction::Callers("walk".into()),
+        Direction::Callees("walk".into()),
+    ] {
+        let tree = Tree::of(
+            &profile,
+            &symbols,
+            By::Function,
+            &direction,
+            Metric::InUseBytes,
+        );
+        assert_eq!(tree.root.total.in_use_bytes, 4096, "{direction:?}");
+    }
+}

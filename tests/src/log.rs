@@ -1,0 +1,183 @@
+//! A log, event by event: what a profile does not keep, the exact size and thread of each block.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use heapprof_format::{Counter, EndReason, ReadError, Reader, Record, Start};
+use heapprof_symbolizer::resolve::SearchPath;
+use heapprof_symbolizer::{Profile, profile_of_log};
+
+use crate::named::Named;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Log {
+    /// Where it is.
+    pub path: PathBuf,
+    /// All records, in order.
+    pub records: Vec<Record>,
+    /// Where reading had to stop, if before the file's end.
+    pub torn: Option<ReadError>,
+    /// The profile, without names.
+    pub profile: Profile,
+    named: OnceLock<Named>,
+    /// Number of a stack in the log -> index of the stack in the profile.
+    index_of: HashMap<u32, usize>,
+}
+
+/// A block that was allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Requested bytes.
+    pub size: u64,
+    /// Index of its stack in the profile.
+    pub stack: usize,
+    /// Number of the thread in the log.
+    pub thread: u32,
+    /// Whether it was in use at the end.
+    pub in_use: bool,
+}
+
+impl Log {
+    /// Reads it.
+    ///
+    /// # Panics
+    /// When not even its beginning can be read.
+    #[track_caller]
+    pub fn read(path: &Path) -> Log {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => panic!("{}: {error}", path.display()),
+        };
+        let mut reader = match Reader::new(&bytes) {
+            Ok(reader) => reader,
+            Err(error) => panic!("{}: {error}", path.display()),
+        };
+        let mut records = Vec::new();
+        let torn = loop {
+            match reader.next_record() {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        let profile = match profile_of_log(&bytes, |_| {}) {
+            Ok(profile) => profile,
+            Err(error) => panic!("{}: {error}", path.display()),
+        };
+        // The profile's stacks are those of the log, in the order of their first record.
+        let mut index_of = HashMap::new();
+        for record in &records {
+            if let Record::Stack(stack) = record {
+                let next = index_of.len();
+                let index = *index_of.entry(stack.number).or_insert(next);
+                assert_eq!(
+                    profile.stacks[index].frames, stack.frames,
+                    "order of stacks"
+                );
+            }
+        }
+        Log {
+            path: path.to_owned(),
+            profile,
+            named: OnceLock::new(),
+            records,
+            torn,
+            index_of,
+        }
+    }
+
+    /// The same log, which must be readable to its end.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[must_use]
+    #[track_caller]
+    pub fn whole(self) -> Log {
+        let account = &self.profile.account;
+        assert!(
+            self.torn.is_none(),
+            "{}: {:?}",
+            self.path.display(),
+            self.torn
+        );
+        assert!(account.is_whole(), "{}: {account:?}", self.path.display());
+        assert_eq!(account.unknown_stacks, 0, "{}", self.path.display());
+        assert_eq!(account.implausible, 0, "{}", self.path.display());
+        self
+    }
+
+    /// Its first record.
+    ///
+    /// # Panics
+    /// When that is another.
+    #[track_caller]
+    pub fn start(&self) -> &Start {
+        match self.records.first() {
+            Some(Record::Start(start)) => start,
+            other => panic!("{}: begins with {other:?}", self.path.display()),
+        }
+    }
+
+    /// The profile with names, which are looked up when they are first asked for.
+    pub fn named(&self) -> &Named {
+        let name = || Named::of(self.profile.clone(), &SearchPath::default());
+        self.named.get_or_init(name)
+    }
+
+    /// How it says that it ended; `None` when it was cut off.
+    pub fn end(&self) -> Option<EndReason> {
+        match self.records.last() {
+            Some(Record::End { reason, .. }) => Some(*reason),
+            _ => None,
+        }
+    }
+
+    /// All blocks, in the order of their allocation.
+    ///
+    /// # Panics
+    /// When a block's stack is not in the log.
+    pub fn blocks(&self) -> Vec<Block> {
+        let freed = |record: &Record| match record {
+            Record::Free(free) => Some(free.id),
+            _ => None,
+        };
+        let freed: HashSet<u64> = self.records.iter().filter_map(freed).collect();
+        let allocs = self.records.iter().filter_map(|record| match record {
+            Record::Alloc(alloc) => Some(Block {
+                size: alloc.size,
+                stack: self.index_of[&alloc.stack],
+                thread: alloc.thread,
+                in_use: !freed.contains(&alloc.id),
+            }),
+            _ => None,
+        });
+        allocs.collect()
+    }
+
+    /// The blocks of exactly that size.
+    pub fn blocks_of(&self, size: u64) -> Vec<Block> {
+        let mut blocks = self.blocks();
+        blocks.retain(|block| block.size == size);
+        blocks
+    }
+
+    /// The name of a thread.
+    pub fn thread_name(&self, number: u32) -> &str {
+        let threads = &self.profile.threads;
+        let thread = threads.iter().find(|thread| thread.number == number);
+        thread.map_or("", |thread| &thread.name)
+    }
+
+    /// What was lost, by cause.
+    pub fn losses(&self) -> BTreeMap<Counter, u64> {
+        self.profile.account.losses().collect()
+    }
+
+    /// Frees of blocks that the log does not know.
+    pub fn unknown_frees(&self) -> u64 {
+        self.profile.account.unknown_frees
+    }
+}

@@ -1,0 +1,114 @@
+//! A pattern: what a fixture says about a stack. `a b ... c*3 main`, innermost first.
+//!
+//! - `...` stands for any number of frames, also none;
+//! - `f*3` for three frames of `f`;
+//! - whatever is outside `main`, or behind a last `...`, is not spoken of.
+//! - Frames inside the allocator come before the first and are not spoken of either.
+
+use std::fmt;
+
+use crate::named::Function;
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Pattern {
+    /// As the fixture wrote it, for messages.
+    text: String,
+    words: Vec<Word>,
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.text)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Word {
+    Anything,
+    Frame(String),
+}
+
+impl Pattern {
+    /// Of its words.
+    pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Pattern {
+        let mut all = Vec::new();
+        let words: Vec<&str> = words.into_iter().collect();
+        for &word in &words {
+            match (word, word.split_once('*')) {
+                ("...", _) => all.push(Word::Anything),
+                (_, Some((name, times))) if times.parse::<usize>().is_ok() => {
+                    let times = times.parse().unwrap_or(0);
+                    all.extend(std::iter::repeat_n(Word::Frame(name.into()), times));
+                }
+                _ => all.push(Word::Frame(word.into())),
+            }
+        }
+        Pattern {
+            text: words.join(" "),
+            words: all,
+        }
+    }
+
+    /// Whether a stack, innermost first, is such a one.
+    pub fn matches(&self, stack: &[Function]) -> bool {
+        let own = stack.iter().position(|frame| !frame.is_allocator());
+        let names: Vec<&str> = stack[own.unwrap_or(stack.len())..]
+            .iter()
+            .map(|frame| frame.plain.as_str())
+            .collect();
+        matches(&self.words, &names)
+    }
+
+    /// Whether a stack that was cut short is the inner part of such a one.
+    pub fn begins_with(&self, stack: &[Function]) -> bool {
+        let own = stack.iter().position(|frame| !frame.is_allocator());
+        let mut seen = &stack[own.unwrap_or(stack.len())..];
+        for word in &self.words {
+            match (word, seen) {
+                (_, []) => return true,
+                (Word::Frame(name), [frame, rest @ ..]) if *name == frame.plain => seen = rest,
+                _ => return false,
+            }
+        }
+        false // more frames than there can be
+    }
+}
+
+fn matches(words: &[Word], names: &[&str]) -> bool {
+    match (words, names) {
+        ([], rest) => rest.is_empty(),
+        ([Word::Anything], _) => true,
+        ([Word::Anything, more @ ..], _) => {
+            (0..=names.len()).any(|skipped| matches(more, &names[skipped..]))
+        }
+        ([Word::Frame(last)], [name, ..]) if last == "main" => *name == "main",
+        ([Word::Frame(word), more @ ..], [name, rest @ ..]) => word == name && matches(more, rest),
+        ([Word::Frame(_), ..], []) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(pattern: &str, stack: &str) -> bool {
+        let names: Vec<&str> = stack.split(' ').collect();
+        matches(&Pattern::parse(pattern.split(' ')).words, &names)
+    }
+
+    #[test]
+    fn patterns_mean_what_the_fixtures_readme_says() {
+        assert!(fits("a b main", "a b main __libc_start_main _start"));
+        assert!(fits("a ... main", "a main"));
+        assert!(fits("a ... main", "a x y main z"));
+        assert!(fits("a ...", "a"));
+        assert!(fits("a b*3 c main", "a b b b c main"));
+
+        assert!(!fits("a b main", "a x b main"));
+        assert!(!fits("a b main", "x a b main"));
+        assert!(!fits("a b main", "a b"));
+        assert!(!fits("a b*3 c main", "a b b c main"));
+        assert!(!fits("a b*3 c main", "a b b b b c main"));
+    }
+}

@@ -1,0 +1,392 @@
+//! The `heapprof` program: on files that are damaged, cut, foreign or empty, and as the parent of a program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use heapprof_tests::{Build, Finished, Run};
+
+/// All commands that read a file, without the file.
+const COMMANDS: [&[&str]; 12] = [
+    &["top"],
+    &["top", "--json"],
+    &["info"],
+    &["symbolize"],
+    &["export", "--format", "gperftools"],
+    &["export", "--format", "symbolized"],
+    &["export", "--format", "pprof"],
+    &["export", "--format", "folded"],
+    &["export", "--format", "flamegraph"],
+    &["export", "--format", "json"],
+    &["export", "--format", "csv"],
+    &["export", "--format", "speedscope"],
+];
+
+fn read(command: &[&str], file: &Path) -> Finished {
+    Run::heapprof().args(command).arg(file).run()
+}
+
+/// A small recording: its log and its dump.
+fn small() -> Finished {
+    Run::fixture("exit_ways")
+        .arg("exit")
+        .interval(1)
+        .prefix("t")
+        .run()
+}
+
+#[track_caller]
+fn assert_no_panic(ran: &Finished, case: &str) {
+    let code = ran.code();
+    assert!(
+        code == 0 || code == 1,
+        "{case}: {}\n{}",
+        ran.status,
+        ran.stderr
+    );
+    for word in ["panicked", "RUST_BACKTRACE", "src/"] {
+        assert!(!ran.stderr.contains(word), "{case}: {}", ran.stderr);
+    }
+}
+
+/// Either an error and nothing else, or some output, or at least a note why there is none.
+#[track_caller]
+fn assert_all_or_an_error(ran: &Finished, case: &str) {
+    let (nothing, silent) = (ran.stdout.is_empty(), ran.stderr.is_empty());
+    assert!(
+        if ran.code() == 0 {
+            !nothing || !silent
+        } else {
+            nothing && !silent
+        },
+        "{case}: {}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn every_command_refuses_what_is_no_profile() {
+    let recorded = small();
+    let folder = recorded.folder();
+    let log = recorded.bytes("t.heaplog");
+    let dump = recorded.bytes("t.0001.heap");
+    let mut newer = log.clone();
+    newer[7] += 1; // the version
+    let mut rotten = log.clone();
+    rotten[8..].fill(0x5a);
+    let cases: [(&str, Vec<u8>); 9] = [
+        ("empty.heaplog", Vec::new()),
+        ("empty.heap", Vec::new()),
+        ("foreign.heaplog", b"#!/bin/sh\necho hello\n".to_vec()),
+        ("binary.heap", (0..=255).cycle().take(4096).collect()),
+        (
+            "elf.heaplog",
+            fs::read(&Build::get().library).unwrap()[..4096].to_vec(),
+        ),
+        ("newer.heaplog", newer),
+        ("rotten.heaplog", rotten),
+        ("header.heaplog", log[..8].to_vec()),
+        ("cut_in_its_first_line.heap", dump[..20].to_vec()),
+    ];
+    for (name, bytes) in &cases {
+        fs::write(folder.join(name), bytes).unwrap();
+    }
+    fs::create_dir(folder.join("folder.heaplog")).unwrap();
+    let names = cases.iter().map(|(name, _)| *name);
+    for name in names.chain(["folder.heaplog", "missing.heaplog"]) {
+        for command in COMMANDS {
+            let ran = read(command, &folder.join(name));
+            let case = format!("{command:?} {name}");
+            assert_no_panic(&ran, &case);
+            assert_eq!(ran.code(), 1, "{case}: {}", ran.stderr);
+            assert_eq!(ran.stdout, "", "{case}");
+            assert_eq!(ran.stderr.lines().count(), 1, "{case}: {}", ran.stderr);
+            assert!(
+                ran.stderr.contains(name),
+                "{case} does not name the file: {}",
+                ran.stderr
+            );
+        }
+    }
+}
+
+/// Cut at every 97th byte: read up to the tear, which is said; or, before the first record, refused.
+#[test]
+fn a_log_that_is_cut_is_read_up_to_the_tear() {
+    let recorded = Run::fixture("threads_basic")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let log = recorded.bytes("t.heaplog");
+    let whole = read(&["info"], &recorded.folder().join("t.heaplog")).well();
+    assert!(!whole.stdout.contains("cut off at"), "{}", whole.stdout);
+    let cut = recorded.folder().join("cut.heaplog");
+    let mut read_somehow = 0;
+    for (number, len) in (1..log.len()).step_by(97).enumerate() {
+        fs::write(&cut, &log[..len]).unwrap();
+        // info says it all; the others take turns.
+        for command in [&["info"][..], COMMANDS[number % COMMANDS.len()]] {
+            let ran = read(command, &cut);
+            let case = format!("{command:?} cut at {len} of {}", log.len());
+            assert_no_panic(&ran, &case);
+            if ran.code() == 1 {
+                assert!(
+                    ran.stderr.contains("cut.heaplog") && ran.stderr.contains("offset"),
+                    "{case}: {}",
+                    ran.stderr
+                );
+                assert_eq!(ran.stdout, "", "{case}");
+            } else if command == ["info"] {
+                read_somehow += 1;
+                let said = format!("{}{}", ran.stdout, ran.stderr);
+                let says_so = ["cut off", "no end", "torn"]
+                    .iter()
+                    .any(|words| said.contains(words));
+                assert!(says_so, "{case} does not say so:\n{said}");
+            } else {
+                let said = ran.stderr.to_lowercase();
+                assert!(!said.contains("error"), "{case}: {said}");
+            }
+        }
+    }
+    assert!(
+        read_somehow > 10,
+        "{read_somehow} of {} cuts",
+        log.len() / 97
+    );
+}
+
+/// Bytes that are wrong in the middle cost their frame, not the log, and never a panic.
+#[test]
+fn a_log_with_flipped_bytes_never_panics() {
+    let recorded = Run::fixture("threads_basic")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let log = recorded.bytes("t.heaplog");
+    let damaged = recorded.folder().join("damaged.heaplog");
+    let mut read_somehow = 0;
+    for (number, at) in (8..log.len()).step_by(211).enumerate() {
+        let mut bytes = log.clone();
+        bytes[at] ^= 0xff;
+        fs::write(&damaged, &bytes).unwrap();
+        let command = COMMANDS[number % COMMANDS.len()];
+        let ran = read(command, &damaged);
+        let case = format!("{command:?} flipped at {at}");
+        assert_no_panic(&ran, &case);
+        assert_all_or_an_error(&ran, &case);
+        read_somehow += u32::from(ran.code() == 0);
+    }
+    assert!(read_somehow > 0);
+}
+
+#[test]
+fn a_dump_that_is_cut_never_panics() {
+    let recorded = small();
+    let dump = recorded.bytes("t.0001.heap");
+    let cut = recorded.folder().join("cut.heap");
+    for (number, len) in (1..dump.len()).step_by(97).enumerate() {
+        fs::write(&cut, &dump[..len]).unwrap();
+        let command = COMMANDS[number % COMMANDS.len()];
+        let ran = read(command, &cut);
+        let case = format!("{command:?} cut at {len}");
+        assert_no_panic(&ran, &case);
+        assert_all_or_an_error(&ran, &case);
+        assert!(
+            ran.code() == 0 || ran.stderr.contains("cut.heap"),
+            "{case}: {}",
+            ran.stderr
+        );
+    }
+}
+
+/// `heapprof run` with the program's words behind `--`.
+fn run(program: impl AsRef<Path>, args: &[&str]) -> Run {
+    Run::heapprof()
+        .args(["run", "-i", "1", "--"])
+        .arg(program.as_ref())
+        .args(args)
+}
+
+/// As a shell sees it: killed by a signal is 128 and its number, however it comes about.
+#[test]
+fn run_passes_the_exit_status_on() {
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+        ("kill -SEGV $$", 139),
+    ] {
+        let ran = run("/bin/sh", &["-c", script]).run();
+        assert_eq!(ran.code(), code, "{script}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "", "{script}");
+    }
+}
+
+#[test]
+fn run_says_where_the_files_are_and_shows_the_largest_sites() {
+    let ran = Run::heapprof()
+        .args(["run", "--interval", "1", "--prefix", "p", "--"])
+        .arg(Build::get().fixture("exit_ways"))
+        .arg("exit")
+        .run();
+    assert_eq!(ran.code(), 3, "{}", ran.stderr);
+    assert_eq!(ran.files(), ["p.0001.heap", "p.heaplog"]);
+    assert_eq!(
+        ran.stdout.lines().count(),
+        2,
+        "the program's own output: {}",
+        ran.stdout
+    );
+    for words in ["p.heaplog", "p.0001.heap", "allocates", "exit_ways.c:"] {
+        assert!(ran.stderr.contains(words), "no `{words}` in {}", ran.stderr);
+    }
+    assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
+}
+
+#[test]
+fn run_without_a_prefix_records_here_and_quietly_if_asked() {
+    let ran = Run::heapprof()
+        .args(["run", "-q", "-i", "1", "--"])
+        .arg(Build::get().fixture("exit_ways"))
+        .run()
+        .well();
+    assert_eq!(ran.stderr, "");
+    let logs = ran.files();
+    assert_eq!(logs.len(), 1, "{logs:?}");
+    assert!(logs[0].starts_with("heapprof.exit_ways."), "{logs:?}");
+    assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
+}
+
+#[test]
+fn run_passes_signals_on() {
+    let script = "trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut running = run("/bin/sh", &["-c", script]).start();
+    running.until("the trap", |running| {
+        running.stdout_so_far().contains("ready")
+    });
+    running.signal(libc::SIGTERM);
+    let ran = running.wait();
+    assert_eq!(ran.code(), 5, "{}", ran.stderr);
+    assert_eq!(ran.stdout, "ready\ngot it\n");
+
+    // One that does not catch it dies of it, and so do we, as a shell says it.
+    let mut running = run(Build::get().fixture("idle"), &["30"])
+        .limit(Duration::from_secs(20))
+        .start();
+    running.until("its output", |running| {
+        running.stdout_so_far().contains("stack")
+    });
+    std::thread::sleep(Duration::from_millis(150));
+    running.signal(libc::SIGTERM);
+    let ran = running.wait();
+    assert_eq!(ran.code(), 128 + libc::SIGTERM, "{}", ran.stderr);
+    assert_eq!(ran.log().blocks_of(19001).len(), 1);
+}
+
+#[test]
+fn run_says_when_there_is_no_such_program() {
+    for program in ["/nonexistent/program", "no-such-program-anywhere"] {
+        let ran = run(program, &[]).run();
+        assert_eq!(ran.code(), 127, "{}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains(program), "{}", ran.stderr);
+        assert_eq!(ran.files(), [""; 0]);
+    }
+    // There, but not to be run: 126, as shells say it.
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text");
+    fs::write(&text, "not a program").unwrap();
+    let ran = run(&text, &[]).run();
+    assert_eq!(ran.code(), 126, "{}", ran.stderr);
+    assert!(ran.stderr.contains("text"), "{}", ran.stderr);
+}
+
+/// Programs compiled here lie in the folder of a run that never is.
+fn compiled(name: &str, source: &str, flags: &[&str]) -> (Run, PathBuf) {
+    let run = Run::compiled(name, source, flags);
+    let program = run.folder().join("bin").join(name);
+    (run, program)
+}
+
+#[test]
+fn run_says_when_the_program_is_static() {
+    let source = "#include <stdlib.h>\nint main(void) { return malloc(10) == 0; }\n";
+    let (_keep, program) = compiled("static_program", source, &["-static"]);
+    let ran = run(&program, &[]).run();
+    assert_ne!(ran.code(), 0);
+    assert!(ran.stderr.contains("static_program"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("static executable"), "{}", ran.stderr);
+    assert_no_panic(&ran, "static");
+}
+
+#[test]
+fn run_says_when_the_program_has_its_own_malloc() {
+    let source = r#"
+#include <stddef.h>
+#include <stdio.h>
+static _Alignas(16) char pool[1 << 22];
+static size_t used;
+void *malloc(size_t size) { void *block = pool + used; used += (size + 15) & ~(size_t)15; return block; }
+void free(void *block) { (void)block; }
+void *calloc(size_t n, size_t size) { return malloc(n * size); }
+void *realloc(void *old, size_t size)
+{
+    char *to = malloc(size), *from = old;
+    for (size_t i = 0; from && i < size; i++)
+        to[i] = from[i];
+    return to;
+}
+int main(void) { puts("my own"); return malloc(10) == NULL; }
+"#;
+    let (_keep, program) = compiled("own_malloc", source, &["-rdynamic"]);
+    let ran = run(&program, &[]).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stderr);
+    assert_eq!(ran.stdout, "my own\n");
+    assert!(
+        ran.stderr.contains("own_malloc") && ran.stderr.contains("its own allocator"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn run_refuses_a_bad_interval() {
+    for interval in ["abc", "-1", "99999999999999999999"] {
+        let ran = Run::heapprof()
+            .args(["run", &format!("--interval={interval}"), "--", "/bin/true"])
+            .run();
+        assert_ne!(ran.code(), 0);
+        assert!(ran.stderr.contains(interval), "{}", ran.stderr);
+        assert_no_panic_but_usage(&ran);
+    }
+}
+
+#[track_caller]
+fn assert_no_panic_but_usage(ran: &Finished) {
+    assert!(ran.code() == 1 || ran.code() == 2, "{}", ran.status);
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+}
+
+/// `heapprof top … | head` is no error.
+#[test]
+fn a_closed_pipe_is_success() {
+    let recorded = small();
+    let script = "\"$0\" export --format json \"$1\" | head -c 10 >&2; echo ${PIPESTATUS[0]}";
+    let ran = Run::tool("/bin/bash")
+        .args(["-c", script])
+        .arg(&Build::get().heapprof)
+        .arg(recorded.folder().join("t.heaplog"))
+        .run()
+        .well();
+    assert_eq!(ran.stdout, "0\n");
+    assert_eq!(
+        ran.stderr.len(),
+        10,
+        "the document's beginning and nothing else: {}",
+        ran.stderr
+    );
+}

@@ -1,0 +1,164 @@
+//! Every way a process can end: its status is its own, and the log holds what was allocated before.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use heapprof_format::EndReason;
+use heapprof_tests::{Finished, Run};
+
+fn leave(way: &str) -> Finished {
+    Run::fixture("exit_ways")
+        .arg(way)
+        .interval(1)
+        .prefix("t")
+        .run()
+}
+
+/// The status is that of the same program alone, and block 17001 is in the log.
+#[track_caller]
+fn assert_left(way: &str) -> Finished {
+    let alone = Run::fixture("exit_ways").arg(way).without_library().run();
+    let ran = leave(way);
+    assert_eq!(ran.status, alone.status, "{way}: {}", ran.stderr);
+    assert_eq!(ran.stderr, alone.stderr, "{way}");
+    let same_but_pid = |text: &str| text.replace(char::is_numeric, "");
+    assert_eq!(
+        same_but_pid(&ran.stdout),
+        same_but_pid(&alone.stdout),
+        "{way}"
+    );
+
+    let log = ran.log().whole();
+    for (size, pattern) in &ran.claims().stacks {
+        let blocks = log.blocks_of(*size);
+        assert_eq!(blocks.len(), 1, "{way}: blocks of {size} bytes");
+        let stack = blocks[0].stack;
+        assert!(
+            pattern.matches(&log.named().stacks[stack]),
+            "{way}: {}",
+            log.named().shown(stack)
+        );
+        assert!(blocks[0].in_use);
+    }
+    // Nothing of ours delays the end by more than 100 ms; the rest is the machine's business.
+    assert!(
+        ran.elapsed < alone.elapsed + Duration::from_millis(1000),
+        "{way}: {:?}",
+        ran.elapsed
+    );
+    ran
+}
+
+/// Where code of ours can still run, the log says that it ended, and the last dump is there.
+#[track_caller]
+fn assert_finished(way: &str) {
+    let ran = assert_left(way);
+    let log = ran.log();
+    assert_eq!(log.end(), Some(EndReason::Exit), "{way}");
+    assert_eq!(ran.files(), ["t.0001.heap", "t.heaplog"], "{way}");
+    let dump = ran.named("t.0001.heap");
+    assert_eq!(dump.profile.numbers(), log.profile.numbers(), "{way}");
+}
+
+#[test]
+fn by_return() {
+    assert_finished("return");
+}
+
+#[test]
+fn by_exit() {
+    assert_finished("exit");
+}
+
+#[test]
+fn by_underscore_exit() {
+    assert_finished("_exit");
+}
+
+#[test]
+fn by_quick_exit() {
+    assert_finished("quick_exit");
+}
+
+#[test]
+fn with_the_last_thread() {
+    assert_finished("thread_exit");
+}
+
+#[test]
+fn by_sigkill() {
+    let ran = assert_left("sigkill");
+    assert_eq!(ran.log().end(), None);
+    assert_eq!(ran.files(), ["t.heaplog"]);
+}
+
+/// What was allocated right before may be lost, what came more than 150 ms before may not. The fixture does
+/// not wait, so this one waits for the log and kills from outside.
+#[test]
+fn by_signals_from_outside() {
+    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGABRT, libc::SIGSEGV] {
+        let running = Run::fixture("idle")
+            .arg("30")
+            .interval(1)
+            .prefix("t")
+            .start();
+        let mut running = running;
+        running.until("its output", |running| {
+            running.stdout_so_far().contains("stack")
+        });
+        std::thread::sleep(Duration::from_millis(150));
+        running.signal(signal);
+        let ran = running.wait();
+        assert_eq!(ran.code(), 128 + signal);
+        assert_eq!(
+            ran.log().whole().blocks_of(19001).len(),
+            1,
+            "signal {signal}"
+        );
+        assert_eq!(ran.files(), ["t.heaplog"]);
+    }
+}
+
+/// A signal raised at once: the status is right, and what is there of the log is readable.
+#[test]
+fn by_abort_and_sigterm_at_once() {
+    for way in ["abort", "sigterm"] {
+        let alone = Run::fixture("exit_ways").arg(way).without_library().run();
+        let ran = leave(way);
+        assert_eq!(ran.status, alone.status, "{way}");
+        assert_eq!(ran.stderr, alone.stderr, "{way}");
+        let log = ran.log();
+        assert!(log.torn.is_none(), "{way}: {:?}", log.torn);
+        assert_eq!(log.start().pid, ran.pid);
+        assert_eq!(log.end(), None, "{way}");
+        assert_eq!(ran.files(), ["t.heaplog"], "{way}");
+    }
+}
+
+/// Killed at random moments under load: the log is readable up to its end, every time, and misses at most the
+/// last tenth of a second.
+#[test]
+fn by_sigkill_under_load() {
+    let mut seen = BTreeMap::new();
+    for round in 0..6u64 {
+        let mut running = Run::fixture("churn")
+            .args(["4", "30s"])
+            .interval(1024)
+            .prefix("t")
+            .start();
+        let log_path = running.folder().join("t.heaplog");
+        running.until("a log", |_| {
+            log_path.metadata().is_ok_and(|m| m.len() > 10_000)
+        });
+        std::thread::sleep(Duration::from_millis(150 + 17 * round));
+        running.signal(libc::SIGKILL);
+        let ran = running.wait();
+        let log = ran.log();
+        // One append may have been under way.
+        assert!(log.records.len() > 100, "{:?}", log.torn);
+        assert_eq!(log.unknown_frees(), 0);
+        assert_eq!(log.profile.account.missing_frames, 0);
+        seen.insert(round, log.torn.map(|torn| torn.kind));
+    }
+    println!("{seen:?}");
+}

@@ -1,0 +1,198 @@
+//! The files we write: never into one that is not ours, whatever the program or the folder does.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use heapprof_tests::{Build, Log, Run};
+
+#[test]
+fn daemon_close_fds() {
+    for interval in [1, 4096] {
+        let run = Run::fixture("daemon_close_fds")
+            .interval(interval)
+            .prefix("t");
+        let folder = run.folder().join("daemon");
+        fs::create_dir(&folder).unwrap();
+        let ran = run.arg(&folder).run();
+        let result = fs::read_to_string(folder.join("result")).unwrap_or_default();
+        assert_eq!(result, "ok files\n", "{}", ran.status);
+        assert!(ran.status.success());
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
+        let log = ran.log().whole();
+        assert!(log.end().is_some());
+        assert!(
+            interval > 1 || !log.blocks_of(18001).is_empty(),
+            "it was recorded as a daemon"
+        );
+    }
+}
+
+/// What stands at the log's name already is left alone: a link is not followed, nothing waits for a pipe's
+/// reader, and the recording goes to another name.
+#[test]
+fn what_is_in_the_place_of_the_log_is_left_alone() {
+    for kind in ["symlink", "dangling symlink", "fifo", "folder", "file"] {
+        let run = Run::fixture("exit_ways")
+            .arg("exit")
+            .interval(1)
+            .limit(Duration::from_secs(20))
+            .prefix("t");
+        let (path, target) = (run.folder().join("t.heaplog"), run.folder().join("target"));
+        match kind {
+            "symlink" => {
+                fs::write(&target, "precious").unwrap();
+                symlink(&target, &path).unwrap();
+            }
+            "dangling symlink" => symlink(&target, &path).unwrap(),
+            "fifo" => {
+                let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+                // SAFETY: a C string that lives through the call.
+                assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+            }
+            "folder" => fs::create_dir(&path).unwrap(),
+            _ => fs::write(&path, "precious").unwrap(),
+        }
+        let ran = run.run();
+        assert_eq!(ran.code(), 3, "{kind}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{kind}: {}", ran.stderr);
+        assert!(ran.stderr.contains("HEAPPROFILE"), "{kind}: {}", ran.stderr);
+        match kind {
+            "symlink" => assert_eq!(fs::read(&target).unwrap(), b"precious"),
+            "dangling symlink" => assert!(!target.exists(), "it was followed"),
+            "file" => assert_eq!(fs::read(&path).unwrap(), b"precious"),
+            _ => {}
+        }
+        let log = Log::read(&ran.folder().join(format!("t_{}.heaplog", ran.pid))).whole();
+        assert_eq!(log.blocks_of(17001).len(), 1, "{kind}");
+        assert_eq!(ran.dumps().len(), 1, "{kind}");
+    }
+}
+
+/// Allocates, waits for a file named `go`, allocates more.
+const WAITS_FOR_GO: &str = r#"
+#include <stdlib.h>
+#include <unistd.h>
+void *kept;
+int main(void)
+{
+    kept = malloc(20001);
+    while (access("go", F_OK) != 0)
+        usleep(10000);
+    kept = malloc(20002);
+    return 5;
+}
+"#;
+
+/// The same while the program runs: the log that was made is ours, what took its place is not, even when the
+/// file system gave it the inode number of ours, as ext4 does at once.
+#[test]
+fn a_log_that_is_replaced_while_running_is_given_up() {
+    for kind in ["symlink", "fifo", "folder", "nothing", "file"] {
+        let mut running = Run::compiled("waits_for_go", WAITS_FOR_GO, &[])
+            .interval(1)
+            .prefix("t")
+            .start();
+        let folder = running.folder().to_owned();
+        let (path, target) = (folder.join("t.heaplog"), folder.join("target"));
+        running.until("a log", |_| {
+            path.metadata().is_ok_and(|meta| meta.len() > 100)
+        });
+        fs::remove_file(&path).unwrap();
+        match kind {
+            "symlink" => {
+                fs::write(&target, "precious").unwrap();
+                symlink(&target, &path).unwrap();
+            }
+            "fifo" => {
+                let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+                // SAFETY: a C string that lives through the call.
+                assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+            }
+            "folder" => fs::create_dir(&path).unwrap(),
+            "file" => fs::write(&path, "precious").unwrap(),
+            _ => {}
+        }
+        fs::write(folder.join("go"), "").unwrap();
+        let ran = running.wait();
+        assert_eq!(ran.code(), 5, "{kind}: {}", ran.stderr);
+        let about = ran
+            .said()
+            .iter()
+            .filter(|line| line.contains("t.heaplog:"))
+            .count();
+        assert_eq!(
+            about, 1,
+            "{kind}: one line says that the log ends: {}",
+            ran.stderr
+        );
+        match kind {
+            "symlink" => assert_eq!(fs::read(&target).unwrap(), b"precious"),
+            "file" => assert_eq!(fs::read(&path).unwrap(), b"precious"),
+            "nothing" => assert!(!path.exists(), "it came back"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_working_directory_is_removed() {
+    let source = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+void *kept;
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return 2;
+    kept = malloc(20001);
+    if (rmdir(argv[1]) != 0)
+        perror("rmdir");
+    usleep(200000);
+    kept = malloc(20002);
+    printf("removed\n");
+    return 6;
+}
+"#;
+    for prefix in [None, Some("elsewhere")] {
+        let mut run = Run::compiled("leaves", source, &[]).interval(1);
+        let gone = run.folder().join("gone");
+        fs::create_dir(&gone).unwrap();
+        if let Some(prefix) = prefix {
+            run = run.prefix(prefix);
+        }
+        let ran = run.arg(&gone).inside(&gone).run();
+        assert_eq!((ran.code(), ran.stdout.as_str()), (6, "removed\n"));
+        if prefix.is_some() {
+            let log = ran.log().whole();
+            assert_eq!(log.blocks_of(20001).len() + log.blocks_of(20002).len(), 2);
+        } else {
+            // The log is in that folder, so it is not empty and stays.
+            assert!(ran.stderr.contains("rmdir"), "{}", ran.stderr);
+        }
+    }
+}
+
+/// Started where there is no directory any more.
+#[test]
+fn the_working_directory_is_gone_from_the_start() {
+    let run = Run::tool("/bin/sh")
+        .args([
+            "-c",
+            "mkdir gone && cd gone && rmdir ../gone && LD_PRELOAD=$1 exec $0 exit",
+        ])
+        .arg(Build::get().fixture("exit_ways"))
+        .arg(&Build::get().library)
+        .interval(1);
+    let ran = run.run();
+    assert_eq!(ran.code(), 3, "{}", ran.stderr);
+    let astray = format!("/heapprof.exit_ways.{}.heaplog", ran.pid);
+    assert!(fs::remove_file(&astray).is_err(), "it recorded to {astray}");
+    assert!(ran.stdout.contains("stack 17001"));
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("nothing is recorded"), "{}", ran.stderr);
+    assert_eq!(ran.files(), [""; 0]);
+}

@@ -1,0 +1,300 @@
+//! Processes that make processes: each has files of its own, nobody overwrites another's, and nothing
+//! is ever deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use heapprof_format::EndReason;
+use heapprof_tests::{Finished, Log, Run};
+
+/// All logs of the run's folder, by name, each readable to its end.
+#[track_caller]
+fn logs(ran: &Finished) -> BTreeMap<String, Log> {
+    let read = |name: String| {
+        let log = Log::read(&ran.folder().join(&name)).whole();
+        (name, log)
+    };
+    ran.files_ending(".heaplog").into_iter().map(read).collect()
+}
+
+#[track_caller]
+fn pid_of(ran: &Finished, who: &str) -> u32 {
+    let pids = ran.claims().pids;
+    let found = pids.iter().find(|(name, _)| name == who);
+    found.unwrap_or_else(|| panic!("no {who} in {pids:?}")).1
+}
+
+fn sizes(log: &Log) -> BTreeSet<u64> {
+    log.blocks().iter().map(|block| block.size).collect()
+}
+
+#[test]
+fn fork_child() {
+    for way in ["exit", "_exit", "return"] {
+        let ran = Run::fixture("fork_child")
+            .arg(way)
+            .interval(1)
+            .prefix("t")
+            .run()
+            .well();
+        let (parent, child) = (pid_of(&ran, "parent"), pid_of(&ran, "child"));
+        let expected = [
+            "t.0001.heap".to_owned(),
+            "t.heaplog".to_owned(),
+            format!("t_{child}.0001.heap"),
+            format!("t_{child}.heaplog"),
+        ];
+        let found: BTreeSet<_> = ran.files().into_iter().collect();
+        assert_eq!(found, BTreeSet::from(expected), "{way}");
+        assert_eq!(ran.stderr, "", "{way}");
+
+        let logs = logs(&ran);
+        let of_parent = &logs["t.heaplog"];
+        assert_eq!(
+            (of_parent.start().pid, of_parent.start().forked_from),
+            (parent, 0)
+        );
+        assert_eq!(of_parent.end(), Some(EndReason::Exit), "{way}");
+        let of_child = &logs[&format!("t_{child}.heaplog")];
+        assert_eq!(
+            (of_child.start().pid, of_child.start().forked_from),
+            (child, parent)
+        );
+        assert_eq!(of_child.end(), Some(EndReason::Exit), "{way}");
+
+        let (in_parent, in_child) = (sizes(of_parent), sizes(of_child));
+        assert!(
+            in_parent.is_superset(&BTreeSet::from([15001, 15003])),
+            "{way}: {in_parent:?}"
+        );
+        assert!(!in_parent.contains(&15002), "{way}");
+        assert!(
+            in_child.contains(&15002) && !in_child.contains(&15003),
+            "{way}: {in_child:?}"
+        );
+
+        for (size, pattern) in &ran.claims().stacks {
+            for log in logs.values() {
+                for block in log.blocks_of(*size) {
+                    let functions = &log.named().stacks[block.stack];
+                    assert!(
+                        pattern.matches(functions),
+                        "{way} {size}: {}",
+                        log.named().shown(block.stack)
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn exec_chain() {
+    let ran = Run::fixture("exec_chain")
+        .arg("4")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let pid = ran.pid;
+    assert_eq!(ran.stderr, "");
+    let logs = logs(&ran);
+    let names: BTreeSet<String> = logs.keys().cloned().collect();
+    let expected = [
+        "t".to_owned(),
+        format!("t_{pid}"),
+        format!("t_{pid}_2"),
+        format!("t_{pid}_3"),
+        format!("t_{pid}_4"),
+    ];
+    assert_eq!(
+        names,
+        expected
+            .iter()
+            .map(|base| format!("{base}.heaplog"))
+            .collect()
+    );
+    for (image, base) in (0..=4).rev().zip(&expected) {
+        let log = &logs[&format!("{base}.heaplog")];
+        let own: Vec<u64> = sizes(log)
+            .into_iter()
+            .filter(|size| (16000..=16004).contains(size))
+            .collect();
+        // An exec cuts the log off: what was recorded right before may be missing, in all images but the last.
+        let whole = image == 0;
+        assert!(
+            own.iter().all(|&size| size == 16000 + image),
+            "{base}: {own:?}"
+        );
+        assert!(!whole || own.len() == 1, "{base}: {own:?}");
+        assert_eq!(log.start().pid, pid);
+        assert_eq!(log.start().forked_from, 0);
+    }
+}
+
+/// As the fixture promises it: each image's own block is in its profile.
+#[test]
+fn exec_chain_keeps_the_block_of_every_image() {
+    let ran = Run::fixture("exec_chain")
+        .arg("4")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let all: BTreeSet<u64> = logs(&ran).values().flat_map(sizes).collect();
+    for size in 16000..=16004 {
+        assert!(
+            all.contains(&size),
+            "the block of {size} bytes is in no log"
+        );
+    }
+}
+
+#[test]
+fn fork_while_allocating() {
+    for interval in [1, 4096] {
+        let ran = Run::fixture("fork_while_allocating")
+            .interval(interval)
+            .prefix("t")
+            .run()
+            .well();
+        let claims = ran.claims();
+        assert_eq!(claims.ok, ["children"]);
+        assert!(claims.failures.is_empty());
+        assert_eq!(ran.stderr, "", "{interval}");
+        let logs = logs(&ran);
+        let mut pids = BTreeSet::new();
+        for (name, log) in &logs {
+            let start = log.start();
+            let expected = if start.pid == ran.pid {
+                "t.heaplog".into()
+            } else {
+                format!("t_{}.heaplog", start.pid)
+            };
+            assert_eq!(*name, expected);
+            assert_eq!(
+                start.forked_from,
+                if start.pid == ran.pid { 0 } else { ran.pid }
+            );
+            assert_eq!(log.end(), Some(EndReason::Exit), "{name}");
+            pids.insert(start.pid);
+            if interval == 1 && start.pid != ran.pid {
+                // Its own thousand, all of them freed, and nothing that its parent's threads did meanwhile.
+                let blocks = log.blocks();
+                let own: Vec<_> = blocks
+                    .iter()
+                    .filter(|b| (16..1016).contains(&b.size))
+                    .collect();
+                assert!(
+                    own.len() >= 1000 && own.iter().all(|b| !b.in_use),
+                    "{name}: {}",
+                    own.len()
+                );
+                assert!(blocks.len() < 1100, "{name}: {}", blocks.len());
+            }
+        }
+        assert_eq!(pids.len(), logs.len(), "each process has one log");
+        if interval == 1 {
+            assert_eq!(logs.len(), 51, "the parent and 50 children");
+        }
+        let dumps: BTreeSet<_> = ran.files_ending(".heap").into_iter().collect();
+        for name in logs.keys() {
+            let dump = name.replace(".heaplog", ".0001.heap");
+            assert!(dumps.contains(&dump), "{dump}");
+        }
+        assert_eq!(ran.files_ending(".unfinished"), [""; 0]);
+    }
+}
+
+#[test]
+fn a_re_run_keeps_all_files_and_says_so_once() {
+    let first = Run::fixture("idle")
+        .arg("0")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    assert_eq!(first.stderr, "");
+    let before: Vec<_> = first
+        .files()
+        .into_iter()
+        .map(|name| (first.bytes(&name), name))
+        .collect();
+    assert_eq!(before.len(), 2);
+
+    let second = Run::fixture("idle")
+        .arg("0")
+        .interval(1)
+        .in_folder_of(&first)
+        .prefix("t")
+        .run()
+        .well();
+    let said = second.said();
+    assert_eq!(said.len(), 1, "{}", second.stderr);
+    assert_eq!(second.stderr.lines().count(), 1);
+    let new = format!("t_{}", second.pid);
+    assert!(
+        said[0].contains("HEAPPROFILE") && said[0].contains(&new),
+        "{said:?}"
+    );
+    for (bytes, name) in &before {
+        assert!(second.bytes(name) == *bytes, "{name} was changed");
+    }
+    let expected = [
+        "t.0001.heap".into(),
+        "t.heaplog".into(),
+        format!("{new}.0001.heap"),
+        format!("{new}.heaplog"),
+    ];
+    let found: BTreeSet<_> = second.files().into_iter().collect();
+    assert_eq!(found, BTreeSet::from(expected));
+    assert_eq!(
+        Log::read(&second.folder().join(format!("{new}.heaplog")))
+            .whole()
+            .blocks_of(19001)
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn somebody_elses_dump_is_not_overwritten() {
+    let run = Run::fixture("idle").arg("0").interval(1).prefix("t");
+    fs::write(run.folder().join("t.0001.heap"), "mine").unwrap();
+    let ran = run.run().well();
+    assert_eq!(ran.bytes("t.0001.heap"), b"mine");
+    assert_eq!(ran.said().len(), 1, "{}", ran.stderr);
+    assert_eq!(ran.log().whole().blocks_of(19001).len(), 1);
+    assert_eq!(ran.dumps().len(), 2);
+    // One that appears while the program runs is left alone as well.
+    let mut running = Run::fixture("idle")
+        .arg("0.3")
+        .interval(1)
+        .prefix("t")
+        .start();
+    running.until("its output", |running| {
+        running.stdout_so_far().contains("stack")
+    });
+    fs::write(running.folder().join("t.0001.heap"), "mine").unwrap();
+    let ran = running.wait().well();
+    assert_eq!(ran.bytes("t.0001.heap"), b"mine");
+    assert_eq!(ran.files(), ["t.0001.heap", "t.0002.heap", "t.heaplog"]);
+}
+
+#[test]
+fn files_are_for_their_owner_only() {
+    let ran = Run::fixture("idle")
+        .arg("0")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    for name in ran.files() {
+        let mode = fs::metadata(ran.folder().join(&name))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}

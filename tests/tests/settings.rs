@@ -1,0 +1,280 @@
+//! Settings: one that makes no sense is one line on standard error and the default; the program runs on,
+//! and its own output and exit status are untouched.
+
+use std::fs;
+
+use heapprof_tests::{Finished, Log, Run};
+
+/// Runs `exit_ways exit` (status 3) in a folder of its own, with one variable set.
+fn run_with(variable: &str, value: &str) -> Finished {
+    let run = Run::fixture("exit_ways").arg("exit");
+    let run = if variable == "HEAPPROFILE" {
+        run
+    } else {
+        run.prefix("t")
+    };
+    let run = if variable == "HEAPPROF_SAMPLE_INTERVAL" {
+        run
+    } else {
+        run.interval(1)
+    };
+    run.env(variable, value).run()
+}
+
+/// Exactly one line, which names the variable and says all these words.
+#[track_caller]
+fn assert_one_line(ran: &Finished, variable: &str, words: &[&str]) {
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    assert_eq!(ran.said().len(), 1, "{}", ran.stderr);
+    for word in [variable].iter().chain(words) {
+        assert!(ran.stderr.contains(word), "no `{word}` in: {}", ran.stderr);
+    }
+}
+
+/// Its output and status are those without us.
+#[track_caller]
+fn assert_untouched(ran: &Finished) {
+    assert_eq!(ran.code(), 3, "{}", ran.stderr);
+    let expected = format!("pid {}\nstack 17001 allocates main\n", ran.pid);
+    assert_eq!(ran.stdout, expected);
+}
+
+#[test]
+fn a_bad_value_is_one_line_and_the_default() {
+    let cases: [(&str, &str, &[&str]); 20] = [
+        ("HEAPPROF_SAMPLE_INTERVAL", "abc", &["abc", "using 524288"]),
+        (
+            "HEAPPROF_SAMPLE_INTERVAL",
+            "99999999999999999999",
+            &["99999999999999999999", "using 524288"],
+        ),
+        ("HEAPPROF_SAMPLE_INTERVAL", "-1", &["-1", "using 524288"]),
+        ("HEAPPROF_SAMPLE_INTERVAL", "1.5", &["1.5", "using 524288"]),
+        (
+            "HEAPPROF_SAMPLE_INTERVAL",
+            "18446744073709551615",
+            &["18446744073709551615", "using 524288"],
+        ),
+        (
+            "HEAPPROF_SAMPLE_INTERVAL",
+            "9999999999999G",
+            &["9999999999999G", "using 524288"],
+        ),
+        ("HEAPPROF_STACK_DEPTH", "x", &["x", "using 512"]),
+        ("HEAPPROF_STACK_DEPTH", "99999", &["99999", "using 512"]),
+        ("HEAPPROF_STACK_DEPTH", "0", &["0", "using 512"]),
+        ("HEAPPROF_VERBOSE", "maybe", &["maybe", "using 0"]),
+        (
+            "HEAPPROFILESIGNAL",
+            "NOPE",
+            &["NOPE", "no dumps on signals"],
+        ),
+        ("HEAPPROFILESIGNAL", "9", &["9", "no dumps on signals"]),
+        ("HEAPPROFILESIGNAL", "SIGKILL", &["no dumps on signals"]),
+        (
+            "HEAPPROFILESIGNAL",
+            "4711",
+            &["4711", "no dumps on signals"],
+        ),
+        ("HEAPPROFILESIGNAL", "-5", &["-5", "no dumps on signals"]),
+        ("HEAP_PROFILE_TIME_INTERVAL", "x", &["x", "using 0"]),
+        (
+            "HEAP_PROFILE_INUSE_INTERVAL",
+            "x",
+            &["x", "using 104857600"],
+        ),
+        (
+            "HEAP_PROFILE_ALLOCATION_INTERVAL",
+            "many",
+            &["many", "using 1073741824"],
+        ),
+        (
+            "HEAP_PROFILE_DEALLOCATION_INTERVAL",
+            "1e9",
+            &["1e9", "using 0"],
+        ),
+        ("HEAP_PROFILE_TIME_INTERVAL", "-1", &["-1", "using 0"]),
+    ];
+    let mut wrong = Vec::new();
+    for (variable, value, words) in cases {
+        let case = std::panic::catch_unwind(|| {
+            let ran = run_with(variable, value);
+            assert_untouched(&ran);
+            assert_one_line(&ran, variable, words);
+            let log = ran.log().whole();
+            if variable == "HEAPPROF_SAMPLE_INTERVAL" {
+                assert_eq!(log.start().interval, 524_288);
+            } else {
+                assert_eq!(log.blocks_of(17001).len(), 1);
+            }
+            assert_eq!(ran.files(), ["t.0001.heap", "t.heaplog"]);
+        });
+        if case.is_err() {
+            wrong.push(format!("{variable}={value}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// A prefix that cannot be written to: the log goes where it would without one.
+#[test]
+fn a_prefix_that_cannot_be_written_is_one_line_and_the_default() {
+    for prefix in [
+        "/nonexistent/dir/x",
+        "/etc/passwd/x",
+        "/proc/x",
+        "missing/x",
+    ] {
+        let ran = run_with("HEAPPROFILE", prefix);
+        assert_untouched(&ran);
+        let log = format!("heapprof.exit_ways.{}.heaplog", ran.pid);
+        assert_one_line(&ran, "HEAPPROFILE", &[prefix, &log]);
+        assert!(ran.files().contains(&log), "{:?}", ran.files());
+        assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
+    }
+}
+
+/// Dumps are asked for by HEAPPROFILE; when its prefix cannot be written, they lie beside the log or are
+/// not made, but nobody is told twice, and nothing is left half-made.
+#[test]
+fn a_prefix_that_cannot_be_written_leaves_nothing_half_made() {
+    let ran = run_with("HEAPPROFILE", "/nonexistent/dir/x");
+    let base = format!("heapprof.exit_ways.{}", ran.pid);
+    for name in ran.files() {
+        assert!(
+            name == format!("{base}.heaplog") || name == format!("{base}.0001.heap"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn nowhere_to_write_is_one_line_and_a_program_that_runs_on() {
+    for prefix in [None, Some("/nonexistent/dir/x")] {
+        let mut run = Run::fixture("exit_ways")
+            .arg("exit")
+            .interval(1)
+            .inside("/proc");
+        if let Some(prefix) = prefix {
+            run = run.env("HEAPPROFILE", prefix);
+        }
+        let ran = run.run();
+        assert_untouched(&ran);
+        assert_one_line(&ran, "HEAPPROFILE", &["nothing is recorded"]);
+        assert_eq!(ran.files(), [""; 0]);
+    }
+}
+
+#[test]
+fn an_empty_value_is_as_none() {
+    for variable in [
+        "HEAPPROF_SAMPLE_INTERVAL",
+        "HEAPPROF_VERBOSE",
+        "HEAPPROFILESIGNAL",
+        "HEAPPROFILE",
+    ] {
+        let ran = run_with(variable, "");
+        assert_untouched(&ran);
+        assert_eq!(ran.stderr, "", "{variable}");
+        assert_eq!(ran.files_ending(".heaplog").len(), 1, "{variable}");
+    }
+}
+
+#[test]
+fn units_are_understood() {
+    for (value, bytes) in [
+        ("4K", 4096),
+        ("2MiB", 2 << 20),
+        ("1g", 1 << 30),
+        (" 512 KB ", 512 << 10),
+    ] {
+        let ran = run_with("HEAPPROF_SAMPLE_INTERVAL", value);
+        assert_eq!(ran.stderr, "", "{value}");
+        assert_eq!(ran.log().start().interval, bytes, "{value}");
+    }
+}
+
+#[test]
+fn verbose_is_one_line_at_start_and_one_at_exit() {
+    for way in ["return", "exit", "_exit", "quick_exit", "thread_exit"] {
+        let ran = Run::fixture("exit_ways")
+            .arg(way)
+            .interval(1)
+            .prefix("t")
+            .env("HEAPPROF_VERBOSE", "1")
+            .run();
+        let said = ran.said();
+        assert_eq!(ran.stderr.lines().count(), 2, "{way}: {}", ran.stderr);
+        assert_eq!(said.len(), 2, "{way}: {}", ran.stderr);
+        let log = ran.log_path();
+        let log = log.to_str().unwrap();
+        assert!(
+            said[0].contains(&ran.pid.to_string()) && said[0].contains(log),
+            "{}",
+            said[0]
+        );
+        let samples = ran.log().blocks().len();
+        for words in [&format!(" {samples} samples"), "losses", log, "0001.heap"] {
+            assert!(
+                said[1].contains(words),
+                "{way}: no `{words}` in {}",
+                said[1]
+            );
+        }
+    }
+}
+
+#[test]
+fn interval_zero_records_nothing() {
+    let ran = run_with("HEAPPROF_SAMPLE_INTERVAL", "0");
+    assert_untouched(&ran);
+    assert_eq!(ran.stderr, "");
+    assert_eq!(ran.files(), [""; 0]);
+}
+
+#[test]
+fn without_a_prefix_the_log_is_in_the_working_directory_and_there_are_no_dumps() {
+    let ran = Run::fixture("exit_ways")
+        .arg("exit")
+        .interval(1)
+        .env("HEAP_PROFILE_TIME_INTERVAL", "1")
+        .run();
+    assert_untouched(&ran);
+    assert_eq!(ran.stderr, "");
+    assert_eq!(
+        ran.files(),
+        [format!("heapprof.exit_ways.{}.heaplog", ran.pid)]
+    );
+    assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
+}
+
+/// A relative prefix is meant from where the program started, wherever it goes later.
+#[test]
+fn a_relative_prefix_stays_where_the_program_began() {
+    let run = Run::program("/bin/sh")
+        .args(["-c", "cd elsewhere && exec /bin/sh -c 'cd deeper; exit 9'"])
+        .interval(1)
+        .env("HEAPPROFILE", "sub/t");
+    for folder in ["sub", "elsewhere/deeper", "elsewhere/sub"] {
+        fs::create_dir_all(run.folder().join(folder)).unwrap();
+    }
+    let ran = run.run();
+    assert_eq!(ran.code(), 9);
+    assert_eq!(ran.stderr, "");
+    let logs = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(ran.folder().join(folder)).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.retain(|name| name.ends_with(".heaplog"));
+        names.sort();
+        names
+    };
+    // The first shell began here; the second began in elsewhere/.
+    assert_eq!(logs("sub"), ["t.heaplog"]);
+    assert_eq!(logs("elsewhere/sub"), ["t.heaplog"]);
+    assert_eq!(logs("elsewhere/deeper"), [""; 0]);
+    let second = Log::read(&ran.folder().join("elsewhere/sub/t.heaplog")).whole();
+    assert!(second.start().args.iter().any(|arg| arg.contains("deeper")));
+    assert!(second.end().is_some());
+}

@@ -1,0 +1,214 @@
+//! Every way a stack can look: with and without frame pointers, through signals, the vDSO, PLT stubs,
+//! exceptions, plug-ins that come and go, coroutines, functions without unwind tables. Each fixture
+//! says which functions are on the stack of which block.
+
+use heapprof_format::WalkEnd;
+use heapprof_tests::{Block, Finished, Log, Pattern, Run};
+
+fn record(fixture: &str) -> Finished {
+    Run::fixture(fixture).interval(1).prefix("t").run().well()
+}
+
+/// What the fixture says of its stacks, counts and threads, against the log; returns the log.
+#[track_caller]
+fn assert_claims(ran: &Finished) -> Log {
+    let claims = ran.claims();
+    assert!(claims.failures.is_empty(), "{:?}", claims.failures);
+    assert!(!claims.stacks.is_empty(), "the fixture promises nothing");
+    let log = ran.log().whole();
+    let blocks = log.blocks();
+    let mut wrong = Vec::new();
+    for (size, pattern) in &claims.stacks {
+        let of_size: Vec<_> = blocks.iter().filter(|block| block.size == *size).collect();
+        if of_size.is_empty() {
+            wrong.push(format!("no block of {size} bytes"));
+        }
+        for block in &of_size {
+            if !pattern.matches(&log.named().stacks[block.stack]) {
+                let shown = log.named().shown(block.stack);
+                wrong.push(format!("{size}: {shown}, which is not {pattern:?}"));
+            }
+        }
+        let counted = claims.counts.iter().any(|(counted, ..)| counted == size);
+        if !counted && of_size.iter().any(|block| !block.in_use) {
+            wrong.push(format!("{size}: freed, which it was not"));
+        }
+    }
+    for &(size, allocated, in_use) in &claims.counts {
+        let of_size = blocks.iter().filter(|block| block.size == size);
+        let found_in_use = of_size.clone().filter(|block| block.in_use).count() as u64;
+        let found = (of_size.count() as u64, found_in_use);
+        if found != (allocated, in_use) {
+            wrong.push(format!(
+                "{size}: {found:?} blocks, not {allocated} {in_use}"
+            ));
+        }
+    }
+    for (size, name) in &claims.threads {
+        for block in blocks.iter().filter(|block| block.size == *size) {
+            if log.thread_name(block.thread) != name {
+                let found = log.thread_name(block.thread);
+                wrong.push(format!("{size}: by thread {found:?}, not {name:?}"));
+            }
+        }
+    }
+    for stack in 0..log.named().stacks.len() {
+        let functions = &log.named().stacks[stack];
+        if functions.iter().any(|f| claims.never.contains(&f.plain)) {
+            let shown = log.named().shown(stack);
+            wrong.push(format!("{:?} on {shown}", claims.never));
+        }
+    }
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    log
+}
+
+/// The dump has the same numbers, and the same stacks as far as its format reaches.
+#[track_caller]
+fn assert_same_in_dump(ran: &Finished, log: &Log) {
+    const LONGEST_IN_DUMP: usize = heapprof_format::MAX_FRAMES;
+    let dump = ran.named("t.0001.heap");
+    assert_eq!(dump.profile.numbers(), log.profile.numbers());
+    for (size, pattern) in &ran.claims().stacks {
+        let whole = |block: &Block| log.named().is_whole(block.stack);
+        if log.blocks_of(*size).iter().all(whole) {
+            let is_it = |stack: usize| {
+                let functions = &dump.stacks[stack];
+                pattern.matches(functions)
+                    || dump.profile.stacks[stack].frames.len() == LONGEST_IN_DUMP
+                        && pattern.begins_with(functions)
+            };
+            let found = (0..dump.stacks.len()).any(is_it);
+            assert!(found, "{size}: {pattern:?} is not in the dump");
+        }
+    }
+}
+
+/// Records the fixture, checks what it says of itself in the log and in the dump.
+#[track_caller]
+fn check(fixture: &str) -> Log {
+    let ran = record(fixture);
+    let log = assert_claims(&ran);
+    assert_same_in_dump(&ran, &log);
+    log
+}
+
+/// Why the walks of the blocks of that size ended.
+fn ends_of(log: &Log, size: u64) -> Vec<WalkEnd> {
+    let end = |stack: usize| log.profile.stacks[stack].end.expect("a log says why");
+    let mut ends: Vec<_> = log.blocks_of(size).iter().map(|b| end(b.stack)).collect();
+    ends.sort();
+    ends.dedup();
+    ends
+}
+
+#[track_caller]
+fn assert_all_whole(log: &Log) {
+    for stack in 0..log.named().stacks.len() {
+        assert!(log.named().is_whole(stack), "{}", log.named().shown(stack));
+    }
+}
+
+#[test]
+fn nofp_chain() {
+    assert_all_whole(&check("nofp_chain"));
+}
+
+#[test]
+fn fp_chain() {
+    assert_all_whole(&check("fp_chain"));
+}
+
+#[test]
+fn signal_frame() {
+    assert_all_whole(&check("signal_frame"));
+}
+
+#[test]
+fn plt_and_vdso() {
+    assert_all_whole(&check("plt_and_vdso"));
+}
+
+#[test]
+fn exception_unwind() {
+    assert_all_whole(&check("exception_unwind"));
+}
+
+#[test]
+fn dlopen_cycle() {
+    // Not in the dump: it has the mappings of its own moment, when both plug-ins are gone.
+    assert_all_whole(&assert_claims(&record("dlopen_cycle")));
+}
+
+#[test]
+fn threads_basic() {
+    assert_all_whole(&check("threads_basic"));
+}
+
+#[test]
+fn rbp_general() {
+    assert_all_whole(&check("rbp_general"));
+}
+
+#[test]
+fn coroutine() {
+    let log = check("coroutine");
+    // What is on the thread's own stack is whole; a coroutine's may end where it began.
+    assert_eq!(ends_of(&log, 13004), [WalkEnd::Root]);
+}
+
+#[test]
+fn altstack_small() {
+    assert_all_whole(&check("altstack_small"));
+}
+
+#[test]
+fn no_unwind_tables() {
+    let log = check("no_unwind_tables");
+    assert_eq!(ends_of(&log, 11001), [WalkEnd::NoRule]);
+    assert_eq!(ends_of(&log, 11002), [WalkEnd::NoRule]);
+    assert_eq!(ends_of(&log, 11003), [WalkEnd::Root]);
+}
+
+#[test]
+fn deep_recursion_is_cut_at_the_limit_and_says_so() {
+    for (setting, limit) in [(None, 512), (Some("64"), 64)] {
+        let mut run = Run::fixture("deep_recursion").interval(1).prefix("t");
+        if let Some(depth) = setting {
+            run = run.env("HEAPPROF_STACK_DEPTH", depth);
+        }
+        let ran = run.run().well();
+        let log = ran.log().whole();
+        let claims = ran.claims();
+        let [(size, pattern)]: &[(u64, Pattern)] = &claims.stacks else {
+            panic!("one stack expected: {claims:?}")
+        };
+        let blocks = log.blocks_of(*size);
+        assert_eq!(blocks.len(), 1);
+        let stack = blocks[0].stack;
+        assert_eq!(ends_of(&log, *size), [WalkEnd::TooDeep]);
+        assert_eq!(log.profile.stacks[stack].frames.len(), limit);
+        assert!(pattern.begins_with(&log.named().stacks[stack]));
+        let info = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["info", "t.heaplog"]);
+        assert!(
+            info.run().well().stdout.contains("limit"),
+            "info does not say that a stack was cut"
+        );
+    }
+}
+
+#[test]
+fn deep_recursion_is_whole_under_a_higher_limit() {
+    let ran = Run::fixture("deep_recursion")
+        .interval(1)
+        .prefix("t")
+        .env("HEAPPROF_STACK_DEPTH", "2048")
+        .run()
+        .well();
+    let log = assert_claims(&ran);
+    assert_all_whole(&log);
+    assert_same_in_dump(&ran, &log);
+}
