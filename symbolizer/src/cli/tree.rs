@@ -16,6 +16,7 @@ use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::stdout_width;
 use crate::cli::top::{how_exact, write_totals};
+use crate::confidence::Confidence;
 
 /// Show the calls that lead to allocations, as a tree
 ///
@@ -160,7 +161,10 @@ impl<W: Write> Writer<'_, W> {
         let error = match self.sampled {
             true => format!(
                 " ± {:>9}",
-                self.quantity(self.metric.error_of(&node.totals))
+                // As the heading says: the interval of the default confidence.
+                self.quantity(
+                    self.metric.error_of(&node.totals) * Confidence::default().standard_errors()
+                )
             ),
             false => String::new(),
         };
