@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use clap::builder::PossibleValue;
 use heapprof_symbolizer::export::json::{Errors, Values};
 use heapprof_symbolizer::{
-    By, Bytes, Count, Detail, Direction, Metric, Node, Percent, Precision, Printable, Profile, Tree,
+    By, Bytes, Confidence, Count, Detail, Direction, Metric, Node, Percent, Precision, Printable,
+    Profile, Tree,
 };
 use serde::Serialize;
 
@@ -16,7 +17,6 @@ use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::stdout_width;
 use crate::cli::top::{how_exact, write_totals};
-use crate::confidence::Confidence;
 
 /// Show the calls that lead to allocations, as a tree
 ///
