@@ -16,7 +16,7 @@ use crate::session::{self, Session};
 use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
-use crate::{clock, exec, exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
+use crate::{exec, exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -196,9 +196,9 @@ pub(crate) fn take_pending() -> Option<Box<Writer>> {
 }
 
 /// In a forked child: its session is still to begin, with files of its own.
-pub(crate) fn after_fork(parent: u32) {
+pub(crate) fn after_fork(parent: u32, forked_ns: u64) {
     ORIGIN.parent.store(parent, Ordering::Release);
-    ORIGIN.forked_ns.store(clock::now_ns(), Ordering::Release);
+    ORIGIN.forked_ns.store(forked_ns, Ordering::Release);
     BEGINNING.store(false, Ordering::Release);
     // The parent's log is the parent's, also if it has not begun. Leaked: dropping it would run code
     // on memory of the parent's state.

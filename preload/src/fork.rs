@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::tls::{self, Inside};
-use crate::{boot, counters, hook, main_thread, modules, session, sys, walkers};
+use crate::{boot, clock, counters, hook, main_thread, modules, session, sys, walkers};
 
 /// The process we believe to be in.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -15,13 +15,19 @@ static PID: AtomicU32 = AtomicU32::new(0);
 /// At boot.
 pub(crate) fn register() {
     PID.store(sys::getpid(), Ordering::Release);
-    // SAFETY: a function that lives as long as the process: the library is never unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    // SAFETY: functions that live as long as the process: the library is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
 }
 
 /// Whether this is the process that our state belongs to, and not a vfork child that borrows it.
 pub(crate) fn is_own_process() -> bool {
     PID.load(Ordering::Acquire) == sys::getpid()
+}
+
+/// In the parent: from here on, what it does is not the child's. Afterwards would be too late: the parent may
+/// run before the child does.
+extern "C" fn before() {
+    tls::current().forking_ns.set(clock::now_ns());
 }
 
 extern "C" fn in_child() {
@@ -32,8 +38,8 @@ extern "C" fn in_child() {
     walkers::after_fork();
     counters::reset();
     main_thread::after_fork();
-    boot::after_fork(parent);
     let thread = tls::current();
+    boot::after_fork(parent, thread.forking_ns.get());
     thread.inside.set(Inside::No);
     thread.session.set(0);
 }

@@ -106,16 +106,18 @@ pub(crate) fn freed(taken: Taken) {
     // nothing on this way allocates or locks. Only the flag must be left as it was.
     let was_inside = thread.inside.replace(Inside::Hook);
     unless_it_panics(|| {
-        if let Some(session) = session::current() {
-            if thread.session.get() != session.number {
-                session.welcome(thread);
-            }
-            session.send_free(FreeEvent {
-                time_ns: clock::now_ns(),
-                id: taken.0,
-                thread: thread.number.get(),
-            });
+        let time_ns = clock::now_ns();
+        let Some(session) = session::current() else {
+            return session::keep_early_free(time_ns, taken.0);
+        };
+        if thread.session.get() != session.number {
+            session.welcome(thread);
         }
+        session.send_free(FreeEvent {
+            time_ns,
+            id: taken.0,
+            thread: thread.number.get(),
+        });
     });
     thread.inside.set(was_inside);
 }
@@ -211,6 +213,7 @@ fn ready(entered: &Entered) -> Option<&'static Session> {
     };
     if entered.thread.session.get() != session.number {
         session.welcome(entered.thread);
+        session.send_early_frees(entered.thread.number.get());
     }
     Some(session)
 }

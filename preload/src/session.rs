@@ -119,6 +119,35 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// Ids in a block.
 const ID_BLOCK: u64 = 4096;
 
+/// Frees of inherited blocks before a forked child's session has begun, newest first. A child that only
+/// frees never begins one, and leaves no file; one that does must not lose them (Law 4).
+static EARLY: AtomicPtr<Early> = AtomicPtr::new(std::ptr::null_mut());
+
+struct Early {
+    time_ns: u64,
+    id: u64,
+    older: *mut Early,
+}
+
+/// Keeps a free until there is a session.
+#[cold]
+pub(crate) fn keep_early_free(time_ns: u64, id: u64) {
+    let node = Box::into_raw(Box::new(Early {
+        time_ns,
+        id,
+        older: EARLY.load(Ordering::Relaxed),
+    }));
+    loop {
+        // SAFETY: made above, and not yet in the list.
+        let older = unsafe { (*node).older };
+        match EARLY.compare_exchange_weak(older, node, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return,
+            // SAFETY: as above.
+            Err(now) => unsafe { (*node).older = now },
+        }
+    }
+}
+
 /// The session, if there is one.
 #[inline]
 pub(crate) fn current() -> Option<&'static Session> {
@@ -171,6 +200,25 @@ impl Session {
             tid: sys::gettid(),
             name: sys::thread_name(),
         });
+    }
+
+    /// Sends the frees that came before there was a session, in their order.
+    pub(crate) fn send_early_frees(&self, thread: u32) {
+        let mut early = Vec::new();
+        let mut next = EARLY.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        while !next.is_null() {
+            // SAFETY: made by `keep_early_free`; the swap made the list ours.
+            let node = unsafe { Box::from_raw(next) };
+            next = node.older;
+            early.push(FreeEvent {
+                time_ns: node.time_ns,
+                id: node.id,
+                thread,
+            });
+        }
+        for free in early.into_iter().rev() {
+            self.send_free(free);
+        }
     }
 
     /// A new sample id.

@@ -29,6 +29,8 @@ pub(crate) struct Thread {
     /// The process (`hook::PROCESS`) in which the sampler's line was begun. Not the session: a thread may free a
     /// sampled block before it ever allocates, and may allocate for long before it is sampled.
     pub(crate) line: Cell<u32>,
+    /// When this thread last began to fork, by the monotonic clock: what was in use then, the child has.
+    pub(crate) forking_ns: Cell<u64>,
     /// Number of this thread in the session's log.
     pub(crate) number: Cell<u32>,
     /// Next sample id to be given, and the end of the block of ids that this thread has reserved.

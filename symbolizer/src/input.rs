@@ -11,6 +11,7 @@ use memmap2::Mmap;
 use crate::archive;
 use crate::detail::Detail;
 use crate::dump::profile_of_dump;
+use crate::heritage;
 use crate::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
 use crate::moment::MomentError;
 use crate::pprof::{PprofError, profile_of_pprof};
@@ -24,6 +25,8 @@ pub struct Input {
     map: Mmap,
     /// The profile in a bundle: its name and where it lies.
     member: Option<(String, Range<usize>)>,
+    /// The log of a forked process with what it had from its parent.
+    joined: Option<Vec<u8>>,
 }
 
 /// Why a file gives no profile. The text names file, offset, cause, and the way out.
@@ -133,6 +136,7 @@ impl Input {
             path: path.into(),
             map,
             member: None,
+            joined: None,
         };
         if archive::is_archive(&input.map) {
             let first = archive::members(&input.map).into_iter().next();
@@ -142,14 +146,20 @@ impl Input {
                 return Err(InputError::NoBundle { path: path.into() });
             }
         }
-        match input.bytes() {
-            [] => Err(InputError::Empty { path: path.into() }),
-            _ => Ok(input),
+        if input.bytes().is_empty() {
+            return Err(InputError::Empty { path: path.into() });
         }
+        if input.is_log() {
+            input.joined = heritage::joined(input.bytes(), path);
+        }
+        Ok(input)
     }
 
     /// The bytes of the profile.
     pub fn bytes(&self) -> &[u8] {
+        if let Some(joined) = &self.joined {
+            return joined;
+        }
         match &self.member {
             Some((_, range)) => self.map.get(range.clone()).unwrap_or_default(),
             None => &self.map,

@@ -27,6 +27,7 @@ mod dump;
 mod filter;
 mod fold;
 mod group;
+mod heritage;
 mod input;
 mod jemalloc;
 mod log;

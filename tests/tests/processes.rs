@@ -298,3 +298,53 @@ fn files_are_for_their_owner_only() {
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
 }
+
+/// The child's log begins at the fork; the reader takes what it inherited from its parent's log.
+#[test]
+fn fork_inherits() {
+    let ran = Run::fixture("fork_inherits")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let child = pid_of(&ran, "child");
+    let path = ran.folder().join(format!("t_{child}.heaplog"));
+    let counted = |path: &std::path::Path| -> BTreeMap<u64, (u64, u64)> {
+        let profile = heapprof_symbolizer::Input::open(path)
+            .and_then(|input| input.read(|_| ()))
+            .unwrap_or_else(|error| panic!("{error}"));
+        let rows = profile.rows.iter().map(|row| {
+            let (all, live) = (&row.totals.allocated, &row.totals.in_use);
+            (all.bytes() / all.objects(), (all.objects(), live.objects()))
+        });
+        rows.collect()
+    };
+    let expected: BTreeMap<u64, (u64, u64)> = ran
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("count "))
+        .map(|line| {
+            let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
+            (numbers[0], (numbers[1], numbers[2]))
+        })
+        .collect();
+    assert_eq!(expected.len(), 2, "{}", ran.stdout);
+    let found = counted(&path);
+    for (size, numbers) in &expected {
+        assert_eq!(found.get(size), Some(numbers), "{size}: {found:?}");
+    }
+
+    // Without the parent's log the child's own is still there, and says what is missing.
+    fs::rename(ran.folder().join("t.heaplog"), ran.folder().join("gone")).unwrap();
+    let found = counted(&path);
+    assert_eq!(found.get(&21002), Some(&(7, 7)), "{found:?}");
+    assert_eq!(found.get(&21001), None, "{found:?}");
+    let profile = heapprof_symbolizer::Input::open(&path)
+        .unwrap()
+        .read(|_| ());
+    let markers = profile.unwrap().run.markers;
+    assert!(
+        markers.iter().any(|(_, name)| name.contains("is not here")),
+        "{markers:?}"
+    );
+}

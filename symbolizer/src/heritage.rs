@@ -1,0 +1,183 @@
+//! Heritage: what a forked process had from its parent.
+//!
+//! A child of fork has all that its parent had in use, but its log begins at the fork: the parent's log holds
+//! the rest. Ids of samples are the same in both, so what the child later frees finds its allocation there. The two
+//! are joined by putting, behind the child's first frame, the stacks and allocations that were in use in the parent at
+//! the moment of the fork, as if the child had made them at its start. Whatever reads the log then need
+//! not know of any of this.
+
+use std::path::{Path, PathBuf};
+
+use heapprof_core::NumberMap;
+use heapprof_format::{
+    Alloc, Encoder, FILE_HEADER_LEN, FORKED_AT, FRAME_HEADER_LEN, PARENT_LOG, Reader, Record,
+    Stack, Start, Thread,
+};
+
+use crate::input::Input;
+
+/// Number of the thread that inherited blocks are said to come from.
+const BEFORE_THE_FORK: u32 = u32::MAX;
+
+/// How the remark that is put before them begins.
+const REMARK: &str = "forked: ";
+
+/// Inherited stacks are numbered from here: a writer never comes so far.
+const FIRST_STACK: u32 = 1 << 31;
+
+/// Records in one frame; a frame has a largest length.
+const RECORDS_A_FRAME: usize = 100_000;
+
+/// The log with what it inherited, or with a remark that this could not be found. `None`: it is not the log
+/// of a forked process.
+pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
+    let start = start_of(child)?;
+    if is_joined(child) {
+        return None; // it comes from a bundle
+    }
+    let setting = |name: &str| {
+        let found = start.settings.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    let forked_at: u64 = setting(FORKED_AT)?.parse().ok()?;
+    let named = PathBuf::from(setting(PARENT_LOG)?);
+
+    let mut records = vec![Record::Thread(Thread {
+        number: BEFORE_THE_FORK,
+        tid: 0,
+        name: "(before the fork)".into(),
+    })];
+    let parent = places(&named, path).find_map(|place| {
+        let input = Input::open(&place).ok().filter(Input::is_log)?;
+        // Another log may stand at that place now. Nor may a log lead to itself.
+        let older = start_of(input.bytes())?.monotonic_ns < start.monotonic_ns;
+        older.then_some((place, input))
+    });
+    let remark = match &parent {
+        Some((place, input)) => {
+            let (stacks, live) = in_use_at(input.bytes(), forked_at);
+            let remark = format!(
+                "{REMARK}{} samples in use then, from {}",
+                live.len(),
+                place.display()
+            );
+            records.extend(inherited(&stacks, live));
+            remark
+        }
+        None => format!(
+            "{REMARK}what was in use then is missing, because {} is not here",
+            named.display()
+        ),
+    };
+    records.insert(
+        0,
+        Record::Marker {
+            time_ns: 0,
+            name: remark,
+        },
+    );
+    insert(child, &records)
+}
+
+/// The first record of a log.
+fn start_of(log: &[u8]) -> Option<Start> {
+    match Reader::new(log).ok()?.next_record() {
+        Ok(Some(Record::Start(start))) => Some(start),
+        _ => None,
+    }
+}
+
+/// Whether the join was made already.
+fn is_joined(log: &[u8]) -> bool {
+    let second = Reader::new(log).ok().and_then(|mut reader| {
+        reader.next_record().ok()?;
+        reader.next_record().ok()?
+    });
+    matches!(second, Some(Record::Marker { name, .. }) if name.starts_with(REMARK))
+}
+
+/// Where the parent's log may be: where it was, or beside the child's.
+fn places(named: &Path, child: &Path) -> impl Iterator<Item = PathBuf> {
+    let beside = named.file_name().map(|name| child.with_file_name(name));
+    [Some(named.to_owned()), beside].into_iter().flatten()
+}
+
+/// The stacks of a log, and its samples in use at a moment of the monotonic clock.
+fn in_use_at(log: &[u8], moment_ns: u64) -> (NumberMap<u32, Stack>, Vec<Alloc>) {
+    let mut stacks = NumberMap::default();
+    let mut live: NumberMap<u64, Alloc> = NumberMap::default();
+    let mut began = 0;
+    let Ok(mut reader) = Reader::new(log) else {
+        return (stacks, Vec::new());
+    };
+    loop {
+        match reader.next_record() {
+            Ok(Some(Record::Start(start))) => began = start.monotonic_ns,
+            Ok(Some(Record::Stack(stack))) => {
+                stacks.insert(stack.number, stack);
+            }
+            Ok(Some(Record::Alloc(alloc))) => {
+                if began.saturating_add(alloc.time_ns) > moment_ns {
+                    break;
+                }
+                live.insert(alloc.id, alloc);
+            }
+            Ok(Some(Record::Free(free))) => {
+                if began.saturating_add(free.time_ns) > moment_ns {
+                    break;
+                }
+                live.remove(&free.id);
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(_) if reader.skip_damage().is_some() => {}
+            Err(_) => break,
+        }
+    }
+    let mut live: Vec<Alloc> = live.into_values().collect();
+    live.sort_by_key(|alloc| alloc.id);
+    (stacks, live)
+}
+
+/// The records by which a child has those samples from its start on.
+fn inherited(stacks: &NumberMap<u32, Stack>, live: Vec<Alloc>) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut numbers: NumberMap<u32, u32> = NumberMap::default();
+    for alloc in live {
+        let next = FIRST_STACK + numbers.len() as u32;
+        let number = *numbers.entry(alloc.stack).or_insert_with(|| {
+            if let Some(stack) = stacks.get(&alloc.stack) {
+                records.push(Record::Stack(Stack {
+                    number: next,
+                    ..stack.clone()
+                }));
+            }
+            next
+        });
+        records.push(Record::Alloc(Alloc {
+            time_ns: 0,
+            thread: BEFORE_THE_FORK,
+            stack: number,
+            ..alloc
+        }));
+    }
+    records
+}
+
+/// The log with records behind its first frame.
+fn insert(log: &[u8], records: &[Record]) -> Option<Vec<u8>> {
+    let length = log.get(FILE_HEADER_LEN + 4..FILE_HEADER_LEN + 8)?;
+    let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
+    let (first, rest) = log.split_at_checked(FILE_HEADER_LEN + FRAME_HEADER_LEN + length)?;
+    let mut joined = first.to_vec();
+    for part in records.chunks(RECORDS_A_FRAME) {
+        // Each is numbered as the log's first frame, so that none seems to be missing before the second.
+        let mut encoder = Encoder::new();
+        for record in part {
+            encoder.record(record);
+        }
+        joined.extend_from_slice(encoder.finish());
+    }
+    joined.extend_from_slice(rest);
+    Some(joined)
+}
