@@ -32,8 +32,10 @@ macro_rules! exported {
                 // of a variadic call.
                 naked_asm!(
                     "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                    ".cfi_adjust_cfa_offset 56",
                     "call {flush}",
                     "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    ".cfi_adjust_cfa_offset -56",
                     "mov r11, qword ptr [rip + {real}]",
                     "test r11, r11",
                     "jz {missing}",

@@ -46,10 +46,13 @@ pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mu
         "push rdi",
         "push rsi",
         "sub rsp, 8",
+        // The look-up may allocate, and be sampled: a walk must find its way through here.
+        ".cfi_adjust_cfa_offset 24",
         "call {real}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
+        ".cfi_adjust_cfa_offset -24",
         "and esi, {without_deepbind}",
         "jmp rax",
         real = sym real_dlopen,
