@@ -31,6 +31,7 @@ macro_rules! exported {
                 // Seven pushes align the stack for the call; rax holds the number of vector registers
                 // of a variadic call.
                 naked_asm!(
+                    ".cfi_startproc",
                     "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
                     ".cfi_adjust_cfa_offset 56",
                     "call {flush}",
@@ -40,6 +41,7 @@ macro_rules! exported {
                     "test r11, r11",
                     "jz {missing}",
                     "jmp r11",
+                    ".cfi_endproc",
                     flush = sym flush,
                     real = sym $place,
                     missing = sym missing,

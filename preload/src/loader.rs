@@ -43,6 +43,7 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
 pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
     // The two arguments are kept over the look-up; three pushes align the stack for the call.
     std::arch::naked_asm!(
+        ".cfi_startproc",
         "push rdi",
         "push rsi",
         "sub rsp, 8",
@@ -55,6 +56,7 @@ pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mu
         ".cfi_adjust_cfa_offset -24",
         "and esi, {without_deepbind}",
         "jmp rax",
+        ".cfi_endproc",
         real = sym real_dlopen,
         without_deepbind = const !libc::RTLD_DEEPBIND,
     )
