@@ -80,7 +80,11 @@ fn subtitle(profile: &Profile, metric: Metric) -> String {
     };
     match profile.error(metric) {
         _ if profile.precision() == Precision::Exact => format!("{} (exact)", shown(number as f64)),
-        Some(error) => format!("{} ± {}", shown(number as f64), shown(error)),
+        Some(error) => format!(
+            "{} ± {} (standard error)",
+            shown(number as f64),
+            shown(error)
+        ),
         None => shown(number as f64),
     }
 }
