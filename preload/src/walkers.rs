@@ -34,6 +34,9 @@ const MOST_CACHES: usize = 64;
 /// Rules displaced between two looks that call for more caches: each costs a third of a microsecond.
 const MANY_DISPLACED: u64 = 2_000;
 
+/// Looks of the writer at a walker in use: some tens of microseconds, a few walks.
+const TRIES: u32 = 2_000;
+
 /// Rounds over all walkers before a sample goes without a stack.
 const ROUNDS: u32 = 1_000;
 
@@ -173,8 +176,13 @@ pub(crate) fn tend() {
         let Some(place) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else {
             continue;
         };
-        if place.busy.swap(true, Ordering::Acquire) {
-            continue; // in use: another time
+        // In a program that does little but walk, a walker is free for a moment between two walks only.
+        let free = (0..TRIES).any(|_| {
+            std::hint::spin_loop();
+            !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire)
+        });
+        if !free {
+            continue; // another time
         }
         // SAFETY: this thread changed `busy`, so the walker is its own until it changes it back.
         let walker = unsafe { &mut *place.walker.get() };

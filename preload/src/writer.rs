@@ -415,6 +415,7 @@ impl Writer {
     fn run(&mut self, session: &Session) {
         let start = clock::now_ns();
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
+        let mut last_tended = 0;
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 {
             if main_thread::has_left() && main_thread::nobody_is_left() {
@@ -447,11 +448,14 @@ impl Writer {
                 self.output.flush();
                 last_flush = now;
             }
+            if now.saturating_sub(last_tended) >= DOZE_NS {
+                walkers::tend();
+                modules::free_retired(walkers::holds);
+                last_tended = now;
+            }
             if drained == BATCH {
                 continue; // there is more
             }
-            walkers::tend();
-            modules::free_retired(walkers::holds);
             let idle =
                 now.saturating_sub(last_event) >= IDLE_NS && self.output.encoder.pending() == 0;
             self.rest(session, now, idle);
