@@ -202,7 +202,7 @@ pub(crate) fn tend() {
     }
 }
 
-/// Only one thread adds: the constructor's, then the writer.
+/// Only one thread adds: the constructor's, then the writer, and in a forked child the one there is.
 fn add() {
     let count = COUNT.load(Ordering::Relaxed);
     if count == MOST {
@@ -231,13 +231,15 @@ pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
     })
 }
 
-/// In a forked child: the threads that held walkers are not here.
+/// In a forked child: the threads that held walkers are not here, and may have left them half changed (Law 7).
+/// Those walkers stay in use for ever; if none is left, there is a new one.
 pub(crate) fn after_fork() {
-    for place in &PLACES[..COUNT.load(Ordering::Acquire)] {
+    let any_free = PLACES[..COUNT.load(Ordering::Acquire)].iter().any(|place| {
         // SAFETY: as in `take`.
-        if let Some(place) = unsafe { place.load(Ordering::Acquire).as_ref() } {
-            place.hazard.store(std::ptr::null_mut(), Ordering::Release);
-            place.busy.store(false, Ordering::Release);
-        }
+        unsafe { place.load(Ordering::Acquire).as_ref() }
+            .is_some_and(|place| !place.busy.load(Ordering::Acquire))
+    });
+    if !any_free {
+        add();
     }
 }
