@@ -18,6 +18,7 @@ const STUCK: u8 = u8::MAX;
 
 /// See the module's text.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct Filter {
     /// Moved by whoever inserts or takes a sample. Relaxed suffices: a block reaches another thread
     /// only through synchronisation of the program's own, which orders the count before the free.
@@ -31,6 +32,12 @@ impl Default for Filter {
 }
 
 impl Filter {
+    /// The counter of an address is number `(address mod 2^32) * MULTIPLIER mod 2^32 >> SHIFT`. Public for whoever
+    /// asks in assembly; the counters are bytes, the first at the filter's own address.
+    pub const MULTIPLIER: u32 = 0x9e37_79b1;
+    /// See [`MULTIPLIER`](Self::MULTIPLIER).
+    pub const SHIFT: u32 = 16;
+
     /// No sample anywhere. All zero bytes, so a static costs no room in the file.
     pub const fn new() -> Self {
         Filter {
@@ -69,10 +76,10 @@ impl Filter {
 
     #[inline(always)]
     fn counter(&self, address: u64) -> &AtomicU8 {
-        // Blocks are 16-aligned: the low four bits say nothing. A multiplication spreads the rest
-        // over the top 16 bits (Fibonacci hashing, Knuth vol. 3, 6.4).
-        let hash = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.counters[(hash >> 48) as usize]
+        // A multiplication spreads the low 32 bits over the top 16 of them (Fibonacci hashing, Knuth vol. 3,
+        // 6.4). Half an address suffices: what lies a multiple of 4 GiB apart may well share a counter.
+        let hash = (address as u32).wrapping_mul(Self::MULTIPLIER);
+        &self.counters[(hash >> Self::SHIFT) as usize]
     }
 }
 

@@ -35,7 +35,7 @@ pub use ledger::{Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use sample_table::SampleTable;
-pub use sampler::{Rng, Sampler};
+pub use sampler::{Rng, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;
 pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use stack_hash::StackHasher;

@@ -24,6 +24,7 @@ const NEVER: i64 = i64::MAX;
 /// All zero is a valid state: the first block reaches the (absent) first mark, so the thread's first
 /// malloc goes the slow way, where [`start`](Self::start) draws the real one.
 #[derive(Debug, Clone, Default)]
+#[repr(C)]
 pub struct Sampler {
     /// Bytes to the next mark, minus one: a block that makes it negative is sampled.
     left: i64,
@@ -33,6 +34,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
+    /// Where `left` is, for whoever asks in assembly: [`passes`](Self::passes) is to subtract the block's bytes
+    /// (1 for an empty one) from this signed number and to look at the sign.
+    pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
+
     /// The same as `default()`, for statics.
     pub const ZERO: Sampler = Sampler {
         left: 0,
@@ -86,9 +91,9 @@ impl Sampler {
     }
 }
 
-/// Length of a block on the line.
+/// Length of a block of `size` bytes on the line: an empty one has a byte.
 #[inline(always)]
-pub(crate) fn bytes_on_the_line(size: u64) -> u64 {
+pub fn bytes_on_the_line(size: u64) -> u64 {
     if size == 0 { 1 } else { size }
 }
 

@@ -12,6 +12,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io::Write as _;
 
+use crate::fast::{free, malloc};
 use crate::walk::{Here, here};
 use crate::{hook, je, sys};
 
@@ -41,26 +42,13 @@ fn out_of_memory() -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Allocates `size` bytes; 0 gives a block of its own. Null with ENOMEM.
-///
-/// # Safety
-/// As malloc(3); so for all functions here.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
-    if hook::passes(size) {
-        return je::malloc(size);
-    }
-    // SAFETY: a mark fell on these bytes.
-    unsafe { malloc_sampled(size) }
-}
-
 /// The sampled way of a function, in two halves. The first passes on where the program called us: the stack
 /// and frame pointers, before any frame of ours. The frequent way reaches it by a jump, with nothing
 /// to save before it; so a walk begins at the program's frame, and not four of ours before it.
 macro_rules! sampled_way {
     ($name:ident, $($argument:ident: $kind:ty),*; $sp:literal, $bp:literal => $second:ident) => {
         #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> *mut c_void {
+        pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> *mut c_void {
             std::arch::naked_asm!(
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $bp, ", rbp"),
@@ -96,6 +84,9 @@ extern "C-unwind" fn calloc_called_from(
 }
 
 /// Allocates `count * size` zeroed bytes. Null with ENOMEM, also when the product overflows.
+///
+/// # Safety
+/// As calloc(3); so for all functions here.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut c_void {
     let bytes = count.wrapping_mul(size); // on overflow the allocation fails
@@ -106,20 +97,13 @@ pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut
     unsafe { calloc_sampled(count, size) }
 }
 
-/// Frees a block; null is nothing. errno is left alone.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
-    if hook::may_be_sampled(ptr) {
-        // SAFETY: the caller's promise.
-        return unsafe { free_sampled(ptr) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { je::free(ptr) }
-}
-
+/// What [`free`] jumps to when a sample may be there.
+///
+/// # Safety
+/// As free(3).
 #[cold]
 #[inline(never)]
-unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
+pub(crate) unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
     if let Some(taken) = hook::take(ptr) {
         hook::freed(taken);
     }

@@ -39,7 +39,7 @@ static INTERVAL: AtomicU64 = AtomicU64::new(0);
 static PROCESS: AtomicU32 = AtomicU32::new(1);
 
 /// May there be a sample at this address?
-static FILTER: Filter = Filter::new();
+pub(crate) static FILTER: Filter = Filter::new();
 /// Which sample is at this address?
 static TABLE: SampleTable<Mapped> = SampleTable::new(Mapped::new());
 
@@ -66,7 +66,7 @@ pub(crate) fn interval() -> u64 {
 /// True when no mark fell on a block of `size` bytes. Otherwise [`allocated`] must be called.
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
-    tls::current().passes(size)
+    tls::passes(size)
 }
 
 /// Whether a mark fell on the block that [`passes`] was last asked about in this thread.

@@ -42,6 +42,7 @@ mod dumps;
 mod exec;
 mod exit;
 mod exports;
+mod fast;
 mod files;
 mod fork;
 mod hook;

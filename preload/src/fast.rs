@@ -1,0 +1,72 @@
+//! The fast ways: `malloc` and `free` of everything that is not sampled, in assembly.
+//!
+//! Danger: hand-written machine code on the way of every allocation. What it does is
+//! [`hook::passes`](crate::hook::passes) and [`hook::may_be_sampled`](crate::hook::may_be_sampled) followed by jemalloc,
+//! and nothing else; six instructions each. By hand, because of three things that a compiler does not do here:
+//! subtract in thread-local memory through its offset, keep the rare sizes below 9 out of the way of all others, and jump
+//! straight to jemalloc (Rust reaches a foreign function through the GOT only). docs/performance.md has what each is worth.
+//!
+//! Both are leaves: they touch no stack and end in a jump, so that whatever they jump to returns to the
+//! program, and a walk from there finds the program's frame where it would be without us.
+
+use std::arch::naked_asm;
+use std::ffi::c_void;
+
+use heapprof_core::Filter;
+use tikv_jemalloc_sys as sys;
+
+use crate::exports::{free_sampled, malloc_sampled};
+use crate::{hook, je, tls};
+
+/// Allocates `size` bytes; 0 gives a block of its own. Null with ENOMEM.
+///
+/// # Safety
+/// As malloc(3); so for all functions here.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
+    naked_asm!(
+        "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
+        "cmp rdi, {smallest}",
+        "jb 2f",
+        "sub qword ptr fs:[rax + {left}], rdi",
+        "js {sampled}",
+        "jmp {malloc}",
+        // An empty block counts as one byte on the line (core::Sampler); jemalloc is asked for no less
+        // than `je::SMALLEST`.
+        "2:",
+        "cmp rdi, 1",
+        "mov rcx, rdi",
+        "adc rcx, 0",
+        "sub qword ptr fs:[rax + {left}], rcx",
+        "js {sampled}",
+        "mov edi, {smallest}",
+        "jmp {malloc}",
+        smallest = const je::SMALLEST,
+        left = const tls::LEFT,
+        sampled = sym malloc_sampled,
+        malloc = sym sys::malloc,
+    )
+}
+
+/// Frees a block; null is nothing. errno is left alone.
+///
+/// # Safety
+/// As free(3).
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
+    naked_asm!(
+        "imul eax, edi, {multiplier}",
+        "shr eax, {shift}",
+        "lea rcx, [rip + {filter}]",
+        "cmp byte ptr [rcx + rax], 0",
+        "jne {sampled}",
+        "jmp {free}",
+        multiplier = const Filter::MULTIPLIER.cast_signed(),
+        shift = const Filter::SHIFT,
+        filter = sym hook::FILTER,
+        sampled = sym free_sampled,
+        free = sym sys::free,
+    )
+}
