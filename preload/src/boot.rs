@@ -16,7 +16,7 @@ use crate::session::{self, Session};
 use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
-use crate::{exec, exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
+use crate::{clock, exec, exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -76,6 +76,7 @@ extern "C" fn construct(
     };
     entered.thread.inside.set(Inside::Ours);
     say::remember();
+    clock::choose();
     exec::prepare();
     // The default would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));

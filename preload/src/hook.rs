@@ -106,15 +106,15 @@ pub(crate) fn freed(taken: Taken) {
     // nothing on this way allocates or locks. Only the flag must be left as it was.
     let was_inside = thread.inside.replace(Inside::Hook);
     unless_it_panics(|| {
-        let time_ns = clock::now_ns();
+        let at = clock::ticks();
         let Some(session) = session::current() else {
-            return session::keep_early_free(time_ns, taken.0);
+            return session::keep_early_free(at, taken.0);
         };
         if thread.session.get() != session.number {
             session.welcome(thread);
         }
         session.send_free(FreeEvent {
-            time_ns,
+            at,
             id: taken.0,
             thread: thread.number.get(),
         });
@@ -243,7 +243,7 @@ fn record(
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { je::usable(ptr) };
     let sent = session.send(Event::Alloc {
-        time_ns: clock::now_ns(),
+        at: clock::ticks(),
         id,
         stack,
         size: size as u64,

@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use heapprof_core::StackSet;
 use heapprof_format::WalkEnd;
 
+use crate::clock::Ticks;
 use crate::counters;
 use crate::levels::Mapped;
 use crate::sys;
@@ -26,7 +27,7 @@ use crate::tls::Thread;
 /// What the hooks tell the writer.
 pub(crate) enum Event {
     Alloc {
-        time_ns: u64,
+        at: Ticks,
         id: u64,
         stack: u64,
         size: u64,
@@ -47,7 +48,7 @@ pub(crate) enum Event {
 /// The end of a sampled block.
 #[derive(Clone, Copy)]
 pub(crate) struct FreeEvent {
-    pub(crate) time_ns: u64,
+    pub(crate) at: Ticks,
     pub(crate) id: u64,
     pub(crate) thread: u32,
 }
@@ -124,16 +125,16 @@ const ID_BLOCK: u64 = 4096;
 static EARLY: AtomicPtr<Early> = AtomicPtr::new(std::ptr::null_mut());
 
 struct Early {
-    time_ns: u64,
+    at: Ticks,
     id: u64,
     older: *mut Early,
 }
 
 /// Keeps a free until there is a session.
 #[cold]
-pub(crate) fn keep_early_free(time_ns: u64, id: u64) {
+pub(crate) fn keep_early_free(at: Ticks, id: u64) {
     let node = Box::into_raw(Box::new(Early {
-        time_ns,
+        at,
         id,
         older: EARLY.load(Ordering::Relaxed),
     }));
@@ -211,7 +212,7 @@ impl Session {
             let node = unsafe { Box::from_raw(next) };
             next = node.older;
             early.push(FreeEvent {
-                time_ns: node.time_ns,
+                at: node.at,
                 id: node.id,
                 thread,
             });

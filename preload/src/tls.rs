@@ -118,7 +118,6 @@ pub(crate) fn passes(size: usize) -> bool {
 }
 
 impl Thread {
-
     /// Runs `change` on the sampler.
     pub(crate) fn with_sampler<R>(&self, change: impl FnOnce(&mut Sampler) -> R) -> R {
         // SAFETY: as in `passes`; `change` is arithmetic that neither allocates nor calls back here.

@@ -17,6 +17,7 @@ use heapprof_format::{
     Alloc, Counter, EndReason, Free, Module, Record, Stack, Thread as ThreadRecord,
 };
 
+use crate::clock::Timeline;
 use crate::counters;
 use crate::dumps::{Context, Dumps, KeptStack};
 use crate::hook::{self, Phase};
@@ -61,6 +62,8 @@ pub(crate) struct Writer {
     frames_walked: u64,
     /// Frees that found the queue full, until the events before them are through.
     overflowed: Vec<FreeEvent>,
+    /// When the events were.
+    timeline: Timeline,
 }
 
 // SAFETY: `last_notice` points into a list that is never freed; everything else is owned. The
@@ -84,6 +87,7 @@ impl Writer {
             sampled_frees: 0,
             frames_walked: 0,
             overflowed: Vec::new(),
+            timeline: Timeline::new(),
         }
     }
 
@@ -94,6 +98,7 @@ impl Writer {
 
     /// Takes up to `limit` events. Returns how many there were.
     fn drain(&mut self, session: &Session, limit: usize) -> usize {
+        self.timeline.advance();
         // Frees that went the other way belong behind the events that are queued now, among which
         // their allocations are.
         while let Some(free) = session.next_overflowed() {
@@ -122,7 +127,7 @@ impl Writer {
     fn event(&mut self, event: Event) {
         match event {
             Event::Alloc {
-                time_ns,
+                at,
                 id,
                 stack,
                 size,
@@ -133,7 +138,7 @@ impl Writer {
                 let stack = self.stack_number(stack);
                 self.sampled_allocs += 1;
                 self.output.encoder.alloc(&Alloc {
-                    time_ns: time_ns.saturating_sub(self.output.start_ns),
+                    time_ns: self.since_start(self.timeline.ns(at)),
                     thread,
                     id,
                     size,
@@ -182,7 +187,7 @@ impl Writer {
     fn free(&mut self, free: &FreeEvent) {
         self.sampled_frees += 1;
         self.output.encoder.free(&Free {
-            time_ns: free.time_ns.saturating_sub(self.output.start_ns),
+            time_ns: self.since_start(self.timeline.ns(free.at)),
             thread: free.thread,
             id: free.id,
         });

@@ -1,8 +1,8 @@
 /* libbaseline.so: the same jemalloc as in libheapprof.so, with nothing hooked in.
  *
- * What every profiler here is compared with: the difference between this and libheapprof.so is the hooks and nothing
- * else. So each function does to its arguments exactly what preload/src/exports.rs and preload/src/je.rs do, and the
- * compiled-in options are the same. `scripts/bench` links it with the libjemalloc_pic.a that cargo built for
+ * What every profiler here is compared with: the difference between this and libheapprof.so is the hooks, and that
+ * small reallocs there have a shorter way than jemalloc's (preload/src/je.rs). Otherwise each function does to its arguments
+ * exactly what preload/src/exports.rs and preload/src/je.rs do, and the compiled-in options are the same. `scripts/bench` links it with the libjemalloc_pic.a that cargo built for
  * the library.
  */
 #include <errno.h>
@@ -18,7 +18,7 @@ size_t _rjem_malloc_usable_size(void *);
 
 /* As in je.rs. */
 #define PUBLIC __attribute__((visibility("default")))
-PUBLIC const char *_rjem_malloc_conf = "abort_conf:false";
+PUBLIC const char *_rjem_malloc_conf = "abort_conf:false,oversize_threshold:33554432";
 enum { SMALLEST = 9 };
 static inline size_t bent(size_t size) { return size < SMALLEST ? SMALLEST : size; }
 
