@@ -63,11 +63,15 @@ pub(crate) struct NewStack {
 
 const _: () = assert!(size_of::<Event>() <= 64);
 
-/// Events on their way when sampling: at a sample each 512 KiB, a second's worth of 4 GB/s.
-const CAPACITY_SAMPLING: usize = 8192;
-/// And when everything is recorded: about a millisecond of the writer's work, so that little is left to
+/// Events on their way when few blocks are sampled. All of the queue's memory is touched when it is made: at this size
+/// that is 20 page faults, with [`CAPACITY`] 150.
+const CAPACITY_SPARSE: usize = 1024;
+/// And when many are, or everything: about a millisecond of the writer's work, so that little is left to
 /// do when the program ends.
-const CAPACITY_EXACT: usize = 8192;
+const CAPACITY: usize = 8192;
+/// From this interval on few are: a full small queue is 32 MiB or more allocated between two looks of the writer, which
+/// is woken at half of that.
+const SPARSE_INTERVAL: u64 = 64 << 10;
 
 /// How long a hook tries to send before it drops the record.
 const PATIENCE_NS: u64 = 20_000_000;
@@ -159,10 +163,10 @@ pub(crate) fn current() -> Option<&'static Session> {
 /// Puts a new session in place of none, or of the parent's.
 pub(crate) fn install(interval: u64) -> &'static Session {
     let exact = interval == 1;
-    let capacity = if exact {
-        CAPACITY_EXACT
+    let capacity = if interval >= SPARSE_INTERVAL {
+        CAPACITY_SPARSE
     } else {
-        CAPACITY_SAMPLING
+        CAPACITY
     };
     let session = Box::leak(Box::new(Session {
         number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
