@@ -4,10 +4,10 @@
 //! disk does not pass for another one.
 
 /// The version this crate writes. A reader refuses any other.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The first bytes of every log.
-pub const FILE_HEADER: [u8; FILE_HEADER_LEN] = *b"heaplog\x01";
+pub const FILE_HEADER: [u8; FILE_HEADER_LEN] = *b"heaplog\x02";
 
 /// Length of [`FILE_HEADER`] in bytes.
 pub const FILE_HEADER_LEN: usize = 8;

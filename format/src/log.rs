@@ -10,8 +10,9 @@
 //! other        0bRRRRRR 11 length body      R: kind of record, see `Kind`
 //! ```
 //!
-//! "Previous id" is that of the last alloc, whichever thread it came from. The interval of allocs is
-//! state as well, set by a record of its own; all state begins anew in each frame.
+//! "Previous id" is that of the last alloc of a thread with the same number modulo 16: a thread's ids follow each other,
+//! whatever other threads do meanwhile. The interval of allocs is state as well, set by a record of its own; all
+//! state begins anew in each frame.
 
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
 use crate::record::{Alloc, Free, Record, Start};
@@ -66,8 +67,16 @@ pub(crate) struct Deltas {
     /// In [`TIME_UNIT_NS`].
     pub(crate) time: u64,
     pub(crate) thread: u32,
-    pub(crate) id: u64,
+    pub(crate) ids: [u64; 16],
     pub(crate) interval: u64,
+}
+
+impl Deltas {
+    /// The previous id, as the module's text has it, for the thread in force.
+    #[inline]
+    pub(crate) fn id(&mut self) -> &mut u64 {
+        &mut self.ids[self.thread as usize % 16]
+    }
 }
 
 /// Builds frames. One is made for each log and used until its end.
@@ -190,12 +199,12 @@ impl Encoder {
             });
         }
         self.hot(KIND_ALLOC, alloc.time_ns, alloc.thread);
-        let expected = self.deltas.id.wrapping_add(1);
+        let expected = self.deltas.id().wrapping_add(1);
         put(
             &mut self.bytes,
             zigzag(alloc.id.wrapping_sub(expected) as i64),
         );
-        self.deltas.id = alloc.id;
+        *self.deltas.id() = alloc.id;
         put(&mut self.bytes, u64::from(alloc.stack));
         put(&mut self.bytes, alloc.size);
         put(&mut self.bytes, alloc.slack);
@@ -206,9 +215,10 @@ impl Encoder {
     pub fn free(&mut self, free: &Free) {
         self.open(free.time_ns);
         self.hot(KIND_FREE, free.time_ns, free.thread);
+        let previous = *self.deltas.id();
         put(
             &mut self.bytes,
-            zigzag(self.deltas.id.wrapping_sub(free.id) as i64),
+            zigzag(previous.wrapping_sub(free.id) as i64),
         );
     }
 

@@ -221,8 +221,8 @@ impl<'a> Reader<'a> {
             KIND_ALLOC => {
                 self.take_hot(tag)?;
                 let step = unzigzag(take(&mut self.payload)?);
-                let id = self.deltas.id.wrapping_add(1).wrapping_add(step as u64);
-                self.deltas.id = id;
+                let id = self.deltas.id().wrapping_add(1).wrapping_add(step as u64);
+                *self.deltas.id() = id;
                 Some(Some(Record::Alloc(Alloc {
                     time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
                     thread: self.deltas.thread,
@@ -239,7 +239,7 @@ impl<'a> Reader<'a> {
                 Some(Some(Record::Free(Free {
                     time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
                     thread: self.deltas.thread,
-                    id: self.deltas.id.wrapping_sub(step as u64),
+                    id: self.deltas.id().wrapping_sub(step as u64),
                 })))
             }
             KIND_OTHER => {
