@@ -1,0 +1,137 @@
+//! What each piece that runs per allocation or per event costs, one core, no contention:
+//!
+//!     cargo bench --package heapprof-core
+//!
+//! Times are of the machine that runs it; compare two versions on one machine, in one sitting.
+
+use std::sync::OnceLock;
+
+use divan::{Bencher, black_box};
+use heapprof_core::{
+    Filter, Growth, LEVELS, Ledger, Levels, Rng, SampleTable, Sampler, Slot, StackHasher, StackSet,
+    Weight, level_slots,
+};
+
+fn main() {
+    divan::main();
+}
+
+/// Levels that stay where they are, each made at most once.
+#[derive(Default)]
+struct Kept {
+    levels: [OnceLock<&'static [Slot]>; LEVELS],
+}
+
+impl Levels for Kept {
+    fn count(&self) -> usize {
+        self.levels
+            .iter()
+            .take_while(|level| level.get().is_some())
+            .count()
+    }
+    fn level(&self, n: usize) -> Option<&'static [Slot]> {
+        self.levels.get(n)?.get().copied()
+    }
+    fn grow(&self, seen: usize) -> Growth {
+        let Some(level) = self.levels.get(seen) else {
+            return Growth::Refused;
+        };
+        let fresh = || (0..level_slots(seen)).map(|_| Slot::default()).collect();
+        level.get_or_init(|| Box::leak::<'static>(Vec::into_boxed_slice(fresh())));
+        Growth::Grown
+    }
+}
+
+/// Addresses like an allocator's: 16-aligned, near each other.
+fn addresses(count: usize) -> Vec<u64> {
+    let mut rng = Rng::new(7);
+    (0..count)
+        .map(|_| 0x7f12_0000_0000 + (rng.next_u64() % (1 << 30) & !15))
+        .collect()
+}
+
+#[divan::bench]
+fn sampler_passes(bencher: Bencher) {
+    let mut sampler = Sampler::default();
+    sampler.start(1, 1 << 50);
+    bencher.bench_local(|| sampler.passes(black_box(64)));
+}
+
+#[divan::bench]
+fn sampler_draws(bencher: Bencher) {
+    let mut sampler = Sampler::default();
+    sampler.start(1, 524_288);
+    bencher.bench_local(|| sampler.draw(black_box(524_288)));
+}
+
+/// One question to a filter in which `live` samples live.
+#[divan::bench(args = [0, 1_000, 30_000])]
+fn filter_asks(bencher: Bencher, live: usize) {
+    let filter = Box::leak(Box::new(Filter::new()));
+    addresses(live)
+        .iter()
+        .for_each(|&address| filter.add(address));
+    let asked = addresses(1 << 16);
+    let mut at = 0;
+    bencher.bench_local(|| {
+        at = (at + 1) % asked.len();
+        filter.may_hold(asked[at])
+    });
+}
+
+/// Insertion and removal among `live` samples.
+#[divan::bench(args = [0, 1_000, 1_000_000])]
+fn sample_table_pair(bencher: Bencher, live: usize) {
+    let table = SampleTable::new(Kept::default());
+    for (id, address) in addresses(live).into_iter().enumerate() {
+        table.insert(address, id as u64);
+    }
+    // Above those that live.
+    let mut address = 0x7f13_0000_0000;
+    bencher.bench_local(|| {
+        address += 64;
+        table.insert(address, 1) && table.take(address).is_some()
+    });
+}
+
+#[divan::bench(args = [10, 40])]
+fn stack_hash(bencher: Bencher, depth: usize) {
+    let frames = addresses(depth);
+    bencher.bench_local(|| {
+        let mut hash = StackHasher::new();
+        frames.iter().for_each(|&frame| hash.push(black_box(frame)));
+        hash.finish(0)
+    });
+}
+
+#[divan::bench(args = [100, 100_000])]
+fn stack_set_contains(bencher: Bencher, known: usize) {
+    let set = StackSet::new(Kept::default());
+    let hashes = addresses(known);
+    hashes.iter().for_each(|&hash| set.insert(hash));
+    let mut at = 0;
+    bencher.bench_local(|| {
+        at = (at + 1) % hashes.len();
+        set.contains(hashes[at])
+    });
+}
+
+#[divan::bench]
+fn weight_of_a_sample() -> Weight {
+    Weight::of(black_box(100), black_box(524_288))
+}
+
+/// An allocation and its free, with `live` others in the ledger.
+#[divan::bench(args = [1_000, 1_000_000])]
+fn ledger_pair(bencher: Bencher, live: u64) {
+    let mut ledger = Ledger::new();
+    for id in 0..live {
+        ledger.alloc(id, (id % 1000) as u32, 100, 524_288);
+    }
+    let mut id = live;
+    bencher.bench_local(|| {
+        id += 1;
+        ledger.alloc(id, (id % 1000) as u32, 100, 524_288);
+        ledger.free(id)
+    });
+}
