@@ -46,7 +46,7 @@ impl Levels for Kept {
 fn addresses(count: usize) -> Vec<u64> {
     let mut rng = Rng::new(7);
     (0..count)
-        .map(|_| 0x7f12_0000_0000 + (rng.next_u64() % (1 << 30) & !15))
+        .map(|_| 0x7f12_0000_0000 + ((rng.next_u64() % (1 << 30)) & !15))
         .collect()
 }
 

@@ -11,7 +11,8 @@
 
 use crate::number_hash::NumberMap;
 use crate::size_class::SizeClass;
-use crate::weight::{Estimate, Weight};
+use crate::weight::Estimate;
+use crate::weight_cache::WeightCache;
 
 /// What a row says: everything ever allocated, and what of it is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,6 +65,7 @@ pub struct Ledger {
     intervals: Vec<u64>,
     total: Totals,
     freed: Estimate,
+    weights: WeightCache,
 }
 
 impl Ledger {
@@ -75,7 +77,7 @@ impl Ledger {
     /// A sampled block of `size` bytes was allocated under `interval`, by the stack of that number.
     /// Returns the index of its row.
     pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> u32 {
-        let weight = Weight::of(size, interval);
+        let weight = self.weights.of(size, interval);
         let row = self.row(stack, SizeClass::of(size));
         let totals = &mut self.rows[row as usize].totals;
         for totals in [totals, &mut self.total] {
@@ -95,7 +97,9 @@ impl Ledger {
     /// The sample of that id was freed. Returns what it was, if it is known.
     pub fn free(&mut self, id: u64) -> Option<Live> {
         let live = self.live.remove(&id)?;
-        let weight = Weight::of(live.size, self.intervals[live.interval as usize]);
+        let weight = self
+            .weights
+            .of(live.size, self.intervals[live.interval as usize]);
         let totals = &mut self.rows[live.row as usize].totals;
         for totals in [totals, &mut self.total] {
             totals.in_use.remove(&weight);

@@ -28,6 +28,7 @@ mod slots;
 mod stack_hash;
 mod stack_set;
 mod weight;
+mod weight_cache;
 
 pub use filter::Filter;
 pub use history::{History, Past};
