@@ -21,6 +21,7 @@ mod history;
 mod ledger;
 mod lifetimes;
 mod number_hash;
+mod primitive;
 mod sample_table;
 mod sampler;
 mod size_class;

@@ -16,7 +16,7 @@
 //! 2). All steps are lock-free and may be interrupted anywhere by a signal handler that does the
 //! same. Not here: what an id means, and what happens when the table cannot grow (the hook counts).
 
-use std::sync::atomic::Ordering;
+use crate::primitive::atomic::Ordering;
 
 use crate::slots::{Growth, Levels, Slot, newest_first, spread, window};
 
@@ -151,6 +151,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn it_grows_and_keeps_what_it_has() {
         let table = SampleTable::<Leaked>::default();
         let address = |i: u64| 0x7f00_0000_0000 + i * 64;
@@ -164,6 +165,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn churn_at_a_steady_size_does_not_grow_it() {
         let table = SampleTable::<Leaked>::default();
         let live = 500u64;
@@ -189,6 +191,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn threads_do_not_disturb_each_other() {
         let table = SampleTable::<Leaked>::default();
         std::thread::scope(|scope| {

@@ -152,6 +152,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn a_block_is_sampled_with_the_stated_probability() {
         // Beyond 5 standard errors once in 1.7 million tries; 12 tries here, with fixed seeds.
         for (i, (size, interval)) in [

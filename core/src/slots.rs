@@ -11,18 +11,19 @@
 //! signal handler may interrupt any operation at any point. The memory comes from the caller, must
 //! be zero (an empty slot is all zero), and is never given back.
 
-use std::sync::atomic::AtomicU64;
+use crate::primitive::atomic::AtomicU64;
 
 /// Levels there can be: 4,096 * 4^12 slots in the last, 2^36.
 pub const LEVELS: usize = 13;
 
 /// Slots that are looked at in one level. At the loads the tables reach, a key stands within the
 /// first few; a window that is full means the level is.
-pub(crate) const WINDOW: usize = 32;
+pub(crate) const WINDOW: usize = if cfg!(loom) { 2 } else { 32 };
 
-/// Number of slots of a level.
+/// Number of slots of a level. A model has two and eight: loom follows each of them.
 pub const fn level_slots(level: usize) -> usize {
-    4096 << (2 * level)
+    let first = if cfg!(loom) { 2 } else { 4096 };
+    first << (2 * level)
 }
 
 /// One place for one entry. What key and value mean is the table's business; zero is empty.

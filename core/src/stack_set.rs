@@ -4,7 +4,7 @@
 //! *after* its frames were queued, so whoever finds it here knows that the frames come first in the
 //! queue; two threads that ship the same stack at once ship it twice, which the writer notices.
 
-use std::sync::atomic::Ordering;
+use crate::primitive::atomic::Ordering;
 
 use crate::slots::{Growth, Levels, newest_first, spread, window};
 
@@ -32,8 +32,8 @@ impl<L: Levels> StackSet<L> {
         })
     }
 
-    /// Notes that the stack of that hash (not 0) was shipped. When there is no memory for it, the stack
-    /// stays unknown and is shipped again next time, which is only slow.
+    /// Notes that the stack of that hash (not 0) was shipped. When there is no memory for it, or
+    /// another thread is just adding some, the stack stays unknown and is shipped again next time, which is only slow.
     pub fn insert(&self, hash: u64) {
         let home = spread(hash);
         loop {
@@ -63,6 +63,7 @@ mod tests {
     use crate::slots::testing::Leaked;
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn it_knows_what_it_was_told_and_nothing_else() {
         let set = StackSet::<Leaked>::default();
         let hash = |i: u64| spread(i + 1) | 1;

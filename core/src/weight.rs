@@ -374,6 +374,7 @@ mod tests {
     /// The whole chain, sampler and weights, against truth: unbiased, and the standard error is
     /// the real one. 2,000 runs of a mixture of sizes.
     #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn estimates_are_unbiased_and_their_errors_honest() {
         let sizes = [8usize, 100, 3000, 40, 100_000, 0, 24, 700];
         let (interval, repeats, runs) = (4096u64, 200, 2000u64);

@@ -1,0 +1,221 @@
+//! The lock-free tables under loom: every order in which two or three threads can meet, and every value that an
+//! atomic may then show.
+//!
+//!     scripts/models
+//!
+//! Tables are tiny here (two slots in the first level, windows of two), so that threads get into each other's way at
+//! every step, growth included. What the program itself does between the threads is modelled too: an address reaches
+//! another thread, or comes back from the allocator, only through a synchronisation of the program's own.
+#![cfg(loom)]
+
+use heapprof_core::{Filter, Growth, Levels, SampleTable, Slot, StackSet, level_slots};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use loom::thread;
+
+/// Most levels in a model.
+const MOST: usize = 2;
+
+/// The levels of `preload/src/levels.rs`, step by step, with memory that is there from the start.
+struct Modelled {
+    memory: [&'static [Slot]; MOST],
+    count: AtomicUsize,
+    growing: AtomicBool,
+}
+
+impl Modelled {
+    fn new() -> Modelled {
+        let memory = |level| {
+            let slots: Box<[Slot]> = (0..level_slots(level)).map(|_| Slot::default()).collect();
+            &*Box::leak(slots)
+        };
+        Modelled {
+            memory: std::array::from_fn(memory),
+            count: AtomicUsize::new(0),
+            growing: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Levels for Modelled {
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+    fn level(&self, n: usize) -> Option<&'static [Slot]> {
+        self.memory.get(n).copied()
+    }
+    fn pause(&self) {
+        thread::yield_now();
+    }
+    fn grow(&self, seen: usize) -> Growth {
+        if seen >= MOST {
+            return Growth::Refused;
+        }
+        if self.growing.swap(true, Ordering::Acquire) {
+            return Growth::Busy;
+        }
+        if self.count() == seen {
+            self.count.store(seen + 1, Ordering::Release);
+        }
+        self.growing.store(false, Ordering::Release);
+        Growth::Grown
+    }
+}
+
+fn table() -> Arc<SampleTable<Modelled>> {
+    Arc::new(SampleTable::new(Modelled::new()))
+}
+
+/// Runs the model with at most three preemptions: with more, some take hours, and a lost update needs two.
+fn model(check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(check);
+}
+
+const A: u64 = 0x1000;
+const B: u64 = 0x2000;
+
+#[test]
+fn two_threads_find_their_own_samples() {
+    model(|| {
+        let table = table();
+        let other = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || {
+                assert!(table.insert(A, 1));
+                assert_eq!(table.take(A), Some(1));
+                assert_eq!(table.take(A), None);
+            })
+        };
+        assert!(table.insert(B, 2));
+        assert_eq!(table.take(B), Some(2));
+        other.join().unwrap();
+        assert!(!table.holds(A) && !table.holds(B));
+    });
+}
+
+#[test]
+fn a_block_that_was_handed_over_is_found() {
+    model(|| {
+        let table = table();
+        let handed_over = Arc::new(AtomicU64::new(0));
+        let other = {
+            let (table, handed_over) = (Arc::clone(&table), Arc::clone(&handed_over));
+            thread::spawn(move || {
+                assert!(table.insert(A, 7));
+                handed_over.store(A, Ordering::Release); // the program gives the pointer away
+            })
+        };
+        // Meanwhile this thread uses the table too.
+        assert!(table.insert(B, 8));
+        if handed_over.load(Ordering::Acquire) == A {
+            assert_eq!(table.take(A), Some(7));
+        }
+        assert_eq!(table.take(B), Some(8));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn an_address_that_comes_back_carries_the_new_sample() {
+    model(|| {
+        let table = table();
+        assert!(table.insert(A, 1));
+        let freed = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (table, freed) = (Arc::clone(&table), Arc::clone(&freed));
+            thread::spawn(move || {
+                assert_eq!(table.take(A), Some(1));
+                freed.store(true, Ordering::Release); // the real free: the allocator may reuse the address
+            })
+        };
+        if freed.load(Ordering::Acquire) {
+            assert!(table.insert(A, 2));
+            assert_eq!(table.take(A), Some(2));
+        }
+        other.join().unwrap();
+        assert!(!table.holds(A));
+    });
+}
+
+#[test]
+fn growth_loses_nothing() {
+    model(|| {
+        let table = table();
+        // Two slots in the first level: the third entry needs another one.
+        assert!(table.insert(0x100, 100));
+        let other = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || assert!(table.insert(A, 1)))
+        };
+        assert!(table.insert(B, 2));
+        other.join().unwrap();
+        assert_eq!(table.take(0x100), Some(100));
+        assert_eq!(table.take(A), Some(1));
+        assert_eq!(table.take(B), Some(2));
+    });
+}
+
+#[test]
+fn whoever_finds_a_stack_known_finds_its_frames_queued() {
+    model(|| {
+        let set = Arc::new(StackSet::new(Modelled::new()));
+        set.insert(1); // the level is there: its publication must not stand in for that of the stack
+        let queued = Arc::new(AtomicU64::new(0));
+        let other = {
+            let (set, queued) = (Arc::clone(&set), Arc::clone(&queued));
+            thread::spawn(move || {
+                queued.store(1, Ordering::Relaxed); // the frames
+                set.insert(77);
+            })
+        };
+        if set.contains(77) {
+            assert_eq!(queued.load(Ordering::Relaxed), 1);
+        }
+        other.join().unwrap();
+        assert!(set.contains(77));
+    });
+}
+
+#[test]
+fn two_threads_that_ship_the_same_stack_leave_it_known() {
+    model(|| {
+        let set = Arc::new(StackSet::new(Modelled::new()));
+        let other = {
+            let set = Arc::clone(&set);
+            thread::spawn(move || set.insert(77))
+        };
+        // One of the two adds the first level; the other may find it busy and leave the stack to be shipped again.
+        set.insert(77);
+        other.join().unwrap();
+        assert!(set.contains(77));
+        set.insert(78);
+        assert!(set.contains(77) && set.contains(78));
+    });
+}
+
+#[test]
+fn the_filter_says_maybe_while_a_sample_lives() {
+    model(|| {
+        let filter = Arc::new(Filter::new());
+        let handed_over = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (filter, handed_over) = (Arc::clone(&filter), Arc::clone(&handed_over));
+            thread::spawn(move || {
+                filter.add(A);
+                handed_over.store(true, Ordering::Release);
+            })
+        };
+        // The same counter, for another block.
+        filter.add(A);
+        filter.remove(A);
+        if handed_over.load(Ordering::Acquire) {
+            assert!(filter.may_hold(A));
+        }
+        other.join().unwrap();
+        assert!(filter.may_hold(A));
+        filter.remove(A);
+        assert!(!filter.may_hold(A));
+    });
+}
