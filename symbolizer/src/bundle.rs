@@ -7,6 +7,7 @@
 //! usr/lib/libold.so               a binary without a build-id, by its path
 //! .build-id/77/01….debug          what several debug files share (dwz)
 //! build/obj/a.dwo                 split debug information, by its path
+//! tmp/perf-77.map                 names of code made at run time
 //! ```
 //!
 //! Only what names were really taken from is in it. The same profile and files make the same bytes: members
@@ -16,7 +17,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::resolve::{BuildId, ModuleReport, Outcome, Role, Usable};
+use crate::profile::Profile;
+use crate::resolve::{BuildId, ModuleReport, Outcome, PerfMapReport, Role, Usable, perf_map};
 use crate::symbols::Symbols;
 
 /// Why a bundle could not be made.
@@ -35,13 +37,15 @@ pub enum BundleError {
     Write(#[source] io::Error),
 }
 
-/// Writes the bundle of an input's bytes, called `name` in it. Returns the members' names and sizes.
+/// Writes the bundle of an input's bytes, called `name` in it, that `profile` was read from. Returns the members'
+/// names and sizes.
 ///
 /// # Errors
 /// When a file is gone since names were taken from it, and those of `out`.
 pub fn write_bundle(
     name: &str,
     input: &[u8],
+    profile: &Profile,
     symbols: &Symbols,
     out: &mut impl Write,
 ) -> Result<Vec<(String, u64)>, BundleError> {
@@ -61,6 +65,15 @@ pub fn write_bundle(
         let file = open(path)?;
         append(&mut builder, member, file.data()).map_err(BundleError::Write)?;
         contents.push((member.clone(), file.data().len() as u64));
+    }
+    if let Some(path) = symbols.perf_map().and_then(PerfMapReport::used) {
+        let map = perf_map::read_again(path).map_err(|why| BundleError::Gone {
+            path: path.into(),
+            why,
+        })?;
+        let member = format!("tmp/perf-{}.map", profile.run.pid);
+        append(&mut builder, &member, &map).map_err(BundleError::Write)?;
+        contents.push((member, map.len() as u64));
     }
     builder.finish().map_err(BundleError::Write)?;
     Ok(contents)

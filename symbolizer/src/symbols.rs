@@ -13,7 +13,8 @@ use object::{Object, ObjectSegment};
 
 use crate::profile::{LoadedModule, Place, Profile};
 use crate::resolve::{
-    Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, SearchPath, Usable, resolve_all,
+    Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport, SearchPath, Usable,
+    perf_map, resolve_all,
 };
 
 /// See the module's text.
@@ -25,6 +26,8 @@ pub struct Symbols {
     /// avma minus svma, by index of the module.
     biases: Vec<u64>,
     outside: u64,
+    /// How places outside every module were named; `None` when there are none.
+    perf_map: Option<PerfMapReport>,
 }
 
 static UNNAMED: [Frame; 1] = [Frame {
@@ -76,6 +79,7 @@ impl Symbols {
             let is_ours = profile.modules[module as usize].is_profiler();
             symbols.take(module, answer, is_ours);
         }
+        symbols.name_by_perf_map(profile, &outside, search);
         symbols.name_by_input(profile);
         symbols
     }
@@ -148,6 +152,22 @@ impl Symbols {
         self.outside
     }
 
+    /// How places outside every module were named; `None` when there are none.
+    pub fn perf_map(&self) -> Option<&PerfMapReport> {
+        self.perf_map.as_ref()
+    }
+
+    /// Places that were asked for, and those of them without a name.
+    pub fn asked_and_unnamed(&self) -> (u64, u64) {
+        let named = self.perf_map.as_ref().map_or(0, |report| report.named);
+        let outside = (self.outside, self.outside.saturating_sub(named));
+        let add = |sum: (u64, u64), report: &ModuleReport| {
+            let quality = &report.quality;
+            (sum.0 + quality.asked, sum.1 + quality.unresolved)
+        };
+        self.reports.values().fold(outside, add)
+    }
+
     /// Takes frames out: `keep` is asked with module, function and source file. A place keeps at least the
     /// frame without a name.
     pub fn retain_frames(
@@ -181,6 +201,24 @@ impl Symbols {
             self.frames.insert(place, frames);
         }
         self.reports.insert(module, answer.report);
+    }
+
+    /// Names code that was made at run time.
+    fn name_by_perf_map(&mut self, profile: &Profile, outside: &[Place], search: &SearchPath) {
+        if outside.is_empty() {
+            return;
+        }
+        let avmas: Vec<u64> = outside.iter().map(|place| place.avma).collect();
+        let process = perf_map::Process {
+            pid: profile.run.pid,
+            start_wall_ns: profile.run.start_wall_ns,
+        };
+        let (frames, report) = perf_map::resolve(&avmas, process, search);
+        for (avma, frame) in frames {
+            self.frames
+                .insert(Place { module: None, avma }, vec![frame]);
+        }
+        self.perf_map = Some(report);
     }
 
     fn name_by_input(&mut self, profile: &Profile) {

@@ -70,7 +70,7 @@ impl Named {
         let nowhere = SearchPath {
             debug_dirs: Vec::new(),
             sysroot: Some(PathBuf::from("/nonexistent")),
-            binary_dirs: Vec::new(),
+            ..SearchPath::default()
         };
         Named::with(path, &nowhere)
     }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = args.source.profile()?;
-    let symbols = args.source.symbols(&profile);
+    let symbols = args.source.symbols(&profile)?;
     let input = Input::open(&args.source.file)?;
     let name = args.source.file.file_name().unwrap_or_default();
     let out = match &args.output {
@@ -34,8 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut contents = Vec::new();
     output::to(Some(&out), |out| {
-        contents =
-            write_bundle(&input.name(), input.bytes(), &symbols, out).map_err(io::Error::other)?;
+        contents = write_bundle(&input.name(), input.bytes(), &profile, &symbols, out)
+            .map_err(io::Error::other)?;
         Ok(())
     })?;
     let size: u64 = contents.iter().map(|(_, size)| size).sum();

@@ -88,7 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let (a, b) = (part(&args.before, view(0))?, part(after, view(1))?);
             let unlike = Unlike::between(&a, &b);
             warn(&unlike, args.force)?;
-            let (of_a, of_b) = (args.places.symbols(&a), args.places.symbols(&b));
+            let (of_a, of_b) = (
+                args.places.symbols(&args.before, &a)?,
+                args.places.symbols(after, &b)?,
+            );
             let heading = format!("{} -> {}", args.before.display(), after.display());
             (Diff::of_two((&a, &of_a), (&b, &of_b), metric), heading)
         }
@@ -103,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let window = part(View::Window(from.clone(), to.clone()))?;
             let before = part(View::At(from.clone()))?;
             let after = part(View::At(to.clone()))?;
-            let symbols = args.places.symbols(&after);
+            let symbols = args.places.symbols(&args.before, &after)?;
             let seconds = |profile: &Profile| {
                 let span = profile.run.span;
                 span.map_or(0.0, |span| span.to.time_ns() as f64 / 1e9)

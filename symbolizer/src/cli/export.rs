@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         temporary_ns: (format == Format::Pprof).then_some(measure::TEMPORARY_NS),
         detail: format.wants(),
     })?;
-    let mut symbols = args.source.symbols(&profile);
+    let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     let options = Options {
         metric: args.metric.0,

@@ -8,6 +8,7 @@ use heapprof_symbolizer::{
     Bytes, Confidence, Count, Numbers, Percent, Precision, Printable, Profile, Symbols, utc,
 };
 
+use crate::cli::debuginfod::summary;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::cli::source::Source;
@@ -26,13 +27,17 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = args.source.profile()?;
-    let symbols = args.source.symbols(&profile);
+    let symbols = args.source.symbols(&profile)?;
     output::to(None, |out| {
         write_totals(&profile, out)?;
         write_run(&profile, out)?;
         write_account(&profile, out)?;
         write_walks(&profile, out)?;
-        write_modules(&profile, &symbols, out)
+        write_modules(&profile, &symbols, out)?;
+        match args.source.places.servers.account() {
+            Some(account) => writeln!(out, "\nAsked of debuginfod: {}", summary(&account)),
+            None => Ok(()),
+        }
     })
 }
 
@@ -274,24 +279,19 @@ fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> 
         writeln!(out, "  {unused} more modules have no address in any stack")?;
     }
 
-    let outside = symbols.outside();
+    let outside = symbols.perf_map();
     let is_short = |report: &&_| -> bool { is_incomplete(report) };
     let mut short = symbols.reports().values().filter(is_short).peekable();
-    if outside == 0 && short.peek().is_none() {
+    if outside.is_none() && short.peek().is_none() {
         return writeln!(out, "  every address has a name");
     }
     writeln!(
         out,
         "\nNames that are missing or have no lines, and what to do"
     )?;
-    if outside > 0 {
-        writeln!(
-            out,
-            "  {outside} addresses lie outside every module (code made at run time)"
-        )?;
-    }
-    for report in short {
-        for line in report.to_string().lines() {
+    let outside = outside.map(ToString::to_string);
+    for report in outside.into_iter().chain(short.map(ToString::to_string)) {
+        for line in report.lines() {
             writeln!(out, "  {}", Printable(line))?;
         }
     }

@@ -3,6 +3,7 @@
 mod bundle;
 mod completions;
 mod confidence;
+mod debuginfod;
 mod diff;
 mod dump;
 mod export;

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Files smaller than this are read before an eye would see a bar.
 const LONG: u64 = 32 << 20;
 
+#[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
@@ -32,6 +33,11 @@ impl Progress {
 
     pub(crate) fn at(&self, position: u64) {
         self.0.set_position(position);
+    }
+
+    /// What is being done now.
+    pub(crate) fn say(&self, what: String) {
+        self.0.set_message(what);
     }
 
     pub(crate) fn finish(self) {

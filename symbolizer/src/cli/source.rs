@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Detail, Input, Moment, Profile, Reading, Symbols, View};
 
+use crate::cli::debuginfod::Servers;
 use crate::cli::failure::Failure;
 use crate::cli::progress::Progress;
 use crate::cli::say;
@@ -68,12 +69,20 @@ pub(crate) struct Places {
     /// The root of the file system that the program saw; its files are then sought only below it
     #[arg(long, value_name = "DIR", help_heading = "Where names come from")]
     sysroot: Option<PathBuf>,
+
+    /// A perf map with the names of code made at run time [default: /tmp/perf-PID.map]
+    #[arg(long, value_name = "FILE", help_heading = "Where names come from")]
+    perf_map: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) servers: Servers,
 }
 
 impl Places {
     fn search(&self) -> SearchPath {
         let mut search = SearchPath {
             sysroot: self.sysroot.clone(),
+            perf_map: self.perf_map.clone(),
             ..SearchPath::default()
         };
         // What the user names comes before what the system has.
@@ -86,23 +95,24 @@ impl Places {
         search
     }
 
-    pub(crate) fn symbols(&self, profile: &Profile) -> Symbols {
-        self.symbols_with(profile, None)
-    }
-
-    /// From a bundle, whose files stand for the other machine's file system: this one's are not asked.
-    fn symbols_with(&self, profile: &Profile, bundle: Option<&PathBuf>) -> Symbols {
+    /// The names of a profile that was read from `file`. A bundle's files stand for the other machine's file
+    /// system: this one's are not asked.
+    pub(crate) fn symbols(&self, file: &Path, profile: &Profile) -> Result<Symbols, Failure> {
         let mut search = self.search();
-        if let Some(bundle) = bundle {
+        search.debuginfod = self.servers.client()?;
+        if Input::open(file).is_ok_and(|input| input.is_bundle()) {
             search.debug_dirs.clone_from(&self.debug_dir);
-            search.debug_dirs.insert(0, bundle.clone());
-            search.binary_dirs = vec![bundle.clone()];
-            search.sysroot = Some(bundle.clone());
+            search.debug_dirs.insert(0, file.to_owned());
+            search.binary_dirs = vec![file.to_owned()];
+            search.sysroot = Some(file.to_owned());
         }
-        let progress = Progress::spinner("finding names");
+        self.servers.show(Some(Progress::spinner("finding names")));
         let symbols = Symbols::of(profile, &search);
-        progress.finish();
-        symbols
+        if let Some(progress) = self.servers.show(None) {
+            progress.finish();
+        }
+        self.servers.say_what_failed();
+        Ok(symbols)
     }
 }
 
@@ -135,10 +145,8 @@ impl Source {
         read(&self.file, reading)
     }
 
-    pub(crate) fn symbols(&self, profile: &Profile) -> Symbols {
-        let is_bundle = Input::open(&self.file).is_ok_and(|input| input.is_bundle());
-        let bundle = is_bundle.then_some(&self.file);
-        self.places.symbols_with(profile, bundle)
+    pub(crate) fn symbols(&self, profile: &Profile) -> Result<Symbols, Failure> {
+        self.places.symbols(&self.file, profile)
     }
 }
 

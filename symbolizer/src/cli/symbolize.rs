@@ -30,7 +30,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut profile = args.source.profile()?;
-    let mut symbols = args.source.symbols(&profile);
+    let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     output::to(args.output.as_deref(), |out| {
         Format::Symbolized.write(&profile, &symbols, &Options::default(), out)
@@ -41,11 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// One line when names are missing; `info` tells the rest.
 fn say_what_is_missing(symbols: &Symbols) {
-    let (mut asked, mut unresolved) = (symbols.outside(), symbols.outside());
-    for report in symbols.reports().values() {
-        asked += report.quality.asked;
-        unresolved += report.quality.unresolved;
-    }
+    let (asked, unresolved) = symbols.asked_and_unnamed();
     if unresolved > 0 {
         say::note(&format_args!(
             "note: {unresolved} of {asked} addresses have no name; `heapprof info` says why"

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let profile =
         profile_of_view(log, &reading, |_| {}).map_err(|error| input.view_error(error))?;
-    let (names, group_of) = groups(args, &profile);
+    let (names, group_of) = groups(args, &profile)?;
     let wide = stdout_width().unwrap_or(100).saturating_sub(30).max(20);
     let steps = match args.steps {
         Some(steps) => steps.clamp(1, MOST_STEPS),
@@ -83,12 +83,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
+/// Names of sites, and of each stack which of them it belongs to.
+type Groups = (Vec<String>, Vec<Option<usize>>);
+
 /// Names of the sites with the most at the peak, and which stack is whose.
-fn groups(args: &Args, profile: &Profile) -> (Vec<String>, Vec<Option<usize>>) {
+fn groups(args: &Args, profile: &Profile) -> Result<Groups, Failure> {
     if args.top == 0 {
-        return (Vec::new(), Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     }
-    let symbols = args.places.symbols(profile);
+    let symbols = args.places.symbols(&args.file, profile)?;
     let map = SiteMap::of(profile, &symbols);
     let mut held = vec![0.0; map.keys().len()];
     for (index, row) in profile.rows.iter().enumerate() {
@@ -112,10 +115,10 @@ fn groups(args: &Args, profile: &Profile) -> (Vec<String>, Vec<Option<usize>>) {
         let own = map.own(stack as u32)?;
         sites.iter().position(|&site| site == own)
     };
-    (
+    Ok((
         sites.iter().map(name).collect(),
         (0..profile.stacks.len()).map(group).collect(),
-    )
+    ))
 }
 
 fn rate(timeline: &Timeline) -> Vec<f64> {

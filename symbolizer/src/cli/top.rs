@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = args
         .source
         .profile_with_pasts(measure.needs_pasts().then_some(args.within))?;
-    let symbols = args.source.symbols(&profile);
+    let symbols = args.source.symbols(&profile)?;
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
             measure,

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..Detail::default()
     };
     let mut profile = args.source.detailed_profile(detail)?;
-    let mut symbols = args.source.symbols(&profile);
+    let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     let direction = match (&args.callers, &args.callees) {
         (Some(function), _) => Direction::Callers(function.clone()),

@@ -2,6 +2,7 @@
 //!
 //! A file whose build-id is not the recorded one is never kept (a wrong name is worse than none).
 
+use super::debuginfod::Kind;
 use super::elf::{ElfError, ElfFile};
 use super::locate::{self, Recorded, SearchPath};
 use super::report::{BuildId, Identity, ModuleReport, Outcome, Reason, Role};
@@ -38,6 +39,7 @@ impl Files {
             Recorded::File { path, deleted } => {
                 files.open_binary(&path, deleted, report, search);
                 files.open_debug(report, search);
+                files.fetch_binary(report, search);
                 if files.dwarf_file().is_none() {
                     let build_id = files.build_id(report);
                     report.reasons.push(Reason::NoDebugInfo { path, build_id });
@@ -89,7 +91,8 @@ impl Files {
         }
         if self.binary.is_none() {
             let places = locate::debug_by_build_id(&recorded, search);
-            self.binary = first_accepted(&places, Role::Binary, Some(&recorded), report);
+            self.binary = first_accepted(&places, Role::Binary, Some(&recorded), report)
+                .or_else(|| fetched(&recorded, Kind::Debuginfo, Role::Binary, report, search));
         }
         match self.binary {
             Some(_) => report.identity = Identity::Verified,
@@ -159,8 +162,30 @@ impl Files {
                 with_debug_info(file, report)
             });
         }
+        if self.debug.is_none()
+            && let Some(id) = &build_id
+        {
+            self.debug = fetched(id, Kind::Debuginfo, Role::DebugFile, report, search)
+                .and_then(|file| with_debug_info(file, report));
+        }
         if self.debug.is_some() && report.build_id.is_some() {
             report.identity = Identity::Verified;
+        }
+    }
+
+    /// The module itself from a server, when neither it nor its debug information is anywhere: it may have symbols.
+    fn fetch_binary(&mut self, report: &mut ModuleReport, search: &SearchPath) {
+        if self.binary.is_some() || self.debug.is_some() {
+            return;
+        }
+        let Some(id) = report.build_id.clone() else {
+            return;
+        };
+        self.binary = fetched(&id, Kind::Executable, Role::Binary, report, search);
+        if self.binary.is_some() {
+            report.identity = Identity::Verified;
+            let is_missing = |reason: &Reason| matches!(reason, Reason::BinaryMissing { .. });
+            report.reasons.retain(|reason| !is_missing(reason));
         }
     }
 
@@ -172,7 +197,9 @@ impl Files {
             return;
         };
         let places = locate::supplementary(&debug_file.path, &link, &id, search);
-        self.supplementary = first_accepted(&places, Role::Supplementary, Some(&id), report);
+        let role = Role::Supplementary;
+        self.supplementary = first_accepted(&places, role, Some(&id), report)
+            .or_else(|| fetched(&id, Kind::Debuginfo, role, report, search));
         if self.supplementary.is_none() {
             let link = PathBuf::from(OsStr::from_bytes(&link));
             report
@@ -283,6 +310,20 @@ fn accept(
     };
     report.tried.push((path.to_owned(), outcome));
     file
+}
+
+/// From a server, if the user wants any to be asked; the outcomes go into the report.
+fn fetched(
+    id: &BuildId,
+    kind: Kind,
+    role: Role,
+    report: &mut ModuleReport,
+    search: &SearchPath,
+) -> Option<ElfFile> {
+    let servers = search.debuginfod.as_ref()?;
+    let name = report.path.file_name().unwrap_or_default();
+    let name = name.to_string_lossy().into_owned();
+    servers.fetch(id, kind, role, &name, &mut report.tried)
 }
 
 fn replace_last(report: &mut ModuleReport, outcome: Outcome) {

@@ -2,6 +2,7 @@
 //!
 //! Only names are computed here, no file is touched; [`files`](super::files) opens and verifies.
 
+use super::debuginfod::Debuginfod;
 use super::report::BuildId;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -27,6 +28,10 @@ pub struct SearchPath {
     /// Folders laid out as pprof's `PPROF_BINARY_PATH`: `<build-id>/<name>`, `ab/cdef….debug`, `<name>` or
     /// the full path below the folder.
     pub binary_dirs: Vec<PathBuf>,
+    /// The perf map of the process (`--perf-map`), in place of `/tmp/perf-PID.map`.
+    pub perf_map: Option<PathBuf>,
+    /// Servers to ask for what no place has (`--debuginfod`).
+    pub debuginfod: Option<Debuginfod>,
 }
 
 impl Default for SearchPath {
@@ -36,6 +41,8 @@ impl Default for SearchPath {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             sysroot: None,
             binary_dirs: Vec::new(),
+            perf_map: None,
+            debuginfod: None,
         }
     }
 }
@@ -210,7 +217,7 @@ fn debug_dirs(search: &SearchPath) -> impl Iterator<Item = PathBuf> + '_ {
 }
 
 /// `root` with `path` below it, and never beside it: `..` cannot climb out.
-fn below(root: &Path, path: &Path) -> PathBuf {
+pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     let mut joined = root.to_owned();
     for component in path.components() {
         match component {

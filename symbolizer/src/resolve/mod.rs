@@ -29,6 +29,7 @@
 //! print!("{}", symbols.report);
 //! ```
 
+mod debuginfod;
 mod demangle;
 mod dwarf;
 mod elf;
@@ -37,14 +38,17 @@ mod frame;
 mod locate;
 mod module;
 mod names;
+pub(crate) mod perf_map;
 mod report;
 mod symtab;
 mod usable;
 mod vdso;
 
+pub use debuginfod::{Debuginfod, DebuginfodSettings, FetchAccount, Fetching};
 pub use demangle::demangle;
 pub use frame::{Frame, Name};
 pub use locate::{ModuleRef, SearchPath};
 pub use module::{Asked, ModuleSymbols, resolve_all, resolve_module};
+pub use perf_map::PerfMapReport;
 pub use report::{BuildId, Identity, ModuleReport, Outcome, Quality, Reason, Role};
 pub(crate) use usable::Usable;

@@ -32,6 +32,8 @@ pub enum Role {
     SplitUnit,
     /// The symbols inside `.gnu_debugdata`.
     MiniDebugInfo,
+    /// The names of code made at run time.
+    PerfMap,
 }
 
 impl fmt::Display for Role {
@@ -43,6 +45,7 @@ impl fmt::Display for Role {
             Role::Package => "split debug information (.dwp)",
             Role::SplitUnit => "split debug information (.dwo)",
             Role::MiniDebugInfo => "symbols in .gnu_debugdata",
+            Role::PerfMap => "names of code made at run time",
         })
     }
 }
@@ -72,6 +75,34 @@ pub enum Outcome {
     DwoIdDiffers,
     /// The right file, but without debug information.
     NoDebugInfo,
+    /// A server was asked and sent it.
+    Fetched {
+        /// How many.
+        bytes: u64,
+    },
+    /// A server was asked and does not have it.
+    NotServed,
+    /// No server had it when it was last asked, and so none was asked again.
+    NotServedBefore {
+        /// How long ago.
+        seconds: u64,
+    },
+    /// A server was to be asked, and did not answer the question: why.
+    NotFetched(String),
+    /// In a folder where anybody may write, and another user's: refused.
+    Foreign {
+        /// The owner.
+        uid: u32,
+    },
+    /// Written before the profiled process began, so by another one: refused.
+    OlderThanRun,
+}
+
+impl Outcome {
+    /// Whether a server said, now or before, that it does not have the file.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self, Outcome::NotServed | Outcome::NotServedBefore { .. })
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -94,6 +125,19 @@ impl fmt::Display for Outcome {
             }
             Outcome::DwoIdDiffers => f.write_str("refused: belongs to another compilation"),
             Outcome::NoDebugInfo => f.write_str("has no debug information"),
+            Outcome::Fetched { bytes } => write!(f, "fetched, {bytes} bytes"),
+            Outcome::NotServed => f.write_str("the server does not have it (404)"),
+            Outcome::NotServedBefore { seconds } => {
+                write!(f, "no server had it {seconds} s ago; not asked again")
+            }
+            Outcome::NotFetched(why) => f.write_str(why),
+            Outcome::Foreign { uid } => write!(
+                f,
+                "refused: belongs to user {uid}, neither to root nor to you (--perf-map insists)"
+            ),
+            Outcome::OlderThanRun => f.write_str(
+                "refused: older than the process, so another one's (--perf-map insists)",
+            ),
         }
     }
 }
@@ -313,7 +357,7 @@ fn how_to_get(path: &Path, build_id: Option<&BuildId>) -> String {
             "apt install libc6-dbg (Debian, Ubuntu) or dnf debuginfo-install glibc (Fedora), or set --debug-dir".into()
         }
         (true, Some(id)) => format!(
-            "install its -dbgsym or -debuginfo package (debuginfod-find debuginfo {id} gets it from a server), or set --debug-dir"
+            "install its -dbgsym or -debuginfo package (or --debuginfod: a server may have {id}), or set --debug-dir"
         ),
         (true, None) => "install its -dbgsym or -debuginfo package, or set --debug-dir".into(),
         (false, _) => "build it with -g (Rust: debug = \"line-tables-only\"), keep the unstripped file, \

@@ -198,7 +198,7 @@ fn summarize(records: &Records) {
 
 fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
     let profile = Input::open(log)?.read(|_| {})?;
-    let symbols = Places::default().symbols(&profile);
+    let symbols = Places::default().symbols(log, &profile)?;
     let mut sites = Sites::of(&profile, &symbols);
     let metric = match profile.numbers().in_use_bytes {
         0 => Metric::AllocatedBytes,
