@@ -51,7 +51,7 @@ pub fn write_bundle(
 ) -> Result<Vec<(String, u64)>, BundleError> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     for report in symbols.reports().values() {
-        for (path, member) in members(report)? {
+        for (path, member) in members(report, symbols)? {
             files.entry(member).or_insert(path);
         }
     }
@@ -91,7 +91,10 @@ fn append(builder: &mut tar::Builder<impl Write>, name: &str, data: &[u8]) -> io
 }
 
 /// The files that a module's names came from, and what they are called in the bundle.
-fn members(report: &ModuleReport) -> Result<Vec<(PathBuf, String)>, BundleError> {
+fn members(
+    report: &ModuleReport,
+    symbols: &Symbols,
+) -> Result<Vec<(PathBuf, String)>, BundleError> {
     let used = |wanted: Role| {
         report.tried.iter().filter_map(move |(path, outcome)| {
             (*outcome == Outcome::Used(wanted)).then_some(path.as_path())
@@ -133,7 +136,7 @@ fn members(report: &ModuleReport) -> Result<Vec<(PathBuf, String)>, BundleError>
         members.push((path.to_owned(), format!("{binary_member}.dwp")));
     }
     for path in used(Role::SplitUnit) {
-        members.push((path.to_owned(), without_root(path)));
+        members.push((path.to_owned(), without_root(symbols.as_seen(path))));
         let beside = binary.and_then(Path::parent);
         if let Some(below) = beside.and_then(|folder| path.strip_prefix(folder).ok()) {
             let member = format!("{}{}", folder(&binary_member), below.display());

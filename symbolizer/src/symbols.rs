@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object::{Object, ObjectSegment};
@@ -28,6 +28,8 @@ pub struct Symbols {
     outside: u64,
     /// How places outside every module were named; `None` when there are none.
     perf_map: Option<PerfMapReport>,
+    /// Below which files were sought.
+    sysroot: Option<PathBuf>,
 }
 
 static UNNAMED: [Frame; 1] = [Frame {
@@ -42,6 +44,7 @@ impl Symbols {
     /// The names of all places in the profile's stacks.
     pub fn of(profile: &Profile, search: &SearchPath) -> Symbols {
         let mut symbols = Symbols::none(profile);
+        symbols.sysroot.clone_from(&search.sysroot);
         for (module, bias) in profile.modules.iter().zip(&mut symbols.biases) {
             *bias = module.bias.unwrap_or_else(|| bias_by_file(module, search));
         }
@@ -155,6 +158,13 @@ impl Symbols {
     /// How places outside every module were named; `None` when there are none.
     pub fn perf_map(&self) -> Option<&PerfMapReport> {
         self.perf_map.as_ref()
+    }
+
+    /// A path below the sysroot as the process saw it; any other as it is.
+    pub(crate) fn as_seen<'a>(&self, path: &'a Path) -> &'a Path {
+        let root = self.sysroot.as_deref();
+        root.and_then(|root| path.strip_prefix(root).ok())
+            .unwrap_or(path)
     }
 
     /// Places that were asked for, and those of them without a name.

@@ -11,7 +11,7 @@ use heapprof_symbolizer::resolve::{
     Debuginfod, DebuginfodSettings, FetchAccount, Identity, ModuleRef, ModuleSymbols, Outcome,
     Role, SearchPath, resolve_module,
 };
-use loopback::{Server, free_port, is_served, ok, status};
+use loopback::{Server, free_port, is_served, status};
 use resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -551,29 +551,26 @@ fn nobody_is_asked_without_the_option() {
 fn the_command_line_says_what_is_wrong() {
     let world = world();
     let log = world.log();
-    let wrong: [(&[&str], &[(&str, &str)], &str); 4] = [
-        (&["--debuginfod"], &[], "which server?"),
-        (
-            &["--debuginfod"],
-            &[("DEBUGINFOD_URLS", "ima:enforcing")],
-            "which server?",
-        ),
-        (
-            &["--debuginfod-urls", "ftp://x"],
-            &[],
-            "'ftp://x' begins neither",
-        ),
-        (
-            &["--debuginfod"],
-            &[("DEBUGINFOD_URLS", "http://x /etc")],
-            "DEBUGINFOD_URLS: '/etc' begins neither",
-        ),
-    ];
-    for (args, env, words) in wrong {
+    let refused = |args: &[&str], env: &[(&str, &str)], words: &str| {
         let output = world.heapprof(&[&["top", &log], args].concat(), env);
         assert!(!output.status.success());
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
-    }
+    };
+    let asked = ["--debuginfod"];
+    refused(&asked, &[], "which server?");
+    refused(
+        &asked,
+        &[("DEBUGINFOD_URLS", "ima:enforcing")],
+        "which server?",
+    );
+    refused(
+        &["--debuginfod-urls", "ftp://x"],
+        &[],
+        "'ftp://x' begins neither",
+    );
+    let words = "DEBUGINFOD_URLS: '/etc' begins neither";
+    refused(&asked, &[("DEBUGINFOD_URLS", "http://x /etc")], words);
+    refused(&["--debuginfod-timeout", "0"], &[], "a time is wanted");
 
     let dead = format!("http://127.0.0.1:{}", free_port());
     let args = ["--debuginfod-urls", &dead, &log];
