@@ -246,8 +246,9 @@ fn open_by_link(
         .canonicalize()
         .unwrap_or_else(|_| binary.path.clone());
     let mut places = locate::debug_by_link(&real, link, search);
-    places.extend(locate::debug_by_link(&binary.path, link, search));
-    places.dedup();
+    if real != binary.path {
+        places.extend(locate::debug_by_link(&binary.path, link, search));
+    }
     for path in &places {
         let Some(file) = accept(ElfFile::open(path), path, Role::DebugFile, build_id, report)
         else {
