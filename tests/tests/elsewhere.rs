@@ -1,0 +1,105 @@
+//! Names that no module has, and reading on another machine: recordings of real programs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use heapprof_tests::{Finished, Run};
+
+/// A perf map in `/tmp`, gone when the test ends.
+struct PerfMap(PathBuf);
+
+impl Drop for PerfMap {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn outputs(file: &Path) -> Vec<String> {
+    let commands: [&[&str]; 3] = [
+        &["symbolize"],
+        &["top", "--json"],
+        &["export", "-f", "speedscope"],
+    ];
+    let run = |command: &[&str]| Run::heapprof().args(command).arg(file).run().well().stdout;
+    commands.map(run).to_vec()
+}
+
+fn bundled(file: &Path) -> PathBuf {
+    let out = file.with_extension("tar");
+    let bundle = Run::heapprof().arg("bundle").arg("-o").arg(&out);
+    let _ = bundle.arg(file).run().well();
+    out
+}
+
+/// JavaScript has no unwind tables: the walk ends there, and node's perf map says where that was.
+#[test]
+fn node_names_its_own_code() {
+    const PROGRAM: &str = "
+        function fillBuffers(n) {
+            const all = [];
+            for (let i = 0; i < n; i++) all.push(Buffer.alloc(20000, i & 255));
+            return all;
+        }
+        let kept = [];
+        for (let i = 0; i < 200; i++) kept = fillBuffers(20);
+        console.log(kept.length);
+    ";
+    let run = Run::program("/usr/bin/node").interval(4096);
+    fs::write(run.folder().join("x.js"), PROGRAM).expect("a file");
+    // Without the last option V8 copies its built-in functions, and the map does not say where to.
+    let options = ["--perf-basic-prof", "--no-short-builtin-calls", "x.js"];
+    let ran = run.args(options).run().well();
+    assert_eq!(ran.stdout, "20\n");
+    let map = PerfMap(format!("/tmp/perf-{}.map", ran.pid).into());
+    let log = ran.log_path();
+
+    let info = |ran: &Finished| Run::heapprof().arg("info").arg(ran.log_path()).run().stdout;
+    let said = info(&ran);
+    let (asked, named) = addresses_outside(&said);
+    assert!(asked > 0, "no walk ended in JavaScript:\n{said}");
+    assert_eq!(named, asked, "{said}");
+    let before = outputs(&log);
+    assert!(before[0].contains("JS:"), "{}", before[0]);
+
+    let bundle = bundled(&log);
+    drop(map);
+    assert_eq!(addresses_outside(&info(&ran)), (asked, 0));
+    assert_ne!(outputs(&log), before, "the names came from the map");
+    assert_eq!(outputs(&bundle), before, "and the bundle has it");
+}
+
+/// Of `info`: how many there are, and how many have a name.
+fn addresses_outside(info: &str) -> (u64, u64) {
+    let line = info
+        .lines()
+        .find_map(|line| line.split_once("outside every module (code made at run time?): "));
+    let (_, rest) = line.unwrap_or_else(|| panic!("no such line:\n{info}"));
+    let numbers: Vec<u64> = rest
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    (numbers[0], numbers[1])
+}
+
+/// A child's log needs its parent's; a child's bundle does not.
+#[test]
+fn the_bundle_of_a_forked_child_has_what_it_inherited() {
+    let ran = Run::fixture("fork_inherits")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let parent = ran.folder().join("t.heaplog");
+    let children = ran.files_ending(".heaplog");
+    let child = children.iter().find(|name| *name != "t.heaplog");
+    let child = ran.folder().join(child.expect("a child's log"));
+    let before = outputs(&child);
+    let bundle = bundled(&child);
+    fs::remove_file(parent).expect("the parent's log");
+    assert_ne!(
+        outputs(&child),
+        before,
+        "the child had something from its parent"
+    );
+    assert_eq!(outputs(&bundle), before);
+}
