@@ -746,6 +746,10 @@ fn debians_server_and_elfutils_client_agree_with_us() {
     let found = theirs(&world.id, "http://127.0.0.1:1", "cache").expect("the file in our cache");
     assert_eq!(std::fs::read(found).expect("a file"), world.debug);
 
+    let kept = world.cached();
+    assert_eq!(kept[0], "debuginfo 0", "what we missed: {kept:?}");
+    assert!(theirs(&absent, &url, "cache").is_none());
+
     // And the other way round.
     assert!(theirs(&world.id, &url, "cache-of-theirs").is_some());
     assert!(theirs(&absent, &url, "cache-of-theirs").is_none());
