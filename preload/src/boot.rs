@@ -10,13 +10,16 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::hook::{self, Phase};
+use crate::loader::{self, Malloc};
 use crate::output::{Forked, Output};
 use crate::say::{self, say};
 use crate::session::{self, Session};
 use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
-use crate::{clock, exec, exit, exports, fork, loader, modules, signal, stack, sys, walk, walkers};
+use crate::{
+    clock, exec, exit, exports, fork, genuine, modules, signal, stack, sys, walk, walkers,
+};
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -75,6 +78,7 @@ extern "C" fn construct(
         return;
     };
     entered.thread.inside.set(Inside::Ours);
+    genuine::prepare();
     say::remember();
     clock::choose();
     exec::prepare();
@@ -95,13 +99,25 @@ extern "C" fn construct(
         hook::set_phase(Phase::Off);
         return;
     }
-    if !loader::malloc_is_ours(exports::malloc_address()) {
-        say!(
-            "{} has a malloc of its own, which nobody can replace: nothing is recorded",
-            String::from_utf8_lossy(&sys::readlink(c"/proc/self/exe").unwrap_or_default())
-        );
-        hook::set_phase(Phase::Off);
-        return;
+    match loader::malloc_of_program(&entered, exports::malloc_address()) {
+        Malloc::Ours => {}
+        Malloc::Others(library) => {
+            match library {
+                None => say!(
+                    "{} has a malloc of its own, which nobody can replace: nothing is recorded",
+                    String::from_utf8_lossy(&sys::readlink(c"/proc/self/exe").unwrap_or_default())
+                ),
+                Some(path) => say!(
+                    "{path} stands before libheapprof.so and has a malloc of its own: nothing is recorded; \
+                     name libheapprof.so first in LD_PRELOAD"
+                ),
+            }
+            hook::set_phase(Phase::Off);
+            return;
+        }
+    }
+    if let Some(path) = loader::allocator_of_operators() {
+        say!("{path} serves C++'s operator new itself: what is allocated by it is not recorded");
     }
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);

@@ -5,8 +5,7 @@
 //! counter (clock source `tsc`: synchronous on all processors, constant rate, watched). Elsewhere ticks are nanoseconds. The
 //! writer reads both clocks before each look at the queue, and puts every event between two such readings.
 //!
-//! A program that replaces `clock_gettime` (libfaketime) changes our times too, which is what its user would
-//! expect of a fake time.
+//! A program that replaces `clock_gettime` (libfaketime) does not change our times: it is not asked (`genuine.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -14,7 +14,7 @@ use std::io::Write as _;
 
 use crate::fast::{free, malloc};
 use crate::walk::{Here, here};
-use crate::{hook, je, sys};
+use crate::{early, hook, je, sys};
 
 const PAGE: usize = 4096;
 /// glibc's smallest alignment of memalign: twice the size of a word.
@@ -64,6 +64,9 @@ sampled_way!(calloc_sampled, count: usize, size: usize; "rdx", "rcx" => calloc_c
 sampled_way!(resize_sampled, ptr: *mut c_void, size: usize, entry: u64; "rcx", "r8" => resize_called_from);
 
 extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    if early::is_now() {
+        return early::allocate(1, size);
+    }
     let ptr = je::malloc(size);
     // SAFETY: the first half passed its own registers.
     hook::allocated(entry!(malloc), ptr, size, unsafe { Here::caller(sp, bp) });
@@ -76,6 +79,9 @@ extern "C-unwind" fn calloc_called_from(
     sp: *const u64,
     bp: u64,
 ) -> *mut c_void {
+    if early::is_now() {
+        return early::allocate(1, count.saturating_mul(size));
+    }
     let ptr = je::calloc(count, size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
@@ -104,6 +110,9 @@ pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut
 #[cold]
 #[inline(never)]
 pub(crate) unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
+    if early::owns(ptr) {
+        return;
+    }
     if let Some(taken) = hook::take(ptr) {
         hook::freed(taken);
     }
@@ -156,6 +165,10 @@ extern "C-unwind" fn resize_called_from(
     sp: *const u64,
     bp: u64,
 ) -> *mut c_void {
+    if early::is_now() | early::owns(ptr) {
+        // SAFETY: the caller's promise; an early block is never anything else.
+        return unsafe { resize_early(ptr, size) };
+    }
     let taken = hook::take(ptr);
     // SAFETY: the caller's promise.
     let new = unsafe { je::realloc(ptr, size) };
@@ -175,10 +188,31 @@ extern "C-unwind" fn resize_called_from(
     new
 }
 
+/// realloc to or from an early block: the old one stays where it is.
+///
+/// # Safety
+/// `ptr` is null or an early block.
+#[cold]
+unsafe fn resize_early(ptr: *mut c_void, size: usize) -> *mut c_void {
+    let new = if early::is_now() {
+        early::allocate(1, size)
+    } else {
+        je::malloc(size)
+    };
+    if !ptr.is_null() {
+        // SAFETY: the caller's promise, and a new block of that size.
+        unsafe { early::copy(ptr, new, size) };
+    }
+    new
+}
+
 /// The block and what the hooks make of it; `entry` as in the module's text.
 #[inline]
 fn aligned(alignment: usize, size: usize, entry: u64) -> *mut c_void {
     let sampled = !hook::passes(size);
+    if sampled && early::is_now() {
+        return early::allocate(alignment, size);
+    }
     let ptr = je::aligned(alignment, size);
     if sampled {
         hook::allocated(entry, ptr, size, here!());
@@ -242,6 +276,9 @@ pub(crate) unsafe extern "C-unwind" fn valloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn pvalloc(size: usize) -> *mut c_void {
     let sampled = !hook::passes(size);
+    if sampled && early::is_now() {
+        return early::allocate(PAGE, size);
+    }
     let ptr = match size.checked_next_multiple_of(PAGE) {
         Some(rounded) => je::aligned(PAGE, rounded),
         None => std::ptr::null_mut(),
@@ -319,6 +356,9 @@ other_names! {
 /// Bytes that may be used of a block; 0 for null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn malloc_usable_size(ptr: *mut c_void) -> usize {
+    if early::owns(ptr) {
+        return early::usable(ptr);
+    }
     // SAFETY: the caller's promise.
     unsafe { je::usable(ptr) }
 }

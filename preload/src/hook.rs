@@ -80,6 +80,11 @@ pub(crate) fn may_be_sampled(ptr: *mut c_void) -> bool {
     FILTER.may_hold(ptr as u64)
 }
 
+/// Lets a block of `early.rs` be asked for in every free of it.
+pub(crate) fn mark_early(address: u64) {
+    FILTER.add(address);
+}
+
 /// A sample that was taken out of the table.
 pub(crate) struct Taken(u64);
 

@@ -1,21 +1,24 @@
-//! The loader's two functions that concern us: `dlclose` and `dlopen`.
+//! The loader's functions that concern us: `dlclose`, `dlopen` and `dlmopen`.
 //!
 //! `dlclose` is exported to learn that code was unmapped, before other code can appear at the same place
 //! and be taken for it.
 //!
-//! `dlopen` is exported for one flag. `RTLD_DEEPBIND` binds a plug-in's `malloc` to libc's own, past
+//! `dlopen` and `dlmopen` are exported for one flag. `RTLD_DEEPBIND` binds a plug-in's `malloc` to libc's own, past
 //! every replaced allocator; a block that then crosses the border is freed by the wrong one, which is a
 //! crash. So the flag is taken away. The loader searches by the RUNPATH and `$ORIGIN` of its caller,
 //! which it knows by the return address: so libc's function is reached by a jump, not by a call, and the
-//! caller stays the program. What a dlopen loaded is found when a walk first meets it.
+//! caller stays the program. In a name space that dlmopen makes there is another libc, and nothing of ours; there
+//! the flag changes nothing. What a dlopen loaded is found when a walk first meets it.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::modules;
 use crate::next::Next;
+use crate::tls::Entered;
+use crate::{genuine, modules};
 
 static REAL_CLOSE: Next = Next::new(c"dlclose");
 static REAL_OPEN: Next = Next::new(c"dlopen");
+static REAL_OPEN_IN: Next = Next::new(c"dlmopen");
 
 /// As dlclose(3).
 ///
@@ -72,9 +75,117 @@ extern "C" fn real_dlopen() -> *mut c_void {
         .unwrap_or(none as extern "C" fn(*const c_char, c_int) -> *mut c_void as *mut c_void)
 }
 
-/// Whether the program's `malloc` is ours: it may bring its own.
-pub(crate) fn malloc_is_ours(ours: u64) -> bool {
-    // SAFETY: RTLD_DEFAULT and a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    found as u64 == ours
+/// As dlmopen(3), without `RTLD_DEEPBIND`.
+///
+/// # Safety
+/// As there: `path` is a C string.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dlmopen(
+    name_space: libc::Lmid_t,
+    path: *const c_char,
+    flags: c_int,
+) -> *mut c_void {
+    // As dlopen, with three arguments, whose pushes align the stack.
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 24",
+        "call {real}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -24",
+        "and edx, {without_deepbind}",
+        "jmp rax",
+        ".cfi_endproc",
+        real = sym real_dlmopen,
+        without_deepbind = const !libc::RTLD_DEEPBIND,
+    )
+}
+
+/// libc's dlmopen, or one that fails, if there is none.
+extern "C" fn real_dlmopen() -> *mut c_void {
+    extern "C" fn none(_: libc::Lmid_t, _: *const c_char, _: c_int) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+    REAL_OPEN_IN.address().unwrap_or(
+        none as extern "C" fn(libc::Lmid_t, *const c_char, c_int) -> *mut c_void as *mut c_void,
+    )
+}
+
+/// Who serves the program's allocations.
+pub(crate) enum Malloc {
+    /// We do: at once, or behind a library that stands before us and hands on what it is asked.
+    Ours,
+    /// Its own; or that of the library of that path, which stands before us.
+    Others(Option<String>),
+}
+
+/// At boot. `ours` is the address of our malloc.
+pub(crate) fn malloc_of_program(entered: &Entered, ours: u64) -> Malloc {
+    let found = default_definition(c"malloc");
+    if found as u64 == ours {
+        return Malloc::Ours;
+    }
+    let free = default_definition(c"free");
+    if !found.is_null() && !free.is_null() {
+        // SAFETY: the program's malloc, which the loader has been calling since it relocated it.
+        let malloc: unsafe extern "C" fn(usize) -> *mut c_void =
+            unsafe { std::mem::transmute(found) };
+        // SAFETY: its free.
+        let free: unsafe extern "C" fn(*mut c_void) = unsafe { std::mem::transmute(free) };
+        // At this interval every block that comes to us is due.
+        entered.thread.with_sampler(|sampler| sampler.draw(1));
+        // SAFETY: as malloc(3).
+        let block = unsafe { malloc(64) };
+        let reached = entered.thread.with_sampler(|sampler| sampler.is_due());
+        // SAFETY: from its malloc.
+        unsafe { free(block) };
+        if reached {
+            return Malloc::Ours;
+        }
+    }
+    Malloc::Others(file_of(found).filter(|path| path.contains(".so")))
+}
+
+/// At boot, for a program in C++: the library that defines `operator new` as well as a `malloc` that is not ours. What
+/// C++ allocates then passes us by.
+pub(crate) fn allocator_of_operators() -> Option<String> {
+    if !genuine::program_needs(&["libstdc++.so", "libc++.so"]) {
+        return None;
+    }
+    let operator = file_of(default_definition(c"_Znwm"))?;
+    // SAFETY: a C string, and the handle that means "after this library": the malloc that would serve without us.
+    let malloc = file_of(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) })?;
+    (operator == malloc).then_some(operator)
+}
+
+/// The first definition of a function, which the program calls.
+fn default_definition(name: &CStr) -> *mut c_void {
+    // Not RTLD_DEFAULT: for a library that is linked with -Bsymbolic, as we are, its own definitions are the default.
+    // SAFETY: a null path is the program itself; its handle need not be given back.
+    let found = unsafe {
+        let program = dlopen(std::ptr::null(), libc::RTLD_LAZY);
+        libc::dlsym(program, name.as_ptr())
+    };
+    if found.is_null() {
+        // SAFETY: no arguments. What we did not find is nothing that the program should read of.
+        unsafe { libc::dlerror() };
+    }
+    found
+}
+
+/// The path of the file that an address belongs to.
+fn file_of(address: *mut c_void) -> Option<String> {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: writes one Dl_info when it returns other than 0.
+    if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: filled; the name is the loader's C string.
+    let name = unsafe { CStr::from_ptr(info.assume_init().dli_fname) };
+    Some(name.to_string_lossy().into_owned())
 }

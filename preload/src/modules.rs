@@ -9,7 +9,8 @@
 //! `dl_iterate_phdr` in a sample could deadlock against a thread that allocates inside the loader.
 //!
 //! The modules found at boot stay for the life of the process, so their tables are read in place.
-//! Those found later may be unloaded under a walk that was led astray, so their tables are copied.
+//! Those found later may be unloaded under a walk that was led astray, so their tables are copied, and since
+//! that may happen under the copy too, the kernel copies (`memory.rs`): it fails where a load would fault.
 //!
 //! Unloading is noticed through the exported `dlclose`, which raises an epoch: the next walk asks
 //! for every later module whether it is still there.
@@ -20,9 +21,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use framehop::x86_64::UnwinderX86_64;
-use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder};
+use framehop::{ExplicitModuleSectionInfo, Unwinder};
 use heapprof_format::Segment;
 
+use crate::memory::{Memory, Plain};
+use crate::room::Room;
 use crate::sys;
 use crate::tls::Entered;
 
@@ -68,7 +71,7 @@ pub(crate) struct Entry {
 pub(crate) struct Snapshot {
     /// Sorted by address.
     entries: Vec<Entry>,
-    pub(crate) unwinder: UnwinderX86_64<Table, MustNotAllocateDuringUnwind>,
+    pub(crate) unwinder: UnwinderX86_64<Table, Room>,
     /// Value of `CLOSED` when every module was last known to be there.
     closed: u32,
     /// Next in the list of those that were replaced.
@@ -158,8 +161,9 @@ pub(crate) fn after_fork() {
 
 /// At boot, in a constructor: reads the loader's list.
 pub(crate) fn discover_all(_: &Entered) {
-    // SAFETY: RTLD_DEFAULT and a C string; a null answer means that glibc has no such function.
-    let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    // Not the program's, should it have one of that name.
+    // SAFETY: RTLD_NEXT and a C string; a null answer means that glibc has no such function.
+    let find = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(find as u64, Ordering::Relaxed);
     let mut snapshot = Snapshot {
         entries: Vec::new(),
@@ -188,9 +192,10 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
         bias: info.dlpi_addr,
         headers,
         name,
+        later: None,
     };
-    // SAFETY: the module is loaded, and the loader's lock is held by this call.
-    unsafe { seen.add_to(snapshot, true) };
+    // SAFETY: the module is loaded, and the loader's lock is held by this call; found at boot, it stays.
+    unsafe { seen.add_to(snapshot) };
     0
 }
 
@@ -211,6 +216,13 @@ struct LinkMap {
     bias: u64,
     name: *const c_char,
 }
+
+// SAFETY: integers and a raw pointer.
+unsafe impl Plain for LinkMap {}
+// SAFETY: integers.
+unsafe impl Plain for libc::Elf64_Ehdr {}
+// SAFETY: integers.
+unsafe impl Plain for libc::Elf64_Phdr {}
 
 /// Asks the loader, without a lock, which module an address belongs to.
 fn find_object(address: u64) -> Option<DlFindObject> {
@@ -237,43 +249,55 @@ pub(crate) fn discover(_: &Entered, address: u64) -> bool {
         return false;
     };
     change(|snapshot| {
-        if snapshot.find(address).is_some() {
-            return true; // another thread was faster
-        }
-        // The ELF header is the first thing in the first segment of every file that linkers make.
-        if !sys::readable(found.map_start) {
-            return false;
-        }
-        // SAFETY: readable, and mapped as long as code of the module is on this thread's stack,
-        // which is where `address` comes from.
-        let header = unsafe { &*(found.map_start as *const libc::Elf64_Ehdr) };
-        let end_of_headers = found
-            .map_start
-            .saturating_add(header.e_phoff)
-            .saturating_add(u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64);
-        if &header.e_ident[..4] != b"\x7fELF"
-            || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
-            || end_of_headers > found.map_end
-        {
-            return false;
-        }
-        // SAFETY: within the module's mapping, by the test above.
-        let headers = unsafe {
-            std::slice::from_raw_parts(
-                (found.map_start + header.e_phoff) as *const libc::Elf64_Phdr,
-                header.e_phnum.into(),
-            )
-        };
-        // SAFETY: the loader's entry for a loaded module.
-        let (bias, name) = unsafe { ((*found.link_map).bias, name_of((*found.link_map).name)) };
-        let seen = Seen {
-            bias,
-            headers,
-            name,
-        };
-        // SAFETY: as above: the module is on this thread's stack.
-        unsafe { seen.add_to(snapshot, false) }
+        snapshot.find(address).is_some() // another thread was faster
+            || learn(snapshot, &found, address).is_some()
     })
+}
+
+/// Adds a module that was found after boot. `None`: it is none, or is being unloaded.
+fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<()> {
+    let memory = Memory::open();
+    // The ELF header is the first thing in the first segment of every file that linkers make.
+    let header: libc::Elf64_Ehdr = memory.value(found.map_start)?;
+    let end_of_headers = found
+        .map_start
+        .checked_add(header.e_phoff)?
+        .checked_add(u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64)?;
+    if &header.e_ident[..4] != b"\x7fELF"
+        || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
+        || end_of_headers > found.map_end
+    {
+        return None;
+    }
+    let headers: Vec<libc::Elf64_Phdr> =
+        memory.values(found.map_start + header.e_phoff, header.e_phnum.into())?;
+    let map: LinkMap = memory.value(found.link_map as u64)?;
+    let name = memory.c_string(map.name as u64)?;
+    let seen = Seen {
+        bias: map.bias,
+        headers: &headers,
+        name: &name,
+        later: Some(&memory),
+    };
+    // SAFETY: nothing of the module is read in place.
+    if !unsafe { seen.add_to(snapshot) } {
+        return None;
+    }
+    let still_there = find_object(address).is_some_and(|now| {
+        now.link_map == found.link_map
+            && now.map_start == found.map_start
+            && now.eh_frame_hdr == found.eh_frame_hdr
+    });
+    if !still_there {
+        // What was copied may be in part another's. The snapshot is dropped; the log knows of the module already.
+        if let Some(entry) = snapshot.find(address) {
+            announce(Notice::Gone {
+                number: entry.number,
+            });
+        }
+        return None;
+    }
+    Some(())
 }
 
 /// Puts a snapshot in place without the modules that are no longer there.
@@ -384,21 +408,24 @@ struct Seen<'a> {
     bias: u64,
     headers: &'a [libc::Elf64_Phdr],
     name: &'a [u8],
+    /// Found after boot: how to read what may be unmapped meanwhile. `None`: a module that stays.
+    later: Option<&'a Memory>,
 }
 
 impl Seen<'_> {
     /// Adds it to a snapshot and announces it.
     ///
     /// # Safety
-    /// The module is loaded and stays so during the call.
-    unsafe fn add_to(&self, snapshot: &mut Snapshot, permanent: bool) -> bool {
+    /// The module is loaded and stays so for ever, unless it is a later one.
+    unsafe fn add_to(&self, snapshot: &mut Snapshot) -> bool {
+        let permanent = self.later.is_none();
         let segments = self.segments();
         let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
             return false;
         };
         let range = (first.start & !4095)..(last.start + last.len);
         // SAFETY: the caller's promise.
-        let (table, sections) = unsafe { self.unwind_sections(&range, &segments, !permanent) };
+        let (table, sections) = unsafe { self.unwind_sections(&range, &segments) };
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let module = framehop::Module::new(String::new(), range.clone(), range.start, sections);
         snapshot.unwinder.add_module(module);
@@ -449,12 +476,11 @@ impl Seen<'_> {
     /// pointers lead to avmas.
     ///
     /// # Safety
-    /// The module is loaded and stays so during the call.
+    /// As in `add_to`.
     unsafe fn unwind_sections(
         &self,
         range: &Range<u64>,
         segments: &[Segment],
-        copy: bool,
     ) -> (u64, ExplicitModuleSectionInfo<Table>) {
         let mut info = ExplicitModuleSectionInfo {
             base_svma: range.start,
@@ -463,37 +489,28 @@ impl Seen<'_> {
         let Some(header) = self.headers_of(libc::PT_GNU_EH_FRAME).next() else {
             return (0, info);
         };
-        let hdr = self.bias.wrapping_add(header.p_vaddr)
-            ..self.bias.wrapping_add(header.p_vaddr) + header.p_memsz;
+        let start = self.bias.wrapping_add(header.p_vaddr);
         let inside = |at: u64| {
             segments
                 .iter()
                 .find(|s| s.start <= at && at < s.start + s.len)
         };
-        if inside(hdr.start).is_none() || hdr.end > range.end || header.p_memsz < 8 {
-            return (hdr.start, info);
-        }
-        let take = |part: &Range<u64>| {
-            // SAFETY: within a loaded segment of a module that is loaded.
-            let bytes = unsafe {
-                std::slice::from_raw_parts(
-                    part.start as *const u8,
-                    (part.end - part.start) as usize,
-                )
-            };
-            if copy {
-                Table::Copied(Arc::from(bytes))
-            } else {
-                Table::InPlace(bytes)
-            }
+        // Nothing but the loader's word for its place is believed of a header that may be damaged.
+        let end = start.checked_add(header.p_memsz).filter(|&end| {
+            header.p_memsz >= 8 && inside(start).is_some_and(|s| end <= s.start + s.len)
+        });
+        let Some(end) = end else {
+            return (start, info);
         };
+        let hdr = start..end;
         // The second byte says how the address of .eh_frame is written; every linker writes 0x1b: a
         // signed 32-bit distance from the field itself, which is at offset 4.
-        let head = take(&(hdr.start..hdr.start + 8));
-        if head[1] != 0x1b {
+        // SAFETY: the caller's promise, here and below: within a loaded segment of the module.
+        let head = unsafe { self.table(&(hdr.start..hdr.start + 8)) };
+        let Some(&[_, 0x1b, _, _, a, b, c, d]) = head.as_deref() else {
             return (hdr.start, info);
-        }
-        let distance = i32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        };
+        let distance = i32::from_le_bytes([a, b, c, d]);
         let frame = (hdr.start + 4).wrapping_add_signed(distance.into());
         // Its end is not recorded; that of its segment will do, since its entries are reached by
         // address and it ends with a zero entry. In a copy, only up to the header if that follows.
@@ -501,29 +518,50 @@ impl Seen<'_> {
             return (hdr.start, info);
         };
         let frame = frame..segment.start + segment.len;
-        info.eh_frame_hdr = Some(take(&hdr));
-        info.eh_frame = Some(take(&frame));
-        info.eh_frame_hdr_svma = Some(hdr.clone());
-        info.eh_frame_svma = Some(frame);
+        // SAFETY: as above.
+        if let (Some(head), Some(table)) = unsafe { (self.table(&hdr), self.table(&frame)) } {
+            info.eh_frame_hdr = Some(head);
+            info.eh_frame = Some(table);
+            info.eh_frame_hdr_svma = Some(hdr.clone());
+            info.eh_frame_svma = Some(frame);
+        }
         (hdr.start, info)
     }
 
+    /// The bytes at these addresses; `None` when they are no longer there.
+    ///
     /// # Safety
-    /// The module is loaded and stays so during the call.
+    /// Of a module that stays, they lie within a loaded segment.
+    unsafe fn table(&self, part: &Range<u64>) -> Option<Table> {
+        let len = (part.end - part.start) as usize;
+        match self.later {
+            Some(memory) => Some(Table::Copied(memory.bytes(part.start, len)?.into())),
+            // SAFETY: the caller's promise.
+            None => Some(Table::InPlace(unsafe {
+                std::slice::from_raw_parts(part.start as *const u8, len)
+            })),
+        }
+    }
+
+    /// # Safety
+    /// As in `add_to`.
     unsafe fn build_id(&self, segments: &[Segment]) -> Vec<u8> {
         for header in self.headers_of(libc::PT_NOTE) {
             let start = self.bias.wrapping_add(header.p_vaddr);
-            let end = start + header.p_memsz;
+            let Some(end) = start.checked_add(header.p_memsz) else {
+                continue;
+            };
             if !segments
                 .iter()
                 .any(|s| s.start <= start && end <= s.start + s.len)
             {
                 continue;
             }
-            // SAFETY: within a loaded segment.
-            let notes =
-                unsafe { std::slice::from_raw_parts(start as *const u8, header.p_memsz as usize) };
-            if let Some(id) = build_id_note(notes, header.p_align as usize) {
+            // SAFETY: the caller's promise, and within a loaded segment.
+            let Some(notes) = (unsafe { self.table(&(start..end)) }) else {
+                continue;
+            };
+            if let Some(id) = build_id_note(&notes, header.p_align as usize) {
                 return id.to_vec();
             }
         }

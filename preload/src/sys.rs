@@ -153,6 +153,25 @@ impl File {
         unsafe { syscall(libc::SYS_ftruncate, [self.0, len, 0, 0, 0, 0]) }.map(drop)
     }
 
+    /// Reads up to `buffer.len()` bytes from `offset` on. Returns how many there were.
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: writes at most `buffer.len()` bytes into `buffer`.
+        let answer = unsafe {
+            syscall(
+                libc::SYS_pread64,
+                [
+                    self.0,
+                    buffer.as_mut_ptr() as u64,
+                    buffer.len() as u64,
+                    offset,
+                    0,
+                    0,
+                ],
+            )
+        };
+        answer.map(|read| read as usize)
+    }
+
     /// Reads all there is, in pieces.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
         self.read_up_to(usize::MAX)

@@ -58,6 +58,11 @@ const SIZE: usize = 128;
 const _: () = assert!(size_of::<Thread>() == SIZE && align_of::<Thread>() == 64);
 const _: () = assert!(!std::mem::needs_drop::<Thread>());
 
+/// Where `Thread` begins in our thread-local block. Until the loader has relocated us, the GOT says that the block
+/// begins at the thread pointer itself, where glibc's thread descriptor is. Its bytes 128 to 640 have been unused
+/// since 2.26 (`__glibc_unused2` of `tcbhead_t`) and are zero: a `Thread` as good as any (`early.rs`).
+const OFFSET: usize = 128;
+
 global_asm!(
     ".pushsection .tbss.heapprof_thread,\"awT\",@nobits",
     ".balign 64",
@@ -68,31 +73,70 @@ global_asm!(
     "heapprof_thread:",
     ".zero {size}",
     ".popsection",
-    size = const SIZE,
+    // The one word that is not zero at first: see `is_ready`.
+    ".pushsection .tdata.heapprof_ready,\"awT\",@progbits",
+    ".balign 8",
+    ".globl heapprof_ready",
+    ".hidden heapprof_ready",
+    ".type heapprof_ready, @object",
+    ".size heapprof_ready, 8",
+    "heapprof_ready:",
+    ".quad 1",
+    ".popsection",
+    size = const OFFSET + SIZE,
 );
 
 /// This thread's words.
 #[inline(always)]
 pub(crate) fn current() -> &'static Thread {
-    let address: *const Thread;
+    let block: *const u8;
     // SAFETY: reads the GOT entry that the static linker made for our own initial-exec symbol and
     // the thread pointer at fs:0, both valid in every thread that can run compiled code. The block
-    // has Thread's size and alignment (asserted above), is zero at first, which is a valid Thread
+    // has room for a Thread at OFFSET, aligned (asserted above), is zero at first, which is a valid Thread
     // (integers, and a Sampler documented to be valid when zero), and lives as long as the thread;
     // the reference is never stored or sent, so 'static stands for "until this hook returns".
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + heapprof_thread@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
-            out(reg) address,
+            out(reg) block,
             options(pure, nomem, nostack),
         );
-        &*address
+        &*block.byte_add(OFFSET).cast()
     }
 }
 
 /// Offset of the sampler's count from `heapprof_thread`.
-pub(crate) const LEFT: usize = std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
+pub(crate) const LEFT: usize = OFFSET + std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
+
+/// Whether the loader is through with us. It relocates us first, then the program, and only then copies the initial
+/// values of thread-local words to the main thread; IFUNC resolvers run before and between. Until then jemalloc, whose
+/// thread-local state is not zero at first, takes itself for initialised.
+#[inline(always)]
+pub(crate) fn is_ready() -> bool {
+    let distance: u64;
+    // SAFETY: reads our own GOT. Not `pure`: what it reads changes once.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr [rip + heapprof_ready@GOTTPOFF]",
+            out(reg) distance,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    if distance == 0 {
+        return false; // not relocated: glibc puts all such words below the thread pointer
+    }
+    let ready: u64;
+    // SAFETY: relocated, so that is where our word is, in every thread.
+    unsafe {
+        asm!(
+            "mov {0}, qword ptr fs:[{1}]",
+            out(reg) ready, in(reg) distance,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    ready != 0
+}
 
 /// Lays `size` bytes on this thread's line; true when no mark fell on them. [`Sampler::passes`] in one
 /// subtraction from thread-local memory, which a compiler that must first have the address makes two loads and an

@@ -10,11 +10,11 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use framehop::MustNotAllocateDuringUnwind;
 use framehop::x86_64::CacheX86_64;
 
 use crate::memo::{Frame, Memo};
 use crate::modules::{self, Snapshot};
+use crate::room::Room;
 use crate::sys;
 use crate::tls::Entered;
 
@@ -44,7 +44,7 @@ const ROUNDS: u32 = 1_000;
 pub(crate) struct Walker {
     /// Unwind rules by address. framehop's cache has room for 509; a program with more call sites on its
     /// stacks than that gets several, by `tend`. Their number is a power of two.
-    caches: Vec<CacheX86_64<MustNotAllocateDuringUnwind>>,
+    caches: Vec<CacheX86_64<Room>>,
     /// The last walk, which the next one may have much in common with.
     pub(crate) memo: Memo,
     /// The frames of this walk that are not the memo's, innermost first.
@@ -54,13 +54,7 @@ pub(crate) struct Walker {
 impl Walker {
     /// The cache for the rule of an address, and what else a walk needs at the same time.
     #[inline(always)]
-    pub(crate) fn parts(
-        &mut self,
-        address: u64,
-    ) -> (
-        &mut CacheX86_64<MustNotAllocateDuringUnwind>,
-        &mut Vec<Frame>,
-    ) {
+    pub(crate) fn parts(&mut self, address: u64) -> (&mut CacheX86_64<Room>, &mut Vec<Frame>) {
         // The cache takes the address modulo 509: choose by other bits.
         let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         let index = hash as usize & (self.caches.len() - 1);
