@@ -3,65 +3,10 @@
 //! says which functions are on the stack of which block.
 
 use heapprof_format::WalkEnd;
-use heapprof_tests::{Block, Finished, Log, Pattern, Run};
+use heapprof_tests::{Block, Finished, Log, Pattern, Run, assert_claims};
 
 fn record(fixture: &str) -> Finished {
     Run::fixture(fixture).interval(1).prefix("t").run().well()
-}
-
-/// What the fixture says of its stacks, counts and threads, against the log; returns the log.
-#[track_caller]
-fn assert_claims(ran: &Finished) -> Log {
-    let claims = ran.claims();
-    assert!(claims.failures.is_empty(), "{:?}", claims.failures);
-    assert!(!claims.stacks.is_empty(), "the fixture promises nothing");
-    let log = ran.log().whole();
-    let blocks = log.blocks();
-    let mut wrong = Vec::new();
-    for (size, pattern) in &claims.stacks {
-        let of_size: Vec<_> = blocks.iter().filter(|block| block.size == *size).collect();
-        if of_size.is_empty() {
-            wrong.push(format!("no block of {size} bytes"));
-        }
-        for block in &of_size {
-            if !pattern.matches(&log.named().stacks[block.stack]) {
-                let shown = log.named().shown(block.stack);
-                wrong.push(format!("{size}: {shown}, which is not {pattern:?}"));
-            }
-        }
-        let counted = claims.counts.iter().any(|(counted, ..)| counted == size);
-        if !counted && of_size.iter().any(|block| !block.in_use) {
-            wrong.push(format!("{size}: freed, which it was not"));
-        }
-    }
-    for &(size, allocated, in_use) in &claims.counts {
-        let of_size = blocks.iter().filter(|block| block.size == size);
-        let found_in_use = of_size.clone().filter(|block| block.in_use).count() as u64;
-        let found = (of_size.count() as u64, found_in_use);
-        if found != (allocated, in_use) {
-            wrong.push(format!(
-                "{size}: {found:?} blocks, not {allocated} {in_use}"
-            ));
-        }
-    }
-    for (size, name) in &claims.threads {
-        for block in blocks.iter().filter(|block| block.size == *size) {
-            if log.thread_name(block.thread) != name {
-                let found = log.thread_name(block.thread);
-                wrong.push(format!("{size}: by thread {found:?}, not {name:?}"));
-            }
-        }
-    }
-    for stack in 0..log.named().stacks.len() {
-        let functions = &log.named().stacks[stack];
-        if functions.iter().any(|f| claims.never.contains(&f.plain)) {
-            let shown = log.named().shown(stack);
-            wrong.push(format!("{:?} on {shown}", claims.never));
-        }
-    }
-    wrong.dedup();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    log
 }
 
 /// The dump has the same numbers, and the same stacks as far as its format reaches.

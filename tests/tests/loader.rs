@@ -1,0 +1,242 @@
+//! The loader and start-up: what runs before main, what others preload, name spaces, programs that are not for us.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use heapprof_tests::{Build, Finished, Run, assert_claims};
+
+/// The fixture passes, and what it says of itself is in the log, which is read to its end.
+#[track_caller]
+fn check(run: Run) -> Finished {
+    let ran = run.interval(1).prefix("t").run().well();
+    let claims = ran.claims();
+    assert!(claims.failures.is_empty(), "{:?}", claims.failures);
+    if !claims.stacks.is_empty() {
+        assert_claims(&ran);
+    }
+    ran
+}
+
+/// `LD_PRELOAD` of these libraries and ours (`""`), in that order. Names with a point are fixtures.
+fn preloaded(run: Run, libraries: &[&str]) -> Run {
+    let build = Build::get();
+    let path = |name: &&str| match *name {
+        "" => build.library.display().to_string(),
+        name if build.fixtures.join(name).exists() => build.fixture(name).display().to_string(),
+        name => name.to_owned(),
+    };
+    let paths: Vec<String> = libraries.iter().map(path).collect();
+    run.without_library().env("LD_PRELOAD", paths.join(":"))
+}
+
+/// Of the program and of a library, before we are relocated and before thread-local words have their values.
+#[test]
+fn ifunc_resolvers_allocate() {
+    for now in [None, Some("1")] {
+        for interval in [1, 512 << 10] {
+            let mut run = Run::fixture("ifunc_allocates").interval(interval);
+            if let Some(now) = now {
+                run = run.env("LD_BIND_NOW", now);
+            }
+            let ran = run.prefix("t").run().well();
+            let checks = ["program", "library", "contents", "usable", "grown", "after"];
+            assert_eq!(ran.claims().ok, checks);
+            if interval == 1 {
+                assert_eq!(ran.log().whole().blocks_of(26003).len(), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn before_main() {
+    for _ in 0..5 {
+        let ran = check(Run::fixture("before_main"));
+        assert_eq!(ran.claims().ok, ["freed"]);
+        let log = ran.log();
+        assert_eq!(log.unknown_frees(), 0);
+        // Our constructor came after another's: what that one's thread allocated meanwhile is counted.
+        assert_eq!(ran.stderr, "");
+    }
+}
+
+#[test]
+fn own_dlsym() {
+    let run = Run::fixture("own_dlsym").interval(1).prefix("t");
+    let ran = run.run().well();
+    let claims = ran.claims();
+    assert_eq!(claims.ok, ["calls", "exec"]);
+    let log = heapprof_tests::Log::read(&ran.folder().join("t.heaplog")).whole();
+    for (size, pattern) in &claims.stacks {
+        let blocks = log.blocks_of(*size);
+        assert_eq!(blocks.len(), 1, "{size}");
+        assert!(pattern.matches(&log.named().stacks[blocks[0].stack]));
+    }
+}
+
+#[test]
+fn ld_bind_now() {
+    for fixture in ["threads_basic", "dlopen_cycle", "namespaces", "own_dlsym"] {
+        let run = Run::fixture(fixture).env("LD_BIND_NOW", "1").interval(1);
+        let ran = run.run().well();
+        assert!(ran.claims().failures.is_empty(), "{fixture}");
+        assert_eq!(ran.stderr, "", "{fixture}");
+    }
+}
+
+/// dlmopen's own libc, and RTLD_DEEPBIND by dlopen and by dlmopen.
+#[test]
+fn namespaces() {
+    let ran = check(Run::fixture("namespaces"));
+    assert_eq!(ran.claims().ok, ["borders"]);
+}
+
+#[test]
+fn own_malloc() {
+    let ran = Run::fixture("own_malloc").interval(1).run().well();
+    assert_eq!(ran.claims().ok, ["own"]);
+    let [line] = ran.said()[..] else {
+        panic!("one line expected: {}", ran.stderr)
+    };
+    assert!(line.contains("own_malloc has a malloc of its own"));
+    // A log would say that nothing was allocated.
+    assert_eq!(ran.files(), [""; 0]);
+}
+
+/// A library that hands on what it is asked, on either side of us: everything is recorded, and it sees what it would
+/// have seen.
+#[test]
+fn a_counting_preload_before_and_after() {
+    for (libraries, counts) in [
+        (["counting_preload.so", ""], true),
+        (["", "counting_preload.so"], false), // the first serves, with every profiler
+    ] {
+        let ran = check(preloaded(Run::fixture("threads_basic"), &libraries));
+        let counted = format!("counted {}", u8::from(counts));
+        assert!(ran.stdout.contains(&counted), "{libraries:?}");
+        assert_eq!(ran.stderr, "", "{libraries:?}");
+    }
+}
+
+/// Another allocator after us is not asked; one before us serves, and we say so and stay out of its way.
+#[test]
+fn other_allocators_before_and_after() {
+    for other in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        let ran = check(preloaded(Run::fixture("threads_basic"), &["", other]));
+        assert_eq!(ran.stderr, "", "{other}");
+
+        let run = preloaded(Run::fixture("threads_basic"), &[other, ""]);
+        let ran = run.interval(1).prefix("t").run().well();
+        let [line] = ran.said()[..] else {
+            panic!("one line expected: {}", ran.stderr)
+        };
+        assert!(line.contains(other) && line.contains("name libheapprof.so first"));
+        assert_eq!(ran.files(), [""; 0], "{other}");
+    }
+}
+
+/// The signal that a preloaded fault catcher handles stays its own, and the program ends as it would.
+#[test]
+fn a_fault_catcher_before_and_after() {
+    for libraries in [["fault_preload.so", ""], ["", "fault_preload.so"]] {
+        let run = preloaded(Run::fixture("idle").arg("30"), &libraries);
+        let mut running = run.interval(1).prefix("t").start();
+        running.until("its output", |running| {
+            running.stdout_so_far().contains("stack")
+        });
+        let log = running.folder().join("t.heaplog");
+        running.until("the log", |_| {
+            std::fs::read(&log).is_ok_and(|bytes| bytes.len() > 1000)
+        });
+        running.signal(libc::SIGSEGV);
+        let ran = running.wait();
+        assert_eq!(ran.code(), 128 + libc::SIGSEGV, "{libraries:?}");
+        assert!(ran.stdout.contains("caught"), "{libraries:?}");
+        assert_eq!(ran.log().whole().blocks_of(19001).len(), 1);
+    }
+}
+
+const HELLO: &str = r#"#include <stdio.h>
+#include <stdlib.h>
+int main(void) { void *p = malloc(100); printf("%s\n", p ? "hello" : "no"); free(p); return 7; }
+"#;
+
+/// Nothing can be preloaded into it: it runs as without us, and `heapprof run` says why there is nothing.
+#[test]
+fn a_static_program() {
+    let ran = Run::compiled("hello", HELLO, &["-static"]).run();
+    assert_eq!((ran.code(), &*ran.stdout, &*ran.stderr), (7, "hello\n", ""));
+    assert_eq!(ran.files(), ["bin"]);
+    let told = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["run", "bin/hello"])
+        .run();
+    assert_eq!(told.code(), 1);
+    assert!(told.stderr.contains("static executable"), "{}", told.stderr);
+}
+
+/// musl's own loader refuses a library that wants glibc, so `heapprof run` does not try.
+#[test]
+fn a_program_of_musl() {
+    let run = Run::tool("musl-gcc");
+    std::fs::write(run.folder().join("hello.c"), HELLO).unwrap();
+    let made = run.args(["hello.c", "-o", "hello"]).run().well();
+    let alone = Run::tool(made.folder().join("hello")).run();
+    assert_eq!((alone.code(), &*alone.stdout), (7, "hello\n"));
+    let told = Run::heapprof()
+        .in_folder_of(&made)
+        .args(["run", "./hello"])
+        .run();
+    assert_eq!(told.code(), 1);
+    assert!(told.stderr.contains("musl"), "{}", told.stderr);
+    assert_eq!(told.stdout, "");
+}
+
+/// A program that exports functions named like libc's and like an unwinder's: we call none of them.
+#[test]
+fn named_like_libc() {
+    let ran = check(Run::fixture("named_like_libc"));
+    assert_eq!(ran.claims().ok, ["no_strangers"]);
+    assert_eq!(ran.stderr, "");
+}
+
+/// What the library asks of others by names that a program could take: see preload/src/genuine.rs. A new name here
+/// belongs there.
+#[test]
+fn the_library_imports_nothing_that_a_program_may_export() {
+    let library = &Build::get().library;
+    let listed = Command::new("nm")
+        .args(["--dynamic", "--undefined-only", "--format=posix"])
+        .arg(library)
+        .output()
+        .expect("nm runs (scripts/install-deps installs it)");
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let names: BTreeSet<&str> = listed
+        .lines()
+        .filter_map(|line| line.split([' ', '@']).next())
+        .collect();
+    let private = ["__", "_ITM_", "_Unwind_", "_r_debug"];
+    let pure = [
+        "bcmp",
+        "memchr",
+        "memcmp",
+        "memcpy",
+        "memmove",
+        "memrchr",
+        "memset",
+        "strchr",
+        "strcmp",
+        "strerror_r",
+        "strlen",
+        "strncmp",
+        "strncpy",
+    ];
+    // Rust's library uses these where they exist; nothing of ours calls them.
+    let weak = ["gettid", "statx", "gettimeofday"];
+    let others: Vec<_> = names
+        .into_iter()
+        .filter(|name| !private.iter().any(|begin| name.starts_with(begin)))
+        .filter(|name| !pure.contains(name) && !weak.contains(name))
+        .collect();
+    assert_eq!(others, [""; 0]);
+}
