@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Change, Count, Diff, DiffPlace, Metric, Moment, Profile, REAL, Reading, Unlike, View,
+    Bytes, Change, Count, Diff, DiffPlace, Json, Metric, Moment, Profile, REAL, Reading, Unlike,
+    View,
 };
 use serde::Serialize;
 
@@ -283,6 +284,5 @@ fn write_json(
         total: Numbers::of(&diff.total),
         sites: sites.collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    Json::Pretty.write(&document, out)
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::export::Options;
 use crate::export::facts::estimator;
 use crate::metric::{Metric, Numbers};
+use crate::printable::Json;
 use crate::profile::{Place, Profile};
 use crate::symbols::Symbols;
 
@@ -186,6 +187,5 @@ pub fn write(
             })
             .collect(),
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    Json::Compact.write(&document, out)
 }

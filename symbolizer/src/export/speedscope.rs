@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::export::Options;
 use crate::metric::{Metric, Numbers};
-use crate::printable::Printable;
+use crate::printable::{Json, Printable};
 use crate::profile::Profile;
 use crate::symbols::Symbols;
 
@@ -101,8 +101,7 @@ pub fn write(
         name,
         exporter: concat!("heapprof ", env!("CARGO_PKG_VERSION")),
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    Json::Compact.write(&document, out)
 }
 
 fn sampled(profile: &Profile, stacks: &[Vec<usize>], metric: Metric) -> Sampled {
