@@ -93,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             depth: args.depth,
             sampled: profile.precision() == Precision::Sampled,
             width: stdout_width(),
+            has_one_root: false,
             out,
         };
         writer.children(&tree.root, 0, &mut Vec::new())
@@ -106,6 +107,8 @@ struct Writer<'a, W> {
     depth: usize,
     sampled: bool,
     width: Option<usize>,
+    /// Then it needs no branch to stand on.
+    has_one_root: bool,
     out: &'a mut W,
 }
 
@@ -119,6 +122,9 @@ impl<W: Write> Writer<'_, W> {
         let hidden = node.children.iter().filter(is_there).count() - shown.len();
         let hidden_value: f64 = node.children.iter().map(value).sum::<f64>()
             - shown.iter().map(|child| value(child)).sum::<f64>();
+        if depth == 0 {
+            self.has_one_root = shown.len() == 1 && hidden == 0;
+        }
         for (index, child) in shown.iter().enumerate() {
             let more = index + 1 < shown.len() || hidden > 0;
             // One child of one parent is a step, not a branch: a chain does not wander off to the right.
@@ -140,7 +146,7 @@ impl<W: Write> Writer<'_, W> {
             let text = format!(
                 "{}{}{} smaller, together {}",
                 self.margin(),
-                indent(lines, "└ "),
+                self.indent(lines, "└ "),
                 Count(hidden as u64),
                 self.quantity(hidden_value)
             );
@@ -173,7 +179,7 @@ impl<W: Write> Writer<'_, W> {
             ),
             false => String::new(),
         };
-        let branch = match (lines.is_empty(), is_step, more) {
+        let branch = match (lines.is_empty() && self.has_one_root, is_step, more) {
             (true, ..) => "",
             (_, true, _) => "",
             (_, _, true) => "├ ",
@@ -192,7 +198,7 @@ impl<W: Write> Writer<'_, W> {
             (format!("{:>10}", self.quantity(value)), share),
             (error, Look::Aside),
             (format!(" {percent:>6}  "), share),
-            (indent(lines, branch), Look::Aside),
+            (self.indent(lines, branch), Look::Aside),
             (format!("{}{below}", Printable(&node.name)), Look::Name),
         ];
         let mut room = self.width;
@@ -211,6 +217,13 @@ impl<W: Write> Writer<'_, W> {
         writeln!(self.out, "{}", text.trim_end())
     }
 
+    fn indent(&self, lines: &[bool], branch: &str) -> String {
+        let above = lines.iter().skip(usize::from(self.has_one_root));
+        let mut text: String = above.map(|more| if *more { "│ " } else { "  " }).collect();
+        text.push_str(branch);
+        text
+    }
+
     fn margin(&self) -> String {
         let width = if self.sampled { 31 } else { 19 };
         " ".repeat(width)
@@ -222,13 +235,6 @@ impl<W: Write> Writer<'_, W> {
             false => Count(value.round() as u64).to_string(),
         }
     }
-}
-
-fn indent(lines: &[bool], branch: &str) -> String {
-    let above = lines.iter().skip(1);
-    let mut text: String = above.map(|more| if *more { "│ " } else { "  " }).collect();
-    text.push_str(branch);
-    text
 }
 
 #[derive(Serialize)]
