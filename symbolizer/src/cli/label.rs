@@ -1,5 +1,6 @@
 //! A label: what a line of a table is about, a site or a group, in text and in JSON.
 
+use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{By, SiteKey};
 use serde::Serialize;
 
@@ -31,6 +32,24 @@ impl Label {
                 (place(key), Look::Aside),
             ],
             Label::Group(name) => vec![(name.clone(), Look::Name)],
+        }
+    }
+
+    /// The columns of CSV that [`Label::csv`] fills.
+    pub(crate) fn csv_columns(by: Option<By>) -> &'static str {
+        by.map_or("function,file,line,module", By::name)
+    }
+
+    pub(crate) fn csv(&self) -> String {
+        match self {
+            Label::Site(key) => format!(
+                "{},{},{},{}",
+                cell(&key.function),
+                cell(key.file.as_deref().unwrap_or_default()),
+                key.line.map(|line| line.to_string()).unwrap_or_default(),
+                cell(&key.module)
+            ),
+            Label::Group(name) => cell(name),
         }
     }
 }

@@ -78,6 +78,14 @@ pub(crate) struct Shown {
     pub(crate) confidence: Confidence,
 }
 
+/// In which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Table,
+    Json,
+    Csv,
+}
+
 struct Line {
     label: Label,
     own: Amount,
@@ -90,7 +98,7 @@ pub(crate) fn run(
     symbols: &Symbols,
     file: &Path,
     shown: &Shown,
-    json: bool,
+    form: Form,
 ) -> Result<(), Failure> {
     if profile.pasts.is_empty() && !profile.rows.is_empty() {
         return Err(heapprof_symbolizer::InputError::NoTimes { path: file.into() }.into());
@@ -128,8 +136,10 @@ pub(crate) fn run(
     };
     lines.truncate(lines.len() - hidden);
     output::to(None, |out| {
-        if json {
-            return write_json(profile, &lines, shown, out);
+        match form {
+            Form::Json => return write_json(profile, &lines, shown, out),
+            Form::Csv => return write_csv(&lines, shown, out),
+            Form::Table => {}
         }
         write_totals_at(profile, shown.confidence, out)?;
         writeln!(out)?;
@@ -358,4 +368,32 @@ fn write_json(
         lines: JsonLines::of(shown.by, json),
     };
     Json::Pretty.write(&document, out)
+}
+
+/// Empty cells where nothing is known.
+fn write_csv(lines: &[Line], shown: &Shown, out: &mut impl Write) -> io::Result<()> {
+    let label = Label::csv_columns(shown.by);
+    let metric = shown.measure;
+    writeln!(
+        out,
+        "{label},self-{metric},self-{metric}-error,cumulative-{metric},cumulative-{metric}-error,\
+         lifetime-median-s,lifetime-mean-s,samples"
+    )?;
+    let seconds = |time: Option<f64>| time.map(|s| s.to_string()).unwrap_or_default();
+    for line in lines {
+        let (own, all) = (&line.own, &line.all);
+        writeln!(
+            out,
+            "{},{},{},{},{},{},{},{}",
+            line.label.csv(),
+            own.value,
+            own.error(),
+            all.value,
+            all.error(),
+            seconds(line.lifetimes.median()),
+            seconds(line.lifetimes.mean()),
+            own.samples
+        )?;
+    }
+    Ok(())
 }

@@ -61,6 +61,10 @@ pub(crate) struct Args {
     /// JSON, with all four metrics of each line and exact numbers
     #[arg(long)]
     json: bool,
+
+    /// CSV, with the same numbers
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -84,7 +88,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             cumulative: args.cum,
             confidence: args.confidence,
         };
-        return measure::run(&profile, &symbols, &args.source.file, &shown, args.json);
+        let form = match (args.json, args.csv) {
+            (true, _) => measure::Form::Json,
+            (_, true) => measure::Form::Csv,
+            _ => measure::Form::Table,
+        };
+        return measure::run(&profile, &symbols, &args.source.file, &shown, form);
     };
     let mut lines = lines(&profile, &symbols, by, metric, args.cum);
     lines.retain(|line| args.cum || line.own.get(metric) > 0);
@@ -97,6 +106,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::to(None, |out| {
         if args.json {
             return write_json(&profile, &lines, by, out);
+        }
+        if args.csv {
+            return write_csv(&lines, by, out);
         }
         write_totals_at(&profile, args.confidence, out)?;
         writeln!(out)?;
@@ -438,4 +450,33 @@ fn write_json(
         lines: JsonLines::of(by, lines.iter().map(json)),
     };
     Json::Pretty.write(&document, out)
+}
+
+fn write_csv(lines: &[Line], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "{}", Label::csv_columns(by))?;
+    for what in ["self", "cumulative"] {
+        for metric in Metric::ALL {
+            write!(out, ",{what}-{metric},{what}-{metric}-error")?;
+        }
+    }
+    writeln!(out, ",samples")?;
+    for line in lines {
+        write!(out, "{}", line.label.csv())?;
+        for (numbers, totals) in [
+            (&line.own, &line.own_totals),
+            (&line.cumulative, &line.cumulative_totals),
+        ] {
+            for metric in Metric::ALL {
+                write!(
+                    out,
+                    ",{},{:.0}",
+                    numbers.get(metric),
+                    metric.error_of(totals)
+                )?;
+            }
+        }
+        let samples = Metric::AllocatedBytes.samples_of(&line.own_totals);
+        writeln!(out, ",{samples}")?;
+    }
+    Ok(())
 }
