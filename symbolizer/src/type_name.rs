@@ -59,7 +59,7 @@ struct RustType {
 
 impl RustType {
     fn of(name: &'static str, arguments: Vec<String>) -> RustType {
-        RustType { name, arguments }.as_people_know_it()
+        RustType { name, arguments }.into_known()
     }
 
     /// Whether what this one allocates is an inner one.
@@ -75,7 +75,7 @@ impl RustType {
     }
 
     /// Nodes and headers are of the container that they make up.
-    fn as_people_know_it(self) -> RustType {
+    fn into_known(self) -> RustType {
         const HEADERS: [(&str, &str, usize); 6] = [
             ("alloc::rc::RcInner<", "Rc", 1),
             ("alloc::rc::RcBox<", "Rc", 1),
@@ -91,7 +91,7 @@ impl RustType {
         let made = |name: &'static str, rest: &str, wanted: usize| -> Option<RustType> {
             let arguments = arguments(rest)?.into_iter().take(wanted);
             let arguments: Vec<String> = arguments.map(String::from).collect();
-            Some(RustType { name, arguments }.as_set())
+            Some(RustType { name, arguments }.into_set())
         };
         if self.name == "Box"
             && let Some(inner) = self.arguments.first()
@@ -114,13 +114,13 @@ impl RustType {
             && let Some(pair) = pair.strip_suffix(')')
         {
             let arguments = split(pair).into_iter().map(String::from).collect();
-            return RustType { arguments, ..self }.as_set();
+            return RustType { arguments, ..self }.into_set();
         }
-        self.as_set()
+        self.into_set()
     }
 
     /// Sets are maps to nothing.
-    fn as_set(mut self) -> RustType {
+    fn into_set(mut self) -> RustType {
         let set = match (self.name, self.arguments.get(1).map(String::as_str)) {
             ("HashMap", Some("()")) => "HashSet",
             ("BTreeMap", Some("alloc::collections::btree::set_val::SetValZST")) => "BTreeSet",

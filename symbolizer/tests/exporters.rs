@@ -8,11 +8,11 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::totals::{agrees, cells, export, jemalloc_total, pprof, text, total};
+use common::totals::{agrees, cells, export, jemalloc_total, pprof, text};
 use common::{LogBuilder, SERVER_TRUTH, named, server_profile, server_symbols};
 use heapprof_format::Dump;
+use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::export::pprof::proto;
-use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::{
     Detail, Metric, Profile, Symbols, detailed_profile_of_log, profile_of_log,
 };
