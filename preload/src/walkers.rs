@@ -28,7 +28,7 @@ const MOST: usize = 64;
 /// Made at boot.
 const AT_FIRST: usize = 4;
 
-/// Caches of one walker: 28 KB each, rules for 32,000 addresses in all.
+/// Caches of one walker: rules for 32,000 addresses in all.
 const MOST_CACHES: usize = 64;
 
 /// Rules displaced between two looks that call for more caches: each costs a third of a microsecond.
