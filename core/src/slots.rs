@@ -20,9 +20,15 @@ pub const LEVELS: usize = 13;
 /// first few; a window that is full means the level is.
 pub(crate) const WINDOW: usize = if cfg!(loom) { 2 } else { 32 };
 
-/// Number of slots of a level. A model has two and eight: loom follows each of them.
+/// Number of slots of a level. Models and miri, which follow each of them, begin with fewer.
 pub const fn level_slots(level: usize) -> usize {
-    let first = if cfg!(loom) { 2 } else { 4096 };
+    let first = if cfg!(loom) {
+        2
+    } else if cfg!(miri) {
+        64
+    } else {
+        4096
+    };
     first << (2 * level)
 }
 
