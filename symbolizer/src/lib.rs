@@ -57,7 +57,7 @@ pub use group::{By, Group, groups};
 pub use input::{Input, InputError};
 pub use jemalloc::{JemallocError, profile_of_jemalloc};
 pub use log::{detailed_profile_of_log, profile_of_log};
-pub use measure::{Amount, Measure};
+pub use measure::{Amount, Measure, Pace};
 pub use metric::{Metric, Numbers};
 pub use moment::{Cut, Moment, MomentError, duration_ns, utc};
 pub use occasions::{Occasions, dumps_of_log};

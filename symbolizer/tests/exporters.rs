@@ -21,7 +21,7 @@ use prost::Message;
 
 fn export(format: Format, profile: &Profile, symbols: &Symbols, metric: Metric) -> Vec<u8> {
     let options = Options {
-        metric,
+        metric: metric.into(),
         ..Options::default()
     };
     let mut out = Vec::new();
@@ -77,6 +77,7 @@ fn total(format: Format, profile: &Profile, symbols: &Symbols, metric: Metric) -
         Format::Folded => Some(
             text(format, profile, symbols, metric)
                 .lines()
+                .filter(|line| !line.starts_with('#'))
                 .map(|line| {
                     line.rsplit_once(' ')
                         .expect("a number")

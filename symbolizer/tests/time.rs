@@ -6,6 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{heapprof, stderr, stdout, totals_line};
+use heapprof_core::Temporary;
 use heapprof_format::{
     Alloc, Encoder, EndReason, FILE_HEADER, Free, Record, Stack, Start, WalkEnd,
 };
@@ -451,7 +452,7 @@ proptest! {
     fn the_past_of_any_history(steps in steps()) {
         const WITHIN: u64 = 10 * MS;
         let (log, truth) = play(&steps);
-        let reading = Reading { temporary_ns: Some(WITHIN), ..Reading::default() };
+        let reading = Reading { pasts: Some(Temporary::within(WITHIN)), ..Reading::default() };
         let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
         prop_assert_eq!(profile.pasts.len(), profile.rows.len());
         let peak_record = truth.peak_record();
@@ -569,7 +570,9 @@ fn pprof_has_the_four_first_and_then_the_past() {
             "temporary_space",
             "heaptime_objects",
             "heaptime_space",
-            "slack_space"
+            "slack_space",
+            "growth_objects",
+            "growth_space"
         ]
     );
     assert_eq!(text(message.default_sample_type), "inuse_space");

@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::builder::PossibleValue;
-use heapprof_core::Lifetimes;
+use heapprof_core::{Lifetimes, Temporary};
+use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
-    Amount, Bytes, Confidence, Count, FEW_SAMPLES, Measure, Metric, Percent, Precision, Profile,
-    SiteKey, SiteMap, Symbols, duration_ns,
+    Amount, Confidence, Count, FEW_SAMPLES, Measure, Metric, Pace, Percent, Precision, Profile,
+    REAL, SiteKey, SiteMap, Symbols, Verdict, duration_ns,
 };
 use serde::Serialize;
 
@@ -17,8 +18,32 @@ use crate::cli::output;
 use crate::cli::table::{Align, Table, stdout_width};
 use crate::cli::top::{how_exact, what_interval, write_totals_at};
 
-/// What counts as temporary where nothing else is said.
-pub(crate) const TEMPORARY_NS: u64 = 10_000_000;
+/// What counts as temporary.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TemporaryArgs {
+    /// A temporary block is one freed up to so long after it was allocated [default: 10ms, unless
+    /// --within-allocations is given]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    within: Option<u64>,
+
+    /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled, they
+    /// are estimated by the thread's samples in between
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    within_allocations: Option<u64>,
+}
+
+impl TemporaryArgs {
+    pub(crate) fn temporary(&self) -> Temporary {
+        const DEFAULT_NS: u64 = 10_000_000;
+        Temporary {
+            within_ns: match self.within_allocations {
+                None => Some(self.within.unwrap_or(DEFAULT_NS)),
+                Some(_) => self.within,
+            },
+            before_allocations: self.within_allocations,
+        }
+    }
+}
 
 /// A length of time, as clap wants it.
 pub(crate) fn time(text: &str) -> Result<u64, String> {
@@ -31,7 +56,7 @@ pub(crate) struct MeasureArg(pub(crate) Measure);
 
 impl clap::ValueEnum for MeasureArg {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [MeasureArg; 12] = [
+        const ALL: [MeasureArg; 14] = [
             MeasureArg(Measure::Basic(Metric::InUseBytes)),
             MeasureArg(Measure::Basic(Metric::InUseObjects)),
             MeasureArg(Measure::Basic(Metric::AllocatedBytes)),
@@ -43,6 +68,8 @@ impl clap::ValueEnum for MeasureArg {
             MeasureArg(Measure::HeaptimeBytes),
             MeasureArg(Measure::HeaptimeObjects),
             MeasureArg(Measure::Slack),
+            MeasureArg(Measure::GrowthBytes),
+            MeasureArg(Measure::GrowthObjects),
             MeasureArg(Measure::Lifetime),
         ];
         &ALL
@@ -56,14 +83,37 @@ impl clap::ValueEnum for MeasureArg {
             Measure::Basic(Metric::AllocatedObjects) => "blocks ever allocated",
             Measure::PeakBytes => "bytes in use when the whole program had the most",
             Measure::PeakObjects => "blocks in use at that moment",
-            Measure::TemporaryBytes => "bytes freed soon after they were allocated (--within)",
+            Measure::TemporaryBytes => {
+                "bytes freed soon after they were allocated (--within, --within-allocations)"
+            }
             Measure::TemporaryObjects => "blocks freed soon after they were allocated",
             Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
             Measure::HeaptimeObjects => "object-seconds",
             Measure::Slack => "usable bytes beyond those requested, of blocks in use",
+            Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
+            Measure::GrowthObjects => "blocks a second",
             Measure::Lifetime => "how long blocks live: median and mean, by site",
         };
         Some(PossibleValue::new(self.0.name()).help(help))
+    }
+}
+
+/// Those that are sums, which can be exported and compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SumArg(pub(crate) Measure);
+
+impl clap::ValueEnum for SumArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: std::sync::LazyLock<Vec<SumArg>> = std::sync::LazyLock::new(|| {
+            let measures = MeasureArg::value_variants().iter();
+            let sums = measures.filter(|arg| arg.0 != Measure::Lifetime);
+            sums.map(|arg| SumArg(arg.0)).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        MeasureArg(self.0).to_possible_value()
     }
 }
 
@@ -102,6 +152,7 @@ pub(crate) fn run(
     };
     lines.retain(|line| match shown.measure {
         Measure::Lifetime => line.lifetimes != Lifetimes::default(),
+        measure if measure.is_growth() => sorted_by(line) != 0.0,
         _ => sorted_by(line) > 0.0,
     });
     lines.sort_by(|a, b| {
@@ -116,7 +167,7 @@ pub(crate) fn run(
     lines.truncate(lines.len() - hidden);
     output::to(None, |out| {
         if json {
-            return write_json(profile, &lines, shown.measure, out);
+            return write_json(profile, &lines, shown, out);
         }
         write_totals_at(profile, shown.confidence, out)?;
         writeln!(out)?;
@@ -161,14 +212,14 @@ fn lines<'a>(profile: &Profile, map: &'a SiteMap, measure: Measure) -> Vec<Line<
     lines
 }
 
-/// An amount as people read it.
-pub(crate) fn quantity(measure: Measure, value: f64) -> String {
-    match (measure.is_bytes(), measure.is_over_time()) {
-        (true, false) => Bytes(value).to_string(),
-        (true, true) => format!("{}·s", Bytes(value)),
-        (false, true) => format!("{value:.3}·s"),
-        (false, false) => Count(value.round() as u64).to_string(),
+/// Whether noise may have made it: its own numbers, as `heapprof diff` judges differences.
+fn verdict(amount: &Amount) -> &'static str {
+    match amount.z() {
+        None => Verdict::Exact,
+        Some(z) if z.abs() >= REAL => Verdict::Real,
+        Some(_) => Verdict::Noise,
     }
+    .name()
 }
 
 fn write_sums(
@@ -178,54 +229,63 @@ fn write_sums(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let measure = shown.measure;
-    let mut whole = Amount::default();
-    for row in 0..profile.rows.len() {
-        whole += measure.of_row(profile, row);
-    }
+    let whole = measure.of_all(profile);
     let is_sampled = profile.precision() == Precision::Sampled;
     let half = |amount: &Amount| amount.error() * shown.confidence.standard_errors();
+    // One unit for all lines, or they could not be compared at a glance.
+    let most = lines
+        .iter()
+        .map(|line| line.own.value.abs())
+        .fold(0.0, f64::max);
+    let pace = Pace::of(most);
+    let quantity = |value: f64| match measure.is_growth() {
+        true => measure.quantity_at(value, pace),
+        false => measure.quantity(value),
+    };
     let plus_minus = match is_sampled {
-        true => format!(" ± {}", quantity(measure, half(&whole))),
+        true => format!(" ± {}", quantity(half(&whole))),
         false => String::new(),
     };
-    writeln!(
-        out,
-        "{measure}: {}{plus_minus}",
-        quantity(measure, whole.value)
-    )?;
+    writeln!(out, "{measure}: {}{plus_minus}", quantity(whole.value))?;
     let mut columns = vec![("self", Align::Right)];
     if is_sampled {
         columns.push(("±", Align::Right));
     }
-    columns.extend([
-        ("", Align::Right),
-        ("cum", Align::Right),
-        ("", Align::Right),
-        ("function", Align::Left),
-        ("where", Align::Left),
-    ]);
+    match measure.is_growth() {
+        true => columns.extend([("", Align::Left), ("cum", Align::Right)]),
+        false => columns.extend([
+            ("", Align::Right),
+            ("cum", Align::Right),
+            ("", Align::Right),
+        ]),
+    }
+    columns.extend([("function", Align::Left), ("where", Align::Left)]);
     let mut table = Table::new(&columns);
     let mut any_few = false;
     for line in lines {
-        let mut cells = vec![quantity(measure, line.own.value)];
+        let mut cells = vec![quantity(line.own.value)];
         if is_sampled {
             let half = half(&line.own);
-            let few = (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value;
+            let few =
+                (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value.abs();
             any_few |= few;
             let mark = if few { "~ " } else { "" };
-            cells.push(format!("{mark}{}", quantity(measure, half)));
+            cells.push(format!("{mark}{}", quantity(half)));
         }
         let part = |part: f64| Percent {
             part,
             whole: whole.value,
         };
-        cells.extend([
-            part(line.own.value).to_string(),
-            quantity(measure, line.all.value),
-            part(line.all.value).to_string(),
-            line.key.function.clone(),
-            place(line.key),
-        ]);
+        match measure.is_growth() {
+            // Parts of a sum of what grew and what shrank are none.
+            true => cells.extend([verdict(&line.own).into(), quantity(line.all.value)]),
+            false => cells.extend([
+                part(line.own.value).to_string(),
+                quantity(line.all.value),
+                part(line.all.value).to_string(),
+            ]),
+        }
+        cells.extend([line.key.function.clone(), place(line.key)]);
         table.row(cells);
     }
     table.write(stdout_width(), out)?;
@@ -233,6 +293,12 @@ fn write_sums(
         writeln!(
             out,
             "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+        )?;
+    }
+    if measure.is_growth() && is_sampled {
+        writeln!(
+            out,
+            "  real: more than {REAL} standard errors from no growth at all"
         )?;
     }
     Ok(())
@@ -291,6 +357,9 @@ struct Document<'a> {
     estimator: String,
     metric: &'a str,
     unit: &'a str,
+    total: f64,
+    total_error: f64,
+    intervals: Intervals,
     sites: Vec<JsonSite<'a>>,
 }
 
@@ -313,9 +382,11 @@ struct JsonSite<'a> {
 fn write_json(
     profile: &Profile,
     lines: &[Line<'_>],
-    measure: Measure,
+    shown: &Shown,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let measure = shown.measure;
+    let whole = measure.of_all(profile);
     let sites = lines.iter().map(|line| JsonSite {
         function: &line.key.function,
         file: line.key.file.as_deref(),
@@ -335,13 +406,16 @@ fn write_json(
         estimator: format!(
             "{}{}",
             how_exact(profile),
-            match what_interval(profile, Confidence::default()).is_empty() {
+            match what_interval(profile, shown.confidence).is_empty() {
                 true => "",
                 false => "; errors are standard errors",
             }
         ),
         metric: measure.name(),
-        unit: measure.sample_type().1,
+        unit: measure.unit(),
+        total: whole.value,
+        total_error: whole.error(),
+        intervals: Intervals::of(profile, shown.confidence),
         sites: sites.collect(),
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use heapprof_core::Temporary;
 use heapprof_symbolizer::{
     Bytes, Input, Measure, Printable, Profile, Reading, SiteMap, Timeline, View, ViewError,
     profile_of_view, timeline_of_log,
 };
 
 use crate::cli::failure::Failure;
-use crate::cli::measure::TEMPORARY_NS;
 use crate::cli::output;
 use crate::cli::source::Places;
 use crate::cli::table::stdout_width;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let log = input.log()?;
     let reading = Reading {
         view: View::Whole,
-        temporary_ns: (args.top > 0).then_some(TEMPORARY_NS),
+        pasts: (args.top > 0).then_some(Temporary::default()),
         ..Reading::default()
     };
     let profile =

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::export::json::{Errors, Values};
+use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
     Bytes, Confidence, Count, Ending, FEW_SAMPLES, Measure, Metric, Percent, Precision, Printable,
     Profile, Site, Sites,
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::confidence;
 use crate::cli::failure::Failure;
-use crate::cli::measure::{self, MeasureArg};
+use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
@@ -33,9 +33,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
     metric: MeasureArg,
 
-    /// With --metric temporary: blocks freed up to so long after they were allocated count
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = measure::time)]
-    within: u64,
+    #[command(flatten)]
+    temporary: TemporaryArgs,
 
     /// How often, in percent, the interval behind ± shall hold the truth
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
@@ -54,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measure = args.metric.0;
     let profile = args
         .source
-        .profile_with_pasts(measure.needs_pasts().then_some(args.within))?;
+        .profile_with_pasts(measure.needs_pasts().then(|| args.temporary.temporary()))?;
     let symbols = args.source.symbols(&profile)?;
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
@@ -78,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     output::to(None, |out| {
         if args.json {
-            return write_json(&profile, &sites, out);
+            return write_json(&profile, &sites, args.confidence, out);
         }
         write_totals_at(&profile, args.confidence, out)?;
         writeln!(out)?;
@@ -343,6 +342,7 @@ struct Document<'a> {
     estimator: String,
     totals: Values,
     standard_errors: Errors,
+    intervals: Intervals,
     sites: Vec<JsonSite<'a>>,
 }
 
@@ -360,7 +360,12 @@ struct JsonSite<'a> {
     cumulative_errors: Errors,
 }
 
-fn write_json(profile: &Profile, sites: &Sites, out: &mut impl Write) -> io::Result<()> {
+fn write_json(
+    profile: &Profile,
+    sites: &Sites,
+    confidence: Confidence,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let sites = sites.sites.iter().map(|site| JsonSite {
         function: &site.key.function,
         file: site.key.file.as_deref(),
@@ -378,6 +383,7 @@ fn write_json(profile: &Profile, sites: &Sites, out: &mut impl Write) -> io::Res
         estimator: how_exact(profile),
         totals: profile.numbers().into(),
         standard_errors: Errors::of(&profile.totals()),
+        intervals: Intervals::of(profile, confidence),
         sites: sites.collect(),
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
