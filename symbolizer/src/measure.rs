@@ -168,11 +168,7 @@ impl Measure {
     /// Rows of sums over time carry what was rounded off over to the next, so that the whole is right
     /// however small its parts are.
     pub fn whole_numbers(self, profile: &Profile) -> Vec<i64> {
-        let in_unit = match self {
-            Measure::GrowthBytes | Measure::GrowthObjects => 3600.0,
-            Measure::HeaptimeObjects => 1000.0,
-            _ => 1.0,
-        };
+        let in_unit = self.in_unit();
         let mut carried = 0.0;
         let rows = profile.rows.iter().enumerate();
         rows.map(|(index, row)| match self {
@@ -190,6 +186,15 @@ impl Measure {
             }
         })
         .collect()
+    }
+
+    /// How many units of its sample type go to one of its own.
+    pub(crate) fn in_unit(self) -> f64 {
+        match self {
+            Measure::GrowthBytes | Measure::GrowthObjects => 3600.0,
+            Measure::HeaptimeObjects => 1000.0,
+            _ => 1.0,
+        }
     }
 
     /// The sum over all rows.

@@ -66,9 +66,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut sites = Sites::of(&profile, &symbols);
     sites.sort(metric, args.cum);
-    sites
-        .sites
-        .retain(|site| args.cum || site.own.get(metric) > 0);
+    sites.sites.retain(|site| {
+        if args.cum {
+            &site.cumulative
+        } else {
+            &site.own
+        }
+        .get(metric)
+            > 0
+    });
     let hidden = match args.number {
         0 => 0,
         n => sites.sites.len().saturating_sub(n),
