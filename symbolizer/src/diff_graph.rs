@@ -64,6 +64,8 @@ impl<'a> DiffGraph<'a> {
             }
         }
         let mut palette = PaletteMap::default();
+        // The frame below all others has no name of its own.
+        palette.insert("", colour(&total));
         palette.insert("all", colour(&total));
         let mut lines = Vec::new();
         for (stack, change) in self.stacks {
@@ -146,6 +148,8 @@ fn colour(change: &Change) -> Color {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::measure::Amount;
 
@@ -207,6 +211,21 @@ mod tests {
         assert_eq!(
             fill("wavers"),
             of("rgb(217,217,217)", "wavers [+1000 B noise]")
+        );
+        let fills = svg
+            .match_indices("fill=\"rgb(")
+            .map(|(at, _)| &svg[at + 6..]);
+        let fills: BTreeSet<&str> = fills.map(|rest| &rest[..rest.find('"').unwrap()]).collect();
+        let ours = [
+            "rgb(0,0,0)",
+            "rgb(103,169,207)",
+            "rgb(217,217,217)",
+            "rgb(239,138,98)",
+        ];
+        assert_eq!(
+            fills,
+            BTreeSet::from(ours),
+            "text, and no colour that means nothing"
         );
         // 9000 - 5000 + 1000 ± 920.
         assert_eq!(fill("main"), of("rgb(239,138,98)", "main [+4.9 KiB real]"));

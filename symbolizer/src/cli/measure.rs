@@ -119,6 +119,7 @@ impl clap::ValueEnum for SumArg {
 
 /// What of it is shown, and how.
 pub(crate) struct Shown {
+    pub(crate) temporary: Temporary,
     pub(crate) measure: Measure,
     pub(crate) number: usize,
     pub(crate) cumulative: bool,
@@ -293,6 +294,15 @@ fn write_sums(
         writeln!(
             out,
             "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+        )?;
+    }
+    let is_temporary = matches!(measure, Measure::TemporaryBytes | Measure::TemporaryObjects);
+    if is_temporary && is_sampled && shown.temporary.before_allocations.is_some() {
+        let allocated = profile.totals().allocated;
+        writeln!(
+            out,
+            "  allocations in between are estimated: a sample stands for {:.0} of them, and fewer are not told from none",
+            allocated.objects_f64() / allocated.samples.max(1) as f64
         )?;
     }
     if measure.is_growth() && is_sampled {

@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
             measure,
+            temporary: args.temporary.temporary(),
             number: args.number,
             cumulative: args.cum,
             confidence: args.confidence,
