@@ -7,8 +7,11 @@ use std::path::Path;
 use heapprof_format::{Dump, DumpLine};
 use heapprof_tests::{Finished, Lives, Named, Run, by_site};
 
+/// The four numbers and the addresses of a line.
+type Line = ([u64; 4], Vec<u64>);
+
 /// The lines with numbers in them, in an order of their own, and the reason.
-fn content(path: &Path) -> (Vec<([u64; 4], Vec<u64>)>, String) {
+fn content(path: &Path) -> (Vec<Line>, String) {
     let bytes = fs::read(path).unwrap();
     let dump = Dump::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let numbers = |line: &DumpLine| {
