@@ -963,7 +963,10 @@ fn every_metric_of_the_past_is_exported_where_there_is_a_place_for_it() {
 fn confidence_is_stated_wherever_numbers_are() {
     let (folder, file, _) = asked(4096);
     // 99 %: 4.61 intervals unseen, 2.576 standard errors; 50 %: 0.69 and 0.674.
-    for (percent, unseen, errors) in [("99", 4.605_17, 2.575_83), ("50", 0.693_15, 0.674_49)] {
+    for (percent, unseen, errors) in [
+        ("99", 4.605_17, 2.575_83),
+        ("50", std::f64::consts::LN_2, 0.674_49),
+    ] {
         let with = |args: &[&str]| ok(&[args, &["--confidence", percent]].concat());
         let top: serde_json::Value =
             serde_json::from_str(&with(&["top", &file, "--json"])).unwrap();
