@@ -380,3 +380,49 @@ impl AddAssign for Amount {
         self.samples += other.samples;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use heapprof_core::{OverTime, Row, SizeClass, Totals, Weight};
+
+    use super::*;
+
+    /// A thousand stacks that held 40 bytes for 10 ms each: 0.4 byte-seconds.
+    #[test]
+    fn what_is_rounded_off_one_row_is_not_lost() {
+        let mut heaptime = OverTime::default();
+        heaptime.add(&Weight::of(40, 1), 10_000);
+        let past = Past {
+            heaptime,
+            ..Past::default()
+        };
+        let row = |stack| Row {
+            stack,
+            class: SizeClass::of(40),
+            totals: Totals::default(),
+        };
+        let profile = Profile {
+            rows: (0..1000).map(row).collect(),
+            pasts: vec![past; 1000],
+            ..Profile::default()
+        };
+        let sum = |measure: Measure| measure.whole_numbers(&profile).iter().sum::<i64>();
+        assert_eq!(sum(Measure::HeaptimeBytes), 400);
+        assert_eq!(sum(Measure::HeaptimeObjects), 10_000);
+    }
+
+    #[test]
+    fn speeds_are_told_at_a_pace_that_shows_them() {
+        for (per_second, text) in [
+            (2048.0, "2.0 KiB/s"),
+            (-2048.0, "-2.0 KiB/s"),
+            (50.0, "2.9 KiB/min"),
+            (0.1, "360 B/h"),
+            (0.001, "86 B/day"),
+            (0.0, "0 B/day"),
+        ] {
+            assert_eq!(Measure::GrowthBytes.quantity(per_second), text);
+        }
+        assert_eq!(Measure::GrowthObjects.quantity(2.0), "120.0/min");
+    }
+}

@@ -875,6 +875,18 @@ fn growth_is_a_slope_with_its_error() {
     let leak = sites[0]["self"].as_f64().unwrap();
     assert!((leak - slope(3, 5 * S, 9 * S)).abs() < 2.0, "{leak}");
     assert_eq!(window["unit"], "bytes/second");
+    // What was there before the window and goes in it makes it shrink.
+    let window = json(&[
+        "top", &file, "--json", "-m", "growth", "--from", "3s", "--to", "4500ms",
+    ]);
+    let sites = window["sites"].as_array().unwrap();
+    assert_eq!(sites.len(), 1, "only the requests: {window}");
+    let gone = sites[0]["self"].as_f64().unwrap();
+    let expected = slope(1, 3 * S, 4500 * MS);
+    assert!(
+        expected < 0.0 && (gone - expected).abs() < 2e-3 * expected.abs(),
+        "{gone} {expected}"
+    );
     let text = ok(&["top", &file, "-m", "growth"]);
     assert!(text.contains("exact") && text.contains('-'), "{text}");
     // Sampled: 5 small blocks of the leak make no growth that is sure.
