@@ -1,20 +1,21 @@
-//! A group: what the numbers are added up by. By where in the code (function, line, file, module), or by
+//! A group: what the numbers are added up by. By where in the code (function, line, file, module, crate), or by
 //! what a block is (thread, size, type).
 //!
 //! Of the first kind, a block's own group is that of its own site ([`Sites`](crate::Sites) says which
 //! frame that is) and its cumulative ones are those of all its frames, each once. Of the second kind, a
 //! block has one group, and own and cumulative are the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 
 use heapprof_core::Totals;
 
+use crate::crate_name::crate_of;
 use crate::metric::{Metric, Numbers};
 use crate::profile::{Ending, Place, Profile};
 use crate::quantity::Bytes;
 use crate::resolve::Frame;
-use crate::site::{is_allocator, is_library};
+use crate::site::is_plumbing;
 use crate::symbols::Symbols;
 use crate::type_name::{UNKNOWN, type_of};
 
@@ -30,6 +31,8 @@ pub enum By {
     File,
     /// The program or library.
     Module,
+    /// The Rust crate, or the outermost namespace of C++; for names that have neither, the module's file name.
+    Crate,
     /// The thread that allocated. Needs a profile read with [`Detail::threads`](crate::Detail::threads).
     Thread,
     /// The size class of the request.
@@ -40,11 +43,12 @@ pub enum By {
 
 impl By {
     /// All of them.
-    pub const ALL: [By; 7] = [
+    pub const ALL: [By; 8] = [
         By::Function,
         By::Line,
         By::File,
         By::Module,
+        By::Crate,
         By::Thread,
         By::Size,
         By::Type,
@@ -57,6 +61,7 @@ impl By {
             By::Line => "line",
             By::File => "file",
             By::Module => "module",
+            By::Crate => "crate",
             By::Thread => "thread",
             By::Size => "size",
             By::Type => "type",
@@ -65,7 +70,7 @@ impl By {
 
     /// Whether it is about frames, and not about blocks.
     pub fn is_place(self) -> bool {
-        matches!(self, By::Function | By::Line | By::File | By::Module)
+        !matches!(self, By::Thread | By::Size | By::Type)
     }
 
     /// The group of a frame, for those that are about frames.
@@ -84,6 +89,13 @@ impl By {
         };
         match (self, &frame.file, frame.line) {
             (By::Module, ..) => module(),
+            (By::Crate, ..) => match frame.function.as_deref().and_then(crate_of) {
+                Some(name) => name.to_owned(),
+                None => match profile.module_of(place) {
+                    Some(module) => module.name().to_owned(),
+                    None => module(),
+                },
+            },
             (By::File, Some(file), _) => file.to_string(),
             (By::File, None, _) => module(),
             (By::Line, Some(file), Some(line)) => {
@@ -124,63 +136,135 @@ pub fn groups(
     metric: Metric,
     cumulative: bool,
 ) -> Vec<Group> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    let mut add = |own: &str, all: &[String], totals: &Totals| {
-        let numbers = Numbers::of(totals);
-        let group = groups.entry(own.to_owned()).or_default();
-        group.own += numbers;
-        group.own_totals.merge(totals);
-        for name in all {
-            let group = groups.entry(name.clone()).or_default();
+    let map = GroupMap::of(profile, symbols, by);
+    let mut groups: Vec<Group> = Vec::new();
+    groups.extend(map.names.iter().map(|name| Group {
+        name: name.clone(),
+        ..Group::default()
+    }));
+    for (part, totals) in map.parts(profile).into_iter().enumerate() {
+        let numbers = Numbers::of(&totals);
+        let own = &mut groups[map.own(part)];
+        own.own += numbers;
+        own.own_totals.merge(&totals);
+        for &group in map.all(part) {
+            let group = &mut groups[group as usize];
             group.cumulative += numbers;
-            group.cumulative_totals.merge(totals);
-        }
-    };
-    if by.is_place() {
-        let mut of_stack: HashMap<u32, (String, Vec<String>)> = HashMap::new();
-        for row in &profile.rows {
-            let (own, all) = of_stack
-                .entry(row.stack)
-                .or_insert_with(|| names_of_stack(profile, symbols, by, row.stack));
-            add(own, all, &row.totals);
-        }
-    } else {
-        for (name, totals) in blocks(profile, symbols, by) {
-            add(&name, std::slice::from_ref(&name), &totals);
+            group.cumulative_totals.merge(&totals);
         }
     }
-    let mut groups: Vec<Group> = groups
-        .into_iter()
-        .map(|(name, group)| Group { name, ..group })
-        .collect();
-    groups.sort_by_key(|group| {
-        let (own, all) = (group.own.get(metric), group.cumulative.get(metric));
-        std::cmp::Reverse(if cumulative { (all, own) } else { (own, all) })
+    groups.sort_by(|a, b| {
+        let of = |group: &Group| {
+            let (own, all) = (group.own.get(metric), group.cumulative.get(metric));
+            if cumulative { (all, own) } else { (own, all) }
+        };
+        of(b).cmp(&of(a)).then_with(|| a.name.cmp(&b.name))
     });
     groups
 }
 
-/// Rows with the group of their blocks, for groupings that are not about frames.
-fn blocks(profile: &Profile, symbols: &Symbols, by: By) -> Vec<(String, Totals)> {
-    if let (By::Thread, Some(threads)) = (by, &profile.detail.threads) {
-        return threads
-            .iter()
-            .map(|part| (thread_name(profile, part.thread), part.row.totals))
-            .collect();
-    }
-    let mut types: HashMap<u32, String> = HashMap::new();
-    let rows = profile.rows.iter().map(|row| {
-        let name = match by {
-            By::Size => format!("up to {}", Bytes(row.class.upper() as f64)),
-            By::Thread => "(threads are not in this file)".into(),
-            _ => types
-                .entry(row.stack)
-                .or_insert_with(|| block_type(profile, symbols, row.stack))
-                .clone(),
+/// Which groups the blocks of each row belong to. By thread, and only then, a row may be of several: the
+/// parts are then those of [`Detailed::threads`](crate::Detailed::threads) instead of rows.
+#[derive(Debug)]
+pub struct GroupMap {
+    by: By,
+    names: Vec<String>,
+    /// Own group and all groups, each once.
+    sets: Vec<(u32, Vec<u32>)>,
+    /// By part, the index of its set.
+    of_part: Vec<u32>,
+}
+
+impl GroupMap {
+    /// That of a profile.
+    pub fn of(profile: &Profile, symbols: &Symbols, by: By) -> GroupMap {
+        let mut map = GroupMap {
+            by,
+            names: Vec::new(),
+            sets: Vec::new(),
+            of_part: Vec::new(),
         };
-        (name, row.totals)
-    });
-    rows.collect()
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        let mut set_of: HashMap<Key, u32> = HashMap::new();
+        let keys: Vec<Key> = match (by, &profile.detail.threads) {
+            (By::Thread, Some(threads)) => threads.iter().map(|t| Key::Thread(t.thread)).collect(),
+            (By::Thread, None) => profile.rows.iter().map(|_| Key::NoThreads).collect(),
+            (By::Size, _) => {
+                let upper = |row: &heapprof_core::Row| Key::Size(row.class.upper());
+                profile.rows.iter().map(upper).collect()
+            }
+            _ => profile
+                .rows
+                .iter()
+                .map(|row| Key::Stack(row.stack))
+                .collect(),
+        };
+        for key in keys {
+            let set = *set_of.entry(key).or_insert_with(|| {
+                let (own, all) = key.groups(profile, symbols, by);
+                let mut number = |name: String| {
+                    let names = &mut map.names;
+                    *numbers.entry(name).or_insert_with_key(|name| {
+                        names.push(name.clone());
+                        names.len() as u32 - 1
+                    })
+                };
+                let own = number(own);
+                let mut all: Vec<u32> = all.into_iter().map(number).chain([own]).collect();
+                all.sort_unstable();
+                all.dedup();
+                map.sets.push((own, all));
+                map.sets.len() as u32 - 1
+            });
+            map.of_part.push(set);
+        }
+        map
+    }
+
+    /// The groups' names; the indices below are theirs.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The group whose own the blocks of a part are.
+    pub fn own(&self, part: usize) -> usize {
+        self.sets[self.of_part[part] as usize].0 as usize
+    }
+
+    /// The groups that they have to do with, each once.
+    pub fn all(&self, part: usize) -> &[u32] {
+        &self.sets[self.of_part[part] as usize].1
+    }
+
+    /// The numbers of each part.
+    fn parts(&self, profile: &Profile) -> Vec<Totals> {
+        match (self.by, &profile.detail.threads) {
+            (By::Thread, Some(threads)) => threads.iter().map(|part| part.row.totals).collect(),
+            _ => profile.rows.iter().map(|row| row.totals).collect(),
+        }
+    }
+}
+
+/// What decides the groups of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Stack(u32),
+    /// The largest request of a size class.
+    Size(u64),
+    Thread(u32),
+    NoThreads,
+}
+
+impl Key {
+    fn groups(self, profile: &Profile, symbols: &Symbols, by: By) -> (String, Vec<String>) {
+        match self {
+            Key::Stack(stack) if by == By::Type => (block_type(profile, symbols, stack), vec![]),
+            Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
+            Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
+            Key::Thread(thread) => (thread_name(profile, thread), vec![]),
+            Key::NoThreads => ("(threads are not in this file)".into(), vec![]),
+        }
+    }
 }
 
 /// Of each row of the profile, the group of its blocks; `None` for groupings about frames. By thread a row may
@@ -194,14 +278,17 @@ pub(crate) fn parts(
         let rows = profile.rows.iter();
         return rows.map(|row| (None, row.stack, row.totals)).collect();
     }
+    let map = GroupMap::of(profile, symbols, by);
     let stacks: Vec<u32> = match (by, &profile.detail.threads) {
         (By::Thread, Some(threads)) => threads.iter().map(|part| part.row.stack).collect(),
         _ => profile.rows.iter().map(|row| row.stack).collect(),
     };
-    let blocks = blocks(profile, symbols, by);
-    let with_stack = blocks.into_iter().zip(stacks);
-    with_stack
-        .map(|((name, totals), stack)| (Some(name), stack, totals))
+    let parts = map.parts(profile).into_iter().zip(stacks).enumerate();
+    parts
+        .map(|(part, (totals, stack))| {
+            let name = map.names[map.own(part)].clone();
+            (Some(name), stack, totals)
+        })
         .collect()
 }
 
@@ -215,18 +302,23 @@ fn thread_name(profile: &Profile, number: u32) -> String {
 }
 
 fn block_type(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
-    let mut functions: Vec<String> = Vec::new();
+    let mut functions: Vec<(String, Option<&str>)> = Vec::new();
     if let Some(stack) = profile.stacks.get(stack as usize) {
         for place in profile.places(stack) {
             for frame in symbols.frames(place) {
-                functions.push(symbols.function(profile, place, frame));
+                let function = symbols.function(profile, place, frame);
+                let name = frame.function.as_deref();
+                functions.push((function, name.and_then(|name| name.generic_arguments())));
             }
         }
     }
-    type_of(functions.iter().map(String::as_str)).unwrap_or_else(|| UNKNOWN.into())
+    let functions = functions
+        .iter()
+        .map(|(name, generic)| (name.as_str(), *generic));
+    type_of(functions).unwrap_or_else(|| UNKNOWN.into())
 }
 
-/// The own group and all groups of a stack, each once.
+/// The own group and all groups of a stack.
 fn names_of_stack(
     profile: &Profile,
     symbols: &Symbols,
@@ -239,14 +331,12 @@ fn names_of_stack(
         // As for sites: a log's first address is of the profiler's own malloc, whatever its name.
         let first_is_ours = profile.run.ending != Ending::Snapshot;
         for (depth, place) in profile.places(stack).enumerate() {
-            let is_ours = profile.module_of(place).is_some_and(|m| m.is_allocator());
+            let module = profile.module_of(place);
             for frame in symbols.frames(place) {
                 let name = by.of_frame(profile, symbols, place, frame);
                 let function = symbols.function(profile, place, frame);
-                let is_plumbing = is_ours
-                    || depth == 0 && first_is_ours
-                    || is_allocator(&function)
-                    || is_library(&function);
+                let is_plumbing = depth == 0 && first_is_ours
+                    || is_plumbing(module, &function, frame.file.as_deref());
                 innermost.get_or_insert_with(|| name.clone());
                 if !is_plumbing {
                     own.get_or_insert_with(|| name.clone());
@@ -256,8 +346,5 @@ fn names_of_stack(
         }
     }
     let own = own.or(innermost).unwrap_or_else(|| "(no stack)".into());
-    all.push(own.clone());
-    all.sort_unstable();
-    all.dedup();
     (own, all)
 }

@@ -21,6 +21,7 @@ pub mod resolve;
 mod archive;
 mod bundle;
 mod confidence;
+mod crate_name;
 mod detail;
 mod diff;
 mod diff_graph;
@@ -55,7 +56,7 @@ pub use diff_graph::DiffGraph;
 pub use dump::profile_of_dump;
 pub use filter::Filter;
 pub use fold::{Fold, Peak};
-pub use group::{By, Group, groups};
+pub use group::{By, Group, GroupMap, groups};
 pub use input::{Input, InputError};
 pub use jemalloc::{JemallocError, profile_of_jemalloc};
 pub use log::{detailed_profile_of_log, profile_of_log};
@@ -64,7 +65,7 @@ pub use metric::{Metric, Numbers};
 pub use moment::{Cut, Moment, MomentError, duration_ns, utc};
 pub use occasions::{Occasions, dumps_of_log};
 pub use pprof::{PprofError, profile_of_pprof};
-pub use printable::Printable;
+pub use printable::{Json, Printable};
 pub use profile::{
     Account, CallStack, Damage, Ending, LoadedModule, Place, Precision, Profile, Run,
 };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use heapprof_core::Totals;
 
 use crate::metric::{Metric, Numbers};
-use crate::profile::{CallStack, Ending, Place, Profile};
+use crate::profile::{CallStack, Ending, LoadedModule, Place, Profile};
 use crate::resolve::Frame;
 use crate::symbols::Symbols;
 
@@ -204,11 +204,7 @@ impl Index {
             line: frame.line,
             module: module.map_or_else(String::new, |module| module.path.clone()),
         };
-        let is_ours = module.is_some_and(|module| module.is_allocator());
-        let is_plumbing = is_ours
-            || is_allocator(&key.function)
-            || is_library(&key.function)
-            || key.file.as_deref().is_some_and(is_library_file);
+        let is_plumbing = is_plumbing(module, &key.function, key.file.as_deref());
         (self.site(key), is_plumbing)
     }
 
@@ -225,6 +221,18 @@ impl Index {
             sites.len() as u32 - 1
         })
     }
+}
+
+/// Whether a frame is an allocation function or the plumbing of a standard library: nobody's site.
+pub(crate) fn is_plumbing(
+    module: Option<&LoadedModule>,
+    function: &str,
+    file: Option<&str>,
+) -> bool {
+    module.is_some_and(|module| module.is_allocator())
+        || is_allocator(function)
+        || is_library(function)
+        || file.is_some_and(is_library_file)
 }
 
 /// Whether a function of that name is an allocation function, of C, C++ or Rust.

@@ -136,9 +136,9 @@ fn frames(
                 }
             };
             let name = by.of_frame(profile, symbols, place, frame);
-            // By file or module, what stays inside is one step.
+            // By file, module or crate, what stays inside is one step.
             match frames.last_mut() {
-                Some(last) if last.0 == name && matches!(by, By::File | By::Module) => {
+                Some(last) if last.0 == name && matches!(by, By::File | By::Module | By::Crate) => {
                     last.1 |= asked;
                 }
                 _ => frames.push((name, asked)),

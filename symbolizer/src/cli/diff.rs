@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Change, Count, Diff, DiffGraph, DiffPlace, Differences, InputError, Measure, Moment, Pace,
-    Profile, REAL, Reading, Unlike, View,
+    Change, Count, Diff, DiffGraph, DiffPlace, Differences, InputError, Json, Measure, Moment,
+    Pace, Profile, REAL, Reading, Unlike, View,
 };
 use serde::Serialize;
 
@@ -340,6 +340,5 @@ fn write_json(
         total: Numbers::of(&diff.total),
         sites: sites.collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    Json::Pretty.write(&document, out)
 }

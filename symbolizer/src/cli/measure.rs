@@ -8,15 +8,17 @@ use clap::builder::PossibleValue;
 use heapprof_core::{Lifetimes, Temporary};
 use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
-    Amount, Confidence, Count, FEW_SAMPLES, Measure, Metric, Pace, Percent, Precision, Profile,
-    REAL, SiteKey, SiteMap, Symbols, Verdict, duration_ns,
+    Amount, By, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Metric, Pace, Percent,
+    Precision, Profile, REAL, SiteMap, Symbols, Verdict, duration_ns,
 };
 use serde::Serialize;
 
+use crate::cli::colour::Look;
 use crate::cli::failure::Failure;
+use crate::cli::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output;
 use crate::cli::table::{Align, Table, stdout_width};
-use crate::cli::top::{how_exact, what_interval, write_totals_at};
+use crate::cli::top::{columns, how_exact, what_interval, write_totals_at};
 
 /// What counts as temporary.
 #[derive(Debug, clap::Args)]
@@ -121,13 +123,22 @@ impl clap::ValueEnum for SumArg {
 pub(crate) struct Shown {
     pub(crate) temporary: Temporary,
     pub(crate) measure: Measure,
+    pub(crate) by: Option<By>,
     pub(crate) number: usize,
     pub(crate) cumulative: bool,
     pub(crate) confidence: Confidence,
 }
 
-struct Line<'a> {
-    key: &'a SiteKey,
+/// In which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Table,
+    Json,
+    Csv,
+}
+
+struct Line {
+    label: Label,
     own: Amount,
     all: Amount,
     lifetimes: Lifetimes,
@@ -138,14 +149,24 @@ pub(crate) fn run(
     symbols: &Symbols,
     file: &Path,
     shown: &Shown,
-    json: bool,
+    form: Form,
 ) -> Result<(), Failure> {
     if profile.pasts.is_empty() && !profile.rows.is_empty() {
         return Err(heapprof_symbolizer::InputError::NoTimes { path: file.into() }.into());
     }
-    let map = SiteMap::of(profile, symbols);
-    let mut lines = lines(profile, &map, shown.measure);
-    let sorted_by = |line: &Line<'_>| match shown.measure {
+    let mut lines = match shown.by {
+        None => of_sites(profile, &SiteMap::of(profile, symbols), shown.measure),
+        Some(by) => {
+            // The past is kept by stack and size, lifetimes by stack.
+            if by == By::Thread || by == By::Size && shown.measure == Measure::Lifetime {
+                let what = format!("--metric {} is not known by {by}", shown.measure);
+                return Err(Failure::Asked(what));
+            }
+            let map = GroupMap::of(profile, symbols, by);
+            of_groups(profile, &map, shown.measure)
+        }
+    };
+    let sorted_by = |line: &Line| match shown.measure {
         // The longest first; those with no median outlive all others.
         Measure::Lifetime => line.lifetimes.median().unwrap_or(f64::MAX),
         _ if shown.cumulative => line.all.value,
@@ -159,7 +180,7 @@ pub(crate) fn run(
     lines.sort_by(|a, b| {
         sorted_by(b)
             .total_cmp(&sorted_by(a))
-            .then_with(|| a.key.cmp(b.key))
+            .then_with(|| a.label.cmp(&b.label))
     });
     let hidden = match shown.number {
         0 => 0,
@@ -167,8 +188,10 @@ pub(crate) fn run(
     };
     lines.truncate(lines.len() - hidden);
     output::to(None, |out| {
-        if json {
-            return write_json(profile, &lines, shown, out);
+        match form {
+            Form::Json => return write_json(profile, &lines, shown, out),
+            Form::Csv => return write_csv(&lines, shown, out),
+            Form::Table => {}
         }
         write_totals_at(profile, shown.confidence, out)?;
         writeln!(out)?;
@@ -176,7 +199,7 @@ pub(crate) fn run(
             return writeln!(out, "  nothing: {} is 0", shown.measure);
         }
         if shown.measure == Measure::Lifetime {
-            write_lifetimes(&lines, out)?;
+            write_lifetimes(&lines, shown.by, out)?;
         } else {
             write_sums(profile, &lines, shown, out)?;
         }
@@ -188,14 +211,20 @@ pub(crate) fn run(
     })
 }
 
-fn lines<'a>(profile: &Profile, map: &'a SiteMap, measure: Measure) -> Vec<Line<'a>> {
-    let line = |key| Line {
-        key,
-        own: Amount::default(),
-        all: Amount::default(),
-        lifetimes: Lifetimes::default(),
-    };
-    let mut lines: Vec<Line<'_>> = map.keys().iter().map(line).collect();
+impl Line {
+    fn of(label: Label) -> Line {
+        Line {
+            label,
+            own: Amount::default(),
+            all: Amount::default(),
+            lifetimes: Lifetimes::default(),
+        }
+    }
+}
+
+fn of_sites(profile: &Profile, map: &SiteMap, measure: Measure) -> Vec<Line> {
+    let labels = map.keys().iter().cloned().map(Label::Site);
+    let mut lines: Vec<Line> = labels.map(Line::of).collect();
     for (index, row) in profile.rows.iter().enumerate() {
         let amount = measure.of_row(profile, index);
         if let Some(own) = map.own(row.stack) {
@@ -213,6 +242,27 @@ fn lines<'a>(profile: &Profile, map: &'a SiteMap, measure: Measure) -> Vec<Line<
     lines
 }
 
+fn of_groups(profile: &Profile, map: &GroupMap, measure: Measure) -> Vec<Line> {
+    let labels = map.names().iter().cloned().map(Label::Group);
+    let mut lines: Vec<Line> = labels.map(Line::of).collect();
+    let mut lived = vec![false; profile.lifetimes.len()];
+    for (index, row) in profile.rows.iter().enumerate() {
+        let amount = measure.of_row(profile, index);
+        let own = map.own(index);
+        lines[own].own += amount;
+        for &group in map.all(index) {
+            lines[group as usize].all += amount;
+        }
+        // A stack has several rows, and its lifetimes once.
+        let stack = row.stack as usize;
+        if lived.get(stack) == Some(&false) {
+            lived[stack] = true;
+            lines[own].lifetimes.merge(&profile.lifetimes[stack]);
+        }
+    }
+    lines
+}
+
 /// Whether noise may have made it: its own numbers, as `heapprof diff` judges differences.
 fn verdict(amount: &Amount) -> &'static str {
     match amount.z() {
@@ -225,7 +275,7 @@ fn verdict(amount: &Amount) -> &'static str {
 
 fn write_sums(
     profile: &Profile,
-    lines: &[Line<'_>],
+    lines: &[Line],
     shown: &Shown,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -248,46 +298,38 @@ fn write_sums(
         false => String::new(),
     };
     writeln!(out, "{measure}: {}{plus_minus}", quantity(whole.value))?;
-    let mut columns = vec![("self", Align::Right)];
-    if is_sampled {
-        columns.push(("±", Align::Right));
-    }
-    match measure.is_growth() {
-        true => columns.extend([("", Align::Left), ("cum", Align::Right)]),
-        false => columns.extend([
-            ("", Align::Right),
-            ("cum", Align::Right),
-            ("", Align::Right),
-        ]),
-    }
-    columns.extend([("function", Align::Left), ("where", Align::Left)]);
-    let mut table = Table::new(&columns);
+    let mut table = Table::new(&columns(is_sampled, shown.by));
     let mut any_few = false;
     for line in lines {
-        let mut cells = vec![quantity(line.own.value)];
+        let look = |part| match measure.is_growth() {
+            // Parts of a sum of what grew and what shrank are none.
+            true => Look::Plain,
+            false => Look::of_share(part, whole.value),
+        };
+        let mut cells = vec![(quantity(line.own.value), look(line.own.value))];
         if is_sampled {
             let half = half(&line.own);
             let few =
                 (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value.abs();
             any_few |= few;
             let mark = if few { "~ " } else { "" };
-            cells.push(format!("{mark}{}", quantity(half)));
+            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
         }
-        let part = |part: f64| Percent {
-            part,
-            whole: whole.value,
+        let share = |part: f64| {
+            let whole = whole.value;
+            Percent { part, whole }.to_string()
         };
-        match measure.is_growth() {
-            // Parts of a sum of what grew and what shrank are none.
-            true => cells.extend([verdict(&line.own).into(), quantity(line.all.value)]),
-            false => cells.extend([
-                part(line.own.value).to_string(),
-                quantity(line.all.value),
-                part(line.all.value).to_string(),
-            ]),
-        }
-        cells.extend([line.key.function.clone(), place(line.key)]);
-        table.row(cells);
+        let (own, all) = match measure.is_growth() {
+            true => (verdict(&line.own).into(), String::new()),
+            false => (share(line.own.value), share(line.all.value)),
+        };
+        cells.extend([
+            (own, look(line.own.value)),
+            (quantity(line.all.value), Look::Plain),
+            (all, look(line.all.value)),
+        ]);
+        cells.extend(line.label.cells());
+        table.row_of(cells);
     }
     table.write(stdout_width(), out)?;
     if any_few {
@@ -314,28 +356,24 @@ fn write_sums(
     Ok(())
 }
 
-fn write_lifetimes(lines: &[Line<'_>], out: &mut impl Write) -> io::Result<()> {
-    let mut table = Table::new(&[
-        ("median", Align::Right),
-        ("90 %", Align::Right),
-        ("mean", Align::Right),
-        ("freed", Align::Right),
-        ("live", Align::Right),
-        ("function", Align::Left),
-        ("where", Align::Left),
-    ]);
+fn write_lifetimes(lines: &[Line], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
+    let mut columns: Vec<(&str, Align)> = ["median", "90 %", "mean", "freed", "live"]
+        .map(|name| (name, Align::Right))
+        .into();
+    columns.extend(Label::columns(by));
+    let mut table = Table::new(&columns);
     for line in lines {
         let lifetimes = &line.lifetimes;
         let or_long = |time: Option<f64>| time.map_or("outlives".into(), seconds);
-        table.row(vec![
+        let numbers = [
             or_long(lifetimes.median()),
             or_long(lifetimes.quantile(0.9)),
             or_long(lifetimes.mean()),
             Count(lifetimes.died_samples()).to_string(),
             Count(lifetimes.live_samples()).to_string(),
-            line.key.function.clone(),
-            place(line.key),
-        ]);
+        ];
+        let numbers = numbers.into_iter().map(|text| (text, Look::Plain));
+        table.row_of(numbers.chain(line.label.cells()).collect());
     }
     table.write(stdout_width(), out)?;
     writeln!(
@@ -352,14 +390,6 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-fn place(key: &SiteKey) -> String {
-    match (&key.file, key.line) {
-        (Some(file), Some(line)) => format!("{file}:{line}"),
-        (Some(file), None) => file.to_string(),
-        _ => key.module.clone(),
-    }
-}
-
 #[derive(Serialize)]
 struct Document<'a> {
     program: &'a str,
@@ -370,15 +400,14 @@ struct Document<'a> {
     total: f64,
     total_error: f64,
     intervals: Intervals,
-    sites: Vec<JsonSite<'a>>,
+    #[serde(flatten)]
+    lines: JsonLines<JsonLine<'a>>,
 }
 
 #[derive(Serialize)]
-struct JsonSite<'a> {
-    function: &'a str,
-    file: Option<&'a str>,
-    line: Option<u32>,
-    module: &'a str,
+struct JsonLine<'a> {
+    #[serde(flatten)]
+    label: JsonLabel<'a>,
     samples: u64,
     #[serde(rename = "self")]
     own: f64,
@@ -391,17 +420,13 @@ struct JsonSite<'a> {
 
 fn write_json(
     profile: &Profile,
-    lines: &[Line<'_>],
+    lines: &[Line],
     shown: &Shown,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let measure = shown.measure;
-    let whole = measure.of_all(profile);
-    let sites = lines.iter().map(|line| JsonSite {
-        function: &line.key.function,
-        file: line.key.file.as_deref(),
-        line: line.key.line,
-        module: &line.key.module,
+    let whole = shown.measure.of_all(profile);
+    let json = lines.iter().map(|line| JsonLine {
+        label: (&line.label).into(),
         samples: line.own.samples,
         own: line.own.value,
         self_error: line.own.error(),
@@ -421,13 +446,40 @@ fn write_json(
                 false => "; errors are standard errors",
             }
         ),
-        metric: measure.name(),
-        unit: measure.unit(),
+        metric: shown.measure.name(),
+        unit: shown.measure.unit(),
         total: whole.value,
         total_error: whole.error(),
         intervals: Intervals::of(profile, shown.confidence),
-        sites: sites.collect(),
+        lines: JsonLines::of(shown.by, json),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    Json::Pretty.write(&document, out)
+}
+
+/// Empty cells where nothing is known.
+fn write_csv(lines: &[Line], shown: &Shown, out: &mut impl Write) -> io::Result<()> {
+    let label = Label::csv_columns(shown.by);
+    let metric = shown.measure;
+    writeln!(
+        out,
+        "{label},self-{metric},self-{metric}-error,cumulative-{metric},cumulative-{metric}-error,\
+         lifetime-median-s,lifetime-mean-s,samples"
+    )?;
+    let seconds = |time: Option<f64>| time.map(|s| s.to_string()).unwrap_or_default();
+    for line in lines {
+        let (own, all) = (&line.own, &line.all);
+        writeln!(
+            out,
+            "{},{},{},{},{},{},{},{}",
+            line.label.csv(),
+            own.value,
+            own.error(),
+            all.value,
+            all.error(),
+            seconds(line.lifetimes.median()),
+            seconds(line.lifetimes.mean()),
+            own.samples
+        )?;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The command line: what can be asked, and who answers.
 
 mod bundle;
+mod colour;
 mod completions;
 mod confidence;
 mod debuginfod;
@@ -10,6 +11,7 @@ mod export;
 mod failure;
 mod filter;
 mod info;
+mod label;
 mod man;
 mod measure;
 mod output;
@@ -40,6 +42,10 @@ use failure::Failure;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    /// Colour: on a terminal, on pipes too, or never
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
+    color: colour::When,
 }
 
 #[derive(Debug, Subcommand)]
@@ -59,7 +65,9 @@ enum Command {
 }
 
 pub(crate) fn run() -> Result<ExitCode, Failure> {
-    match Cli::parse().command {
+    let cli = Cli::parse();
+    colour::decide(cli.color);
+    match cli.command {
         Command::Run(args) => return run::run(&args),
         Command::Top(args) => top::run(&args)?,
         Command::Symbolize(args) => symbolize::run(&args)?,

@@ -1,20 +1,34 @@
-//! A table: columns aligned, the last one cut to the terminal's width. On a pipe nothing is cut.
+//! A table: columns aligned, and on a terminal as wide as it. On a pipe nothing is cut.
+//!
+//! A table too wide gives up room in this order: paths lose their beginnings down to [`LEAST_PATH`], names
+//! their ends down to [`LEAST_NAME`], and what is then still too long is cut.
 
 use std::io::{self, IsTerminal, Write};
 
 use heapprof_symbolizer::Printable;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Where a column's text stands.
+use crate::cli::colour::{self, Look};
+
+/// Narrower, a path says nothing.
+const LEAST_PATH: usize = 24;
+/// Narrower, names look all alike.
+const LEAST_NAME: usize = 24;
+
+/// Where a column's text stands, and which end of it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
+    /// A name: its beginning says most.
     Left,
     Right,
+    /// As `Left`, but its end says most.
+    Path,
 }
 
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<(String, Look)>>,
 }
 
 impl Table {
@@ -29,49 +43,118 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(
-            cells
-                .iter()
-                .map(|cell| Printable(cell).to_string())
-                .collect(),
-        );
+        let plain = cells.into_iter().map(|cell| (cell, Look::Plain));
+        self.row_of(plain.collect());
     }
 
-    /// Writes it, each line indented by two; lines longer than `width` are cut with an ellipsis.
+    /// A row with a look for each cell.
+    pub(crate) fn row_of(&mut self, cells: Vec<(String, Look)>) {
+        let harmless = |(cell, look): (String, Look)| (Printable(&cell).to_string(), look);
+        self.rows.push(cells.into_iter().map(harmless).collect());
+    }
+
+    /// Writes it, each line indented by two.
     pub(crate) fn write(&self, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
-        let header: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|i| {
-                let cells = self.rows.iter().filter_map(|row| row.get(i));
-                cells
-                    .chain([&header[i]])
-                    .map(|cell| cell.chars().count())
-                    .max()
-                    .unwrap_or(0)
-            })
+        self.write_in(width, colour::is_on(), out)
+    }
+
+    fn write_in(
+        &self,
+        width: Option<usize>,
+        is_coloured: bool,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let header: Vec<(String, Look)> = self
+            .columns
+            .iter()
+            .map(|(name, _)| (name.clone(), Look::Heading))
             .collect();
+        let widths = self.widths(width);
         for row in std::iter::once(&header).chain(&self.rows) {
+            // What is left of the line, when it has an end.
+            let mut room = width.map(|width| width.saturating_sub(1));
             let mut line = String::from(" ");
-            for (i, cell) in row.iter().enumerate() {
-                let width = widths.get(i).copied().unwrap_or(0);
-                line.push(' ');
-                match self.columns.get(i).map(|(_, align)| *align) {
-                    Some(Align::Right) => line.push_str(&format!("{cell:>width$}")),
-                    _ => line.push_str(&format!("{cell:<width$}")),
+            let last = row.iter().rposition(|(cell, _)| !cell.is_empty());
+            for (i, (cell, look)) in row.iter().enumerate().take(last.map_or(0, |i| i + 1)) {
+                let (align, width) = (self.columns[i].1, widths[i]);
+                let mut cell = match align {
+                    Align::Path => cut_front(cell, width),
+                    _ => cut(cell, width),
+                };
+                if let Some(room) = &mut room {
+                    cell = cut(&cell, room.saturating_sub(1));
+                    *room = room.saturating_sub(width + 2);
                 }
-                line.push(' ');
-            }
-            let line = line.trim_end();
-            match width {
-                Some(width) if line.chars().count() > width => {
-                    let cut: String = line.chars().take(width.saturating_sub(1)).collect();
-                    writeln!(out, "{cut}…")?;
+                let gap = " ".repeat(width.saturating_sub(cell.width()));
+                let is_end = Some(i) == last;
+                let painted = look.paint(&cell, is_coloured);
+                let text = match align {
+                    Align::Right => format!(" {gap}{painted}"),
+                    _ if is_end => format!(" {painted}"),
+                    _ => format!(" {painted}{gap}"),
+                };
+                line.push_str(&text);
+                if !is_end {
+                    line.push(' ');
                 }
-                _ => writeln!(out, "{line}")?,
             }
+            writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
     }
+
+    fn widths(&self, width: Option<usize>) -> Vec<usize> {
+        let of_column = |i: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(i));
+            let cells = cells.map(|(cell, _)| cell.width());
+            cells.max().unwrap_or(0).max(self.columns[i].0.width())
+        };
+        let mut widths: Vec<usize> = (0..self.columns.len()).map(of_column).collect();
+        let Some(width) = width else { return widths };
+        let all: usize = widths.iter().map(|width| width + 2).sum();
+        let mut over = all.saturating_sub(width);
+        for (kind, least) in [(Align::Path, LEAST_PATH), (Align::Left, LEAST_NAME)] {
+            for (i, (_, align)) in self.columns.iter().enumerate() {
+                if *align == kind {
+                    let given = over.min(widths[i].saturating_sub(least));
+                    widths[i] -= given;
+                    over -= given;
+                }
+            }
+        }
+        widths
+    }
+}
+
+/// The text, or its beginning and an ellipsis, at most so many columns of the terminal.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut cut = taken(text.chars(), width.saturating_sub(1));
+    cut.push('…');
+    cut
+}
+
+/// The text, or an ellipsis and its end.
+pub(crate) fn cut_front(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let end = taken(text.chars().rev(), width.saturating_sub(1));
+    std::iter::once('…').chain(end.chars().rev()).collect()
+}
+
+fn taken(chars: impl Iterator<Item = char>, width: usize) -> String {
+    let mut room = width;
+    let fits = |c: &char| match room.checked_sub(c.width().unwrap_or(0)) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    chars.take_while(fits).collect()
 }
 
 /// The terminal's width, when standard output is one.
@@ -93,16 +176,16 @@ mod tests {
         table
     }
 
-    fn text(width: Option<usize>) -> String {
+    fn text(table: &Table, width: Option<usize>) -> String {
         let mut out = Vec::new();
-        table().write(width, &mut out).unwrap();
+        table.write_in(width, false, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn columns_are_aligned_and_names_harmless() {
         assert_eq!(
-            text(None),
+            text(&table(), None),
             "      n  name\n  1,000  a\\x1bb\n      7  a long name\n"
         );
     }
@@ -110,8 +193,59 @@ mod tests {
     #[test]
     fn long_lines_are_cut_on_a_terminal_only() {
         assert_eq!(
-            text(Some(15)),
+            text(&table(), Some(15)),
             "      n  name\n  1,000  a\\x1bb\n      7  a lon…\n"
         );
+    }
+
+    #[test]
+    fn paths_give_up_room_first_and_keep_their_ends() {
+        let columns = [("name", Align::Left), ("where", Align::Path)];
+        let mut table = Table::new(&columns);
+        let (name, path) = ("n".repeat(30), format!("/{}/file.rs:7", "p".repeat(40)));
+        table.row(vec![name.clone(), path.clone()]);
+        let last = |width| text(&table, Some(width)).lines().last().unwrap().to_owned();
+        assert_eq!(last(90), format!("  {name}  {path}"));
+        assert_eq!(
+            last(30 + 2 + 30 + 2),
+            format!("  {name}  …{}/file.rs:7", "p".repeat(19))
+        );
+        assert_eq!(
+            last(24 + 2 + 24 + 2),
+            format!("  {}…  …{}/file.rs:7", "n".repeat(23), "p".repeat(13))
+        );
+        for width in 40..100 {
+            let text = text(&table, Some(width));
+            assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        }
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        table.row(vec!["函数".into(), "1".into()]);
+        table.row(vec!["four".into(), "22".into()]);
+        assert_eq!(text(&table, None), "  name   n\n  函数   1\n  four  22\n");
+        assert_eq!(cut("函数函数", 5), "函数…");
+        assert_eq!(cut_front("函数函数", 4), "…数");
+    }
+
+    #[test]
+    fn colour_changes_nothing_but_colour() {
+        let mut table = Table::new(&[("n", Align::Right), ("name", Align::Left)]);
+        table.row_of(vec![
+            ("1".into(), Look::Large),
+            ("a\u{1b}[31mb".into(), Look::Name),
+        ]);
+        let mut out = Vec::new();
+        table.write_in(None, true, &mut out).unwrap();
+        let coloured = String::from_utf8(out).unwrap();
+        let mut plain = coloured.clone();
+        for style in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[4m"] {
+            plain = plain.replace(style, "");
+        }
+        assert_ne!(coloured, plain);
+        assert_eq!(plain, text(&table, None));
+        assert!(plain.contains("\\x1b[31m"), "a name cannot colour");
     }
 }

@@ -2,30 +2,43 @@
 
 use std::io::{self, Write};
 
+use heapprof_core::Totals;
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Ending, FEW_SAMPLES, Measure, Metric, Percent, Precision, Printable,
-    Profile, Site, Sites,
+    By, Bytes, Confidence, Count, Detail, Ending, FEW_SAMPLES, Json, Measure, Metric, Numbers,
+    Percent, Precision, Printable, Profile, Reading, Sites, Symbols, groups,
 };
 use serde::Serialize;
 
+use crate::cli::colour::Look;
 use crate::cli::confidence;
 use crate::cli::failure::Failure;
+use crate::cli::filter::FilterArgs;
+use crate::cli::label::{JsonLabel, JsonLines, Label};
 use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
+use crate::cli::tree::ByArg;
 
 /// Show the allocation sites with the most memory
 ///
 /// A site is the innermost function and line that is neither an allocation function nor the
 /// standard library's. "self" was allocated there, "cum" there or in what is called from there.
+/// With --by, sites are added up: by a part of the source, or by what the blocks are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
 
-    /// How many sites to show; 0 for all
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// What a line is [default: an allocation site]
+    #[arg(long, value_name = "GROUP")]
+    by: Option<ByArg>,
+
+    /// How many lines to show; 0 for all
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     number: usize,
 
@@ -44,58 +57,76 @@ pub(crate) struct Args {
     #[arg(long)]
     cum: bool,
 
-    /// JSON, with all four metrics of each site and exact numbers
+    /// JSON, with all four metrics of each line and exact numbers
     #[arg(long)]
     json: bool,
+
+    /// CSV, with the same numbers
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measure = args.metric.0;
-    let profile = args
-        .source
-        .profile_with_pasts(measure.needs_pasts().then(|| args.temporary.temporary()))?;
-    let symbols = args.source.symbols(&profile)?;
+    let by = args.by.map(|by| by.0);
+    let mut profile = args.source.part(&Reading {
+        view: args.source.time.view(),
+        pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+        detail: Detail {
+            threads: by == Some(By::Thread),
+            ..Detail::default()
+        },
+    })?;
+    let mut symbols = args.source.symbols(&profile)?;
+    args.filter.apply(&mut profile, &mut symbols);
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
             measure,
             temporary: args.temporary.temporary(),
+            by,
             number: args.number,
             cumulative: args.cum,
             confidence: args.confidence,
         };
-        return measure::run(&profile, &symbols, &args.source.file, &shown, args.json);
+        let form = match (args.json, args.csv) {
+            (true, _) => measure::Form::Json,
+            (_, true) => measure::Form::Csv,
+            _ => measure::Form::Table,
+        };
+        return measure::run(&profile, &symbols, &args.source.file, &shown, form);
     };
-    let mut sites = Sites::of(&profile, &symbols);
-    sites.sort(metric, args.cum);
-    sites.sites.retain(|site| {
+    let mut lines = lines(&profile, &symbols, by, metric, args.cum);
+    lines.retain(|line| {
         if args.cum {
-            &site.cumulative
+            &line.cumulative
         } else {
-            &site.own
+            &line.own
         }
         .get(metric)
             > 0
     });
     let hidden = match args.number {
         0 => 0,
-        n => sites.sites.len().saturating_sub(n),
+        n => lines.len().saturating_sub(n),
     };
-    sites.sites.truncate(sites.sites.len() - hidden);
+    lines.truncate(lines.len() - hidden);
 
     output::to(None, |out| {
         if args.json {
-            return write_json(&profile, &sites, args.confidence, out);
+            return write_json(&profile, &lines, by, args.confidence, out);
+        }
+        if args.csv {
+            return write_csv(&lines, by, out);
         }
         write_totals_at(&profile, args.confidence, out)?;
         writeln!(out)?;
-        write_sites_at(
-            &profile,
-            &sites,
+        let shown = Shown {
+            by,
             metric,
-            args.confidence,
-            stdout_width(),
-            out,
-        )?;
+            confidence: args.confidence,
+            width: stdout_width(),
+        };
+        write_lines(&profile, &lines, &shown, out)?;
         if hidden > 0 {
             writeln!(
                 out,
@@ -105,6 +136,56 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// A site or group with its numbers.
+struct Line {
+    label: Label,
+    own: Numbers,
+    own_totals: Totals,
+    cumulative: Numbers,
+    cumulative_totals: Totals,
+}
+
+/// All of them, sorted.
+fn lines(
+    profile: &Profile,
+    symbols: &Symbols,
+    by: Option<By>,
+    metric: Metric,
+    cumulative: bool,
+) -> Vec<Line> {
+    match by {
+        None => {
+            let mut sites = Sites::of(profile, symbols);
+            sites.sort(metric, cumulative);
+            lines_of_sites(sites)
+        }
+        Some(by) => groups(profile, symbols, by, metric, cumulative)
+            .into_iter()
+            .map(|group| Line {
+                label: Label::Group(group.name),
+                own: group.own,
+                own_totals: group.own_totals,
+                cumulative: group.cumulative,
+                cumulative_totals: group.cumulative_totals,
+            })
+            .collect(),
+    }
+}
+
+fn lines_of_sites(sites: Sites) -> Vec<Line> {
+    sites
+        .sites
+        .into_iter()
+        .map(|site| Line {
+            label: Label::Site(site.key),
+            own: site.own,
+            own_totals: site.own_totals,
+            cumulative: site.cumulative,
+            cumulative_totals: site.cumulative_totals,
+        })
+        .collect()
 }
 
 /// The heading: what ran, the four totals with their errors, and the same as plain numbers.
@@ -229,29 +310,33 @@ pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String
     }
 }
 
-/// The table.
+/// The table of sites.
 pub(crate) fn write_sites(
     profile: &Profile,
-    sites: &Sites,
+    sites: Sites,
     metric: Metric,
     width: Option<usize>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    write_sites_at(profile, sites, metric, Confidence::default(), width, out)
+    let shown = Shown {
+        by: None,
+        metric,
+        confidence: Confidence::default(),
+        width,
+    };
+    write_lines(profile, &lines_of_sites(sites), &shown, out)
 }
 
-/// The same, with intervals of that confidence.
-pub(crate) fn write_sites_at(
-    profile: &Profile,
-    sites: &Sites,
+/// What is shown, and how.
+struct Shown {
+    by: Option<By>,
     metric: Metric,
     confidence: Confidence,
     width: Option<usize>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let mut any_few = false;
-    let whole = profile.numbers().get(metric) as f64;
-    let is_sampled = profile.precision() == Precision::Sampled;
+}
+
+/// The columns of numbers, with or without errors, and those of the label.
+pub(crate) fn columns(is_sampled: bool, by: Option<By>) -> Vec<(&'static str, Align)> {
     let mut columns = vec![("self", Align::Right)];
     if is_sampled {
         columns.push(("±", Align::Right));
@@ -260,10 +345,22 @@ pub(crate) fn write_sites_at(
         ("", Align::Right),
         ("cum", Align::Right),
         ("", Align::Right),
-        ("function", Align::Left),
-        ("where", Align::Left),
     ]);
-    let mut table = Table::new(&columns);
+    columns.extend(Label::columns(by));
+    columns
+}
+
+fn write_lines(
+    profile: &Profile,
+    lines: &[Line],
+    shown: &Shown,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let metric = shown.metric;
+    let mut any_few = false;
+    let whole = profile.numbers().get(metric) as f64;
+    let is_sampled = profile.precision() == Precision::Sampled;
+    let mut table = Table::new(&columns(is_sampled, shown.by));
     let quantity = |value: f64| {
         if metric.is_bytes() {
             Bytes(value).to_string()
@@ -271,38 +368,38 @@ pub(crate) fn write_sites_at(
             Count(value.round() as u64).to_string()
         }
     };
-    for site in &sites.sites {
+    for line in lines {
         let (own, all) = (
-            site.own.get(metric) as f64,
-            site.cumulative.get(metric) as f64,
+            line.own.get(metric) as f64,
+            line.cumulative.get(metric) as f64,
         );
-        let mut cells = vec![quantity(own)];
+        let mut cells = vec![(quantity(own), Look::of_share(own, whole))];
         if is_sampled {
-            let half = metric.error_of(&site.own_totals) * confidence.standard_errors();
+            let half = metric.error_of(&line.own_totals) * shown.confidence.standard_errors();
             // A block so large that it is always sampled is exact, however few there are.
-            let samples = metric.samples_of(&site.own_totals);
+            let samples = metric.samples_of(&line.own_totals);
             let is_few = (1..FEW_SAMPLES).contains(&samples) && half > 0.1 * own;
             any_few |= is_few;
             let mark = if is_few { "~ " } else { "" };
-            cells.push(format!("{mark}{}", quantity(half)));
+            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
         }
+        let share = |part| Percent { part, whole }.to_string();
         cells.extend([
-            Percent { part: own, whole }.to_string(),
-            quantity(all),
-            Percent { part: all, whole }.to_string(),
-            shortened(&site.key.function, width),
-            place(site, width),
+            (share(own), Look::of_share(own, whole)),
+            (quantity(all), Look::Plain),
+            (share(all), Look::of_share(all, whole)),
         ]);
-        table.row(cells);
+        cells.extend(line.label.cells());
+        table.row_of(cells);
     }
-    if sites.sites.is_empty() {
+    if lines.is_empty() {
         let hint = match metric.is_in_use() {
             true => " (--metric allocated-bytes shows what was freed, too)",
             false => "",
         };
         return writeln!(out, "  nothing: {metric} is 0{hint}");
     }
-    table.write(width, out)?;
+    table.write(shown.width, out)?;
     if any_few {
         writeln!(
             out,
@@ -310,36 +407,6 @@ pub(crate) fn write_sites_at(
         )?;
     }
     Ok(())
-}
-
-/// On a terminal, a name of a kilobyte would push the line's place off the screen.
-fn shortened(function: &str, width: Option<usize>) -> String {
-    let Some(width) = width else {
-        return function.into();
-    };
-    let room = (width / 2).max(24);
-    if function.chars().count() <= room {
-        return function.into();
-    }
-    let cut: String = function.chars().take(room - 1).collect();
-    format!("{cut}…")
-}
-
-/// File and line, or else the module; on a terminal the end of a long path, which says more than
-/// its beginning.
-fn place(site: &Site, width: Option<usize>) -> String {
-    const ROOM: usize = 40;
-    let key = &site.key;
-    let path = key.file.as_deref().unwrap_or(&key.module);
-    let mut text = path.to_owned();
-    let length = path.chars().count();
-    if width.is_some() && length > ROOM {
-        text = format!("…{}", path.chars().skip(length - ROOM).collect::<String>());
-    }
-    match (&key.file, key.line) {
-        (Some(_), Some(line)) => format!("{text}:{line}"),
-        _ => text,
-    }
 }
 
 #[derive(Serialize)]
@@ -350,15 +417,14 @@ struct Document<'a> {
     totals: Values,
     standard_errors: Errors,
     intervals: Intervals,
-    sites: Vec<JsonSite<'a>>,
+    #[serde(flatten)]
+    lines: JsonLines<JsonLine<'a>>,
 }
 
 #[derive(Serialize)]
-struct JsonSite<'a> {
-    function: &'a str,
-    file: Option<&'a str>,
-    line: Option<u32>,
-    module: &'a str,
+struct JsonLine<'a> {
+    #[serde(flatten)]
+    label: JsonLabel<'a>,
     samples: u64,
     #[serde(rename = "self")]
     own: Values,
@@ -369,21 +435,22 @@ struct JsonSite<'a> {
 
 fn write_json(
     profile: &Profile,
-    sites: &Sites,
+    lines: &[Line],
+    by: Option<By>,
     confidence: Confidence,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let sites = sites.sites.iter().map(|site| JsonSite {
-        function: &site.key.function,
-        file: site.key.file.as_deref(),
-        line: site.key.line,
-        module: &site.key.module,
-        samples: Metric::AllocatedBytes.samples_of(&site.own_totals),
-        own: site.own.into(),
-        self_errors: Errors::of(&site.own_totals),
-        cumulative: site.cumulative.into(),
-        cumulative_errors: Errors::of(&site.cumulative_totals),
-    });
+    let json = |line| {
+        let line: &Line = line;
+        JsonLine {
+            label: (&line.label).into(),
+            samples: Metric::AllocatedBytes.samples_of(&line.own_totals),
+            own: line.own.into(),
+            self_errors: Errors::of(&line.own_totals),
+            cumulative: line.cumulative.into(),
+            cumulative_errors: Errors::of(&line.cumulative_totals),
+        }
+    };
     let document = Document {
         program: &profile.run.program,
         pid: profile.run.pid,
@@ -391,8 +458,36 @@ fn write_json(
         totals: profile.numbers().into(),
         standard_errors: Errors::of(&profile.totals()),
         intervals: Intervals::of(profile, confidence),
-        sites: sites.collect(),
+        lines: JsonLines::of(by, lines.iter().map(json)),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    Json::Pretty.write(&document, out)
+}
+
+fn write_csv(lines: &[Line], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "{}", Label::csv_columns(by))?;
+    for what in ["self", "cumulative"] {
+        for metric in Metric::ALL {
+            write!(out, ",{what}-{metric},{what}-{metric}-error")?;
+        }
+    }
+    writeln!(out, ",samples")?;
+    for line in lines {
+        write!(out, "{}", line.label.csv())?;
+        for (numbers, totals) in [
+            (&line.own, &line.own_totals),
+            (&line.cumulative, &line.cumulative_totals),
+        ] {
+            for metric in Metric::ALL {
+                write!(
+                    out,
+                    ",{},{:.0}",
+                    numbers.get(metric),
+                    metric.error_of(totals)
+                )?;
+            }
+        }
+        let samples = Metric::AllocatedBytes.samples_of(&line.own_totals);
+        writeln!(out, ",{samples}")?;
+    }
+    Ok(())
 }

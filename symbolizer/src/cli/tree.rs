@@ -5,17 +5,18 @@ use std::io::{self, Write};
 use clap::builder::PossibleValue;
 use heapprof_symbolizer::export::json::{Errors, Values};
 use heapprof_symbolizer::{
-    By, Bytes, Confidence, Count, Detail, Direction, Metric, Node, Percent, Precision, Printable,
-    Profile, Tree,
+    By, Bytes, Confidence, Count, Detail, Direction, Json, Metric, Node, Percent, Precision,
+    Printable, Profile, Tree,
 };
 use serde::Serialize;
 
+use crate::cli::colour::{self, Look};
 use crate::cli::export::MetricArg;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::output;
 use crate::cli::source::Source;
-use crate::cli::table::stdout_width;
+use crate::cli::table::{cut, stdout_width};
 use crate::cli::top::{how_exact, write_totals};
 
 /// Show the calls that lead to allocations, as a tree
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     min: f64,
 
-    /// How deep to go; 0 for all the way
+    /// How many calls deep to go; 0 for all the way
     #[arg(long, value_name = "N", default_value_t = 0)]
     depth: usize,
 
@@ -92,9 +93,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             depth: args.depth,
             sampled: profile.precision() == Precision::Sampled,
             width: stdout_width(),
+            has_one_root: false,
             out,
         };
-        writer.children(&tree.root, &mut Vec::new())
+        writer.children(&tree.root, 0, &mut Vec::new())
     })
 }
 
@@ -105,58 +107,67 @@ struct Writer<'a, W> {
     depth: usize,
     sampled: bool,
     width: Option<usize>,
+    /// Then it needs no branch to stand on.
+    has_one_root: bool,
     out: &'a mut W,
 }
 
 impl<W: Write> Writer<'_, W> {
-    /// `lines` says of each level whether more follows there.
-    fn children(&mut self, node: &Node, lines: &mut Vec<bool>) -> io::Result<()> {
+    /// `depth` is the node's own, `lines` says of each level of branches whether more follows there.
+    fn children(&mut self, node: &Node, depth: usize, lines: &mut Vec<bool>) -> io::Result<()> {
         let value = |node: &Node| node.total.get(self.metric) as f64;
-        let is_shown = |child: &&Node| value(child) > 0.0 && value(child) >= self.least;
-        let too_deep = self.depth > 0 && lines.len() >= self.depth;
-        let shown: Vec<&Node> = match too_deep {
-            true => Vec::new(),
-            false => node.children.iter().filter(is_shown).collect(),
-        };
-        let hidden = node
-            .children
-            .iter()
-            .filter(|child| value(child) > 0.0)
-            .count()
-            - shown.len();
+        let is_there = |child: &&Node| value(child) > 0.0;
+        let is_shown = |child: &&Node| is_there(child) && value(child) >= self.least;
+        let shown: Vec<&Node> = node.children.iter().filter(is_shown).collect();
+        let hidden = node.children.iter().filter(is_there).count() - shown.len();
         let hidden_value: f64 = node.children.iter().map(value).sum::<f64>()
             - shown.iter().map(|child| value(child)).sum::<f64>();
+        if depth == 0 {
+            self.has_one_root = shown.len() == 1 && hidden == 0;
+        }
         for (index, child) in shown.iter().enumerate() {
             let more = index + 1 < shown.len() || hidden > 0;
             // One child of one parent is a step, not a branch: a chain does not wander off to the right.
             let is_step = shown.len() == 1 && hidden == 0 && !lines.is_empty();
-            self.line(child, lines, is_step, more)?;
-            if is_step {
-                self.children_of_step(child, lines)?;
-            } else {
+            let is_last = self.depth > 0 && depth + 1 >= self.depth;
+            self.line(child, lines, is_step, more, is_last)?;
+            if is_last {
+                continue;
+            }
+            if !is_step {
                 lines.push(more);
-                self.children(child, lines)?;
+            }
+            self.children(child, depth + 1, lines)?;
+            if !is_step {
                 lines.pop();
             }
         }
         if hidden > 0 {
             let text = format!(
-                "{}{}{} more, {}",
+                "{}{}{} smaller, together {}",
                 self.margin(),
-                indent(lines, "└ "),
+                self.indent(lines, "└ "),
                 Count(hidden as u64),
                 self.quantity(hidden_value)
             );
-            self.cut(&text)?;
+            let text = match self.width {
+                Some(width) => cut(&text, width),
+                None => text,
+            };
+            writeln!(self.out, "{}", Look::Aside.paint(&text, colour::is_on()))?;
         }
         Ok(())
     }
 
-    fn children_of_step(&mut self, node: &Node, lines: &mut Vec<bool>) -> io::Result<()> {
-        self.children(node, lines)
-    }
-
-    fn line(&mut self, node: &Node, lines: &[bool], is_step: bool, more: bool) -> io::Result<()> {
+    /// `is_last`: what is below is deeper than was asked for, which an ellipsis says.
+    fn line(
+        &mut self,
+        node: &Node,
+        lines: &[bool],
+        is_step: bool,
+        more: bool,
+        is_last: bool,
+    ) -> io::Result<()> {
         let value = node.total.get(self.metric) as f64;
         let error = match self.sampled {
             true => format!(
@@ -168,7 +179,7 @@ impl<W: Write> Writer<'_, W> {
             ),
             false => String::new(),
         };
-        let branch = match (lines.is_empty(), is_step, more) {
+        let branch = match (lines.is_empty() && self.has_one_root, is_step, more) {
             (true, ..) => "",
             (_, true, _) => "",
             (_, _, true) => "├ ",
@@ -178,13 +189,39 @@ impl<W: Write> Writer<'_, W> {
             part: value,
             whole: self.whole,
         };
-        let text = format!(
-            "{:>10}{error} {percent:>6}  {}{}",
-            self.quantity(value),
-            indent(lines, branch),
-            Printable(&node.name)
-        );
-        self.cut(&text)
+        let below = match is_last && node.total.get(self.metric) > node.own.get(self.metric) {
+            true => " …",
+            false => "",
+        };
+        let share = Look::of_share(value, self.whole);
+        let parts = [
+            (format!("{:>10}", self.quantity(value)), share),
+            (error, Look::Aside),
+            (format!(" {percent:>6}  "), share),
+            (self.indent(lines, branch), Look::Aside),
+            (format!("{}{below}", Printable(&node.name)), Look::Name),
+        ];
+        let mut room = self.width;
+        let mut text = String::new();
+        for (part, look) in parts {
+            let part = match &mut room {
+                Some(room) => {
+                    let part = cut(&part, *room);
+                    *room = room.saturating_sub(part.chars().count());
+                    part
+                }
+                None => part,
+            };
+            text.push_str(&look.paint(&part, colour::is_on()));
+        }
+        writeln!(self.out, "{}", text.trim_end())
+    }
+
+    fn indent(&self, lines: &[bool], branch: &str) -> String {
+        let above = lines.iter().skip(usize::from(self.has_one_root));
+        let mut text: String = above.map(|more| if *more { "│ " } else { "  " }).collect();
+        text.push_str(branch);
+        text
     }
 
     fn margin(&self) -> String {
@@ -198,23 +235,6 @@ impl<W: Write> Writer<'_, W> {
             false => Count(value.round() as u64).to_string(),
         }
     }
-
-    fn cut(&mut self, text: &str) -> io::Result<()> {
-        match self.width {
-            Some(width) if text.chars().count() > width => {
-                let cut: String = text.chars().take(width.saturating_sub(1)).collect();
-                writeln!(self.out, "{cut}…")
-            }
-            _ => writeln!(self.out, "{}", text.trim_end()),
-        }
-    }
-}
-
-fn indent(lines: &[bool], branch: &str) -> String {
-    let above = lines.iter().skip(1);
-    let mut text: String = above.map(|more| if *more { "│ " } else { "  " }).collect();
-    text.push_str(branch);
-    text
 }
 
 #[derive(Serialize)]
@@ -256,8 +276,7 @@ fn write_json(profile: &Profile, tree: &Tree, out: &mut impl Write) -> io::Resul
         totals: profile.numbers().into(),
         tree: JsonNode::of(&tree.root),
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    Json::Compact.write(&document, out)
 }
 
 /// The library's groupings, as clap wants them.
@@ -284,6 +303,7 @@ impl clap::ValueEnum for ByArg {
             By::Line => "function and line",
             By::File => "source file",
             By::Module => "program or library",
+            By::Crate => "Rust crate, or outermost namespace of C++; else the module",
             By::Thread => "the thread that allocated (needs a .heaplog)",
             By::Size => "size class of the request",
             By::Type => "type, where functions of C++ or Rust tell it",

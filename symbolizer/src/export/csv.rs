@@ -84,7 +84,8 @@ pub fn write(
     Ok(())
 }
 
-fn cell(text: &str) -> String {
+/// Text as a cell that is only shown.
+pub fn cell(text: &str) -> String {
     let mut text = Printable(text).to_string();
     if text.starts_with(['=', '+', '-', '@']) {
         text.insert(0, '\'');

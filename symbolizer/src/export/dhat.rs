@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::detail::{Block, Event};
 use crate::export::Options;
 use crate::metric::Numbers;
+use crate::printable::Json;
 use crate::profile::{CallStack, Profile};
 use crate::symbols::Symbols;
 
@@ -135,8 +136,7 @@ pub fn write(
         pps: pps.collect(),
         ftbl: frames.table,
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    Json::Compact.write(&document, out)
 }
 
 /// The strings of frames, each once.

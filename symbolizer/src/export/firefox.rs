@@ -7,22 +7,23 @@
 //! is one block at time 0, and what was freed is freed at once.
 //!
 //! Bytes only: the form has no number of objects. Rounding is carried on, so that sums are right.
+//!
+//! The tables are those of version 55 of the form, which later viewers upgrade (`tables`).
+
+mod tables;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::time::Duration;
 
-use fxprof_processed_profile::{
-    CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Profile as Document,
-    ReferenceTimestamp, SamplingInterval, StackHandle, ThreadHandle, Timestamp,
-};
 use heapprof_core::Weight;
+use serde::Serialize;
 
 use crate::export::Options;
 use crate::metric::Numbers;
-use crate::printable::Printable;
-use crate::profile::{CallStack, Profile};
+use crate::printable::{Json, Printable};
+use crate::profile::Profile;
 use crate::symbols::Symbols;
+use tables::{Lib, Tables};
 
 /// Writes the profile. The metric does not matter: the viewer has its own switch.
 ///
@@ -39,38 +40,39 @@ pub fn write(
     let name = match (options.title.as_str(), name) {
         ("", "") => "unknown program".into(),
         ("", name) => Printable(name).to_string(),
-        (title, _) => title.into(),
+        (title, _) => Printable(title).to_string(),
     };
-    let start = Duration::from_nanos(run.start_wall_ns);
-    let mut document = Document::new(
-        &format!("heapprof: {name}"),
-        ReferenceTimestamp::from_duration_since_unix_epoch(start),
-        SamplingInterval::from_millis(1),
-    );
-    let at = Timestamp::from_nanos_since_reference;
-    let process = document.add_process(&name, run.pid, at(0));
-    document.set_process_end_time(process, at(run.duration_ns));
-    let thread = document.add_thread(process, run.pid, at(0), true);
-    document.set_thread_name(thread, &name);
-    document.set_thread_end_time(thread, at(run.duration_ns));
-    document.add_initial_visible_thread(thread);
-    document.add_initial_selected_thread(thread);
-
-    let stacks: Vec<Option<StackHandle>> = profile
+    let mut tables = Tables::default();
+    let stacks: Vec<Option<usize>> = profile
         .stacks
         .iter()
-        .map(|stack| intern(&mut document, thread, profile, symbols, stack))
+        .map(|stack| tables.stack(profile, symbols, stack))
         .collect();
-    // A thread without a sample has no length in the viewer's timeline.
-    for time in [0, run.duration_ns] {
-        document.add_sample(thread, at(time), None, CpuDelta::ZERO, 1);
-    }
-    let mut add = |time_ns, stack, id, bytes| {
-        document.add_allocation_sample(thread, at(time_ns), stack, id, bytes);
+    let document = Document {
+        meta: Meta::of(&name, run.start_wall_ns),
+        libs: tables.libs.clone(),
+        threads: vec![Thread::of(
+            &name,
+            profile,
+            allocations(profile, &stacks),
+            tables,
+        )],
+        pages: [],
+        profiler_overhead: [],
+        counters: [],
     };
+    Json::Compact.write(&document, out)
+}
 
+/// Of each sampled block, when it came and when it went.
+fn allocations(profile: &Profile, stacks: &[Option<usize>]) -> Allocations {
+    let mut list = Allocations {
+        weight_type: "bytes",
+        ..Allocations::default()
+    };
+    let stack_of = |stack: u32| stacks.get(stack as usize).copied().flatten();
     if let Some(events) = &profile.detail.events {
-        let mut live: HashMap<u64, (i64, Option<StackHandle>)> = HashMap::new();
+        let mut live: HashMap<u64, (i64, Option<usize>)> = HashMap::new();
         let mut carried = 0.0;
         for event in events {
             match event.came {
@@ -79,13 +81,13 @@ pub fn write(
                     let exact = weight * block.size as f64 + carried;
                     let bytes = exact.round();
                     carried = exact - bytes;
-                    let stack = stacks.get(block.stack as usize).copied().flatten();
+                    let stack = stack_of(block.stack);
                     live.insert(event.id, (bytes as i64, stack));
-                    add(event.time_ns, stack, event.id, bytes as i64);
+                    list.add(event.time_ns, stack, event.id, bytes as i64);
                 }
                 None => {
                     if let Some((bytes, stack)) = live.remove(&event.id) {
-                        add(event.time_ns, stack, event.id, -bytes);
+                        list.add(event.time_ns, stack, event.id, -bytes);
                     }
                 }
             }
@@ -93,44 +95,219 @@ pub fn write(
     } else {
         for (row, id) in profile.rows.iter().zip((1u64..).step_by(2)) {
             let numbers = Numbers::of(&row.totals);
-            let stack = stacks.get(row.stack as usize).copied().flatten();
+            let stack = stack_of(row.stack);
             let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
             let freed = numbers.allocated_bytes.saturating_sub(numbers.in_use_bytes);
             if numbers.in_use_bytes > 0 {
-                add(0, stack, id, signed(numbers.in_use_bytes));
+                list.add(0, stack, id, signed(numbers.in_use_bytes));
             }
             if freed > 0 {
-                add(0, stack, id + 1, signed(freed));
-                add(0, stack, id + 1, -signed(freed));
+                list.add(0, stack, id + 1, signed(freed));
+                list.add(0, stack, id + 1, -signed(freed));
             }
         }
     }
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    list
 }
 
-fn intern(
-    document: &mut Document,
-    thread: ThreadHandle,
-    profile: &Profile,
-    symbols: &Symbols,
-    stack: &CallStack,
-) -> Option<StackHandle> {
-    let mut names = Vec::new();
-    for place in profile.places(stack) {
-        for frame in symbols.frames(place) {
-            names.push(Printable(&symbols.function(profile, place, frame)).to_string());
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    meta: Meta,
+    libs: Vec<Lib>,
+    threads: Vec<Thread>,
+    pages: [(); 0],
+    profiler_overhead: [(); 0],
+    counters: [(); 0],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    version: u32,
+    preprocessed_profile_version: u32,
+    product: String,
+    start_time: f64,
+    interval: f64,
+    process_type: u32,
+    categories: [Category; 1],
+    marker_schema: [(); 0],
+    sample_units: SampleUnits,
+    extensions: Extensions,
+    debug: bool,
+    /// Names are in the file: the viewer need not ask a symbol server.
+    symbolicated: bool,
+    uses_only_one_stack_type: bool,
+    source_code_is_not_on_searchfox: bool,
+    initial_visible_threads: [usize; 1],
+    initial_selected_threads: [usize; 1],
+}
+
+#[derive(Serialize)]
+struct Category {
+    name: &'static str,
+    color: &'static str,
+    subcategories: [&'static str; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SampleUnits {
+    time: &'static str,
+    event_delay: &'static str,
+    #[serde(rename = "threadCPUDelta")]
+    thread_cpu_delta: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Extensions {
+    length: usize,
+    #[serde(rename = "baseURL")]
+    base_url: [(); 0],
+    id: [(); 0],
+    name: [(); 0],
+}
+
+impl Meta {
+    fn of(name: &str, start_wall_ns: u64) -> Meta {
+        Meta {
+            version: 24,
+            preprocessed_profile_version: 55,
+            product: format!("heapprof: {name}"),
+            start_time: start_wall_ns as f64 / 1e6,
+            interval: 1.0,
+            process_type: 0,
+            categories: [Category {
+                name: "Other",
+                color: "grey",
+                subcategories: ["Other"],
+            }],
+            marker_schema: [],
+            sample_units: SampleUnits {
+                time: "ms",
+                event_delay: "ms",
+                thread_cpu_delta: "µs",
+            },
+            extensions: Extensions {
+                length: 0,
+                base_url: [],
+                id: [],
+                name: [],
+            },
+            debug: false,
+            symbolicated: true,
+            uses_only_one_stack_type: true,
+            source_code_is_not_on_searchfox: true,
+            initial_visible_threads: [0],
+            initial_selected_threads: [0],
         }
     }
-    let mut handle = None;
-    for name in names.iter().rev() {
-        let frame = FrameInfo {
-            frame: Frame::Label(document.intern_string(name)),
-            category_pair: CategoryHandle::OTHER.into(),
-            flags: FrameFlags::empty(),
-        };
-        let frame = document.intern_frame(thread, frame);
-        handle = Some(document.intern_stack(thread, handle, frame));
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Thread {
+    name: String,
+    process_name: String,
+    process_type: &'static str,
+    is_main_thread: bool,
+    pid: String,
+    tid: String,
+    process_startup_time: f64,
+    process_shutdown_time: f64,
+    register_time: f64,
+    unregister_time: f64,
+    paused_ranges: [(); 0],
+    show_markers_in_timeline: bool,
+    samples: Samples,
+    native_allocations: Allocations,
+    markers: Markers,
+    #[serde(flatten)]
+    tables: Tables,
+}
+
+impl Thread {
+    fn of(name: &str, profile: &Profile, list: Allocations, tables: Tables) -> Thread {
+        let end = milliseconds(profile.run.duration_ns);
+        let pid = profile.run.pid.to_string();
+        Thread {
+            name: name.into(),
+            process_name: name.into(),
+            process_type: "default",
+            is_main_thread: true,
+            tid: pid.clone(),
+            pid,
+            process_startup_time: 0.0,
+            process_shutdown_time: end,
+            register_time: 0.0,
+            unregister_time: end,
+            paused_ranges: [],
+            show_markers_in_timeline: false,
+            // A thread without a sample has no length in the viewer's timeline.
+            samples: Samples {
+                length: 2,
+                stack: [None; 2],
+                time_deltas: [0.0, end],
+                weight: [1; 2],
+                weight_type: "samples",
+                thread_cpu_delta: [0; 2],
+            },
+            native_allocations: list,
+            markers: Markers::default(),
+            tables,
+        }
     }
-    handle
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Samples {
+    length: usize,
+    stack: [Option<usize>; 2],
+    time_deltas: [f64; 2],
+    weight: [u32; 2],
+    weight_type: &'static str,
+    #[serde(rename = "threadCPUDelta")]
+    thread_cpu_delta: [u32; 2],
+}
+
+/// A free is the address of its allocation with the weight negated.
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Allocations {
+    length: usize,
+    time: Vec<f64>,
+    weight: Vec<i64>,
+    weight_type: &'static str,
+    stack: Vec<Option<usize>>,
+    memory_address: Vec<u64>,
+    thread_id: Vec<u32>,
+}
+
+impl Allocations {
+    fn add(&mut self, time_ns: u64, stack: Option<usize>, id: u64, bytes: i64) {
+        self.length += 1;
+        self.time.push(milliseconds(time_ns));
+        self.weight.push(bytes);
+        self.stack.push(stack);
+        self.memory_address.push(id);
+        self.thread_id.push(0);
+    }
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Markers {
+    length: usize,
+    category: [(); 0],
+    data: [(); 0],
+    name: [(); 0],
+    phase: [(); 0],
+    start_time: [(); 0],
+    end_time: [(); 0],
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    ns as f64 / 1e6
 }

@@ -12,7 +12,8 @@
 //!
 //! Its readers unsample each line by its average size: `x = b/n, n·f and b·f with
 //! f = 1/(1-e^(-x/interval))`. So the estimates are multiplied with the inverse here, as jemalloc's
-//! own `prof_unbias` does. A line holds one size class, whose sizes lie close to their average; of a log, where
+//! own `prof_unbias` does; where every allocation was recorded, the interval is stated as 0, and readers leave
+//! the numbers alone. A line holds one size class, whose sizes lie close to their average; of a log, where
 //! samples were counted, nothing is lost by it, and a line of other numbers comes back rounded to samples.
 
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use crate::export::Options;
 use crate::export::facts::facts;
 use crate::metric::Numbers;
 use crate::printable::Printable;
-use crate::profile::Profile;
+use crate::profile::{Precision, Profile};
 use crate::symbols::Symbols;
 
 /// Writes the profile with addresses. The metric does not matter: all four are in it. Numbers by
@@ -38,7 +39,11 @@ pub fn write(
     _options: &Options,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let interval = profile.run.interval.unwrap_or(1).max(1);
+    // 0: readers take the numbers as they are. 1 would make them unsample, and a block of one byte be 1.6.
+    let interval = match profile.precision() {
+        Precision::Exact => 0,
+        _ => profile.run.interval.unwrap_or(1).max(1),
+    };
     let mut all = Numbers::default();
     let mut by_thread: BTreeMap<u32, Numbers> = BTreeMap::new();
     let mut of_row: BTreeMap<(u32, u8), Vec<(u32, Numbers)>> = BTreeMap::new();
@@ -114,6 +119,9 @@ fn line(out: &mut impl Write, who: &str, n: &Numbers, name: &str) -> io::Result<
 /// A row's numbers as samples that a reader's unsampling turns into them.
 fn sampled(row: &Row, interval: u64) -> Numbers {
     let numbers = Numbers::of(&row.totals);
+    if interval == 0 {
+        return numbers;
+    }
     let largest = row.class.upper();
     let of = |objects, bytes, estimate: &Estimate| {
         counted(estimate, largest, interval).unwrap_or_else(|| inverse(objects, bytes, interval))

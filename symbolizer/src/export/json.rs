@@ -11,6 +11,7 @@ use crate::export::Options;
 use crate::export::facts::estimator;
 use crate::measure::{Amount, Measure};
 use crate::metric::{Metric, Numbers};
+use crate::printable::Json;
 use crate::profile::{Place, Precision, Profile};
 use crate::symbols::Symbols;
 
@@ -253,6 +254,5 @@ pub fn write(
             })
             .collect(),
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    Json::Compact.write(&document, out)
 }

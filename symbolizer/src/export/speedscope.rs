@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::export::Options;
 use crate::measure::Measure;
 use crate::metric::Metric;
-use crate::printable::Printable;
+use crate::printable::{Json, Printable};
 use crate::profile::Profile;
 use crate::symbols::Symbols;
 
@@ -105,8 +105,7 @@ pub fn write(
         name,
         exporter: concat!("heapprof ", env!("CARGO_PKG_VERSION")),
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    writeln!(out)
+    Json::Compact.write(&document, out)
 }
 
 fn sampled(profile: &Profile, stacks: &[Vec<usize>], metric: Measure) -> Sampled {

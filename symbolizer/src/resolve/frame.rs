@@ -26,6 +26,8 @@ pub struct Name {
     raw: Box<str>,
     /// `None`: the same as `raw`, the usual case in C.
     demangled: Option<Box<str>>,
+    /// See [`Name::generic_arguments`].
+    generic_arguments: Option<Box<str>>,
 }
 
 impl Name {
@@ -34,7 +36,25 @@ impl Name {
         Name {
             raw: raw.into(),
             demangled: super::demangle(raw).map(String::into_boxed_str),
+            generic_arguments: None,
         }
+    }
+
+    /// The same, of a function whose name in the source (`push<u8, Global>`) says what its raw form does not.
+    pub fn with_source_name(raw: &str, source_name: &str) -> Self {
+        let arguments = source_name
+            .split_once('<')
+            .and_then(|(_, rest)| rest.strip_suffix('>'));
+        Name {
+            generic_arguments: arguments.map(Into::into),
+            ..Name::new(raw)
+        }
+    }
+
+    /// What a generic function is an instance with, `u8, Global`, where its raw form says only `T, A`: Rust's
+    /// older mangling leaves it out, and debug information has it.
+    pub fn generic_arguments(&self) -> Option<&str> {
+        self.generic_arguments.as_deref()
     }
 
     /// The linkage name (`_ZN3fooEv`) where there is one, else the name in the source.

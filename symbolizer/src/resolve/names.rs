@@ -72,9 +72,31 @@ impl Hash for ByRaw {
     }
 }
 
+/// A [`Name`] found by its raw form and its name in the source, with a zero byte between.
+#[derive(Clone)]
+struct ByBoth(Arc<str>, Arc<Name>);
+
+impl Borrow<str> for ByBoth {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+impl PartialEq for ByBoth {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl Eq for ByBoth {}
+impl Hash for ByBoth {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
 /// The function and file names met while resolving one module.
 pub(super) struct Names {
     functions: Interned<ByRaw>,
+    generic: Interned<ByBoth>,
     files: Interned<Arc<str>>,
 }
 
@@ -82,6 +104,7 @@ impl Names {
     pub(super) fn new() -> Self {
         Names {
             functions: Interned::new(),
+            generic: Interned::new(),
             files: Interned::new(),
         }
     }
@@ -92,6 +115,17 @@ impl Names {
         self.functions
             .get_or_insert(&raw, |raw| ByRaw(Arc::new(Name::new(raw))))
             .0
+    }
+
+    /// As `function`, with what the name in the source adds to it (see [`Name::generic_arguments`]).
+    pub(super) fn generic_function(&self, raw: &[u8], source_name: &[u8]) -> Arc<Name> {
+        let (raw, source_name) = (bounded(raw), bounded(source_name));
+        let key = format!("{raw}\0{source_name}");
+        let make = |key: &str| {
+            let name = Name::with_source_name(&raw, &source_name);
+            ByBoth(Arc::from(key), Arc::new(name))
+        };
+        self.generic.get_or_insert(&key, make).1
     }
 
     /// The one copy of a file's name.

@@ -216,7 +216,7 @@ fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
         writeln!(text)?;
         top::write_totals(&profile, text)?;
         writeln!(text, "{what}")?;
-        top::write_sites(&profile, &sites, metric, Some(120), text)
+        top::write_sites(&profile, sites, metric, Some(120), text)
     };
     write(text).map_err(Failure::Stdout)
 }

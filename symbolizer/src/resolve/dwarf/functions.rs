@@ -343,8 +343,18 @@ impl<'d> NameAttributes<'d> {
     ) -> Option<RawName> {
         let text = |value| unit.attr_string(value).ok().filter(|text| !text.is_empty());
         if let Some(linkage) = self.linkage.and_then(text) {
+            let generic = match leaves_generics_out(linkage.slice()) {
+                true => self
+                    .bare
+                    .and_then(text)
+                    .filter(|bare| bare.slice().contains(&b'<')),
+                false => None,
+            };
             return Some(RawName {
-                name: names.function(linkage.slice()),
+                name: match generic {
+                    Some(bare) => names.generic_function(linkage.slice(), bare.slice()),
+                    None => names.function(linkage.slice()),
+                },
                 is_linkage: true,
             });
         }
@@ -359,6 +369,12 @@ impl<'d> NameAttributes<'d> {
             },
         }
     }
+}
+
+/// Rust's older mangling: `_ZN…17h` with sixteen digits, `E`. It says `Vec<T,A>` of every vector.
+fn leaves_generics_out(linkage: &[u8]) -> bool {
+    let hash = linkage.len().checked_sub(20).map(|at| &linkage[at..at + 3]);
+    linkage.starts_with(b"_ZN") && hash == Some(b"17h") && linkage.ends_with(b"E")
 }
 
 /// Names of one unit's functions; those referred to are remembered, for one function is inlined in many places.

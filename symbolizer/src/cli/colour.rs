@@ -1,0 +1,107 @@
+//! Colour: whether there is any, and what it means.
+//!
+//! `auto` is a terminal on standard output that is not dumb, and no `NO_COLOR` (<https://no-color.org>).
+//! Decided once, when the command line was read; text for pipes and files is always plain.
+
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Also on a pipe
+    Always,
+    /// Never
+    Never,
+}
+
+static IS_ON: OnceLock<bool> = OnceLock::new();
+
+/// Decides for this process.
+pub(crate) fn decide(when: When) {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let is_on = match when {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => std::io::stdout().is_terminal() && !set("NO_COLOR") && !is_dumb,
+    };
+    let _ = IS_ON.set(is_on);
+}
+
+/// What was decided.
+pub(crate) fn is_on() -> bool {
+    IS_ON.get().copied().unwrap_or(false)
+}
+
+/// What text is. One look each, so that all commands look alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    Plain,
+    /// Names of columns.
+    Heading,
+    /// What one looks for: functions.
+    Name,
+    /// What stands beside it: files, lines, errors.
+    Aside,
+    /// A large share of the whole, and one worth a look.
+    Large,
+    Notable,
+}
+
+impl Look {
+    /// That of a share of the whole.
+    pub(crate) fn of_share(part: f64, whole: f64) -> Look {
+        match part / whole {
+            share if share >= 0.25 => Look::Large,
+            share if share >= 0.05 => Look::Notable,
+            _ => Look::Plain,
+        }
+    }
+
+    fn style(self) -> Style {
+        let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
+        match self {
+            Look::Plain => Style::new(),
+            Look::Heading => Style::new().underline(),
+            Look::Name => Style::new().bold(),
+            Look::Aside => Style::new().dimmed(),
+            Look::Large => colour(AnsiColor::Red).bold(),
+            Look::Notable => colour(AnsiColor::Yellow),
+        }
+    }
+
+    /// The text in this look, when there is colour.
+    pub(crate) fn paint(self, text: &str, is_on: bool) -> String {
+        match is_on && self != Look::Plain && !text.is_empty() {
+            true => format!("{style}{text}{style:#}", style = self.style()),
+            false => text.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_coloured_is_the_text_itself() {
+        for look in [
+            Look::Plain,
+            Look::Heading,
+            Look::Name,
+            Look::Aside,
+            Look::Large,
+        ] {
+            assert_eq!(look.paint("text", false), "text");
+        }
+        assert_eq!(Look::Plain.paint("text", true), "text");
+        assert_eq!(Look::Name.paint("text", true), "\x1b[1mtext\x1b[0m");
+    }
+}

@@ -1,0 +1,184 @@
+//! Help, manual pages and completions come from the same definitions: every command and every option that the
+//! help speaks of is in the page and in each shell's script, and the shells take their scripts.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use common::{heapprof, stderr, stdout};
+
+/// The first words of the lines under a heading of the help, as it indents them.
+fn listed(help: &str, heading: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != heading).skip(1);
+    lines
+        .take_while(|line| line.is_empty() || line.starts_with("  "))
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .map(String::from)
+        .collect()
+}
+
+/// The long options that a help text defines: `--cum`, or `-n, --number <N>` at the beginning of a line.
+fn options(help: &str) -> BTreeSet<String> {
+    let option = |line: &str| -> Option<String> {
+        let line = line.trim_start();
+        let long = match line.split_once(", ") {
+            Some((short, long)) if short.len() == 2 && short.starts_with('-') => long,
+            _ => line,
+        };
+        let name = long.strip_prefix("--")?;
+        let end = name.find(|c: char| !(c.is_alphanumeric() || c == '-'));
+        Some(format!("--{}", &name[..end.unwrap_or(name.len())]))
+    };
+    help.lines().filter_map(option).collect()
+}
+
+fn ran(args: &[&str]) -> String {
+    let output = heapprof(args);
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    assert_eq!(stderr(&output), "", "{args:?}");
+    stdout(&output)
+}
+
+/// All commands with the long options of each.
+fn commands() -> Vec<(String, BTreeSet<String>)> {
+    let help = ran(&["--help"]);
+    let mut names = listed(&help, "Commands:");
+    names.retain(|name| name != "help");
+    assert!(names.len() >= 12, "{help}");
+    let with_options = |name: String| {
+        let options = options(&ran(&[&name, "--help"]));
+        assert!(options.contains("--help"), "{name}: {options:?}");
+        (name, options)
+    };
+    names.into_iter().map(with_options).collect()
+}
+
+/// The words of a manual page: roff writes `\-` for a dash and marks fonts with `\fB`.
+fn words(page: &str) -> BTreeSet<String> {
+    let plain = page
+        .replace("\\-", "-")
+        .replace("\\fB", " ")
+        .replace("\\fI", " ")
+        .replace("\\fR", " ");
+    let is_word = |c: char| c.is_alphanumeric() || c == '-';
+    plain.split(|c| !is_word(c)).map(String::from).collect()
+}
+
+#[test]
+fn options_are_told_from_what_is_said_about_them() {
+    let help = "Options:\n  -n, --number <N>\n          How many; with --other, too\n          - x: of -y, --z\n\n      --cum\n  -h, --help\n";
+    let expected = ["--number", "--cum", "--help"].map(String::from);
+    assert_eq!(options(help), expected.into());
+}
+
+#[test]
+fn every_command_and_option_has_its_place_in_the_manual() {
+    let overview = words(&ran(&["man"]));
+    for (command, options) in commands() {
+        assert!(
+            overview.contains(&format!("heapprof-{command}")),
+            "{command} is not in heapprof(1)"
+        );
+        let page = ran(&["man", &command]);
+        assert!(page.contains(".TH heapprof-"), "{command}: {page:.200}");
+        let words = words(&page);
+        for option in &options {
+            assert!(
+                words.contains(option),
+                "{option} is not in heapprof-{command}(1)"
+            );
+        }
+    }
+    let unknown = heapprof(&["man", "nonsense"]);
+    assert!(!unknown.status.success() && stderr(&unknown).contains("nonsense"));
+}
+
+/// What a shell says to a script that it only checks; `None` where there is no such shell.
+fn checked(shell: &str, script: &str) -> Option<Result<(), String>> {
+    let child = Command::new(shell)
+        .arg("-n")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.ok()?;
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(script.as_bytes()).expect("it reads all");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    Some(match output.status.success() && output.stderr.is_empty() {
+        true => Ok(()),
+        false => Err(stderr(&output)),
+    })
+}
+
+#[test]
+fn every_shell_takes_its_completions_and_finds_every_option_in_them() {
+    let commands = commands();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = ran(&["completions", shell]);
+        for (command, options) in &commands {
+            assert!(script.contains(command.as_str()), "{shell}: {command}");
+            for option in options {
+                // fish writes `-l option`, elvish and powershell `--option`, bash and zsh both.
+                let plain = option.trim_start_matches('-');
+                let found =
+                    script.contains(option.as_str()) || script.contains(&format!("-l {plain}"));
+                assert!(found, "{shell}: {option} of {command}");
+            }
+        }
+        if ["bash", "zsh", "fish"].contains(&shell) {
+            let verdict = checked(shell, &script)
+                .unwrap_or_else(|| panic!("no {shell} here; run scripts/install-deps"));
+            assert_eq!(verdict, Ok(()), "{shell}");
+            // And the check is one: a script that is cut off is not taken.
+            let cut = &script[..script.len() / 2];
+            let broken = format!("{cut}\n}} fi done ) end end\n");
+            assert!(
+                checked(shell, &broken).expect("a shell").is_err(),
+                "{shell}"
+            );
+        }
+    }
+}
+
+/// bash itself, asked what could come next.
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let script = ran(&["completions", "bash"]);
+    let complete = |words: &[&str]| -> Vec<String> {
+        let last = words.len() - 1;
+        let previous = words[last - 1];
+        let program = format!(
+            "{script}\nCOMP_WORDS=({})\nCOMP_CWORD={last}\n_heapprof heapprof '{}' '{previous}'\n\
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
+            words
+                .iter()
+                .map(|w| format!("'{w}'"))
+                .collect::<Vec<_>>()
+                .join(" "),
+            words[last],
+        );
+        let output = Command::new("bash")
+            .arg("-c")
+            .arg(&program)
+            .output()
+            .expect("bash runs");
+        stdout(&output).lines().map(String::from).collect()
+    };
+    assert_eq!(complete(&["heapprof", "exp"]), ["export"]);
+    assert_eq!(complete(&["heapprof", "top", "--foc"]), ["--focus"]);
+    let groups = complete(&["heapprof", "top", "--by", ""]);
+    for group in [
+        "function", "line", "file", "module", "crate", "thread", "size", "type",
+    ] {
+        assert!(groups.iter().any(|g| g == group), "{group} in {groups:?}");
+    }
+    assert_eq!(
+        complete(&["heapprof", "export", "--format", "dh"]),
+        ["dhat"]
+    );
+}
