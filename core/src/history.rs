@@ -1,5 +1,5 @@
 //! The history: a fold of allocations and frees with their times into what the four totals do not
-//! say: the peak, what was freed at once, how long blocks lived, memory held over time, slack.
+//! say: the peak, what was freed at once, how long blocks lived, memory held over time, growth, slack.
 //!
 //! Rows are those of a [`Ledger`](crate::Ledger) that is told the same events; memory is needed for
 //! live blocks, rows and stacks, whatever the number of events.
@@ -16,6 +16,7 @@
 
 use crate::lifetimes::Lifetimes;
 use crate::number_hash::NumberMap;
+use crate::slope::{Slope, Sums};
 use crate::weight::{Estimate, Fixed, OverTime, Weight};
 
 /// What a row's past says.
@@ -23,18 +24,53 @@ use crate::weight::{Estimate, Fixed, OverTime, Weight};
 pub struct Past {
     /// In use when all rows together were at their first global maximum of bytes.
     pub peak: Estimate,
-    /// Freed within the time that counts as temporary.
+    /// Freed so soon that it was [`Temporary`].
     pub temporary: Estimate,
     /// In use, integrated over time.
     pub heaptime: OverTime,
     /// Usable bytes beyond those requested, of blocks in use.
     pub slack: Estimate,
+    /// How fast it grew: of all blocks, those from before the window included.
+    pub growth: Slope,
+}
+
+/// Which freed blocks were temporary: those for which one of the two holds.
+///
+/// How many allocations a thread has made since is known when all are recorded. Of samples, it is
+/// the sum of their weights: the thread's samples between the two, the block's own not counted. No
+/// sample between them is an estimate of zero, so a number below the allocations that one sample
+/// stands for is not told from one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Temporary {
+    /// Freed no later than so many nanoseconds after they were allocated.
+    pub within_ns: Option<u64>,
+    /// Freed before the thread that allocated them had made so many further allocations: 1 means
+    /// before its next one.
+    pub before_allocations: Option<u64>,
+}
+
+impl Temporary {
+    /// By time alone.
+    pub fn within(ns: u64) -> Temporary {
+        Temporary {
+            within_ns: Some(ns),
+            before_allocations: None,
+        }
+    }
+
+    fn holds(self, lived_ns: u64, allocations: f64) -> bool {
+        self.within_ns.is_some_and(|ns| lived_ns <= ns)
+            || self
+                .before_allocations
+                .is_some_and(|n| allocations < n as f64)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Row {
     past: Past,
     in_use: Estimate,
+    growth: Sums,
     /// The maximum up to which `past.peak` is right.
     maximum: u64,
 }
@@ -47,6 +83,32 @@ struct Birth {
     interval: u64,
     row: u32,
     stack: u32,
+    thread: u32,
+    /// Whether it came in the window, and not before.
+    counts: bool,
+    /// What its thread had allocated, it included.
+    allocations: f64,
+}
+
+/// A sampled block that was allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Came {
+    /// The sample.
+    pub id: u64,
+    /// Index of its row in the ledger.
+    pub row: u32,
+    /// Index of its stack.
+    pub stack: u32,
+    /// The thread that allocated it.
+    pub thread: u32,
+    /// Bytes requested.
+    pub size: u64,
+    /// Usable bytes beyond them.
+    pub slack: u64,
+    /// The mean interval that it was sampled under.
+    pub interval: u64,
+    /// When.
+    pub time_ns: u64,
 }
 
 impl Birth {
@@ -58,7 +120,11 @@ impl Birth {
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub struct History {
-    temporary_ns: u64,
+    temporary: Temporary,
+    /// Growth is that since then.
+    from_ns: u64,
+    /// Allocations of each thread, estimated: kept when asked for.
+    allocations: NumberMap<u32, f64>,
     rows: Vec<Row>,
     live: NumberMap<u64, Birth>,
     lifetimes: Vec<Lifetimes>,
@@ -68,11 +134,17 @@ pub struct History {
 }
 
 impl History {
-    /// Nothing happened yet. A block that is freed `temporary_ns` after it was allocated, or
-    /// sooner, is temporary.
-    pub fn new(temporary_ns: u64) -> History {
+    /// Nothing happened yet.
+    pub fn new(temporary: Temporary) -> History {
+        History::since(0, temporary)
+    }
+
+    /// Nothing happened yet in a window that begins at `from_ns`.
+    pub fn since(from_ns: u64, temporary: Temporary) -> History {
         History {
-            temporary_ns,
+            temporary,
+            from_ns,
+            allocations: NumberMap::default(),
             rows: Vec::new(),
             live: NumberMap::default(),
             lifetimes: Vec::new(),
@@ -82,36 +154,45 @@ impl History {
         }
     }
 
-    /// A sampled block was allocated; `row` is the ledger's.
-    #[expect(clippy::too_many_arguments, reason = "they are what an allocation is")]
-    pub fn alloc(
-        &mut self,
-        id: u64,
-        row: u32,
-        stack: u32,
-        size: u64,
-        slack: u64,
-        interval: u64,
-        time_ns: u64,
-    ) {
-        let weight = Weight::of(size, interval);
-        let state = self.row(row);
+    /// A sampled block was allocated.
+    pub fn alloc(&mut self, came: &Came) {
+        let weight = Weight::of(came.size, came.interval);
+        let state = self.row(came.row);
         state.in_use.add(&weight);
-        state.past.slack.add(&weight.carrying(slack));
+        state.past.slack.add(&weight.carrying(came.slack));
         self.in_use.add(&weight);
         if self.in_use.bytes_fixed() > self.largest {
             self.largest = self.in_use.bytes_fixed();
             self.maximum += 1;
         }
+        let mut allocations = 0.0;
+        if self.temporary.before_allocations.is_some() {
+            let sum = self.allocations.entry(came.thread).or_default();
+            *sum += weight.objects_f64();
+            allocations = *sum;
+        }
+        self.born(came, true, allocations);
+    }
+
+    /// A sampled block was allocated before the window. Only the growth of its row will know of it.
+    pub fn alloc_before(&mut self, came: &Came) {
+        self.row(came.row);
+        self.born(came, false, 0.0);
+    }
+
+    fn born(&mut self, came: &Came, counts: bool, allocations: f64) {
         let birth = Birth {
-            time_ns,
-            size,
-            slack,
-            interval,
-            row,
-            stack,
+            time_ns: came.time_ns,
+            size: came.size,
+            slack: came.slack,
+            interval: came.interval,
+            row: came.row,
+            stack: came.stack,
+            thread: came.thread,
+            counts,
+            allocations,
         };
-        self.live.insert(id, birth);
+        self.live.insert(came.id, birth);
     }
 
     /// The sample of that id was freed.
@@ -120,8 +201,14 @@ impl History {
             return;
         };
         let weight = Weight::of(birth.size, birth.interval);
+        self.grew(&birth, &weight, time_ns);
+        if !birth.counts {
+            return;
+        }
         let lived_ns = birth.lived_ns(time_ns);
-        let is_temporary = lived_ns <= self.temporary_ns;
+        let since = self.allocations.get(&birth.thread).copied();
+        let since = since.unwrap_or_default() - birth.allocations;
+        let is_temporary = self.temporary.holds(lived_ns, since);
         let state = self.row(birth.row);
         state.in_use.remove(&weight);
         state.past.slack.remove(&weight.carrying(birth.slack));
@@ -134,6 +221,16 @@ impl History {
             .died(lived_ns, weight.objects_f64());
     }
 
+    /// A block was there until that time.
+    fn grew(&mut self, birth: &Birth, weight: &Weight, until_ns: u64) {
+        let seconds = |ns: u64| ns.saturating_sub(self.from_ns) as f64 / 1e9;
+        let (from_s, to_s) = (seconds(birth.time_ns), seconds(until_ns));
+        // Gone before the window: its row may have nothing else, and no sample of the growth.
+        if to_s > from_s {
+            self.row(birth.row).growth.add(weight, from_s, to_s);
+        }
+    }
+
     /// The past of each row, and the lifetimes of each stack, as of `time_ns`: what lives then has
     /// lived up to then.
     pub fn finish(mut self, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
@@ -142,6 +239,13 @@ impl History {
         live.sort_unstable_by_key(|(id, _)| *id);
         for (_, birth) in live {
             let weight = Weight::of(birth.size, birth.interval);
+            // What was there all the time did not grow.
+            if birth.time_ns > self.from_ns {
+                self.grew(&birth, &weight, time_ns);
+            }
+            if !birth.counts {
+                continue;
+            }
             let lived_ns = birth.lived_ns(time_ns);
             self.row(birth.row)
                 .past
@@ -153,7 +257,12 @@ impl History {
         for row in 0..self.rows.len() {
             self.row(row as u32);
         }
-        let pasts = self.rows.iter().map(|row| row.past).collect();
+        let seconds = time_ns.saturating_sub(self.from_ns) as f64 / 1e9;
+        let past = |row: &Row| Past {
+            growth: row.growth.over(seconds),
+            ..row.past
+        };
+        let pasts = self.rows.iter().map(past).collect();
         (pasts, self.lifetimes)
     }
 
@@ -189,14 +298,28 @@ impl History {
 mod tests {
     use super::*;
 
+    const MS: u64 = 1_000_000;
+
+    fn came(id: u64, row: u32, size: u64, slack: u64, time_ns: u64) -> Came {
+        Came {
+            id,
+            row,
+            stack: row,
+            thread: 0,
+            size,
+            slack,
+            interval: 1,
+            time_ns,
+        }
+    }
+
     /// Row 0: 100 from 0 to 4 ms. Row 1: 50 from 1 to 2 ms, 60 from 3 ms on.
     fn story() -> (Vec<Past>, Vec<Lifetimes>) {
-        const MS: u64 = 1_000_000;
-        let mut history = History::new(MS);
-        history.alloc(1, 0, 0, 100, 12, 1, 0);
-        history.alloc(2, 1, 1, 50, 14, 1, MS);
+        let mut history = History::new(Temporary::within(MS));
+        history.alloc(&came(1, 0, 100, 12, 0));
+        history.alloc(&came(2, 1, 50, 14, MS));
         history.free(2, 2 * MS);
-        history.alloc(3, 1, 1, 60, 4, 1, 3 * MS);
+        history.alloc(&came(3, 1, 60, 4, 3 * MS));
         history.free(1, 4 * MS);
         history.finish(10 * MS)
     }
@@ -232,11 +355,59 @@ mod tests {
 
     #[test]
     fn the_first_of_equal_maxima_counts() {
-        let mut history = History::new(0);
-        history.alloc(1, 0, 0, 100, 0, 1, 0);
+        let mut history = History::new(Temporary::default());
+        history.alloc(&came(1, 0, 100, 0, 0));
         history.free(1, 1);
-        history.alloc(2, 1, 1, 100, 0, 1, 2);
+        history.alloc(&came(2, 1, 100, 0, 2));
         let (pasts, _) = history.finish(3);
         assert_eq!((pasts[0].peak.bytes(), pasts[1].peak.bytes()), (100, 0));
+    }
+
+    #[test]
+    fn temporary_counts_the_allocations_of_its_own_thread() {
+        let temporary = |n| {
+            let mut history = History::new(Temporary {
+                within_ns: None,
+                before_allocations: Some(n),
+            });
+            // Of thread 0: 1, 2, 3, 4. Between them one of thread 1, which does not count.
+            history.alloc(&came(1, 0, 1, 0, 0));
+            history.alloc(&Came {
+                thread: 1,
+                ..came(9, 0, 1000, 0, 1)
+            });
+            history.free(1, MS); // none since
+            history.alloc(&came(2, 0, 2, 0, MS));
+            history.alloc(&came(3, 0, 4, 0, MS));
+            history.free(2, MS); // one since
+            history.alloc(&came(4, 0, 8, 0, MS));
+            history.free(3, 2 * MS); // one since
+            history.free(9, 2 * MS); // none, of thread 1
+            history.finish(3 * MS).0[0].temporary.bytes()
+        };
+        assert_eq!((temporary(0), temporary(1), temporary(2)), (0, 1001, 1007));
+    }
+
+    #[test]
+    fn growth_knows_what_was_there_before_the_window() {
+        let mut history = History::since(2 * MS, Temporary::default());
+        history.alloc_before(&came(1, 0, 100, 0, 0));
+        history.alloc_before(&came(2, 1, 50, 0, MS));
+        history.alloc_before(&came(3, 1, 70, 0, MS));
+        history.alloc_before(&came(4, 2, 70, 0, MS));
+        history.free(3, MS);
+        history.free(1, 3 * MS);
+        history.alloc(&came(5, 3, 100, 0, 3 * MS));
+        let (pasts, _) = history.finish(4 * MS);
+        // Half the window each: 6 · 100 (1 - 2) / 8 of a millisecond's reciprocal, and the same up.
+        let slopes: Vec<f64> = pasts.iter().map(|p| p.growth.bytes_per_second).collect();
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * b.abs() + 1e-9;
+        assert!(
+            close(slopes[0], -75_000.0) && slopes[1..3] == [0.0, 0.0] && close(slopes[3], 75_000.0),
+            "{slopes:?}"
+        );
+        let samples: Vec<u64> = pasts.iter().map(|p| p.growth.samples).collect();
+        assert_eq!(samples, [1, 0, 0, 1]);
+        assert_eq!(pasts[0].heaptime.samples, 0);
     }
 }

@@ -137,7 +137,9 @@ impl Ledger {
         }) as u32
     }
 
-    fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
+    /// Index of the row of that stack and class, which is made if need be: with nothing in it, it can be
+    /// that of what happened to blocks from before the account began.
+    pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
         let rows = &mut self.rows;
         *self.row_of.entry((stack, class.0)).or_insert_with(|| {
             rows.push(Row {

@@ -13,10 +13,11 @@
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
-//! | [`History`] | reader | what was it at the peak, for how long did it live, what was it for? |
+//! | [`History`] | reader | what was it at the peak, for how long did it live, how fast did it grow? |
 #![forbid(unsafe_code)]
 
 mod filter;
+
 mod history;
 mod ledger;
 mod lifetimes;
@@ -25,6 +26,7 @@ mod primitive;
 mod sample_table;
 mod sampler;
 mod size_class;
+mod slope;
 mod slots;
 mod stack_hash;
 mod stack_set;
@@ -32,13 +34,15 @@ mod weight;
 mod weight_cache;
 
 pub use filter::Filter;
-pub use history::{History, Past};
+
+pub use history::{Came, History, Past, Temporary};
 pub use ledger::{Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use sample_table::SampleTable;
 pub use sampler::{Rng, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;
+pub use slope::Slope;
 pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use stack_hash::StackHasher;
 pub use stack_set::StackSet;

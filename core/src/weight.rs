@@ -124,6 +124,16 @@ impl Weight {
     pub fn objects_f64(&self) -> f64 {
         self.objects.to_f64()
     }
+
+    /// Blocks that the sample stands for, and the variance that it brings.
+    pub(crate) fn objects_f64_with_variance(&self) -> (f64, f64) {
+        (self.objects.to_f64(), self.objects_variance.to_f64())
+    }
+
+    /// Bytes that the sample stands for, and the variance that it brings.
+    pub(crate) fn bytes_f64_with_variance(&self) -> (f64, f64) {
+        (self.bytes.to_f64(), self.bytes_variance.to_f64())
+    }
 }
 
 /// A number of blocks and of bytes, estimated from samples, with the samples' own count.

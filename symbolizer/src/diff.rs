@@ -12,11 +12,12 @@
 //! theirs: `z = (plus - minus) / sqrt(var plus + var minus)`. With one log that is the variance of
 //! what changed, and not that of all there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use heapprof_core::Estimate;
 
-use crate::measure::Amount;
+use crate::export::folded;
+use crate::measure::{Amount, Measure};
 use crate::metric::Metric;
 use crate::profile::{Precision, Profile};
 use crate::site::SiteMap;
@@ -75,6 +76,15 @@ impl Verdict {
 }
 
 impl Change {
+    /// Adds another one, of other blocks.
+    pub fn merge(&mut self, other: &Change) {
+        self.before += other.before;
+        self.after += other.after;
+        self.plus += other.plus;
+        self.minus += other.minus;
+        self.is_unsure |= other.is_unsure;
+    }
+
     /// How much more there is.
     pub fn difference(&self) -> f64 {
         self.plus.value - self.minus.value
@@ -118,45 +128,50 @@ pub struct Diff {
     pub total: Change,
 }
 
-impl Diff {
+/// The parts of a difference, before they are added up by site or by stack.
+#[derive(Debug)]
+pub struct Differences<'a> {
+    /// Of the first and the second; the same for two moments of a log.
+    sides: [(&'a Profile, &'a Symbols); 2],
+    /// Which side's stack, and its number there.
+    parts: Vec<(usize, u32, Change)>,
+}
+
+impl<'a> Differences<'a> {
     /// Between two profiles that share no samples.
     pub fn of_two(
-        (before, before_symbols): (&Profile, &Symbols),
-        (after, after_symbols): (&Profile, &Symbols),
-        metric: Metric,
-    ) -> Diff {
-        let mut diff = Diff::default();
-        for (profile, symbols, is_after) in [
-            (before, before_symbols, false),
-            (after, after_symbols, true),
-        ] {
-            let map = SiteMap::of(profile, symbols);
+        before: (&'a Profile, &'a Symbols),
+        after: (&'a Profile, &'a Symbols),
+        measure: Measure,
+    ) -> Differences<'a> {
+        let sides = [before, after];
+        let mut parts = Vec::new();
+        for (side, (profile, _)) in sides.into_iter().enumerate() {
             let is_unsure = profile.precision() == Precision::Stated;
-            for row in &profile.rows {
-                let amount = amount(metric.estimate_of(&row.totals), metric);
-                diff.at(&map, row.stack, |change| {
-                    change.is_unsure |= is_unsure;
-                    if is_after {
-                        change.after += amount.value;
-                        change.plus += amount;
-                    } else {
-                        change.before += amount.value;
-                        change.minus += amount;
-                    }
-                });
+            for (index, row) in profile.rows.iter().enumerate() {
+                let amount = measure.of_row(profile, index);
+                let mut change = Change {
+                    is_unsure,
+                    ..Change::default()
+                };
+                match side {
+                    0 => (change.before, change.minus) = (amount.value, amount),
+                    _ => (change.after, change.plus) = (amount.value, amount),
+                }
+                parts.push((side, row.stack, change));
             }
         }
-        diff
+        Differences { sides, parts }
     }
 
     /// Between two moments of one log: the profiles at both, and of the window between them.
     pub fn of_moments(
         before: &Profile,
-        after: &Profile,
+        after: &'a Profile,
         window: &Profile,
-        symbols: &Symbols,
+        symbols: &'a Symbols,
         metric: Metric,
-    ) -> Diff {
+    ) -> Differences<'a> {
         type Rows = BTreeMap<(u32, heapprof_core::SizeClass), [Estimate; 3]>;
         let mut rows = Rows::new();
         for (i, profile) in [before, after, window].into_iter().enumerate() {
@@ -165,32 +180,60 @@ impl Diff {
                 rows.entry(key).or_default()[i] = *metric.estimate_of(&row.totals);
             }
         }
-        let map = SiteMap::of(after, symbols);
-        let mut diff = Diff::default();
-        for ((stack, _), [before, after, came]) in rows {
+        let parts = rows.into_iter().map(|((stack, _), [before, after, came])| {
             // What stays is what is there and did not come; what was freed was there and did not stay.
             let freed = before.without(&after.without(&came));
-            diff.at(&map, stack, |change| {
-                change.before += amount(&before, metric).value;
-                change.after += amount(&after, metric).value;
-                change.plus += amount(&came, metric);
-                change.minus += amount(&freed, metric);
-            });
+            let change = Change {
+                before: amount(&before, metric).value,
+                after: amount(&after, metric).value,
+                plus: amount(&came, metric),
+                minus: amount(&freed, metric),
+                is_unsure: false,
+            };
+            (1, stack, change)
+        });
+        Differences {
+            parts: parts.collect(),
+            sides: [(after, symbols), (after, symbols)],
+        }
+    }
+
+    /// By site.
+    pub fn by_site(&self) -> Diff {
+        let maps = self
+            .sides
+            .map(|(profile, symbols)| SiteMap::of(profile, symbols));
+        let mut diff = Diff::default();
+        for (side, stack, change) in &self.parts {
+            let Some(key) = maps[*side].own_of(*stack) else {
+                continue;
+            };
+            let module = key.module.rsplit('/').next().unwrap_or(&key.module);
+            let place = Place {
+                function: key.function.clone(),
+                module: module.to_owned(),
+            };
+            diff.changes.entry(place).or_default().merge(change);
+            diff.total.merge(change);
         }
         diff
     }
 
-    fn at(&mut self, map: &SiteMap, stack: u32, add: impl Fn(&mut Change)) {
-        let Some(key) = map.own_of(stack) else {
-            return;
-        };
-        let module = key.module.rsplit('/').next().unwrap_or(&key.module);
-        let place = Place {
-            function: key.function.clone(),
-            module: module.to_owned(),
-        };
-        add(self.changes.entry(place).or_default());
-        add(&mut self.total);
+    /// By stack, as [`folded`] writes one: outermost function first, `;` between them.
+    pub fn by_stack(&self) -> BTreeMap<String, Change> {
+        let mut names: HashMap<(usize, u32), String> = HashMap::new();
+        let mut stacks: BTreeMap<String, Change> = BTreeMap::new();
+        for (side, stack, change) in &self.parts {
+            let (profile, symbols) = self.sides[*side];
+            let Some(frames) = profile.stacks.get(*stack as usize) else {
+                continue;
+            };
+            let name = names
+                .entry((*side, *stack))
+                .or_insert_with(|| folded::fold(profile, symbols, frames));
+            stacks.entry(name.clone()).or_default().merge(change);
+        }
+        stacks
     }
 }
 
@@ -239,6 +282,20 @@ impl Unlike {
                 interval(a),
                 interval(b)
             ));
+        }
+        let seen = |profile: &Profile| {
+            profile
+                .run
+                .intervals_seen
+                .filter(|(least, most)| least != most)
+        };
+        for (profile, which) in [(a, "first"), (b, "second")] {
+            if let Some((least, most)) = seen(profile) {
+                unlike.remarks.push(format!(
+                    "the interval of the {which} changed while it ran ({least} to {most} bytes): errors take that \
+                     into account"
+                ));
+            }
         }
         for module in &a.modules {
             let other = b.modules.iter().find(|other| other.name() == module.name());

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Fixed, History, Ledger, NumberMap};
+use heapprof_core::{Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
 use heapprof_format::{Alloc, Module, Record, Stack, Thread};
 
 use crate::detail::{Detail, Keeper};
@@ -68,9 +68,10 @@ impl Fold {
         self
     }
 
-    /// Keeps pasts as well; a block is temporary when it is freed within that time.
-    pub fn with_pasts(mut self, temporary_ns: u64) -> Self {
-        self.history = Some(History::new(temporary_ns));
+    /// Keeps pasts as well, of the span if there is one.
+    pub fn with_pasts(mut self, temporary: Temporary) -> Self {
+        let from_ns = self.span.map_or(0, |span| span.from.time_ns());
+        self.history = Some(History::since(from_ns, temporary));
         self
     }
 
@@ -176,9 +177,12 @@ impl Fold {
 
     fn alloc(&mut self, alloc: &Alloc) {
         self.passed(alloc.time_ns);
+        let mut is_before = false;
         if let Some(span) = self.span {
             let includes = |cut: crate::moment::Cut| cut.includes(self.records, alloc.time_ns);
-            if includes(span.from) || !includes(span.to) {
+            is_before = includes(span.from);
+            // Of what was there before the window, only growth wants to know.
+            if is_before && self.history.is_none() || !includes(span.to) {
                 return;
             }
         }
@@ -186,10 +190,6 @@ impl Fold {
             self.profile.account.implausible += 1;
             return;
         }
-        let seen = &mut self.profile.run.intervals_seen;
-        let (least, most) = seen.unwrap_or((alloc.interval, alloc.interval));
-        *seen = Some((least.min(alloc.interval), most.max(alloc.interval)));
-
         let index = match self.stack_of.get(&alloc.stack) {
             Some(&index) => index,
             None => {
@@ -200,6 +200,26 @@ impl Fold {
         if std::mem::take(&mut self.unused[index as usize]) {
             self.profile.stacks[index as usize].time_ns = alloc.time_ns;
         }
+        let came = |row| Came {
+            id: alloc.id,
+            row,
+            stack: index,
+            thread: alloc.thread,
+            size: alloc.size,
+            slack: alloc.slack.min(LARGEST_BLOCK),
+            interval: alloc.interval,
+            time_ns: alloc.time_ns,
+        };
+        if is_before {
+            let row = self.ledger.row(index, SizeClass::of(alloc.size));
+            if let Some(history) = &mut self.history {
+                history.alloc_before(&came(row));
+            }
+            return;
+        }
+        let seen = &mut self.profile.run.intervals_seen;
+        let (least, most) = seen.unwrap_or((alloc.interval, alloc.interval));
+        *seen = Some((least.min(alloc.interval), most.max(alloc.interval)));
         let row = self
             .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
@@ -212,16 +232,7 @@ impl Fold {
             };
         }
         if let Some(history) = &mut self.history {
-            let slack = alloc.slack.min(LARGEST_BLOCK);
-            history.alloc(
-                alloc.id,
-                row,
-                index,
-                alloc.size,
-                slack,
-                alloc.interval,
-                alloc.time_ns,
-            );
+            history.alloc(&came(row));
         }
         self.keeper.alloc(alloc, index);
     }

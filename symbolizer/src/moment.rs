@@ -167,7 +167,14 @@ impl Moment {
             Moment::Part(part) => at((part * last_ns as f64).round().min(last_ns as f64) as u64),
             Moment::Wall(wall_ns) => wall(*wall_ns),
             Moment::TimeOfDay(time_ns) => {
-                wall((run.start_wall_ns / DAY * DAY).saturating_add(*time_ns))
+                let that_day = (run.start_wall_ns / DAY * DAY).saturating_add(*time_ns);
+                // A run that goes on after midnight meets it on the next day.
+                let next_day = that_day.saturating_add(DAY);
+                let is_met = next_day <= run.start_wall_ns.saturating_add(last_ns);
+                wall(match that_day < run.start_wall_ns && is_met {
+                    true => next_day,
+                    false => that_day,
+                })
             }
             Moment::Marker(name) => {
                 let named = |test: &dyn Fn(&str) -> bool| {
@@ -175,7 +182,8 @@ impl Moment {
                     markers.find(|(_, marker)| test(marker)).map(|(t, _)| *t)
                 };
                 let exact = named(&|marker| marker == name);
-                match exact.or_else(|| named(&|marker| marker.contains(name.as_str()))) {
+                let partly = || named(&|marker| !name.is_empty() && marker.contains(name.as_str()));
+                match exact.or_else(partly) {
                     Some(time_ns) => Ok(Cut::Time(time_ns)),
                     None => Err(MomentError::NoMarker {
                         name: name.clone(),
@@ -271,18 +279,29 @@ fn time_of_day_ns(text: &str) -> Option<u64> {
     Some((hours * 3600 + minutes * 60) * SECOND + (seconds * 1e9).round() as u64)
 }
 
-/// `2026-11-21T10:00:00Z`; a space for the T, no Z, and no seconds are accepted.
+/// `2026-11-21T10:00:00Z`, `2026-11-21T12:00:00+02:00`; a space for the T, no Z, and no seconds are accepted.
 fn wall_ns(text: &str) -> Option<u64> {
     let text = text.strip_suffix(" UTC").unwrap_or(text);
     let text = text.strip_suffix('Z').unwrap_or(text);
     let (date, time) = text.split_once(['T', ' '])?;
+    // East of Greenwich the clock shows more.
+    let (time, east_ns, west_ns) = match time.find(['+', '-']) {
+        Some(at) => {
+            let offset_ns = time_of_day_ns(&time[at + 1..])?;
+            match time.as_bytes()[at] {
+                b'+' => (&time[..at], offset_ns, 0),
+                _ => (&time[..at], 0, offset_ns),
+            }
+        }
+        None => (time, 0, 0),
+    };
     let mut parts = date.split('-');
     let mut number = || parts.next()?.parse::<u64>().ok();
     let (year, month, day) = (number()?, number()?, number()?);
     if parts.next().is_some()
         || !(1970..=2500).contains(&year)
         || !(1..=12).contains(&month)
-        || !(1..=31).contains(&day)
+        || !(1..=days_in(year, month)).contains(&day)
     {
         return None;
     }
@@ -293,7 +312,16 @@ fn wall_ns(text: &str) -> Option<u64> {
     let day_of_year = (153 * shifted + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
     let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
-    Some(days * DAY + time_of_day_ns(time)?)
+    (days * DAY + time_of_day_ns(time)? + west_ns).checked_sub(east_ns)
+}
+
+fn days_in(year: u64, month: u64) -> u64 {
+    let is_leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    match month {
+        2 => 28 + u64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 /// Wall clock time in UTC, as ISO 8601 writes it but for the space.
@@ -343,6 +371,19 @@ mod tests {
             ("marker:peak", Moment::Marker("peak".into())),
             ("150%", Moment::Marker("150%".into())),
             ("25:00", Moment::Marker("25:00".into())),
+            (
+                "2026-01-01T02:00:01+02:00",
+                Moment::Wall(1_767_225_601_000_000_000),
+            ),
+            (
+                "2025-12-31T19:30:01-04:30",
+                Moment::Wall(1_767_225_601_000_000_000),
+            ),
+            (
+                "2026-02-29T10:00",
+                Moment::Marker("2026-02-29T10:00".into()),
+            ),
+            ("", Moment::Marker("".into())),
         ] {
             assert_eq!(moment(text), expected, "{text}");
         }
@@ -360,6 +401,19 @@ mod tests {
             assert_eq!(utc(seconds * SECOND), text);
             assert_eq!(wall_ns(text), Some(seconds * SECOND));
         }
+    }
+
+    #[test]
+    fn a_time_of_day_may_be_after_midnight() {
+        let run = Run {
+            start_wall_ns: (1_767_225_600 - 3600) * SECOND, // 23:00
+            duration_ns: 2 * 3600 * SECOND,
+            ..Run::default()
+        };
+        let find = |text: &str| moment(text).find(&run, &Peak::default());
+        assert_eq!(find("23:30"), Ok(Cut::Time(1800 * SECOND)));
+        assert_eq!(find("00:30"), Ok(Cut::Time(5400 * SECOND)));
+        assert!(find("01:30").is_err() && find("22:59").is_err());
     }
 
     #[test]
@@ -382,5 +436,6 @@ mod tests {
         );
         assert!(text(find("2025-12-31T23:59:59Z")).contains("before the start"));
         assert!(text(find("lunch")).contains("its markers are dump: 1, dump"));
+        assert!(text(find("")).contains("\"\" is neither a time"));
     }
 }

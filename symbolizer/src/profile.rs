@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use heapprof_core::{Lifetimes, Past, Row, Totals};
 use heapprof_format::{Counter, EndReason, Mapping, Module, Segment, Symbols, Thread, WalkEnd};
 
+use crate::confidence::Confidence;
 use crate::detail::Detailed;
 use crate::fold::Peak;
 use crate::metric::{Metric, Numbers};
@@ -312,6 +313,17 @@ impl Profile {
                 self.stated_errors.map(|errors| errors[index])
             }
         }
+    }
+
+    /// How many bytes a site that is not in the profile could still hold, with that confidence, none of
+    /// its samples having been seen; `None` unless the numbers are estimates.
+    pub fn unseen_bytes(&self, confidence: Confidence) -> Option<f64> {
+        let interval = match self.run.intervals_seen {
+            Some((_, most)) => most,
+            None => self.run.interval?,
+        };
+        (self.precision() == Precision::Sampled)
+            .then(|| confidence.unseen_intervals() * interval as f64)
     }
 
     /// The stack of a row.

@@ -9,8 +9,11 @@ pub struct Bytes(pub f64);
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 <= -0.5 {
+            return f.pad(&format!("-{}", Bytes(-self.0)));
+        }
         if self.0 < 1023.5 {
-            return f.pad(&format!("{:.0} B", self.0));
+            return f.pad(&format!("{:.0} B", self.0.max(0.0)));
         }
         let mut value = self.0 / 1024.0;
         let mut unit = 0;
@@ -76,6 +79,8 @@ mod tests {
             (1048575.0, "1.0 MiB"),
             (8388608.0, "8.0 MiB"),
             (1.8e19, "15.6 EiB"),
+            (-1536.0, "-1.5 KiB"),
+            (-0.4, "0 B"),
         ];
         for (bytes, text) in cases {
             assert_eq!(Bytes(bytes).to_string(), text);

@@ -11,6 +11,7 @@
 //! An event at the very time of a moment comes before it. So a window's numbers are those at its
 //! end less those at its beginning, and windows that touch count each event once.
 
+use heapprof_core::Temporary;
 use heapprof_format::ReadError;
 
 use crate::detail::Detail;
@@ -36,9 +37,9 @@ pub enum View {
 pub struct Reading {
     /// Which events.
     pub view: View,
-    /// Whether pasts are wanted as well ([`Profile::pasts`]), and the age in nanoseconds up to
-    /// which a freed block was temporary. They take memory for live blocks once more.
-    pub temporary_ns: Option<u64>,
+    /// Whether pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were temporary.
+    /// They take memory for live blocks once more.
+    pub pasts: Option<Temporary>,
     /// What else to keep.
     pub detail: Detail,
 }
@@ -90,8 +91,8 @@ pub fn profile_of_view(
 ) -> Result<Profile, ViewError> {
     let fold = |span| {
         let fold = Fold::keeping(reading.detail).within(span);
-        match reading.temporary_ns {
-            Some(temporary_ns) => fold.with_pasts(temporary_ns),
+        match reading.pasts {
+            Some(temporary) => fold.with_pasts(temporary),
             None => fold,
         }
     };

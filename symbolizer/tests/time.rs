@@ -6,6 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{heapprof, stderr, stdout, totals_line};
+use heapprof_core::Temporary;
 use heapprof_format::{
     Alloc, Encoder, EndReason, FILE_HEADER, Free, Record, Stack, Start, WalkEnd,
 };
@@ -451,7 +452,7 @@ proptest! {
     fn the_past_of_any_history(steps in steps()) {
         const WITHIN: u64 = 10 * MS;
         let (log, truth) = play(&steps);
-        let reading = Reading { temporary_ns: Some(WITHIN), ..Reading::default() };
+        let reading = Reading { pasts: Some(Temporary::within(WITHIN)), ..Reading::default() };
         let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
         prop_assert_eq!(profile.pasts.len(), profile.rows.len());
         let peak_record = truth.peak_record();
@@ -569,7 +570,9 @@ fn pprof_has_the_four_first_and_then_the_past() {
             "temporary_space",
             "heaptime_objects",
             "heaptime_space",
-            "slack_space"
+            "slack_space",
+            "growth_objects",
+            "growth_space"
         ]
     );
     assert_eq!(text(message.default_sample_type), "inuse_space");
@@ -738,6 +741,330 @@ fn two_runs_differ_with_the_errors_of_both() {
         stderr(&out)
     );
     assert!(!heapprof(&["diff", &a]).status.success());
+}
+
+/// Two logs of one program whose module was rebuilt, sampled differently, of different length.
+#[test]
+fn a_difference_says_what_else_differs() {
+    let folder = folder();
+    let log = |name: &str, interval: u64, build_id: u8, program: &str, seconds: u64| {
+        let mut h = History::new(interval);
+        h.encoder.record(&Record::Module(heapprof_format::Module {
+            number: 0,
+            time_ns: 0,
+            path: "/lib/libx.so".into(),
+            build_id: vec![build_id; 4],
+            bias: 0,
+            segments: vec![],
+        }));
+        h.record += 1;
+        h.alloc(0, 100_000, 0);
+        h.at(seconds * S);
+        let (mut bytes, _) = h.end();
+        if program != "server" {
+            // Names of the same length, in a frame whose checksum must be right: written anew.
+            let mut encoder = Encoder::new();
+            encoder.record(&Record::Start(Start {
+                program: format!("/bin/{program}"),
+                interval,
+                ..Start::default()
+            }));
+            bytes = [&FILE_HEADER[..], encoder.finish()].concat();
+        }
+        let path = common::write(folder.path(), name, &bytes);
+        path.to_str().unwrap().to_owned()
+    };
+    let a = log("a.heaplog", 4096, 1, "server", 10);
+    let b = log("b.heaplog", 8192, 2, "server", 20);
+    let other = log("c.heaplog", 4096, 1, "client", 10);
+    let out = heapprof(&["diff", &a, &b, "--json"]);
+    let remarks = [
+        "sampling intervals differ (4096 bytes and 8192 bytes)",
+        "libx.so was rebuilt in between",
+        "the runs lasted 10.0 s and 20.0 s",
+    ];
+    let document: serde_json::Value = serde_json::from_str(&stdout(&out)).unwrap();
+    for (i, remark) in remarks.into_iter().enumerate() {
+        assert!(stderr(&out).contains(remark), "{remark}: {}", stderr(&out));
+        let said = document["remarks"][i].as_str().unwrap();
+        assert!(said.contains(remark), "{said}");
+    }
+    let out = heapprof(&["diff", &a, &other]);
+    assert!(!out.status.success() && stdout(&out).is_empty());
+    assert!(stderr(&out).contains("the first is of server, the second of client"));
+    let forced = heapprof(&["diff", &a, &other, "--force", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&stdout(&forced)).unwrap();
+    assert!(document["remarks"][0].as_str().unwrap().contains("client"));
+    // Equal files have nothing to be said about.
+    let same = heapprof(&["diff", &a, &a, "--json"]);
+    assert_eq!(stderr(&same), "");
+}
+
+#[test]
+fn a_difference_is_drawn_and_written_for_others() {
+    let (folder, file, _) = asked(1);
+    let svg = folder.path().join("d.svg");
+    let moments = ["--at", "3s", "--at", "end"];
+    let run = |args: &[&str]| ok(&[&["diff", &file][..], &moments, args].concat());
+    run(&["--flamegraph", "-o", svg.to_str().unwrap()]);
+    let svg = std::fs::read_to_string(svg).unwrap();
+    // The requests went (50,000), the leak came (2,500).
+    assert!(svg.contains("[-48.8 KiB exact]") && svg.contains("rgb(103,169,207)"));
+    assert!(svg.contains("[+2.4 KiB exact]") && svg.contains("rgb(239,138,98)"));
+    let folded = run(&["--folded"]);
+    let numbers: Vec<(u64, u64)> = folded
+        .lines()
+        .map(|line| {
+            let mut words = line.rsplitn(3, ' ').map(|n| n.parse().unwrap_or(0));
+            let after = words.next().unwrap();
+            (words.next().unwrap(), after)
+        })
+        .collect();
+    let mut sorted = numbers.clone();
+    sorted.sort();
+    assert_eq!(sorted, [(0, 2500), (50_000, 0), (100_000, 100_000)]);
+    // What did not change is not significant, even for a picture.
+    assert_eq!(
+        run(&["--folded", "--min-significance", "3"])
+            .lines()
+            .count(),
+        2
+    );
+    let heaptime = heapprof(&[&["diff", &file][..], &moments, &["-m", "heaptime"]].concat());
+    assert!(stderr(&heaptime).contains("compared between two files"));
+    let same = json(&["diff", &file, &file, "-m", "heaptime", "--json"]);
+    assert_eq!(same["total"]["before"], 1_160_500.001);
+    assert_eq!(
+        (&same["unit"], &same["total"]["verdict"]),
+        (&"byte-seconds".into(), &"exact".into())
+    );
+}
+
+/// Ten seconds in which stack 3 leaks 500 bytes a second from the fifth on, and stack 1 gives back.
+#[test]
+fn growth_is_a_slope_with_its_error() {
+    let (_folder, file, truth) = asked(1);
+    // By definition: the slope of the least-squares line through the curve, in steps of a millisecond.
+    let slope = |stack: u32, from: u64, to: u64| {
+        let middle = (from + to) as f64 / 2e9;
+        let (mut above, mut below) = (0.0, 0.0);
+        for t in (from..to).step_by(MS as usize) {
+            let in_use = truth.at(t).get(&stack).map_or(0, |four| four[1]) as f64;
+            let off = (t + MS / 2) as f64 / 1e9 - middle;
+            above += off * in_use;
+            below += off * off;
+        }
+        above / below
+    };
+    let grown = own(&file, "growth");
+    let mut expected: Vec<f64> = (1..STACKS).map(|stack| slope(stack, 0, 10 * S)).collect();
+    expected.sort_by(|a, b| b.total_cmp(a));
+    // Stack 0 was there at the very start: no growth, not listed.
+    for (grown, expected) in grown.iter().zip(&expected) {
+        assert!(
+            (grown - expected).abs() < 2.0 + 1e-3 * expected.abs(),
+            "{grown} {expected}"
+        );
+    }
+    assert_eq!(grown.len(), 3);
+    let window = json(&[
+        "top", &file, "--json", "-m", "growth", "--from", "5s", "--to", "9s",
+    ]);
+    let sites = window["sites"].as_array().unwrap();
+    assert_eq!(sites.len(), 1, "only the leak: {window}");
+    let leak = sites[0]["self"].as_f64().unwrap();
+    assert!((leak - slope(3, 5 * S, 9 * S)).abs() < 2.0, "{leak}");
+    assert_eq!(window["unit"], "bytes/second");
+    // What was there before the window and goes in it makes it shrink.
+    let window = json(&[
+        "top", &file, "--json", "-m", "growth", "--from", "3s", "--to", "4500ms",
+    ]);
+    let sites = window["sites"].as_array().unwrap();
+    assert_eq!(sites.len(), 1, "only the requests: {window}");
+    let gone = sites[0]["self"].as_f64().unwrap();
+    let expected = slope(1, 3 * S, 4500 * MS);
+    assert!(
+        expected < 0.0 && (gone - expected).abs() < 2e-3 * expected.abs(),
+        "{gone} {expected}"
+    );
+    let text = ok(&["top", &file, "-m", "growth"]);
+    assert!(text.contains("exact") && text.contains('-'), "{text}");
+    // Sampled: 5 small blocks of the leak make no growth that is sure.
+    let (_folder, file, _) = asked(4096);
+    let text = ok(&["top", &file, "-m", "growth"]);
+    assert!(text.contains("noise") && text.contains("± "), "{text}");
+}
+
+#[test]
+fn every_metric_of_the_past_is_exported_where_there_is_a_place_for_it() {
+    let (folder, file, _) = asked(1);
+    let export = |format: &str, metric: &str| ok(&["export", &file, "-f", format, "-m", metric]);
+    let folded = |metric: &str| -> u64 {
+        let text = export("folded", metric);
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+            .sum()
+    };
+    for (metric, sum) in [
+        ("peak", 1_150_001),
+        ("peak-objects", 111),
+        ("temporary", 3_000_001),
+        ("temporary-objects", 3),
+        ("heaptime", 1_160_500),
+        // In milliseconds: 100 × 10 s, 10 × 3 s, 5 + 4 + 3 + 2 + 1 s, 3 × 1 ms.
+        ("heaptime-objects", 1_045_003),
+        ("slack", 2460),
+    ] {
+        assert_eq!(folded(metric), sum, "{metric}");
+        assert!(export("flamegraph", metric).contains("</svg>"));
+        let json: serde_json::Value = serde_json::from_str(&export("speedscope", metric)).unwrap();
+        assert_eq!(json["profiles"][0]["name"], metric);
+        assert_eq!(json["profiles"][0]["endValue"], sum);
+        let csv = export("csv", metric);
+        let header = csv.lines().next().unwrap();
+        assert!(
+            header.ends_with(&format!(",{metric},{metric}-error")),
+            "{header}"
+        );
+        let column = csv
+            .lines()
+            .skip(1)
+            .map(|line| line.rsplit(',').nth(1).unwrap());
+        let total: f64 = column.map(|number| number.parse::<f64>().unwrap()).sum();
+        let scale = if metric == "heaptime-objects" {
+            1000.0
+        } else {
+            1.0
+        };
+        assert!((total * scale - sum as f64).abs() < 1.0, "{metric} {total}");
+        assert!(export("callgrind", metric).contains("events: Bytes Objects"));
+    }
+    let json: serde_json::Value = serde_json::from_str(&export("json", "peak")).unwrap();
+    assert_eq!(json["past"]["peak"]["value"], 1_150_001.0);
+    assert_eq!(json["past"]["heaptime"]["unit"], "byte-seconds");
+    let rows = json["rows"].as_array().unwrap().iter();
+    let slack: f64 = rows
+        .map(|row| row["past"]["slack"]["value"].as_f64().unwrap())
+        .sum();
+    assert_eq!(slack, 2460.0);
+    let out = heapprof(&["export", &file, "-f", "gperftools", "-m", "heaptime"]);
+    assert!(
+        stderr(&out).contains("gperftools has no place for heaptime"),
+        "{}",
+        stderr(&out)
+    );
+    let dump = folder.path().join("d.heap");
+    std::fs::write(&dump, ok(&["export", &file, "-f", "gperftools"])).unwrap();
+    let out = heapprof(&[
+        "export",
+        dump.to_str().unwrap(),
+        "-f",
+        "folded",
+        "-m",
+        "heaptime",
+    ]);
+    assert!(
+        stderr(&out).contains("a dump holds the heap at one moment"),
+        "{}",
+        stderr(&out)
+    );
+}
+
+#[test]
+fn confidence_is_stated_wherever_numbers_are() {
+    let (folder, file, _) = asked(4096);
+    // 99 %: 4.61 intervals unseen, 2.576 standard errors; 50 %: 0.69 and 0.674.
+    for (percent, unseen, errors) in [
+        ("99", 4.605_17, 2.575_83),
+        ("50", std::f64::consts::LN_2, 0.674_49),
+    ] {
+        let with = |args: &[&str]| ok(&[args, &["--confidence", percent]].concat());
+        let top: serde_json::Value =
+            serde_json::from_str(&with(&["top", &file, "--json"])).unwrap();
+        let export: serde_json::Value =
+            serde_json::from_str(&with(&["export", &file, "-f", "json"])).unwrap();
+        let heaptime: serde_json::Value =
+            serde_json::from_str(&with(&["top", &file, "--json", "-m", "heaptime"])).unwrap();
+        for document in [&top, &export, &heaptime] {
+            let intervals = &document["intervals"];
+            assert_eq!(
+                intervals["confidence_percent"].to_string(),
+                format!("{percent}.0")
+            );
+            let off = intervals["standard_errors"].as_f64().unwrap() - errors;
+            assert!(off.abs() < 1e-4, "{intervals}");
+            let off = intervals["unseen_bytes"].as_f64().unwrap() - 4096.0 * unseen;
+            assert!(off.abs() < 1.0, "{intervals}");
+        }
+        let error = export["standard_errors"]["in-use-bytes"].as_f64().unwrap();
+        let interval = format!(
+            "{percent} % interval of the total: ± {:.0} bytes (in-use-bytes)",
+            error * errors
+        );
+        let bound = format!(
+            "could still hold up to {:.0} bytes ({percent} % confidence)",
+            4096.0 * unseen
+        );
+        let folded = with(&["export", &file, "-f", "folded"]);
+        assert!(
+            folded.contains(&interval) && folded.contains(&bound),
+            "{folded}"
+        );
+        for line in folded.lines().filter(|line| line.starts_with('#')) {
+            let last = line.rsplit(' ').next().unwrap();
+            assert!(last.parse::<f64>().is_err(), "a reader would count {line}");
+        }
+        let pprof = folder.path().join("c.pb.gz");
+        with(&[
+            "export",
+            &file,
+            "-f",
+            "pprof",
+            "-o",
+            pprof.to_str().unwrap(),
+        ]);
+        let comments = std::process::Command::new("go")
+            .args(["tool", "pprof", "-comments", pprof.to_str().unwrap()])
+            .output();
+        if let Ok(comments) = comments {
+            let comments = stdout(&comments);
+            assert!(
+                comments.contains(&interval) && comments.contains(&bound),
+                "{comments}"
+            );
+        }
+        let text = with(&["top", &file]);
+        assert!(
+            text.contains(&format!("± is the {percent} % interval")),
+            "{text}"
+        );
+        let info = with(&["info", &file]);
+        assert!(info.contains(&format!("({percent} % confidence")), "{info}");
+    }
+}
+
+/// A parent's variance is the sum of its children's, and that of two logs' difference of the two.
+#[test]
+fn errors_add_up_call_trees() {
+    let (_folder, file, _) = asked(4096);
+    let top = json(&["top", &file, "--json", "--cum", "-n", "0"]);
+    let total = top["standard_errors"]["in-use-bytes"].as_f64().unwrap();
+    let sites = top["sites"].as_array().unwrap();
+    let own = sites
+        .iter()
+        .map(|s| s["self_errors"]["in-use-bytes"].as_f64().unwrap());
+    let sum: f64 = own.map(|error| error * error).sum();
+    assert!(
+        total > 0.0 && (sum.sqrt() - total).abs() < 1e-6 * total,
+        "{sum} {total}"
+    );
+    // Every stack passes the allocator's frame.
+    let all = sites
+        .iter()
+        .map(|s| s["cumulative_errors"]["in-use-bytes"].as_f64().unwrap());
+    let most = all.fold(0.0, f64::max);
+    assert!((most - total).abs() < 1e-6 * total, "{most} {total}");
 }
 
 #[test]

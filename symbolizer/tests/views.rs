@@ -21,14 +21,16 @@ fn filtered(focus: &str, ignore: &str, hide: &str) -> (Profile, Symbols) {
 
 fn folded((profile, symbols): &(Profile, Symbols)) -> String {
     let options = Options {
-        metric: Metric::AllocatedBytes,
+        metric: Metric::AllocatedBytes.into(),
         ..Options::default()
     };
     let mut out = Vec::new();
     Format::Folded
         .write(profile, symbols, &options, &mut out)
         .unwrap();
-    String::from_utf8(out).unwrap()
+    let text = String::from_utf8(out).unwrap();
+    let lines = text.split_inclusive('\n');
+    lines.filter(|line| !line.starts_with('#')).collect()
 }
 
 /// See `server_log` for the picture of the stacks.

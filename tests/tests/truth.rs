@@ -98,7 +98,7 @@ fn by_site_of_json(json: &Json) -> BTreeMap<String, Account> {
 /// One number by site of `heapprof export --format folded`: `outermost;…;innermost <number>`.
 fn by_site_of_folded(text: &str) -> BTreeMap<String, u64> {
     let mut sites = BTreeMap::new();
-    for line in text.lines() {
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
         let (stack, number) = line.rsplit_once(' ').expect("a number at the end");
         let mut names = stack
             .rsplit(';')

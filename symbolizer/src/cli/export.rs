@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
 use heapprof_symbolizer::export::{Format, Options};
-use heapprof_symbolizer::{Metric, Reading};
+use heapprof_symbolizer::{Confidence, InputError, Metric, Reading};
 
+use crate::cli::confidence;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
-use crate::cli::measure;
+use crate::cli::measure::{SumArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::source::Source;
 
@@ -30,9 +31,16 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 
-    /// The number that is shown, or shown first where all four are in the file
+    /// The number that is shown, or shown first where all of them are in the file
     #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
-    metric: MetricArg,
+    metric: SumArg,
+
+    #[command(flatten)]
+    temporary: TemporaryArgs,
+
+    /// How often, in percent, intervals shall hold the truth, where the form has a place for them
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
+    confidence: Confidence,
 
     /// A title, for forms that have one [default: the program and the metric]
     #[arg(
@@ -52,15 +60,28 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             format: format.name(),
         });
     }
+    let measure = args.metric.0;
+    if measure.needs_pasts() && !format.shows_pasts() {
+        return Err(Failure::Asked(format!(
+            "{} has no place for {measure}; pprof, json, csv, folded, flamegraph, speedscope and callgrind have",
+            format.name()
+        )));
+    }
+    let shows_all = matches!(format, Format::Pprof | Format::Json);
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
-        temporary_ns: (format == Format::Pprof).then_some(measure::TEMPORARY_NS),
+        pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),
         detail: format.wants(),
     })?;
+    if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
+        let path = args.source.file.clone();
+        return Err(InputError::NoTimes { path }.into());
+    }
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     let options = Options {
-        metric: args.metric.0,
+        metric: measure,
+        confidence: args.confidence,
         title: args.title.clone(),
     };
     output::to(args.output.as_deref(), |out| {

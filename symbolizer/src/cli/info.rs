@@ -5,15 +5,16 @@ use std::io::{self, Write};
 
 use heapprof_format::WalkEnd;
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Numbers, Percent, Precision, Printable, Profile, Symbols, utc,
+    Bytes, Confidence, Count, Numbers, Percent, Printable, Profile, Symbols, utc,
 };
 
+use crate::cli::confidence;
 use crate::cli::debuginfod::summary;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
-use crate::cli::top::{how_exact, write_totals};
+use crate::cli::top::{how_exact, write_totals_at};
 
 /// Show what a file is, how it was recorded, and what is missing from it
 ///
@@ -23,15 +24,19 @@ use crate::cli::top::{how_exact, write_totals};
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
+
+    /// How often, in percent, intervals shall hold the truth
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
+    confidence: Confidence,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = args.source.profile()?;
     let symbols = args.source.symbols(&profile)?;
     output::to(None, |out| {
-        write_totals(&profile, out)?;
+        write_totals_at(&profile, args.confidence, out)?;
         write_run(&profile, out)?;
-        write_account(&profile, out)?;
+        write_account(&profile, args.confidence, out)?;
         write_walks(&profile, out)?;
         write_modules(&profile, &symbols, out)?;
         match args.source.places.servers.account() {
@@ -107,7 +112,11 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_account(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+fn write_account(
+    profile: &Profile,
+    confidence: Confidence,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let account = &profile.account;
     writeln!(out, "\nSamples and losses")?;
     let totals = profile.totals();
@@ -152,18 +161,13 @@ fn write_account(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         account.missing_frames,
         "parts of the log missing between others",
     )?;
-    let interval = profile
-        .run
-        .intervals_seen
-        .map_or(profile.run.interval, |(_, most)| Some(most));
-    if let (Precision::Sampled, Some(interval)) = (profile.precision(), interval) {
-        let confidence = Confidence::default();
+    if let Some(bytes) = profile.unseen_bytes(confidence) {
         writeln!(
             out,
-            "  a site not listed could still hold up to {} ({} % confidence: -ln({:.2}) × the interval; docs/time.md)",
-            Bytes(confidence.unseen_intervals() * interval as f64),
+            "  a site not listed could still hold up to {} ({} % confidence: {:.2} × the interval; docs/time.md)",
+            Bytes(bytes),
             confidence.percent(),
-            1.0 - confidence.percent() / 100.0
+            confidence.unseen_intervals()
         )?;
     }
     if account.losses().next().is_none() && !account.counters.is_empty() {

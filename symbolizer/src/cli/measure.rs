@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use clap::builder::PossibleValue;
-use heapprof_core::Lifetimes;
+use heapprof_core::{Lifetimes, Temporary};
+use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
-    Amount, By, Bytes, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Metric, Percent,
-    Precision, Profile, SiteMap, Symbols, duration_ns,
+    Amount, By, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Metric, Pace, Percent,
+    Precision, Profile, REAL, SiteMap, Symbols, Verdict, duration_ns,
 };
 use serde::Serialize;
 
@@ -19,8 +20,32 @@ use crate::cli::output;
 use crate::cli::table::{Align, Table, stdout_width};
 use crate::cli::top::{columns, how_exact, what_interval, write_totals_at};
 
-/// What counts as temporary where nothing else is said.
-pub(crate) const TEMPORARY_NS: u64 = 10_000_000;
+/// What counts as temporary.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TemporaryArgs {
+    /// A temporary block is one freed up to so long after it was allocated [default: 10ms, unless
+    /// --within-allocations is given]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    within: Option<u64>,
+
+    /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled, they
+    /// are estimated by the thread's samples in between
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    within_allocations: Option<u64>,
+}
+
+impl TemporaryArgs {
+    pub(crate) fn temporary(&self) -> Temporary {
+        const DEFAULT_NS: u64 = 10_000_000;
+        Temporary {
+            within_ns: match self.within_allocations {
+                None => Some(self.within.unwrap_or(DEFAULT_NS)),
+                Some(_) => self.within,
+            },
+            before_allocations: self.within_allocations,
+        }
+    }
+}
 
 /// A length of time, as clap wants it.
 pub(crate) fn time(text: &str) -> Result<u64, String> {
@@ -33,7 +58,7 @@ pub(crate) struct MeasureArg(pub(crate) Measure);
 
 impl clap::ValueEnum for MeasureArg {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [MeasureArg; 12] = [
+        const ALL: [MeasureArg; 14] = [
             MeasureArg(Measure::Basic(Metric::InUseBytes)),
             MeasureArg(Measure::Basic(Metric::InUseObjects)),
             MeasureArg(Measure::Basic(Metric::AllocatedBytes)),
@@ -45,6 +70,8 @@ impl clap::ValueEnum for MeasureArg {
             MeasureArg(Measure::HeaptimeBytes),
             MeasureArg(Measure::HeaptimeObjects),
             MeasureArg(Measure::Slack),
+            MeasureArg(Measure::GrowthBytes),
+            MeasureArg(Measure::GrowthObjects),
             MeasureArg(Measure::Lifetime),
         ];
         &ALL
@@ -58,19 +85,43 @@ impl clap::ValueEnum for MeasureArg {
             Measure::Basic(Metric::AllocatedObjects) => "blocks ever allocated",
             Measure::PeakBytes => "bytes in use when the whole program had the most",
             Measure::PeakObjects => "blocks in use at that moment",
-            Measure::TemporaryBytes => "bytes freed soon after they were allocated (--within)",
+            Measure::TemporaryBytes => {
+                "bytes freed soon after they were allocated (--within, --within-allocations)"
+            }
             Measure::TemporaryObjects => "blocks freed soon after they were allocated",
             Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
             Measure::HeaptimeObjects => "object-seconds",
             Measure::Slack => "usable bytes beyond those requested, of blocks in use",
+            Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
+            Measure::GrowthObjects => "blocks a second",
             Measure::Lifetime => "how long blocks live: median and mean, by site",
         };
         Some(PossibleValue::new(self.0.name()).help(help))
     }
 }
 
+/// Those that are sums, which can be exported and compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SumArg(pub(crate) Measure);
+
+impl clap::ValueEnum for SumArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: std::sync::LazyLock<Vec<SumArg>> = std::sync::LazyLock::new(|| {
+            let measures = MeasureArg::value_variants().iter();
+            let sums = measures.filter(|arg| arg.0 != Measure::Lifetime);
+            sums.map(|arg| SumArg(arg.0)).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        MeasureArg(self.0).to_possible_value()
+    }
+}
+
 /// What of it is shown, and how.
 pub(crate) struct Shown {
+    pub(crate) temporary: Temporary,
     pub(crate) measure: Measure,
     pub(crate) by: Option<By>,
     pub(crate) number: usize,
@@ -123,6 +174,7 @@ pub(crate) fn run(
     };
     lines.retain(|line| match shown.measure {
         Measure::Lifetime => line.lifetimes != Lifetimes::default(),
+        measure if measure.is_growth() => sorted_by(line) != 0.0,
         _ => sorted_by(line) > 0.0,
     });
     lines.sort_by(|a, b| {
@@ -211,14 +263,14 @@ fn of_groups(profile: &Profile, map: &GroupMap, measure: Measure) -> Vec<Line> {
     lines
 }
 
-/// An amount as people read it.
-pub(crate) fn quantity(measure: Measure, value: f64) -> String {
-    match (measure.is_bytes(), measure.is_over_time()) {
-        (true, false) => Bytes(value).to_string(),
-        (true, true) => format!("{}·s", Bytes(value)),
-        (false, true) => format!("{value:.3}·s"),
-        (false, false) => Count(value.round() as u64).to_string(),
+/// Whether noise may have made it: its own numbers, as `heapprof diff` judges differences.
+fn verdict(amount: &Amount) -> &'static str {
+    match amount.z() {
+        None => Verdict::Exact,
+        Some(z) if z.abs() >= REAL => Verdict::Real,
+        Some(_) => Verdict::Noise,
     }
+    .name()
 }
 
 fn write_sums(
@@ -228,41 +280,53 @@ fn write_sums(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let measure = shown.measure;
-    let mut whole = Amount::default();
-    for row in 0..profile.rows.len() {
-        whole += measure.of_row(profile, row);
-    }
+    let whole = measure.of_all(profile);
     let is_sampled = profile.precision() == Precision::Sampled;
     let half = |amount: &Amount| amount.error() * shown.confidence.standard_errors();
+    // One unit for all lines, or they could not be compared at a glance.
+    let most = lines
+        .iter()
+        .map(|line| line.own.value.abs())
+        .fold(0.0, f64::max);
+    let pace = Pace::of(most);
+    let quantity = |value: f64| match measure.is_growth() {
+        true => measure.quantity_at(value, pace),
+        false => measure.quantity(value),
+    };
     let plus_minus = match is_sampled {
-        true => format!(" ± {}", quantity(measure, half(&whole))),
+        true => format!(" ± {}", quantity(half(&whole))),
         false => String::new(),
     };
-    writeln!(
-        out,
-        "{measure}: {}{plus_minus}",
-        quantity(measure, whole.value)
-    )?;
+    writeln!(out, "{measure}: {}{plus_minus}", quantity(whole.value))?;
     let mut table = Table::new(&columns(is_sampled, shown.by));
     let mut any_few = false;
     for line in lines {
-        let look = |part| Look::of_share(part, whole.value);
-        let mut cells = vec![(quantity(measure, line.own.value), look(line.own.value))];
+        let look = |part| match measure.is_growth() {
+            // Parts of a sum of what grew and what shrank are none.
+            true => Look::Plain,
+            false => Look::of_share(part, whole.value),
+        };
+        let mut cells = vec![(quantity(line.own.value), look(line.own.value))];
         if is_sampled {
             let half = half(&line.own);
-            let few = (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value;
+            let few =
+                (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value.abs();
             any_few |= few;
             let mark = if few { "~ " } else { "" };
-            cells.push((format!("{mark}{}", quantity(measure, half)), Look::Aside));
+            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
         }
         let share = |part: f64| {
             let whole = whole.value;
             Percent { part, whole }.to_string()
         };
+        let (own, all) = match measure.is_growth() {
+            true => (verdict(&line.own).into(), String::new()),
+            false => (share(line.own.value), share(line.all.value)),
+        };
         cells.extend([
-            (share(line.own.value), look(line.own.value)),
-            (quantity(measure, line.all.value), Look::Plain),
-            (share(line.all.value), look(line.all.value)),
+            (own, look(line.own.value)),
+            (quantity(line.all.value), Look::Plain),
+            (all, look(line.all.value)),
         ]);
         cells.extend(line.label.cells());
         table.row_of(cells);
@@ -272,6 +336,21 @@ fn write_sums(
         writeln!(
             out,
             "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+        )?;
+    }
+    let is_temporary = matches!(measure, Measure::TemporaryBytes | Measure::TemporaryObjects);
+    if is_temporary && is_sampled && shown.temporary.before_allocations.is_some() {
+        let allocated = profile.totals().allocated;
+        writeln!(
+            out,
+            "  allocations in between are estimated: a sample stands for {:.0} of them, and fewer are not told from none",
+            allocated.objects_f64() / allocated.samples.max(1) as f64
+        )?;
+    }
+    if measure.is_growth() && is_sampled {
+        writeln!(
+            out,
+            "  real: more than {REAL} standard errors from no growth at all"
         )?;
     }
     Ok(())
@@ -318,6 +397,9 @@ struct Document<'a> {
     estimator: String,
     metric: &'a str,
     unit: &'a str,
+    total: f64,
+    total_error: f64,
+    intervals: Intervals,
     #[serde(flatten)]
     lines: JsonLines<JsonLine<'a>>,
 }
@@ -342,6 +424,7 @@ fn write_json(
     shown: &Shown,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let whole = shown.measure.of_all(profile);
     let json = lines.iter().map(|line| JsonLine {
         label: (&line.label).into(),
         samples: line.own.samples,
@@ -358,13 +441,16 @@ fn write_json(
         estimator: format!(
             "{}{}",
             how_exact(profile),
-            match what_interval(profile, Confidence::default()).is_empty() {
+            match what_interval(profile, shown.confidence).is_empty() {
                 true => "",
                 false => "; errors are standard errors",
             }
         ),
         metric: shown.measure.name(),
-        unit: shown.measure.sample_type().1,
+        unit: shown.measure.unit(),
+        total: whole.value,
+        total_error: whole.error(),
+        intervals: Intervals::of(profile, shown.confidence),
         lines: JsonLines::of(shown.by, json),
     };
     Json::Pretty.write(&document, out)

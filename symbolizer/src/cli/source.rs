@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use heapprof_core::Temporary;
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Detail, Input, Moment, Profile, Reading, Symbols, View};
 
@@ -122,11 +123,11 @@ impl Source {
         self.profile_with_pasts(None)
     }
 
-    /// The same, with pasts; blocks freed within that time are temporary.
-    pub(crate) fn profile_with_pasts(&self, temporary_ns: Option<u64>) -> Result<Profile, Failure> {
+    /// The same, with pasts if they are asked for.
+    pub(crate) fn profile_with_pasts(&self, pasts: Option<Temporary>) -> Result<Profile, Failure> {
         self.part(&Reading {
             view: self.time.view(),
-            temporary_ns,
+            pasts,
             ..Reading::default()
         })
     }

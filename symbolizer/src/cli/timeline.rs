@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use heapprof_core::Temporary;
 use heapprof_symbolizer::{
     Bytes, Input, Measure, Printable, Profile, Reading, SiteMap, Timeline, View, ViewError,
     profile_of_view, timeline_of_log,
 };
 
 use crate::cli::failure::Failure;
-use crate::cli::measure::TEMPORARY_NS;
 use crate::cli::output;
 use crate::cli::source::Places;
 use crate::cli::table::stdout_width;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let log = input.log()?;
     let reading = Reading {
         view: View::Whole,
-        temporary_ns: (args.top > 0).then_some(TEMPORARY_NS),
+        pasts: (args.top > 0).then_some(Temporary::default()),
         ..Reading::default()
     };
     let profile =
@@ -230,8 +230,15 @@ fn write_svg(
     const WIDTH: f64 = 960.0;
     const LEFT: f64 = 100.0;
     const RIGHT: f64 = 20.0;
-    let legend = 20.0 * names.len() as f64;
-    let total_height = 470.0 + legend;
+    // What the first curve is needs no words where it is alone.
+    let legend: Vec<&str> = match names.is_empty() {
+        true => Vec::new(),
+        false => ["all, highest of each step"]
+            .into_iter()
+            .chain(names.iter().map(String::as_str))
+            .collect(),
+    };
+    let total_height = 470.0 + 20.0 * legend.len() as f64;
     let end_s = profile.run.duration_ns as f64 / 1e9;
     writeln!(
         out,
@@ -283,23 +290,13 @@ fn write_svg(
                 "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
             )?;
         }
-        for i in 0..=5 {
-            let s = end_s * f64::from(i) / 5.0;
-            let anchor = match i {
-                0 => "start",
-                5 => "end",
-                _ => "middle",
-            };
+        for (s, label) in ticks(end_s) {
             writeln!(
                 out,
-                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" fill=\"#555\">{} s</text>",
-                x(s),
-                top + height + 16.0,
-                if end_s >= 10.0 {
-                    format!("{s:.1}")
-                } else {
-                    format!("{s:.3}")
-                }
+                "<path d=\"M{x:.1} {:.1}v4\" stroke=\"#999\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{label}</text>",
+                top + height,
+                top + height + 18.0,
+                x = x(s),
             )?;
         }
         io::Result::Ok(())
@@ -316,9 +313,9 @@ fn write_svg(
         "/s",
         &[rate(timeline)],
     )?;
-    for (i, name) in names.iter().enumerate() {
-        let colour = COLOURS[(i + 1) % COLOURS.len()];
-        let y = 474.0 + 20.0 * i as f64;
+    for (i, name) in legend.into_iter().enumerate() {
+        let colour = COLOURS[i % COLOURS.len()];
+        let y = 478.0 + 20.0 * i as f64;
         writeln!(
             out,
             "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"14\" height=\"4\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
@@ -328,6 +325,33 @@ fn write_svg(
         )?;
     }
     writeln!(out, "</svg>")
+}
+
+/// Round times from 0 to the end, not more than fits, with what is written at them.
+fn ticks(end_s: f64) -> Vec<(f64, String)> {
+    const MOST: f64 = 8.0;
+    let (unit, in_unit) = match end_s {
+        s if s >= 3.0 * 86_400.0 => ("d", 86_400.0),
+        s if s >= 3.0 * 3600.0 => ("h", 3600.0),
+        s if s >= 180.0 => ("min", 60.0),
+        s if s >= 0.5 => ("s", 1.0),
+        _ => ("ms", 1e-3),
+    };
+    let end = end_s / in_unit;
+    if end <= 0.0 {
+        return vec![(0.0, "0".into())];
+    }
+    let power = 10f64.powf((end / MOST).log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+    let step = steps.into_iter().find(|step| end / step <= MOST);
+    let step = step.unwrap_or(10.0 * power);
+    let decimals = (-step.log10().floor()).max(0.0) as usize;
+    (0..=(end / step) as usize)
+        .map(|i| {
+            let time = i as f64 * step;
+            (time * in_unit, format!("{time:.decimals$} {unit}"))
+        })
+        .collect()
 }
 
 /// The least of 1, 1.5, 2, 3, 4, 6, 8, 12 … of a binary unit that is not below.
@@ -359,6 +383,26 @@ mod tests {
     fn a_sparkline_rises_with_its_values() {
         assert_eq!(sparkline(&[0.0, 0.1, 4.0, 8.0], 8.0), " ▁▄█");
         assert_eq!(sparkline(&[0.0], 0.0), " ");
+    }
+
+    #[test]
+    fn ticks_are_round_and_not_too_many() {
+        let texts = |end_s: f64| -> Vec<String> { ticks(end_s).into_iter().map(|t| t.1).collect() };
+        assert_eq!(
+            texts(1.485),
+            [
+                "0.0 s", "0.2 s", "0.4 s", "0.6 s", "0.8 s", "1.0 s", "1.2 s", "1.4 s"
+            ]
+        );
+        assert_eq!(texts(0.018).last().unwrap(), "15 ms");
+        assert_eq!(
+            texts(7.0 * 60.0),
+            [
+                "0 min", "1 min", "2 min", "3 min", "4 min", "5 min", "6 min", "7 min"
+            ]
+        );
+        assert_eq!(texts(90.0 * 86_400.0).last().unwrap(), "80 d");
+        assert_eq!(texts(0.0), ["0"]);
     }
 
     #[test]

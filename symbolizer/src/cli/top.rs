@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use heapprof_core::Totals;
-use heapprof_symbolizer::export::json::{Errors, Values};
+use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
     By, Bytes, Confidence, Count, Detail, Ending, FEW_SAMPLES, Json, Measure, Metric, Numbers,
     Percent, Precision, Printable, Profile, Reading, Sites, Symbols, groups,
@@ -15,7 +15,7 @@ use crate::cli::confidence;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::label::{JsonLabel, JsonLines, Label};
-use crate::cli::measure::{self, MeasureArg};
+use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
@@ -46,9 +46,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
     metric: MeasureArg,
 
-    /// With --metric temporary: blocks freed up to so long after they were allocated count
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = measure::time)]
-    within: u64,
+    #[command(flatten)]
+    temporary: TemporaryArgs,
 
     /// How often, in percent, the interval behind ± shall hold the truth
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
@@ -72,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let by = args.by.map(|by| by.0);
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
-        temporary_ns: measure.needs_pasts().then_some(args.within),
+        pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
         detail: Detail {
             threads: by == Some(By::Thread),
             ..Detail::default()
@@ -83,6 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
             measure,
+            temporary: args.temporary.temporary(),
             by,
             number: args.number,
             cumulative: args.cum,
@@ -96,7 +96,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return measure::run(&profile, &symbols, &args.source.file, &shown, form);
     };
     let mut lines = lines(&profile, &symbols, by, metric, args.cum);
-    lines.retain(|line| args.cum || line.own.get(metric) > 0);
+    lines.retain(|line| {
+        if args.cum {
+            &line.cumulative
+        } else {
+            &line.own
+        }
+        .get(metric)
+            > 0
+    });
     let hidden = match args.number {
         0 => 0,
         n => lines.len().saturating_sub(n),
@@ -105,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     output::to(None, |out| {
         if args.json {
-            return write_json(&profile, &lines, by, out);
+            return write_json(&profile, &lines, by, args.confidence, out);
         }
         if args.csv {
             return write_csv(&lines, by, out);
@@ -408,6 +416,7 @@ struct Document<'a> {
     estimator: String,
     totals: Values,
     standard_errors: Errors,
+    intervals: Intervals,
     #[serde(flatten)]
     lines: JsonLines<JsonLine<'a>>,
 }
@@ -428,6 +437,7 @@ fn write_json(
     profile: &Profile,
     lines: &[Line],
     by: Option<By>,
+    confidence: Confidence,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let json = |line| {
@@ -447,6 +457,7 @@ fn write_json(
         estimator: how_exact(profile),
         totals: profile.numbers().into(),
         standard_errors: Errors::of(&profile.totals()),
+        intervals: Intervals::of(profile, confidence),
         lines: JsonLines::of(by, lines.iter().map(json)),
     };
     Json::Pretty.write(&document, out)

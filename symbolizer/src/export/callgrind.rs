@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::ops::AddAssign;
 
 use crate::export::Options;
-use crate::export::facts::facts;
-use crate::metric::Numbers;
+use crate::export::facts::{facts, intervals};
+use crate::measure::Measure;
 use crate::printable::Printable;
 use crate::profile::{CallStack, Profile};
 use crate::symbols::Symbols;
@@ -64,14 +64,18 @@ pub fn write(
         .iter()
         .map(|stack| graph.frames(profile, symbols, stack))
         .collect();
-    let in_use = options.metric.is_in_use();
+    let (of_bytes, of_objects) = options.metric.bytes_and_objects();
+    // Costs are never negative here: what shrank has none.
+    let whole = |measure: Measure| {
+        let numbers = measure.whole_numbers(profile).into_iter();
+        numbers.map(|number| u64::try_from(number).unwrap_or(0))
+    };
     let mut total = Cost::default();
-    for row in &profile.rows {
-        let n = Numbers::of(&row.totals);
-        let (bytes, objects) = match in_use {
-            true => (n.in_use_bytes, n.in_use_objects),
-            false => (n.allocated_bytes, n.allocated_objects),
-        };
+    for (row, (bytes, objects)) in profile
+        .rows
+        .iter()
+        .zip(whole(of_bytes).zip(whole(of_objects)))
+    {
         let cost = Cost { bytes, objects };
         if let (Some(frames), true) = (frames.get(row.stack as usize), bytes + objects > 0) {
             graph.add(frames, cost);
@@ -87,9 +91,22 @@ pub fn write(
         args => args.join(" "),
     };
     writeln!(out, "cmd: {}", Printable(&command))?;
-    let what = if in_use { "in use" } else { "ever allocated" };
+    let what = match options.metric {
+        Measure::Basic(metric) if metric.is_in_use() => "in use".into(),
+        Measure::Basic(_) => "ever allocated".into(),
+        _ => {
+            let (bytes, objects) = (of_bytes.sample_type(), of_objects.sample_type());
+            format!(
+                "{of_bytes}, in {} (Bytes) and {} (Objects)",
+                bytes.1, objects.1
+            )
+        }
+    };
     writeln!(out, "desc: Memory: {what}")?;
-    for fact in facts(profile) {
+    for fact in facts(profile)
+        .into_iter()
+        .chain(intervals(profile, options))
+    {
         writeln!(out, "desc: Profile: {}", Printable(&fact))?;
     }
     writeln!(out, "positions: line\nevents: Bytes Objects")?;

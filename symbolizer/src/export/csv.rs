@@ -1,16 +1,18 @@
 //! CSV: one line for each allocation site, for spreadsheets. Own numbers only, so that columns sum
-//! to the totals.
+//! to the totals. A metric of the past has two columns of its own behind the others.
 //!
 //! A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@` as a formula; names come from
 //! files that anybody may have written, so such cells get a `'` in front.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::export::Options;
+use crate::measure::{Amount, Measure};
 use crate::metric::Metric;
 use crate::printable::Printable;
 use crate::profile::Profile;
-use crate::site::Sites;
+use crate::site::{Site, SiteKey, SiteMap, Sites};
 use crate::symbols::Symbols;
 
 /// Writes all sites, largest first by the metric that was chosen.
@@ -24,15 +26,39 @@ pub fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut sites = Sites::of(profile, symbols);
-    sites.sort(options.metric, false);
-    writeln!(
+    let mut amounts: HashMap<SiteKey, Amount> = HashMap::new();
+    match options.metric {
+        Measure::Basic(metric) => sites.sort(metric, false),
+        measure => {
+            let map = SiteMap::of(profile, symbols);
+            for (index, row) in profile.rows.iter().enumerate() {
+                if let Some(key) = map.own_of(row.stack) {
+                    *amounts.entry(key.clone()).or_default() += measure.of_row(profile, index);
+                }
+            }
+            let value = |site: &Site| amounts.get(&site.key).map_or(0.0, |amount| amount.value);
+            sites.sites.sort_by(|a, b| {
+                let by_value = value(b).total_cmp(&value(a));
+                by_value.then_with(|| a.key.cmp(&b.key))
+            });
+        }
+    }
+    write!(
         out,
         "function,file,line,module,in-use-objects,in-use-bytes,allocated-objects,allocated-bytes,\
          in-use-bytes-error,allocated-bytes-error,samples"
     )?;
-    for site in sites.sites.iter().filter(|site| !site.own.is_zero()) {
+    match options.metric {
+        Measure::Basic(_) => writeln!(out)?,
+        measure => writeln!(out, ",{measure},{measure}-error")?,
+    }
+    for site in &sites.sites {
+        let amount = amounts.get(&site.key);
+        if site.own.is_zero() && amount.is_none_or(|amount| amount.value == 0.0) {
+            continue;
+        }
         let (key, own) = (&site.key, &site.own);
-        writeln!(
+        write!(
             out,
             "{},{},{},{},{},{},{},{},{:.0},{:.0},{}",
             cell(&key.function),
@@ -47,6 +73,13 @@ pub fn write(
             Metric::AllocatedBytes.error_of(&site.own_totals),
             Metric::AllocatedBytes.samples_of(&site.own_totals),
         )?;
+        match options.metric {
+            Measure::Basic(_) => writeln!(out)?,
+            _ => {
+                let amount = amount.copied().unwrap_or_default();
+                writeln!(out, ",{:.6},{:.6}", amount.value, amount.error())?;
+            }
+        }
     }
     Ok(())
 }

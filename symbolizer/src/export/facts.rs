@@ -2,6 +2,8 @@
 //!
 //! The reader of dumps (`crate::dump`) knows the first keys again.
 
+use crate::export::Options;
+use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::profile::{Precision, Profile};
 
@@ -58,6 +60,39 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     if damaged > 0 {
         lines.push(format!(
             "damaged: {damaged} places of the log were passed over"
+        ));
+    }
+    lines
+}
+
+/// The intervals around the metric that was chosen and around what no sample was seen of, in words that do
+/// not end in a number; none when the numbers are exact, or nobody knows.
+pub(super) fn intervals(profile: &Profile, options: &Options) -> Vec<String> {
+    let percent = options.confidence.percent();
+    let mut lines = Vec::new();
+    let measure = options.metric;
+    let error = match measure {
+        Measure::Basic(metric) => profile.error(metric),
+        _ if profile.precision() == Precision::Stated => None,
+        _ => Some(measure.of_all(profile).error()),
+    };
+    if profile.precision() == Precision::Exact {
+        return lines;
+    }
+    if let Some(error) = error {
+        let half = error * options.confidence.standard_errors();
+        let shown = match half {
+            half if half >= 100.0 => format!("{half:.0}"),
+            half => format!("{half:.3}"),
+        };
+        lines.push(format!(
+            "{percent} % interval of the total: ± {shown} {} ({measure})",
+            measure.unit()
+        ));
+    }
+    if let Some(bytes) = profile.unseen_bytes(options.confidence) {
+        lines.push(format!(
+            "a site not listed could still hold up to {bytes:.0} bytes ({percent} % confidence)"
         ));
     }
     lines

@@ -6,10 +6,10 @@ use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Palette};
 use inferno::flamegraph::{self, Direction};
 
 use crate::export::{Options, folded};
+use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::printable::Printable;
 use crate::profile::{Precision, Profile};
-use crate::quantity::{Bytes, Count};
 use crate::symbols::Symbols;
 
 /// Draws the metric that was chosen.
@@ -38,8 +38,12 @@ pub fn write(
         "" => title(profile, options.metric),
         title => Printable(title).to_string(),
     };
-    look.subtitle = Some(subtitle(profile, options.metric));
-    look.count_name = options.metric.unit().into();
+    look.subtitle = Some(subtitle(profile, options));
+    look.count_name = match options.metric {
+        Measure::Basic(metric) => metric.unit(),
+        measure => measure.sample_type().1,
+    }
+    .into();
     look.name_type = "Function:".into();
     look.colors = Palette::Basic(BasicPalette::Mem);
     look.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
@@ -57,34 +61,46 @@ pub fn write(
         .map_err(io::Error::other)
 }
 
-fn title(profile: &Profile, metric: Metric) -> String {
+fn title(profile: &Profile, measure: Measure) -> String {
     let name = profile.run.program.rsplit('/').next().unwrap_or_default();
     let name = if name.is_empty() { "heap" } else { name };
-    let what = match metric {
-        Metric::InUseBytes => "memory in use",
-        Metric::InUseObjects => "blocks in use",
-        Metric::AllocatedBytes => "memory allocated",
-        Metric::AllocatedObjects => "blocks allocated",
+    let what = match measure {
+        Measure::Basic(Metric::InUseBytes) => "memory in use",
+        Measure::Basic(Metric::InUseObjects) => "blocks in use",
+        Measure::Basic(Metric::AllocatedBytes) => "memory allocated",
+        Measure::Basic(Metric::AllocatedObjects) => "blocks allocated",
+        Measure::PeakBytes => "memory in use at the peak",
+        Measure::PeakObjects => "blocks in use at the peak",
+        Measure::TemporaryBytes => "memory freed soon after it was allocated",
+        Measure::TemporaryObjects => "blocks freed soon after they were allocated",
+        Measure::HeaptimeBytes => "memory in use times time",
+        Measure::HeaptimeObjects => "blocks in use times time",
+        Measure::Slack => "memory beyond what was requested",
+        Measure::GrowthBytes => "growth of memory in use (only what grew)",
+        Measure::GrowthObjects => "growth of blocks in use (only what grew)",
+        Measure::Lifetime => "lifetimes",
     };
     format!("{}: {what}", Printable(name))
 }
 
-fn subtitle(profile: &Profile, metric: Metric) -> String {
-    let number = profile.numbers().get(metric);
-    let shown = |value: f64| {
-        if metric.is_bytes() {
-            Bytes(value).to_string()
-        } else {
-            Count(value.round() as u64).to_string()
+fn subtitle(profile: &Profile, options: &Options) -> String {
+    let measure = options.metric;
+    let (value, error) = match measure {
+        Measure::Basic(metric) => (profile.numbers().get(metric) as f64, profile.error(metric)),
+        _ => {
+            let all = measure.of_all(profile);
+            (all.value, Some(all.error()))
         }
     };
-    match profile.error(metric) {
-        _ if profile.precision() == Precision::Exact => format!("{} (exact)", shown(number as f64)),
+    let shown = |value: f64| measure.quantity(value);
+    match error {
+        _ if profile.precision() == Precision::Exact => format!("{} (exact)", shown(value)),
         Some(error) => format!(
-            "{} ± {} (standard error)",
-            shown(number as f64),
-            shown(error)
+            "{} ± {} ({} % interval)",
+            shown(value),
+            shown(error * options.confidence.standard_errors()),
+            options.confidence.percent()
         ),
-        None => shown(number as f64),
+        None => shown(value),
     }
 }

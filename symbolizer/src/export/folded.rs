@@ -1,15 +1,16 @@
 //! Folded stacks: `root;child;leaf 4096`, one line each, for flame graph tools of every kind.
 //!
 //! The form has no escapes: `;` in a name becomes `:`, what is not printable is escaped, and equal
-//! stacks are one line. Lines of zero are left out.
+//! stacks are one line. Lines of zero are left out. Nor has it comments; but every reader that was tried
+//! passes over a line that does not end in a number, and so ours say in such lines how exact the numbers are.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use crate::export::Options;
-use crate::metric::Numbers;
+use crate::export::facts::{estimator, intervals};
 use crate::printable::Printable;
-use crate::profile::{CallStack, Profile};
+use crate::profile::{CallStack, Precision, Profile};
 use crate::symbols::Symbols;
 
 /// Writes the stacks with the number of the metric that was chosen.
@@ -22,35 +23,61 @@ pub fn write(
     options: &Options,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    for remark in remarks(profile, options) {
+        writeln!(out, "# {}", Printable(&remark))?;
+    }
     for (stack, number) in stacks(profile, symbols, options) {
         writeln!(out, "{stack} {number}")?;
     }
     Ok(())
 }
 
-/// The folded stacks and their numbers.
+/// What the numbers are and how exact, if that is not plain. None of it ends in a number, which readers would take for a stack's.
+fn remarks(profile: &Profile, options: &Options) -> Vec<String> {
+    if profile.precision() == Precision::Exact && !options.metric.needs_pasts() {
+        return Vec::new();
+    }
+    let mut remarks = vec![format!(
+        "heapprof: {} in {}, {}",
+        options.metric,
+        options.metric.sample_type().1,
+        estimator(profile)
+    )];
+    remarks.extend(intervals(profile, options));
+    if options.metric.is_growth() {
+        remarks.push("stacks that shrank are left out: this form has no place below zero".into());
+    }
+    remarks
+}
+
+/// The folded stacks and their numbers, those above zero.
 pub(super) fn stacks(
     profile: &Profile,
     symbols: &Symbols,
     options: &Options,
 ) -> BTreeMap<String, u64> {
-    let mut by_stack = vec![0u64; profile.stacks.len()];
-    for row in &profile.rows {
+    let mut by_stack = vec![0i64; profile.stacks.len()];
+    let numbers = options.metric.whole_numbers(profile);
+    for (row, number) in profile.rows.iter().zip(numbers) {
         if let Some(sum) = by_stack.get_mut(row.stack as usize) {
-            *sum = sum.saturating_add(Numbers::of(&row.totals).get(options.metric));
-        }
-    }
-    let mut folded = BTreeMap::new();
-    for (stack, number) in profile.stacks.iter().zip(by_stack) {
-        if number > 0 {
-            let sum = folded.entry(fold(profile, symbols, stack)).or_insert(0u64);
             *sum = sum.saturating_add(number);
         }
     }
-    folded
+    let mut folded: BTreeMap<String, i64> = BTreeMap::new();
+    for (stack, number) in profile.stacks.iter().zip(by_stack) {
+        if number != 0 {
+            let sum = folded.entry(fold(profile, symbols, stack)).or_default();
+            *sum = sum.saturating_add(number);
+        }
+    }
+    let above = folded.into_iter().filter(|(_, number)| *number > 0);
+    above
+        .map(|(stack, number)| (stack, number as u64))
+        .collect()
 }
 
-fn fold(profile: &Profile, symbols: &Symbols, stack: &CallStack) -> String {
+/// A stack as a line, without its number.
+pub(crate) fn fold(profile: &Profile, symbols: &Symbols, stack: &CallStack) -> String {
     let mut names: Vec<String> = Vec::new();
     for place in profile.places(stack) {
         for frame in symbols.frames(place) {

@@ -1,16 +1,18 @@
 //! JSON: everything a profile holds, for programs. Bytes and objects are whole numbers, never
 //! rounded further; frames are listed once and named by index.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::confidence::Confidence;
 use crate::export::Options;
 use crate::export::facts::estimator;
+use crate::measure::{Amount, Measure};
 use crate::metric::{Metric, Numbers};
 use crate::printable::Json;
-use crate::profile::{Place, Profile};
+use crate::profile::{Place, Precision, Profile};
 use crate::symbols::Symbols;
 
 #[derive(Serialize)]
@@ -27,6 +29,10 @@ struct Document<'a> {
     estimator: &'a str,
     totals: Values,
     standard_errors: Errors,
+    intervals: Intervals,
+    /// By the names of the command line; only for a log.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    past: BTreeMap<&'static str, Past>,
     counters: Vec<(&'a str, u64)>,
     modules: Vec<Module<'a>>,
     frames: Vec<Frame>,
@@ -79,6 +85,57 @@ impl Errors {
     }
 }
 
+/// How wide intervals are at the confidence that was asked for.
+#[derive(Serialize, Clone, Copy)]
+pub struct Intervals {
+    confidence_percent: f64,
+    /// Half their width.
+    standard_errors: f64,
+    /// What a site that is not listed could still hold; only for estimates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unseen_bytes: Option<f64>,
+}
+
+impl Intervals {
+    /// Those of a profile.
+    pub fn of(profile: &Profile, confidence: Confidence) -> Self {
+        Intervals {
+            confidence_percent: confidence.percent(),
+            standard_errors: confidence.standard_errors(),
+            unseen_bytes: profile.unseen_bytes(confidence),
+        }
+    }
+}
+
+/// A number that needs the past.
+#[derive(Serialize)]
+struct Past {
+    unit: &'static str,
+    value: f64,
+    standard_error: f64,
+    samples: u64,
+}
+
+impl Past {
+    fn of(measure: Measure, amount: Amount) -> (&'static str, Past) {
+        let past = Past {
+            unit: measure.unit(),
+            value: amount.value,
+            standard_error: amount.error(),
+            samples: amount.samples,
+        };
+        (measure.name(), past)
+    }
+
+    /// All of them.
+    fn all(profile: &Profile, of: impl Fn(Measure) -> Amount) -> BTreeMap<&'static str, Past> {
+        match profile.pasts.is_empty() {
+            true => BTreeMap::new(),
+            false => Measure::SUMS.map(|m| Past::of(m, of(m))).into(),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Module<'a> {
     path: &'a str,
@@ -106,6 +163,10 @@ struct Row {
     samples_in_use: u64,
     #[serde(flatten)]
     values: Values,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    standard_errors: Option<Errors>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    past: BTreeMap<&'static str, Past>,
 }
 
 /// Writes the profile. All metrics are in it.
@@ -115,7 +176,7 @@ struct Row {
 pub fn write(
     profile: &Profile,
     symbols: &Symbols,
-    _options: &Options,
+    options: &Options,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let mut frames: Vec<Frame> = Vec::new();
@@ -142,6 +203,7 @@ pub fn write(
         stacks.push(indices);
     }
     let run = &profile.run;
+    let is_sampled = profile.precision() == Precision::Sampled;
     let document = Document {
         version: 1,
         program: &run.program,
@@ -154,6 +216,8 @@ pub fn write(
         estimator: estimator(profile),
         totals: profile.numbers().into(),
         standard_errors: Errors::of(&profile.totals()),
+        intervals: Intervals::of(profile, options.confidence),
+        past: Past::all(profile, |measure| measure.of_all(profile)),
         counters: profile
             .account
             .counters
@@ -178,12 +242,15 @@ pub fn write(
         rows: profile
             .rows
             .iter()
-            .map(|row| Row {
+            .enumerate()
+            .map(|(index, row)| Row {
                 stack: row.stack,
                 size_up_to: row.class.upper(),
                 samples_allocated: row.totals.allocated.samples,
                 samples_in_use: row.totals.in_use.samples,
                 values: Numbers::of(&row.totals).into(),
+                standard_errors: is_sampled.then(|| Errors::of(&row.totals)),
+                past: Past::all(profile, |measure| measure.of_row(profile, index)),
             })
             .collect(),
     };

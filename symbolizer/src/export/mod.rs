@@ -5,8 +5,9 @@
 
 use std::io::{self, Write};
 
+use crate::confidence::Confidence;
 use crate::detail::Detail;
-use crate::metric::Metric;
+use crate::measure::Measure;
 use crate::profile::Profile;
 use crate::symbols::Symbols;
 
@@ -25,10 +26,12 @@ pub mod speedscope;
 mod facts;
 
 /// What a caller may choose.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
-    /// For formats that hold one number a stack.
-    pub metric: Metric,
+    /// For formats that hold one number a stack. One of the past needs a profile read with pasts.
+    pub metric: Measure,
+    /// How often intervals shall hold the truth, where they are stated.
+    pub confidence: Confidence,
     /// For formats with a title; empty for one made from the profile.
     pub title: String,
 }
@@ -100,6 +103,20 @@ impl Format {
     /// Whether a terminal would choke on it.
     pub fn is_binary(self) -> bool {
         self == Format::Pprof
+    }
+
+    /// Whether it has a place for numbers other than the four.
+    pub fn shows_pasts(self) -> bool {
+        matches!(
+            self,
+            Format::Pprof
+                | Format::Folded
+                | Format::Flamegraph
+                | Format::Json
+                | Format::Csv
+                | Format::Speedscope
+                | Format::Callgrind
+        )
     }
 
     /// What it can show beyond the rows, if the profile was read with it.

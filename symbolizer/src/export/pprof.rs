@@ -15,7 +15,7 @@ use heapprof_core::Row;
 use prost::Message;
 
 use crate::export::Options;
-use crate::export::facts::facts;
+use crate::export::facts::{facts, intervals};
 use crate::measure::Measure;
 use crate::metric::{Metric, Numbers};
 use crate::profile::{Place, Profile};
@@ -29,7 +29,8 @@ const DROP_FRAMES: &str = "malloc|calloc|realloc|reallocarray|posix_memalign|ali
     |operator new(\\[\\])?|__rust_alloc|__rust_alloc_zeroed|__rust_realloc|__rdl_alloc|__rdl_alloc_zeroed|__rdl_realloc\
     |alloc::alloc::.*|std::allocator.*|__gnu_cxx::new_allocator.*";
 
-/// Writes the profile. The metric that was chosen is what pprof shows first; all four are in it.
+/// Writes the profile. The metric that was chosen is what pprof shows first; all four are in it, and those of
+/// the past behind them if the profile has pasts.
 ///
 /// # Errors
 /// Those of `out`.
@@ -77,25 +78,20 @@ impl<'a> Builder<'a> {
     }
 
     fn build(mut self, options: &Options) -> proto::Profile {
-        for metric in Metric::ALL {
-            let (name, unit) = match metric {
-                Metric::AllocatedObjects => ("alloc_objects", "count"),
-                Metric::AllocatedBytes => ("alloc_space", "bytes"),
-                Metric::InUseObjects => ("inuse_objects", "count"),
-                Metric::InUseBytes => ("inuse_space", "bytes"),
-            };
+        let basic = Metric::ALL.map(Measure::Basic);
+        let past = match self.profile.pasts.is_empty() {
+            true => &[][..],
+            false => &Measure::SUMS[..],
+        };
+        let mut columns = Vec::new();
+        for &measure in basic.iter().chain(past) {
+            let (name, unit) = measure.sample_type();
             let value_type = self.value_type(name, unit);
             self.message.sample_type.push(value_type);
-            if metric == options.metric {
+            if measure == options.metric {
                 self.message.default_sample_type = value_type.r#type;
             }
-        }
-        if !self.profile.pasts.is_empty() {
-            for measure in Measure::SUMS {
-                let (name, unit) = measure.sample_type();
-                let value_type = self.value_type(name, unit);
-                self.message.sample_type.push(value_type);
-            }
+            columns.push(measure.whole_numbers(self.profile));
         }
         self.message.period_type = Some(self.value_type("space", "bytes"));
         let run = &self.profile.run;
@@ -103,14 +99,17 @@ impl<'a> Builder<'a> {
         self.message.time_nanos = run.start_wall_ns as i64;
         self.message.duration_nanos = run.duration_ns as i64;
         self.message.drop_frames = self.string(DROP_FRAMES);
-        for fact in facts(self.profile) {
+        for fact in facts(self.profile)
+            .into_iter()
+            .chain(intervals(self.profile, options))
+        {
             let comment = self.string(&fact);
             self.message.comment.push(comment);
         }
 
         self.main_mapping();
         for (index, row) in self.profile.rows.iter().enumerate() {
-            self.sample(index, row);
+            self.sample(row, columns.iter().map(|column| column[index]).collect());
         }
         for (mapping, [function, file, line, inline]) in
             self.message.mapping.iter_mut().zip(&self.named)
@@ -124,9 +123,10 @@ impl<'a> Builder<'a> {
         self.message
     }
 
-    fn sample(&mut self, index: usize, row: &Row) {
+    /// `value` has a number for each sample type.
+    fn sample(&mut self, row: &Row, value: Vec<i64>) {
         let numbers = Numbers::of(&row.totals);
-        if numbers.is_zero() {
+        if value.iter().all(|number| *number == 0) {
             return;
         }
         let profile = self.profile;
@@ -138,15 +138,9 @@ impl<'a> Builder<'a> {
             .allocated_bytes
             .checked_div(numbers.allocated_objects);
         let (key, unit) = (self.string("bytes"), self.string("bytes"));
-        let basic = Metric::ALL.iter().map(|&metric| numbers.get(metric));
-        let measures = match profile.pasts.is_empty() {
-            true => &[][..],
-            false => &Measure::SUMS[..],
-        };
-        let past = measures.iter().map(|m| m.of_row(profile, index).rounded());
         self.message.sample.push(proto::Sample {
             location_id,
-            value: basic.chain(past).map(clamp).collect(),
+            value,
             label: vec![proto::Label {
                 key,
                 str: 0,

@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::export::Options;
-use crate::metric::{Metric, Numbers};
+use crate::measure::Measure;
+use crate::metric::Metric;
 use crate::printable::{Json, Printable};
 use crate::profile::Profile;
 use crate::symbols::Symbols;
@@ -84,7 +85,10 @@ pub fn write(
         stacks.push(indices);
     }
 
-    let mut metrics = Metric::ALL.to_vec();
+    let mut metrics = Metric::ALL.map(Measure::Basic).to_vec();
+    if !profile.pasts.is_empty() {
+        metrics.extend(Measure::SUMS);
+    }
     metrics.sort_by_key(|&metric| metric != options.metric);
     let profiles = metrics
         .into_iter()
@@ -104,10 +108,11 @@ pub fn write(
     Json::Compact.write(&document, out)
 }
 
-fn sampled(profile: &Profile, stacks: &[Vec<usize>], metric: Metric) -> Sampled {
+fn sampled(profile: &Profile, stacks: &[Vec<usize>], metric: Measure) -> Sampled {
     let (mut samples, mut weights) = (Vec::new(), Vec::new());
-    for row in &profile.rows {
-        let weight = Numbers::of(&row.totals).get(metric);
+    for (row, number) in profile.rows.iter().zip(metric.whole_numbers(profile)) {
+        // A graph of time or memory has no place for what shrank.
+        let weight = u64::try_from(number).unwrap_or(0);
         if let (Some(stack), true) = (stacks.get(row.stack as usize), weight > 0) {
             samples.push(stack.clone());
             weights.push(weight);
@@ -116,7 +121,10 @@ fn sampled(profile: &Profile, stacks: &[Vec<usize>], metric: Metric) -> Sampled 
     Sampled {
         r#type: "sampled",
         name: metric.name(),
-        unit: if metric.is_bytes() { "bytes" } else { "none" },
+        unit: match metric.sample_type().1 {
+            "bytes" => "bytes",
+            _ => "none",
+        },
         start_value: 0,
         end_value: weights
             .iter()

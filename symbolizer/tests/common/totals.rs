@@ -16,7 +16,7 @@ pub(crate) fn export(
     metric: Metric,
 ) -> Vec<u8> {
     let options = Options {
-        metric,
+        metric: metric.into(),
         ..Options::default()
     };
     let mut out = Vec::new();
@@ -77,6 +77,7 @@ pub(crate) fn total(
         Format::Folded => Some(
             text(format, profile, symbols, metric)
                 .lines()
+                .filter(|line| !line.starts_with('#'))
                 .map(|line| {
                     line.rsplit_once(' ')
                         .expect("a number")

@@ -1,0 +1,304 @@
+//! Lives: every block of `known_history` by its own record, and what follows from them, without a line of the
+//! profiler's. All quadratic and plain.
+//!
+//! An instant is a block of `site_marker` while all else is quiet. An event at the instant comes before it, so the
+//! marker itself is in use then.
+
+use std::collections::BTreeMap;
+
+use crate::account::Account;
+
+/// A block's life. Times are the monotonic clock's before and after the call, in ns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Life {
+    /// The function that allocated it.
+    pub site: String,
+    /// Of whom.
+    pub thread: u32,
+    /// Bytes requested.
+    pub size: u64,
+    /// Usable ones beyond.
+    pub slack: u64,
+    /// When it came.
+    pub born: (i64, i64),
+    /// When it went.
+    pub freed: Option<(i64, i64)>,
+    /// Which of its thread's allocations it was.
+    nth: u64,
+    /// How many its thread had made when it was freed.
+    nth_then: u64,
+}
+
+impl Life {
+    fn of(line: &str) -> Option<Life> {
+        let mut words = line.strip_prefix("life ")?.split(' ');
+        let site = words.next()?.to_owned();
+        let mut number = || words.next()?.parse::<i64>().ok();
+        let life = Life {
+            site,
+            thread: number()? as u32,
+            size: number()? as u64,
+            slack: number()? as u64,
+            born: (number()?, number()?),
+            freed: Some((number()?, number()?)).filter(|freed| freed.0 >= 0),
+            nth: number()? as u64,
+            nth_then: number()? as u64,
+        };
+        Some(life)
+    }
+
+    /// Allocations of its thread between its own and its end.
+    pub fn allocations_until_freed(&self) -> Option<u64> {
+        self.freed.map(|_| self.nth_then - self.nth)
+    }
+
+    /// The middle of its birth, for what does not depend on microseconds.
+    fn came(&self) -> f64 {
+        (self.born.0 + self.born.1) as f64 / 2.0
+    }
+
+    fn went(&self) -> Option<f64> {
+        self.freed.map(|freed| (freed.0 + freed.1) as f64 / 2.0)
+    }
+}
+
+/// A value that clock stamps bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Bounds {
+    /// It is at least that.
+    pub least: f64,
+    /// And at most that.
+    pub most: f64,
+}
+
+impl Bounds {
+    /// Whether a value lies within.
+    pub fn hold(self, value: f64) -> bool {
+        (self.least..=self.most).contains(&value)
+    }
+
+    /// The middle.
+    pub fn middle(self) -> f64 {
+        (self.least + self.most) / 2.0
+    }
+
+    fn add(&mut self, times: f64, least: f64, most: f64) {
+        self.least += times * least;
+        self.most += times * most;
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Lives {
+    /// In the order of their birth.
+    pub lives: Vec<Life>,
+    /// Indices of the instants' markers.
+    instants: Vec<usize>,
+}
+
+/// Objects and bytes.
+pub type Both<T> = (T, T);
+
+impl Lives {
+    /// Of what the fixture printed.
+    ///
+    /// # Panics
+    /// When that is nothing.
+    pub fn parse(output: &str) -> Lives {
+        let lives: Vec<Life> = output.lines().filter_map(Life::of).collect();
+        let is_marker = |i: &usize| lives[*i].site == "site_marker";
+        let instants: Vec<usize> = (0..lives.len()).filter(is_marker).collect();
+        assert_eq!(instants.len(), 10, "{output:.300}");
+        Lives { lives, instants }
+    }
+
+    /// How many instants there are.
+    pub fn instants(&self) -> usize {
+        self.instants.len()
+    }
+
+    /// The size of an instant's marker, by which it is found in a log.
+    pub fn marker_size(&self, instant: usize) -> u64 {
+        self.lives[self.instants[instant]].size
+    }
+
+    fn marker(&self, instant: usize) -> &Life {
+        &self.lives[self.instants[instant]]
+    }
+
+    fn is_born_by(&self, life: &Life, instant: usize) -> bool {
+        life.born.0 <= self.marker(instant).born.0
+    }
+
+    fn is_freed_by(&self, life: &Life, instant: usize) -> bool {
+        life.freed
+            .is_some_and(|freed| freed.1 <= self.marker(instant).born.0)
+    }
+
+    fn lives_at(&self, life: &Life, instant: usize) -> bool {
+        self.is_born_by(life, instant) && !self.is_freed_by(life, instant)
+    }
+
+    /// The four numbers by site: of blocks that came after `from`, if any, and up to `to`, or the end.
+    pub fn four(&self, from: Option<usize>, to: Option<usize>) -> BTreeMap<String, Account> {
+        let mut sites: BTreeMap<String, Account> = BTreeMap::new();
+        for life in &self.lives {
+            let is_before = from.is_some_and(|from| self.is_born_by(life, from));
+            if is_before || to.is_some_and(|to| !self.is_born_by(life, to)) {
+                continue;
+            }
+            let in_use = match to {
+                Some(to) => !self.is_freed_by(life, to),
+                None => life.freed.is_none(),
+            };
+            *sites.entry(life.site.clone()).or_default() += Account {
+                allocated_objects: 1,
+                allocated_bytes: life.size,
+                in_use_objects: u64::from(in_use),
+                in_use_bytes: u64::from(in_use) * life.size,
+            };
+        }
+        sites
+    }
+
+    /// A sum by site, of objects and bytes.
+    fn both(&self, count: impl Fn(&Life) -> bool) -> BTreeMap<String, Both<u64>> {
+        let mut sites: BTreeMap<String, Both<u64>> = BTreeMap::new();
+        for life in self.lives.iter().filter(|life| count(life)) {
+            let sum = sites.entry(life.site.clone()).or_default();
+            sum.0 += 1;
+            sum.1 += life.size;
+        }
+        sites
+    }
+
+    /// What was in use at the peak: when the largest block came, and nothing else happened.
+    ///
+    /// # Panics
+    /// Never: there are blocks.
+    pub fn peak(&self) -> BTreeMap<String, Both<u64>> {
+        let spike = self.lives.iter().max_by_key(|life| life.size);
+        let spike = spike.expect("there are instants");
+        self.both(|life| {
+            life.born.0 <= spike.born.0 && life.freed.is_none_or(|freed| freed.0 >= spike.born.1)
+        })
+    }
+
+    /// What was freed within that time, for certain and perhaps, or before so many allocations.
+    pub fn temporary(
+        &self,
+        within_ns: Option<i64>,
+        before: Option<u64>,
+    ) -> [BTreeMap<String, Both<u64>>; 2] {
+        let is_temporary = |life: &Life, certain: bool| {
+            let Some(freed) = life.freed else {
+                return false;
+            };
+            let lived = match certain {
+                true => freed.1 - life.born.0,
+                // Times are stored to the microsecond.
+                false => freed.0 - life.born.1 - 2000,
+            };
+            let allocations = life.allocations_until_freed();
+            within_ns.is_some_and(|ns| lived <= ns)
+                || before.is_some_and(|n| allocations.is_some_and(|made| made < n))
+        };
+        [true, false].map(|certain| self.both(|life| is_temporary(life, certain)))
+    }
+
+    /// Usable bytes beyond those requested, in use at an instant.
+    pub fn slack(&self, at: usize) -> BTreeMap<String, u64> {
+        let mut sites = BTreeMap::new();
+        for life in self.lives.iter().filter(|life| self.lives_at(life, at)) {
+            *sites.entry(life.site.clone()).or_default() += life.slack;
+        }
+        sites
+    }
+
+    /// Object-seconds and byte-seconds of blocks that came after `from`, if any, up to an instant.
+    pub fn heaptime(&self, from: Option<usize>, to: usize) -> BTreeMap<String, Both<Bounds>> {
+        // Each time is stored to the microsecond.
+        const ROUNDING: f64 = 2e-6;
+        let end = self.marker(to).born;
+        let mut sites: BTreeMap<String, Both<Bounds>> = BTreeMap::new();
+        for life in &self.lives {
+            let is_before = from.is_some_and(|from| self.is_born_by(life, from));
+            if is_before || !self.is_born_by(life, to) {
+                continue;
+            }
+            let until = match life.freed {
+                Some(freed) if self.is_freed_by(life, to) => freed,
+                _ => end,
+            };
+            let least = ((until.0 - life.born.1) as f64 / 1e9 - ROUNDING).max(0.0);
+            let most = (until.1 - life.born.0) as f64 / 1e9 + ROUNDING;
+            let sums = sites.entry(life.site.clone()).or_default();
+            sums.0.add(1.0, least, most);
+            sums.1.add(life.size as f64, least, most);
+        }
+        sites
+    }
+
+    /// Objects and bytes a second by which each site grew between two instants: the least-squares line
+    /// through its curve, from the moments of the curve itself, piece by piece.
+    pub fn growth(&self, from: usize, to: usize) -> BTreeMap<String, Both<Bounds>> {
+        let (from, to) = (self.marker(from), self.marker(to));
+        let (start, end) = (from.came(), to.came());
+        let seconds = (end - start) / 1e9;
+        let mut sites: BTreeMap<String, Both<Bounds>> = BTreeMap::new();
+        for life in &self.lives {
+            let clipped = |time: f64| ((time - start) / 1e9).clamp(0.0, seconds);
+            let (b, d) = (
+                clipped(life.came()),
+                clipped(life.went().unwrap_or(f64::MAX)),
+            );
+            // The integral of (t - T/2) from b to d, by that of (t - T/2)² over all, which is T³ / 12.
+            let half = |t: f64| (t - seconds / 2.0).powi(2) / 2.0;
+            let slope = (half(d) - half(b)) / (seconds.powi(3) / 12.0);
+            // It moves by at most 6 / T² for each second that a time is off; four times take part.
+            let width = |stamps: (i64, i64)| (stamps.1 - stamps.0) as f64 / 1e9 + 2e-6;
+            let off: f64 = [Some(life.born), life.freed, Some(from.born), Some(to.born)]
+                .into_iter()
+                .flatten()
+                .map(width)
+                .sum();
+            // A block that is there all the time adds nothing, however long that is.
+            let takes_part = b > 0.0 || d < seconds;
+            let off = f64::from(u8::from(takes_part)) * off * 12.0 / seconds.powi(2);
+            let sums = sites.entry(life.site.clone()).or_default();
+            sums.0.add(1.0, slope - off, slope + off);
+            sums.1.add(life.size as f64, slope - off, slope + off);
+        }
+        sites
+    }
+
+    /// By site, how many were freed up to an instant and how many lived then, and the age in seconds by which
+    /// half of them were gone (Kaplan and Meier, age by age).
+    pub fn lifetimes(&self, at: usize) -> BTreeMap<String, (u64, u64, Option<f64>)> {
+        let mut by_site: BTreeMap<String, Vec<(f64, bool)>> = BTreeMap::new();
+        let end = self.marker(at).came();
+        for life in self.lives.iter().filter(|life| self.is_born_by(life, at)) {
+            let is_freed = self.is_freed_by(life, at);
+            let until = life.went().filter(|_| is_freed).unwrap_or(end);
+            let ages = by_site.entry(life.site.clone()).or_default();
+            ages.push(((until - life.came()) / 1e9, is_freed));
+        }
+        let lifetimes = |mut ages: Vec<(f64, bool)>| {
+            ages.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+            let freed = ages.iter().filter(|age| age.1).count() as u64;
+            let (mut outlive, mut median) = (1.0, None);
+            for (i, (age, is_freed)) in ages.iter().enumerate() {
+                if *is_freed {
+                    outlive *= 1.0 - 1.0 / (ages.len() - i) as f64;
+                }
+                if outlive <= 0.5 + 1e-9 && median.is_none() {
+                    median = Some(*age);
+                }
+            }
+            (freed, ages.len() as u64 - freed, median)
+        };
+        let sites = by_site.into_iter();
+        sites.map(|(site, ages)| (site, lifetimes(ages))).collect()
+    }
+}
