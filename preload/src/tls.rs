@@ -39,6 +39,8 @@ pub(crate) struct Thread {
     /// The part of this thread's own stack that is known to be readable; see `stack.rs`.
     pub(crate) stack_low: Cell<u64>,
     pub(crate) stack_high: Cell<u64>,
+    /// How often the program has asked that this thread be left out, and not taken it back.
+    pub(crate) pauses: Cell<u32>,
 }
 
 /// Whose code a thread is running.
