@@ -16,7 +16,7 @@ const DEFAULT_INTERVAL: u64 = 512 << 10;
 pub(crate) struct Settings {
     /// Mean sampling interval in bytes; 1: every allocation; 0: none, we are an allocator only.
     pub(crate) interval: u64,
-    /// Most frames of a stack.
+    /// Most frames of a stack, the allocation function's not counted.
     pub(crate) depth: u32,
     /// A line at start and one at exit.
     pub(crate) verbose: bool,

@@ -104,7 +104,7 @@ impl Writer {
         if control::in_force() != settings.interval {
             // Stopped from the start, or changed by the process that this one is a copy of.
             writer.note(Note::Regime {
-                time_ns: clock::now_ns(),
+                time_ns: writer.output.start_ns,
                 interval: control::in_force(),
             });
         }
