@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use crate::cancel::Deferred;
 use crate::desk::{self, Ask};
 use crate::hook;
-use crate::session::{Event, Note, Session};
+use crate::session::{Event, Note, Noted, Session};
 use crate::tls::{self, Entered, Inside};
 use crate::{clock, control, counters, fork, je, sys};
 
@@ -39,8 +39,9 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
 }
 
 /// Puts a note among what this thread has recorded. False: there was no room.
-fn note(session: &Session, note: Note) -> bool {
-    let sent = session.send(Event::Note(Box::new(note)));
+fn note(session: &Session, what: Noted) -> bool {
+    let at = clock::ticks();
+    let sent = session.send(Event::Note(Box::new(Note { at, what })));
     if !sent {
         counters::LOST_QUEUE_FULL.add(1);
     }
@@ -48,11 +49,7 @@ fn note(session: &Session, note: Note) -> bool {
 }
 
 fn note_regime(session: &Session) {
-    let regime = Note::Regime {
-        time_ns: clock::now_ns(),
-        interval: control::in_force(),
-    };
-    note(session, regime);
+    note(session, Noted::Regime(control::in_force()));
 }
 
 /// A C string's bytes; null is none.
@@ -179,11 +176,8 @@ pub(crate) unsafe extern "C-unwind" fn heapprof_mark(name: *const c_char) -> c_i
     let Some(bytes) = (unsafe { bytes(name) }) else {
         return -1;
     };
-    let marker = Note::Marker {
-        time_ns: clock::now_ns(),
-        name: self::name(bytes),
-    };
-    match with_session(|_, session| note(session, marker)) {
+    let name = Noted::Marker(self::name(bytes));
+    match with_session(|_, session| note(session, name)) {
         Some(true) => 0,
         _ => -1,
     }

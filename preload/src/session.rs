@@ -48,11 +48,16 @@ pub(crate) enum Event {
 }
 
 /// What is no allocation and no free, and belongs among them in the log.
-pub(crate) enum Note {
-    /// A moment with a name.
-    Marker { time_ns: u64, name: String },
-    /// Another interval is in force from here on; 0: recording is stopped.
-    Regime { time_ns: u64, interval: u64 },
+pub(crate) struct Note {
+    pub(crate) at: Ticks,
+    pub(crate) what: Noted,
+}
+
+pub(crate) enum Noted {
+    /// A moment with that name.
+    Marker(String),
+    /// Another interval is in force from here on, in bytes; 0: recording is stopped.
+    Regime(u64),
 }
 
 /// The end of a sampled block.

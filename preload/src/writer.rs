@@ -23,7 +23,7 @@ use crate::dumps::{Context, Dumps, KeptStack};
 use crate::hook::{self, Phase};
 use crate::modules::{self, Notice, NoticeNode};
 use crate::output::Output;
-use crate::session::{ASLEEP, AWAKE, DOZING, Event, FreeEvent, Note, Session};
+use crate::session::{ASLEEP, AWAKE, DOZING, Event, FreeEvent, Noted, Session};
 use crate::settings::Settings;
 use crate::{clock, control, files, main_thread, sys, tls, walkers};
 
@@ -103,10 +103,8 @@ impl Writer {
         };
         if control::in_force() != settings.interval {
             // Stopped from the start, or changed by the process that this one is a copy of.
-            writer.note(Note::Regime {
-                time_ns: writer.output.start_ns,
-                interval: control::in_force(),
-            });
+            let start_ns = writer.output.start_ns;
+            writer.note(start_ns, Noted::Regime(control::in_force()));
         }
         writer
     }
@@ -177,7 +175,10 @@ impl Writer {
                 }
             }
             Event::Free(free) => self.free(&free),
-            Event::Note(note) => self.note(*note),
+            Event::Note(note) => {
+                let time_ns = self.timeline.ns(note.at);
+                self.note(time_ns, note.what);
+            }
             Event::Stack(new) => {
                 self.tell_modules();
                 if self.stacks.contains_key(&new.hash) {
@@ -523,14 +524,12 @@ impl Writer {
         }
     }
 
-    fn note(&mut self, note: Note) {
-        let record = match note {
-            Note::Marker { time_ns, name } => Record::Marker {
-                time_ns: self.since_start(time_ns),
-                name,
-            },
-            Note::Regime { time_ns, interval } => Record::Regime {
-                time_ns: self.since_start(time_ns),
+    fn note(&mut self, time_ns: u64, what: Noted) {
+        let time_ns = self.since_start(time_ns);
+        let record = match what {
+            Noted::Marker(name) => Record::Marker { time_ns, name },
+            Noted::Regime(interval) => Record::Regime {
+                time_ns,
                 interval,
                 by_budget: false,
             },

@@ -8,7 +8,7 @@ use heapprof_format::{Module, Reader, Record};
 use super::Writer;
 use crate::desk::{Ask, Request};
 use crate::dumps::{self, Context, Dumps, KeptStack};
-use crate::session::{Note, Session};
+use crate::session::{Noted, Session};
 use crate::{clock, control, counters, files, sys};
 use heapprof_core::Ledger;
 use std::sync::atomic::Ordering;
@@ -57,10 +57,8 @@ impl Writer {
             ("stop", "") => Ok(self.set_running(false)),
             ("interval", bytes) => self.set_interval(bytes),
             ("mark", name) if !name.is_empty() => {
-                self.note(Note::Marker {
-                    time_ns: clock::now_ns(),
-                    name: name.chars().take(MAX_NAME).collect(),
-                });
+                let kept = name.chars().take(MAX_NAME).collect();
+                self.note(clock::now_ns(), Noted::Marker(kept));
                 Ok(format!("marked as {name:?}"))
             }
             ("dump", "") => self.dump_on_request(session, "asked for by heapprof ctl"),
@@ -104,10 +102,7 @@ impl Writer {
     }
 
     fn note_regime(&mut self) {
-        self.note(Note::Regime {
-            time_ns: clock::now_ns(),
-            interval: control::in_force(),
-        });
+        self.note(clock::now_ns(), Noted::Regime(control::in_force()));
     }
 
     /// `key: value`, a line each.
