@@ -100,6 +100,11 @@ impl Budget {
         (interval != before).then_some(interval)
     }
 
+    /// Nothing is sampled now, so nothing is learnt about the load: to be said instead of [`adapt`](Self::adapt).
+    pub fn rest(&mut self, now_ns: u64) {
+        self.go(self.interval, now_ns);
+    }
+
     /// When to ask again although no sample came: the interval is higher than it was asked to be, so there may be
     /// none for long. `None`: there is no need.
     pub fn due_ns(&self) -> Option<u64> {
@@ -176,6 +181,17 @@ mod tests {
             budget.adapt(now);
         }
         assert!(samples < 2500, "{samples}");
+    }
+
+    #[test]
+    fn a_rest_is_no_sign_of_a_small_load() {
+        let mut now = 5;
+        let mut budget = Budget::new(100, 4096, now);
+        run(&mut budget, &mut now, 1e9, 5);
+        let raised = budget.interval();
+        budget.rest(now + 3600 * WINDOW_NS);
+        assert_eq!(budget.adapt(now + 3600 * WINDOW_NS + 20 * MS), None);
+        assert_eq!(budget.interval(), raised);
     }
 
     #[test]

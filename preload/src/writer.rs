@@ -508,7 +508,11 @@ impl Writer {
         };
         let before = budget.interval();
         budget.ask(control::asked(), now_ns);
-        budget.adapt(now_ns);
+        if control::is_running() {
+            budget.adapt(now_ns);
+        } else {
+            budget.rest(now_ns);
+        }
         let interval = budget.interval();
         if interval != before {
             let was_in_force = control::in_force();
@@ -550,7 +554,8 @@ impl Writer {
     fn rest(&self, session: &Session, now_ns: u64, idle: bool) {
         let (state, timeout) = if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
-            let budget = self.budget.as_ref().and_then(Budget::due_ns);
+            let budget = self.budget.as_ref().filter(|_| control::is_running());
+            let budget = budget.and_then(Budget::due_ns);
             let due = dump.min(budget.unwrap_or(u64::MAX));
             (
                 ASLEEP,
