@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Counters = 6,
     Marker = 7,
     End = 8,
-    Regime = 10,
+    Regime = 12,
 }
 
 impl Kind {
@@ -57,7 +57,7 @@ impl Kind {
             6 => Kind::Counters,
             7 => Kind::Marker,
             8 => Kind::End,
-            10 => Kind::Regime,
+            12 => Kind::Regime,
             _ => return None,
         })
     }

@@ -24,6 +24,8 @@ pub(crate) struct Thread {
     pub(crate) inside: Cell<Inside>,
     /// Walker that this thread used last: its rule cache is warm.
     pub(crate) walker_hint: Cell<u8>,
+    /// How often the program has asked that this thread be left out, and not taken it back.
+    pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.
     pub(crate) session: Cell<u32>,
     /// The process (`hook::PROCESS`) in which the sampler's line was begun. Not the session: a thread may free a
@@ -39,8 +41,6 @@ pub(crate) struct Thread {
     /// The part of this thread's own stack that is known to be readable; see `stack.rs`.
     pub(crate) stack_low: Cell<u64>,
     pub(crate) stack_high: Cell<u64>,
-    /// How often the program has asked that this thread be left out, and not taken it back.
-    pub(crate) pauses: Cell<u32>,
 }
 
 /// Whose code a thread is running.
