@@ -8,6 +8,7 @@
 //! | piece | runs | what it answers |
 //! | --- | --- | --- |
 //! | [`Sampler`] | every malloc | is this block sampled? (one subtraction) |
+//! | [`Budget`] | writer | which interval keeps to so many samples a second? |
 //! | [`Filter`] | every free | could this block have been sampled? (one load) |
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
@@ -16,6 +17,7 @@
 //! | [`History`] | reader | what was it at the peak, for how long did it live, how fast did it grow? |
 #![forbid(unsafe_code)]
 
+mod budget;
 mod filter;
 
 mod history;
@@ -33,6 +35,7 @@ mod stack_set;
 mod weight;
 mod weight_cache;
 
+pub use budget::Budget;
 pub use filter::Filter;
 
 pub use history::{Came, History, Past, Temporary};
@@ -40,7 +43,7 @@ pub use ledger::{Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use sample_table::SampleTable;
-pub use sampler::{Rng, Sampler, bytes_on_the_line};
+pub use sampler::{Regime, Rng, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;
 pub use slope::Slope;
 pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};

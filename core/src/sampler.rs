@@ -10,6 +10,12 @@
 //! The distance that is left is one signed number. The question of every malloc is one
 //! subtraction and its sign; everything else happens once a sample.
 //!
+//! What is in force may change ([`Regime`]), and a thread must not keep a mark that lies gigabytes away. So
+//! no distance is walked in one go: the line is cut into pieces, and at the end of a piece without a mark the
+//! thread asks again. It has learnt nothing but that there was none so far, which by the lack of memory
+//! says nothing about what follows. The block that lies across the end of a piece is decided to its end under
+//! the interval that it began with, so that one interval belongs to each block.
+//!
 //! A block of zero bytes counts as one byte, here and in the weight: it can be sampled, and at
 //! interval 1 it is.
 
@@ -19,6 +25,46 @@ use libm::log;
 /// allocates a gigabyte a second needs 292 years for it.
 const NEVER: i64 = i64::MAX;
 
+/// A piece of the line: a change takes effect in a thread after at most that many bytes. Asking costs some
+/// tens of nanoseconds, allocating 4 MiB a thousand times that.
+const PIECE: i64 = 4 << 20;
+
+/// The same while nothing is sampled: what a thread allocates between a start and its next question is
+/// missing, and should be little against any interval.
+const PIECE_STOPPED: i64 = 16 << 10;
+
+/// What is in force for a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Regime {
+    /// Mean distance between marks, in bytes. 0: nothing is sampled; 1: everything is.
+    pub interval: u64,
+    /// Blocks of at least so many bytes are all recorded, unless nothing is; 0: none for its size. The same
+    /// for the life of a sampler.
+    pub record_over: u64,
+}
+
+impl Regime {
+    /// Nothing is sampled.
+    pub const STOPPED: Regime = Regime {
+        interval: 0,
+        record_over: 0,
+    };
+
+    fn takes_for_its_size(&self, size: u64) -> bool {
+        self.record_over > 0 && size >= self.record_over
+    }
+
+    /// Length of a piece. With `record_over`, no longer than such a block, which then ends a piece wherever it
+    /// lies: so its size is asked for, and nobody else pays for the question.
+    fn piece(&self) -> i64 {
+        match (self.interval, self.record_over) {
+            (0, _) => PIECE_STOPPED,
+            (_, 0) => PIECE,
+            (_, over) => over.min(PIECE as u64) as i64,
+        }
+    }
+}
+
 /// A thread's place on its line of bytes.
 ///
 /// All zero is a valid state: the first block reaches the (absent) first mark, so the thread's first
@@ -26,11 +72,14 @@ const NEVER: i64 = i64::MAX;
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub struct Sampler {
-    /// Bytes to the next mark, minus one: a block that makes it negative is sampled.
+    /// Whole bytes between here and the next mark, or the end of the piece: a block that makes it negative
+    /// lies on that.
     left: i64,
     /// Mean distance under which `left` was drawn. 0: nothing is sampled; 1: everything is.
     interval: u64,
     rng: Rng,
+    /// Whether the piece ends before the next mark.
+    unmarked: bool,
 }
 
 impl Sampler {
@@ -43,6 +92,7 @@ impl Sampler {
         left: 0,
         interval: 0,
         rng: Rng { state: 0 },
+        unmarked: false,
     };
 
     /// Lays `size` bytes on the line; true when no mark fell on them.
@@ -55,7 +105,7 @@ impl Sampler {
         self.left >= 0
     }
 
-    /// Whether a mark fell on the last block and none has been drawn since.
+    /// Whether a mark fell on the last block, or a piece ended in it, and nothing has been drawn since.
     pub fn is_due(&self) -> bool {
         self.left < 0
     }
@@ -71,6 +121,7 @@ impl Sampler {
     /// point of the line without a bias.
     pub fn draw(&mut self, interval: u64) {
         self.interval = interval;
+        self.unmarked = false;
         self.left = match interval {
             0 => NEVER,
             // Every block is at least a byte on the line, so a distance of 0 takes every one.
@@ -79,10 +130,45 @@ impl Sampler {
         };
     }
 
+    /// As [`draw`](Self::draw), but goes no further than one piece. A block that does not pass is then to be
+    /// [`decide`](Self::decide)d, and whatever comes of it, this is to be called again behind it.
+    pub fn draw_under(&mut self, regime: Regime) {
+        self.draw(regime.interval);
+        let piece = regime.piece();
+        if self.left >= piece {
+            self.left = piece - 1;
+            self.unmarked = true;
+        }
+    }
+
+    /// Begins the line under that regime.
+    pub fn start_under(&mut self, seed: u64, regime: Regime) {
+        self.rng = Rng::new(seed);
+        self.draw_under(regime);
+    }
+
+    /// For a block of `size` bytes that did not pass: the interval under which it is sampled, if it is.
+    pub fn decide(&mut self, size: usize, regime: Regime) -> Option<u64> {
+        let size = bytes_on_the_line(size as u64);
+        match (regime.interval, self.interval) {
+            // Stopped now, or when the line was drawn.
+            (0, _) | (_, 0) => None,
+            _ if regime.takes_for_its_size(size) => Some(1),
+            (_, interval) if !self.unmarked => Some(interval),
+            (_, interval) => {
+                // No mark up to the end of the piece; is there one on what lies behind it?
+                let behind = self.left.saturating_neg().saturating_sub(1);
+                let behind = behind.min(i64::try_from(size).unwrap_or(i64::MAX));
+                (self.rng.exponential(interval) < behind).then_some(interval)
+            }
+        }
+    }
+
     /// Nothing is sampled until the next [`start`](Self::start) or [`draw`](Self::draw).
     pub fn stop(&mut self) {
         self.left = NEVER;
         self.interval = 0;
+        self.unmarked = false;
     }
 
     /// Mean distance between marks under which the last sampled block was chosen, in bytes.
@@ -96,6 +182,8 @@ impl Sampler {
 pub fn bytes_on_the_line(size: u64) -> u64 {
     if size == 0 { 1 } else { size }
 }
+
+const _: () = assert!(size_of::<Sampler>() <= 32);
 
 /// Random numbers of one thread: splitmix64 (Steele, Lea, Flood 2014), one word of state, any seed.
 #[derive(Debug, Clone, Default)]

@@ -28,6 +28,7 @@
 //! record do not need a new version, changed meanings of old ones do.
 #![forbid(unsafe_code)]
 
+mod control;
 mod dump;
 mod frame;
 mod log;
@@ -35,6 +36,9 @@ mod read;
 mod record;
 mod varint;
 
+pub use control::{
+    CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_ANSWER, MAX_CONTROL_COMMAND, WRITER_AWAKE,
+};
 pub use dump::{Dump, DumpError, DumpErrorKind, DumpLine, MAX_FRAMES, Mapping, Sampling, Symbols};
 pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION};
 pub use log::Encoder;

@@ -42,6 +42,7 @@ pub(crate) enum Kind {
     Counters = 6,
     Marker = 7,
     End = 8,
+    Regime = 12,
 }
 
 impl Kind {
@@ -56,6 +57,7 @@ impl Kind {
             6 => Kind::Counters,
             7 => Kind::Marker,
             8 => Kind::End,
+            12 => Kind::Regime,
             _ => return None,
         })
     }
@@ -180,6 +182,15 @@ impl Encoder {
             Record::Marker { time_ns, name } => self.other(Kind::Marker, *time_ns, |body| {
                 put(body, time_ns / TIME_UNIT_NS);
                 put_bytes(body, name.as_bytes());
+            }),
+            Record::Regime {
+                time_ns,
+                interval,
+                by_budget,
+            } => self.other(Kind::Regime, *time_ns, |body| {
+                put(body, time_ns / TIME_UNIT_NS);
+                put(body, *interval);
+                body.push(u8::from(*by_budget));
             }),
             Record::End { time_ns, reason } => self.other(Kind::End, *time_ns, |body| {
                 put(body, time_ns / TIME_UNIT_NS);

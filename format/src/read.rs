@@ -332,6 +332,11 @@ fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             time_ns: take_time(body)?,
             name: take_string(body)?,
         },
+        Kind::Regime => Record::Regime {
+            time_ns: take_time(body)?,
+            interval: take(body)?,
+            by_budget: take_byte(body)? & 1 != 0,
+        },
         Kind::End => Record::End {
             time_ns: take_time(body)?,
             reason: EndReason::from_u8(take_byte(body)?)?,

@@ -41,6 +41,16 @@ pub enum Record {
         /// Its name.
         name: String,
     },
+    /// From here on blocks are sampled under another interval, or not at all. For the reader's information: the
+    /// interval of each sample is its own, and threads follow a change a little later.
+    Regime {
+        /// The change.
+        time_ns: u64,
+        /// Mean sampling interval in bytes; 0: recording is stopped (frees go on being recorded).
+        interval: u64,
+        /// Whether the budget for samples called for it, and not somebody.
+        by_budget: bool,
+    },
     /// The log ends here on purpose; without it the process was cut off.
     End {
         /// The end of the profile.

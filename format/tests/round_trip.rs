@@ -84,6 +84,13 @@ fn other() -> impl Strategy<Value = Record> {
             }
         }),
         (time.clone(), ".{0,20}").prop_map(|(time_ns, name)| Record::Marker { time_ns, name }),
+        (time.clone(), any::<u64>(), any::<bool>()).prop_map(|(time_ns, interval, by_budget)| {
+            Record::Regime {
+                time_ns,
+                interval,
+                by_budget,
+            }
+        }),
         time.prop_map(|time_ns| Record::End {
             time_ns,
             reason: EndReason::Exit
@@ -125,6 +132,7 @@ fn in_order(mut records: Vec<Record>) -> Vec<Record> {
             | Record::ModuleGone { time_ns, .. }
             | Record::Counters { time_ns, .. }
             | Record::Marker { time_ns, .. }
+            | Record::Regime { time_ns, .. }
             | Record::End { time_ns, .. } => {
                 now = now.max(*time_ns);
                 *time_ns = now;

@@ -2,7 +2,7 @@
 //!
 //! The constructor reads the settings, makes the log, learns the modules and turns the phase. It starts no
 //! thread: the writer begins with the first sample, so a small program keeps its one thread. Only a
-//! timed dump or a dump signal needs the writer at once.
+//! timed dump, a dump signal, or being stopped until somebody starts it needs the writer at once.
 //!
 //! A forked child begins its session in the same way, with its first sample (`fork.rs`).
 
@@ -18,7 +18,8 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    clock, exec, exit, exports, fork, genuine, modules, signal, stack, sys, walk, walkers,
+    clock, control, desk, exec, exit, exports, fork, genuine, modules, signal, stack, sys, walk,
+    walkers,
 };
 
 /// Read once; leaked.
@@ -27,6 +28,8 @@ static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
 static PENDING: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
 /// Held by the thread that begins the session.
 static BEGINNING: AtomicBool = AtomicBool::new(false);
+/// Whether the session is to begin as soon as it can, so that it may be asked (`desk.rs`), and has not.
+static AWAITED: AtomicBool = AtomicBool::new(false);
 /// Where this process comes from, if it was forked.
 static ORIGIN: Origin = Origin {
     parent: AtomicU32::new(0),
@@ -136,9 +139,12 @@ extern "C" fn construct(
         );
     }
     ORIGIN.remember(&output);
-    hook::set_interval(settings.interval);
+    control::prepare(&settings);
+    let awaited = settings.listens_from_the_start();
+    AWAITED.store(awaited, Ordering::Release);
     let at_once = settings.prefix.is_some()
-        && (settings.dump_seconds > 0 || signal::install(settings.dump_signal));
+        && (settings.dump_seconds > 0 || signal::install(settings.dump_signal))
+        || awaited;
     PENDING.store(
         Box::into_raw(Box::new(Writer::new(output, &settings))),
         Ordering::Release,
@@ -194,7 +200,9 @@ fn begin() -> Option<&'static Session> {
             Box::new(Writer::new(output, settings))
         }
     };
-    let session = session::install(settings.interval);
+    let page = desk::make_page(settings.control != Some(false));
+    let session = session::install(control::in_force(), page);
+    AWAITED.store(false, Ordering::Release);
     if let Err(mut writer) = writer::start(writer, session) {
         hook::set_phase(Phase::Off);
         session::abandon();
@@ -203,6 +211,12 @@ fn begin() -> Option<&'static Session> {
         return None;
     }
     Some(session)
+}
+
+/// Whether a session should begin with the next question of any thread, sample or not.
+#[inline]
+pub(crate) fn is_awaited() -> bool {
+    AWAITED.load(Ordering::Relaxed)
 }
 
 /// The writer, if no session has begun.
@@ -217,6 +231,10 @@ pub(crate) fn after_fork(parent: u32, forked_ns: u64) {
     ORIGIN.parent.store(parent, Ordering::Release);
     ORIGIN.forked_ns.store(forked_ns, Ordering::Release);
     BEGINNING.store(false, Ordering::Release);
+    // SAFETY: null or leaked by the constructor.
+    if let Some(settings) = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() } {
+        AWAITED.store(settings.listens_from_the_start(), Ordering::Release);
+    }
     // The parent's log is the parent's, also if it has not begun. Leaked: dropping it would run code
     // on memory of the parent's state.
     PENDING.store(std::ptr::null_mut(), Ordering::Release);

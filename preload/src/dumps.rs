@@ -33,6 +33,8 @@ pub(crate) struct Dumps {
     high_water: u64,
     /// When the next timed dump is due; `u64::MAX`: never.
     next_ns: u64,
+    /// Whether there is one at exit; not when they were only ever asked for one by one.
+    pub(crate) at_exit: bool,
     failed: bool,
 }
 
@@ -63,6 +65,25 @@ impl Dumps {
             } else {
                 now_ns + every_ns
             },
+            at_exit: true,
+            failed: false,
+        }
+    }
+
+    /// On no occasion but when asked.
+    pub(crate) fn on_request(base: &[u8]) -> Dumps {
+        Dumps {
+            base: base.to_vec(),
+            sequence: 0,
+            every_allocated: 0,
+            every_freed: 0,
+            every_in_use: 0,
+            every_ns: 0,
+            last_allocated: 0,
+            last_freed: 0,
+            high_water: 0,
+            next_ns: u64::MAX,
+            at_exit: false,
             failed: false,
         }
     }
@@ -92,8 +113,14 @@ impl Dumps {
         self.next_ns
     }
 
-    /// Writes a dump.
-    pub(crate) fn write(&mut self, why: &str, ledger: &Ledger, context: Context<'_>, now_ns: u64) {
+    /// Writes a dump. Returns its path, or why there is none.
+    pub(crate) fn write(
+        &mut self,
+        why: &str,
+        ledger: &Ledger,
+        context: Context<'_>,
+        now_ns: u64,
+    ) -> Result<String, String> {
         self.last_allocated = ledger.total().allocated.bytes();
         self.last_freed = ledger.freed().bytes();
         self.high_water = self.high_water.max(ledger.total().in_use.bytes());
@@ -110,27 +137,26 @@ impl Dumps {
                 Ok(()) => {
                     counters::DUMPS_WRITTEN.add(1);
                     self.failed = false;
-                    return;
+                    return Ok(String::from_utf8_lossy(&path).into_owned());
                 }
                 // Somebody else's file: leave it, take the next number.
                 Err(Errno(libc::EEXIST)) if self.sequence < 9999 => {}
                 Err(errno) => {
                     counters::LOST_DUMPS.add(1);
+                    let trouble =
+                        format!("cannot write {}: {errno}", String::from_utf8_lossy(&path));
                     if !self.failed {
-                        say!(
-                            "cannot write {}: {errno}; the program runs on, later dumps are tried",
-                            String::from_utf8_lossy(&path)
-                        );
+                        say!("{trouble}; the program runs on, later dumps are tried");
                     }
                     self.failed = true;
-                    return;
+                    return Err(trouble);
                 }
             }
         }
     }
 }
 
-fn compose(why: &str, ledger: &Ledger, context: Context<'_>) -> Dump {
+pub(crate) fn compose(why: &str, ledger: &Ledger, context: Context<'_>) -> Dump {
     let mut comments = context.comments;
     comments.push(format!("reason: {why}"));
     let lines = ledger

@@ -43,7 +43,7 @@ extern "C" fn finish() {
     if let Some(session) = session::current() {
         session.finish.store(1, Ordering::SeqCst);
         session.wake();
-        let patience = if session.exact {
+        let patience = if session.exact.load(Ordering::Relaxed) {
             PATIENCE_EXACT_NS
         } else {
             PATIENCE_NS

@@ -7,7 +7,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::tls::{self, Inside};
-use crate::{boot, clock, counters, hook, main_thread, modules, session, sys, walkers};
+use crate::{
+    boot, clock, control, counters, desk, hook, main_thread, modules, session, sys, walkers,
+};
 
 /// The process we believe to be in.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -33,6 +35,8 @@ extern "C" fn before() {
 extern "C" fn in_child() {
     let parent = PID.swap(sys::getpid(), Ordering::AcqRel);
     session::abandon();
+    desk::after_fork();
+    control::after_fork();
     hook::after_fork();
     modules::after_fork();
     walkers::after_fork();

@@ -8,7 +8,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{Filter, SampleTable, Sampler};
+use heapprof_core::{Filter, Regime, SampleTable, Sampler};
 use heapprof_format::WalkEnd;
 
 use crate::cancel::Deferred;
@@ -32,8 +32,10 @@ pub(crate) enum Phase {
 }
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Boot as u8);
-/// Mean sampling interval in force, in bytes.
+/// Mean sampling interval in force, in bytes; 0: recording is stopped.
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
+/// Blocks of at least so many bytes are all recorded; 0: none for its size. Moved at boot only.
+static RECORD_OVER: AtomicU64 = AtomicU64::new(0);
 
 /// Tells this process from the one that it was forked from: a thread's line belongs to one of them.
 static PROCESS: AtomicU32 = AtomicU32::new(1);
@@ -53,14 +55,46 @@ pub(crate) fn is_recording() -> bool {
     PHASE.load(Ordering::Acquire) == Phase::Recording as u8
 }
 
-/// Sets the mean sampling interval. Each thread goes over to it at its next sample.
+/// Sets the mean sampling interval, in bytes; 0 stops. Each thread goes over to it at its next question, which
+/// is never far away (`heapprof_core::Regime`). For `control.rs` only.
 pub(crate) fn set_interval(interval: u64) {
     INTERVAL.store(interval, Ordering::Release);
+}
+
+/// At boot.
+pub(crate) fn set_record_over(bytes: u64) {
+    RECORD_OVER.store(bytes, Ordering::Release);
 }
 
 /// The mean sampling interval in force, in bytes.
 pub(crate) fn interval() -> u64 {
     INTERVAL.load(Ordering::Acquire)
+}
+
+/// What is in force for this thread.
+fn regime_of(thread: &Thread) -> Regime {
+    if thread.pauses.get() > 0 {
+        return Regime::STOPPED;
+    }
+    Regime {
+        interval: interval(),
+        record_over: RECORD_OVER.load(Ordering::Relaxed),
+    }
+}
+
+/// Lets this thread go over at once to what is in force.
+pub(crate) fn redraw(thread: &Thread) {
+    if !is_recording() || thread.inside.get() != Inside::No {
+        return;
+    }
+    let process = PROCESS.load(Ordering::Relaxed);
+    let regime = regime_of(thread);
+    if thread.line.replace(process) == process {
+        thread.with_sampler(|sampler| sampler.draw_under(regime));
+    } else {
+        let seed = sys::random_u64();
+        thread.with_sampler(|sampler| sampler.start_under(seed, regime));
+    }
 }
 
 /// True when no mark fell on a block of `size` bytes. Otherwise [`allocated`] must be called.
@@ -147,6 +181,11 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
 #[inline(never)]
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
     let thread = tls::current();
+    if regime_of(thread).interval == 0 && is_recording() && !boot::is_awaited() {
+        // Stopped: this is all that it costs, and that once in 16 KiB.
+        thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
+        return;
+    }
     let _deferred = Deferred::begin(); // first made, last dropped
     let Some(entered) = thread.enter() else {
         if thread.inside.get() == Inside::Hook && is_recording() && !ptr.is_null() {
@@ -155,13 +194,18 @@ pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
         return;
     };
     unless_it_panics(|| {
-        if is_chosen(thread, size) {
-            if !ptr.is_null()
-                && let Some(session) = ready(&entered)
-            {
-                record(&entered, session, (entry, here), ptr, size);
-            }
-            thread.with_sampler(|sampler| sampler.draw(interval()));
+        let verdict = judge(thread, size);
+        if let Verdict::Sampled { interval } = verdict
+            && !ptr.is_null()
+            && let Some(session) = ready(&entered)
+        {
+            record(&entered, session, (entry, here), ptr, size, interval);
+        }
+        if boot::is_awaited() {
+            boot::begin_session(&entered);
+        }
+        if verdict != Verdict::NotAsked {
+            thread.with_sampler(|sampler| sampler.draw_under(regime_of(thread)));
         }
     });
 }
@@ -182,35 +226,52 @@ pub(crate) fn give_up(whose_fault: &str) {
     );
 }
 
-/// Whether the block is really sampled: the phase must be right, and in a thread's first call the line has yet
-/// to begin.
-fn is_chosen(thread: &Thread, size: usize) -> bool {
+/// What becomes of a block that did not pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// This is not the phase for samples.
+    NotAsked,
+    /// It is not sampled.
+    Passed,
+    /// It is, under that mean interval in bytes.
+    Sampled { interval: u64 },
+}
+
+/// The phase must be right, and in a thread's first call the line has yet to begin.
+fn judge(thread: &Thread, size: usize) -> Verdict {
     match PHASE.load(Ordering::Acquire) {
         n if n == Phase::Recording as u8 => {}
         n if n == Phase::Boot as u8 => {
             // Every malloc comes here until the constructor has run; there are few.
             counters::LOST_NOT_READY.add(1);
-            return false;
+            return Verdict::NotAsked;
         }
         _ => {
             thread.with_sampler(Sampler::stop);
-            return false;
+            return Verdict::NotAsked;
         }
     }
+    let regime = regime_of(thread);
     let process = PROCESS.load(Ordering::Relaxed);
-    if thread.line.replace(process) == process {
-        return true;
+    let seed = (thread.line.replace(process) != process).then(sys::random_u64);
+    let decided = thread.with_sampler(|sampler| {
+        if let Some(seed) = seed {
+            sampler.start_under(seed, regime);
+            if sampler.passes(size) {
+                return None;
+            }
+        }
+        sampler.decide(size, regime)
+    });
+    match decided {
+        Some(interval) => Verdict::Sampled { interval },
+        None => Verdict::Passed,
     }
-    let seed = sys::random_u64();
-    thread.with_sampler(|sampler| {
-        sampler.start(seed, interval());
-        !sampler.passes(size)
-    })
 }
 
 /// The session to record into, begun if need be, and this thread known there. `None`: it could not be begun, or
 /// another thread takes long to begin it.
-fn ready(entered: &Entered) -> Option<&'static Session> {
+pub(crate) fn ready(entered: &Entered) -> Option<&'static Session> {
     let session = session::current().or_else(|| boot::begin_session(entered));
     let Some(session) = session else {
         counters::LOST_NOT_READY.add(1);
@@ -229,6 +290,7 @@ fn record(
     (entry, here): (u64, Here),
     ptr: *mut c_void,
     size: usize,
+    interval: u64,
 ) {
     let thread = entered.thread;
     let Some(stack) = stack_of(entered, session, entry, here) else {
@@ -254,7 +316,7 @@ fn record(
         size: size as u64,
         slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
         thread: thread.number.get(),
-        interval: thread.with_sampler(|sampler| sampler.interval()),
+        interval,
     });
     if !sent {
         take(ptr);

@@ -6,6 +6,7 @@
 //!           │         │       └ walkers, modules, stack
 //!           │         └ tls
 //!           └ je (jemalloc)
+//!  api, control, desk: what is in force, and who asked for it
 //!  boot, fork, exit, signal, loader: turn the phase; no data flows through them
 //! ```
 //!
@@ -34,10 +35,13 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.md, Limits");
 
+mod api;
 mod boot;
 mod cancel;
 mod clock;
+mod control;
 mod counters;
+mod desk;
 mod dumps;
 mod early;
 mod exec;

@@ -12,14 +12,15 @@
 //!
 //! A forked child makes a session of its own and never touches its parent's (Law 7).
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use heapprof_core::StackSet;
-use heapprof_format::WalkEnd;
+use heapprof_format::{ControlPage, WRITER_AWAKE, WalkEnd};
 
 use crate::clock::Ticks;
 use crate::counters;
+use crate::desk::Request;
 use crate::levels::Mapped;
 use crate::sys;
 use crate::tls::Thread;
@@ -43,6 +44,20 @@ pub(crate) enum Event {
         /// Its name now, for the case that it has ended when the writer comes to ask.
         name: [u8; 16],
     },
+    Note(Box<Note>),
+}
+
+/// What is no allocation and no free, and belongs among them in the log.
+pub(crate) struct Note {
+    pub(crate) at: Ticks,
+    pub(crate) what: Noted,
+}
+
+pub(crate) enum Noted {
+    /// A moment with that name.
+    Marker(String),
+    /// Another interval is in force from here on, in bytes; 0: recording is stopped.
+    Regime(u64),
 }
 
 /// The end of a sampled block.
@@ -80,7 +95,7 @@ const PATIENCE_NS: u64 = 20_000_000;
 const PATIENCE_EXACT_NS: u64 = 2_000_000_000;
 
 /// States of the writer, in `Session::writer`.
-pub(crate) const AWAKE: u32 = 0;
+pub(crate) const AWAKE: u32 = WRITER_AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
 
@@ -88,8 +103,8 @@ pub(crate) const ASLEEP: u32 = 2;
 pub(crate) struct Session {
     /// Tells sessions apart: the parent's number is not the child's.
     pub(crate) number: u32,
-    /// Whether everything is to be recorded, so that hooks wait for room.
-    pub(crate) exact: bool,
+    /// Whether everything is to be recorded, so that hooks wait for room. Moved with the interval in force.
+    pub(crate) exact: AtomicBool,
     /// Half of what the queue holds.
     half: usize,
     events: (Sender<Event>, Receiver<Event>),
@@ -99,8 +114,13 @@ pub(crate) struct Session {
     /// Next thread number.
     next_thread: AtomicU32,
     /// [`AWAKE`], [`DOZING`] (comes back by itself) or [`ASLEEP`]. Moved to the latter two by the
-    /// writer before it waits on it, to the first by whoever wakes it.
-    pub(crate) writer: AtomicU32,
+    /// writer before it waits on it, to the first by whoever wakes it: also another process, so it lies on
+    /// the page.
+    pub(crate) writer: &'static AtomicU32,
+    /// Where another process may leave a command.
+    pub(crate) page: &'static ControlPage,
+    /// What threads of the program have asked for and wait for.
+    pub(crate) requests: (Sender<Request>, Receiver<Request>),
     /// Events taken out so far: tells a waiting hook whether the writer gets on.
     pub(crate) taken: AtomicU64,
     /// Set once when the process ends: the writer is to finish. See `exit.rs`.
@@ -161,7 +181,7 @@ pub(crate) fn current() -> Option<&'static Session> {
 }
 
 /// Puts a new session in place of none, or of the parent's.
-pub(crate) fn install(interval: u64) -> &'static Session {
+pub(crate) fn install(interval: u64, page: &'static ControlPage) -> &'static Session {
     let exact = interval == 1;
     let capacity = if interval >= SPARSE_INTERVAL {
         CAPACITY_SPARSE
@@ -170,13 +190,15 @@ pub(crate) fn install(interval: u64) -> &'static Session {
     };
     let session = Box::leak(Box::new(Session {
         number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-        exact,
+        exact: AtomicBool::new(exact),
         half: capacity / 2,
         events: bounded(capacity),
         overflow: unbounded(),
         stacks: StackSet::new(Mapped::new()),
         next_thread: AtomicU32::new(0),
-        writer: AtomicU32::new(AWAKE),
+        writer: &page.writer,
+        page,
+        requests: unbounded(),
         taken: AtomicU64::new(0),
         finish: AtomicU32::new(0),
         finished: AtomicU32::new(0),
@@ -287,14 +309,15 @@ impl Session {
     #[cold]
     pub(crate) fn wake(&self) {
         if self.writer.swap(AWAKE, Ordering::SeqCst) != AWAKE {
-            sys::futex_wake(&self.writer);
+            sys::futex_wake_shared(self.writer);
         }
     }
 
     #[cold]
     fn wait_and_send(&self, mut event: Event) -> bool {
         counters::QUEUE_WAITS.add(1);
-        let patience = if self.exact {
+        let exact = self.exact.load(Ordering::Relaxed);
+        let patience = if exact {
             PATIENCE_EXACT_NS
         } else {
             PATIENCE_NS
@@ -316,7 +339,7 @@ impl Session {
             }
             let taken = self.taken.load(Ordering::Relaxed);
             let now = crate::clock::now_ns();
-            if self.exact && taken != seen {
+            if exact && taken != seen {
                 (seen, since) = (taken, now);
             } else if now.saturating_sub(since) > patience
                 || self.finished.load(Ordering::Relaxed) != 0

@@ -6,19 +6,17 @@
 use std::ffi::{CStr, c_char};
 use std::ops::RangeInclusive;
 
+use crate::control::MAX_INTERVAL;
 use crate::say::say;
 
 /// Mean sampling interval in bytes when nothing else is said: that of jemalloc and Go.
 const DEFAULT_INTERVAL: u64 = 512 << 10;
-/// Larger means make no sense (a sample a petabyte) and would not fit the arithmetic.
-const MAX_INTERVAL: u64 = 1 << 50;
-
 /// What is in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// Mean sampling interval in bytes; 1: every allocation; 0: none, we are an allocator only.
     pub(crate) interval: u64,
-    /// Most frames of a stack.
+    /// Most frames of a stack, the allocation function's not counted.
     pub(crate) depth: u32,
     /// A line at start and one at exit.
     pub(crate) verbose: bool,
@@ -34,6 +32,14 @@ pub(crate) struct Settings {
     pub(crate) dump_seconds: u64,
     /// A dump on this signal; 0: none.
     pub(crate) dump_signal: i32,
+    /// Samples a second that the interval is to keep to; 0: no budget.
+    pub(crate) max_samples_per_sec: u64,
+    /// Blocks of at least so many bytes are all recorded; 0: none for its size.
+    pub(crate) record_over: u64,
+    /// Nothing is recorded until somebody starts it.
+    pub(crate) start_paused: bool,
+    /// Whether `heapprof ctl` is listened to: from the start, never, or (`None`) from the first sample.
+    pub(crate) control: Option<bool>,
 }
 
 /// The environment block that the kernel gave the program.
@@ -112,14 +118,28 @@ impl Environment {
     }
 
     fn flag(&self, name: &str) -> bool {
-        let Some(text) = self.text(name) else {
-            return false;
-        };
+        self.choice(name, "using 0").unwrap_or(false)
+    }
+
+    /// Yes, no, or (with a line said) nothing of both.
+    fn choice(&self, name: &str, otherwise: &str) -> Option<bool> {
+        let text = self.text(name)?;
         match text.as_str() {
-            "1" | "true" | "yes" | "on" => true,
-            "0" | "false" | "no" | "off" => false,
+            "1" | "true" | "yes" | "on" => Some(true),
+            "0" | "false" | "no" | "off" => Some(false),
             _ => {
-                say!("{name}={text} is neither 0 nor 1; using 0");
+                say!("{name}={text} is neither 0 nor 1; {otherwise}");
+                None
+            }
+        }
+    }
+
+    fn is_paused(&self, name: &str) -> bool {
+        match self.text(name).as_deref() {
+            None | Some("running") => false,
+            Some("paused") => true,
+            Some(text) => {
+                say!("{name}={text} is neither paused nor running; using running");
                 false
             }
         }
@@ -174,7 +194,21 @@ impl Settings {
                 0..=u64::MAX / 1_000_000_000,
             ),
             dump_signal: environment.signal("HEAPPROFILESIGNAL"),
+            max_samples_per_sec: environment.number(
+                "HEAPPROF_MAX_SAMPLES_PER_SEC",
+                0,
+                "a number of samples a second",
+                0..=1_000_000_000,
+            ),
+            record_over: environment.bytes("HEAPPROF_RECORD_OVER", 0, MAX_INTERVAL),
+            start_paused: environment.is_paused("HEAPPROF_START"),
+            control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
         }
+    }
+
+    /// Whether somebody may ask before there is a sample.
+    pub(crate) fn listens_from_the_start(&self) -> bool {
+        self.control == Some(true) || self.start_paused && self.control.is_none()
     }
 
     /// By the names of their variables, for the log.
@@ -183,6 +217,19 @@ impl Settings {
             ("HEAPPROF_SAMPLE_INTERVAL", self.interval.to_string()),
             ("HEAPPROF_STACK_DEPTH", self.depth.to_string()),
         ];
+        if self.max_samples_per_sec > 0 {
+            let most = self.max_samples_per_sec.to_string();
+            all.push(("HEAPPROF_MAX_SAMPLES_PER_SEC", most));
+        }
+        if self.record_over > 0 {
+            all.push(("HEAPPROF_RECORD_OVER", self.record_over.to_string()));
+        }
+        if self.start_paused {
+            all.push(("HEAPPROF_START", "paused".to_owned()));
+        }
+        if let Some(control) = self.control {
+            all.push(("HEAPPROF_CONTROL", u8::from(control).to_string()));
+        }
         if let Some(prefix) = &self.prefix {
             all.extend([
                 ("HEAPPROFILE", String::from_utf8_lossy(prefix).into_owned()),

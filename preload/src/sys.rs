@@ -427,6 +427,51 @@ pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     };
 }
 
+/// As [`futex_wait`], for a word that another process may wake.
+pub(crate) fn futex_wait_shared(
+    word: &std::sync::atomic::AtomicU32,
+    expected: u32,
+    timeout_ns: Option<u64>,
+) {
+    let time = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let time = time.as_ref().map_or(0, |t| std::ptr::from_ref(t) as u64);
+    // SAFETY: as in `futex_wait`.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as u64,
+                libc::FUTEX_WAIT as u64,
+                u64::from(expected),
+                time,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
+/// As [`futex_wake`], also of waiters in another process.
+pub(crate) fn futex_wake_shared(word: &std::sync::atomic::AtomicU32) {
+    // SAFETY: as in `futex_wake`.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_futex,
+            [
+                word.as_ptr() as u64,
+                libc::FUTEX_WAKE as u64,
+                i32::MAX as u64,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+}
+
 /// Sleeps, or returns early on a signal.
 pub(crate) fn sleep_ns(ns: u64) {
     let time = libc::timespec {
@@ -600,4 +645,50 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     }
     .ok()
     .map(|address| address as *mut u8)
+}
+
+/// `len` bytes of zeroed memory that another process of the same user can attach by an id that stands in this
+/// one's `/proc/PID/maps`. It has no name, no descriptor and no file that somebody could cut short, and is
+/// gone with the last process that has it.
+pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
+    // SAFETY: numbers only. IPC_PRIVATE: always a new segment.
+    let id = unsafe {
+        syscall(
+            libc::SYS_shmget,
+            [
+                libc::IPC_PRIVATE as u64,
+                len as u64,
+                (libc::IPC_CREAT | 0o600) as u64,
+                0,
+                0,
+                0,
+            ],
+        )?
+    };
+    // SAFETY: a new mapping, where the kernel likes it; it touches nothing that exists.
+    let address = unsafe { syscall(libc::SYS_shmat, [id, 0, 0, 0, 0, 0]) };
+    // SAFETY: numbers only. From here on the last one to detach removes it; that may be the kernel, at our end.
+    let _ = unsafe { syscall(libc::SYS_shmctl, [id, libc::IPC_RMID as u64, 0, 0, 0, 0]) };
+    address.map(|address| address as *mut u8)
+}
+
+/// Puts zeroed memory of this process alone in the place of what [`map_attachable`] gave.
+///
+/// # Safety
+/// `address` and `len` are what `map_attachable` gave, and all zero is valid to whoever still looks there.
+pub(crate) unsafe fn unshare(address: *mut u8, len: usize) {
+    // SAFETY: replaces, in one step, pages that are ours by the caller's promise.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_mmap,
+            [
+                address as u64,
+                len as u64,
+                (libc::PROT_READ | libc::PROT_WRITE) as u64,
+                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64,
+                u64::MAX,
+                0,
+            ],
+        )
+    };
 }

@@ -79,8 +79,8 @@ pub(crate) struct Walked {
     pub(crate) end: WalkEnd,
 }
 
-/// Longest stack to be recorded, in frames.
-static DEPTH: AtomicU32 = AtomicU32::new(512);
+/// Longest stack to be recorded, in frames, the allocation function's included.
+static DEPTH: AtomicU32 = AtomicU32::new(513);
 /// Address of libc's signal return trampoline, to which handlers return.
 static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
 /// The loader's code. Its entry has no unwind table: a walk that ends there has come to the root, in a thread
@@ -89,9 +89,9 @@ static LOADER: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Our own code, whose frames are not recorded.
 static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// At boot: learns what walks need to know.
+/// At boot: learns what walks need to know. `depth` is in frames of the program.
 pub(crate) fn prepare(depth: u32) {
-    DEPTH.store(depth.clamp(1, MAX_FRAMES as u32), Ordering::Relaxed);
+    DEPTH.store(depth.clamp(1, MAX_FRAMES as u32) + 1, Ordering::Relaxed);
     // SAFETY: a snapshot in force at boot is replaced by nobody yet.
     let snapshot = unsafe { modules::current().as_ref() };
     if let Some(own) = snapshot.and_then(|s| s.find(prepare as *const () as u64)) {

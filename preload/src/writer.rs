@@ -12,7 +12,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use heapprof_core::{Ledger, NumberMap};
+use heapprof_core::{Budget, Ledger, NumberMap};
 use heapprof_format::{
     Alloc, Counter, EndReason, Free, Module, Record, Stack, Thread as ThreadRecord,
 };
@@ -23,9 +23,11 @@ use crate::dumps::{Context, Dumps, KeptStack};
 use crate::hook::{self, Phase};
 use crate::modules::{self, Notice, NoticeNode};
 use crate::output::Output;
-use crate::session::{ASLEEP, AWAKE, DOZING, Event, FreeEvent, Session};
+use crate::session::{ASLEEP, AWAKE, DOZING, Event, FreeEvent, Noted, Session};
 use crate::settings::Settings;
-use crate::{clock, files, main_thread, sys, tls, walkers};
+use crate::{clock, control, files, main_thread, sys, tls, walkers};
+
+mod commands;
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;
@@ -57,6 +59,8 @@ pub(crate) struct Writer {
     /// Kept up when dumps may be asked for.
     ledger: Option<Ledger>,
     dumps: Option<Dumps>,
+    /// Samples a second that the interval is to keep to.
+    budget: Option<Budget>,
     sampled_allocs: u64,
     sampled_frees: u64,
     frames_walked: u64,
@@ -73,7 +77,15 @@ unsafe impl Send for Writer {}
 impl Writer {
     pub(crate) fn new(output: Output, settings: &Settings) -> Writer {
         let with_dumps = settings.prefix.is_some();
-        Writer {
+        let budget = (settings.max_samples_per_sec > 0).then(|| {
+            Budget::new(
+                settings.max_samples_per_sec,
+                control::asked(),
+                clock::now_ns(),
+            )
+        });
+        let mut writer = Writer {
+            budget,
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
             ledger: with_dumps.then(Ledger::new),
             output,
@@ -88,7 +100,13 @@ impl Writer {
             frames_walked: 0,
             overflowed: Vec::new(),
             timeline: Timeline::new(),
+        };
+        if control::in_force() != settings.interval {
+            // Stopped from the start, or changed by the process that this one is a copy of.
+            let start_ns = writer.output.start_ns;
+            writer.note(start_ns, Noted::Regime(control::in_force()));
         }
+        writer
     }
 
     /// Nanoseconds since the log's start.
@@ -137,6 +155,11 @@ impl Writer {
             } => {
                 let stack = self.stack_number(stack);
                 self.sampled_allocs += 1;
+                if let Some(budget) = &mut self.budget
+                    && (self.settings.record_over == 0 || size < self.settings.record_over)
+                {
+                    budget.sampled(interval);
+                }
                 self.output.encoder.alloc(&Alloc {
                     time_ns: self.since_start(self.timeline.ns(at)),
                     thread,
@@ -152,6 +175,10 @@ impl Writer {
                 }
             }
             Event::Free(free) => self.free(&free),
+            Event::Note(note) => {
+                let time_ns = self.timeline.ns(note.at);
+                self.note(time_ns, note.what);
+            }
             Event::Stack(new) => {
                 self.tell_modules();
                 if self.stacks.contains_key(&new.hash) {
@@ -159,13 +186,15 @@ impl Writer {
                 }
                 let number = self.stack_number(new.hash);
                 self.frames_walked += new.frames.len() as u64;
-                if self.dumps.is_some() {
-                    self.kept.resize_with(number as usize + 1, || None);
-                    self.kept[number as usize] = Some(KeptStack {
-                        frames: new.frames.clone(),
-                        interrupted: new.interrupted.clone(),
-                        end: new.end,
-                    });
+                if self.ledger.is_some() {
+                    self.keep(
+                        number,
+                        KeptStack {
+                            frames: new.frames.clone(),
+                            interrupted: new.interrupted.clone(),
+                            end: new.end,
+                        },
+                    );
                 }
                 self.output.encoder.record(&Record::Stack(Stack {
                     number,
@@ -245,7 +274,7 @@ impl Writer {
                             .into_iter()
                             .partition(|module| module.number == *number);
                     self.modules = there;
-                    if self.dumps.is_some() {
+                    if self.ledger.is_some() {
                         self.gone.extend(gone);
                     }
                 }
@@ -275,17 +304,18 @@ impl Writer {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
             && let Some(why) = dumps.due(ledger)
         {
-            self.dump(&why);
+            let _ = self.dump(&why); // what went wrong has been said
         }
     }
 
+    /// Writes a dump. Returns its path, or why there is none.
     #[cold]
-    fn dump(&mut self, why: &str) {
+    fn dump(&mut self, why: &str) -> Result<String, String> {
         self.tell_modules();
         let comments = self.dump_comments();
         let now_ns = clock::now_ns();
         let (Some(dumps), Some(ledger)) = (&mut self.dumps, &self.ledger) else {
-            return;
+            return Err("no dumps are kept".into());
         };
         let context = Context {
             stacks: &self.kept,
@@ -293,12 +323,13 @@ impl Writer {
             gone: &self.gone,
             comments,
         };
-        dumps.write(why, ledger, context, now_ns);
+        let written = dumps.write(why, ledger, context, now_ns);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::Marker {
             time_ns,
             name: format!("dump: {why}"),
         });
+        written
     }
 
     fn dump_comments(&self) -> Vec<String> {
@@ -350,9 +381,9 @@ impl Writer {
             self.drain_all(session);
         }
         self.tell_modules();
-        if self.dumps.is_some() {
+        if self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit) {
             let in_use = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
-            self.dump(&format!("Exiting, {} bytes in use", in_use));
+            let _ = self.dump(&format!("Exiting, {} bytes in use", in_use));
         }
         let now_ns = clock::now_ns();
         self.tell_counters(now_ns);
@@ -435,14 +466,16 @@ impl Writer {
                 self.flush_for_exec(session);
             }
             if session.dumps_asked.swap(0, Ordering::AcqRel) > 0 {
-                self.dump("signal");
+                let _ = self.dump("signal");
             }
+            self.serve(session);
+            self.keep_to_budget(now);
             if self
                 .dumps
                 .as_ref()
                 .is_some_and(|dumps| now >= dumps.next_ns())
             {
-                self.dump("time interval");
+                let _ = self.dump("time interval");
             }
             let pending = self.output.encoder.pending();
             if pending >= FLUSH_BYTES || pending > 0 && now.saturating_sub(last_flush) >= FLUSH_NS {
@@ -467,10 +500,63 @@ impl Writer {
         }
     }
 
+    /// Has the interval follow the load.
+    #[inline]
+    fn keep_to_budget(&mut self, now_ns: u64) {
+        let Some(budget) = &mut self.budget else {
+            return;
+        };
+        let before = budget.interval();
+        budget.ask(control::asked(), now_ns);
+        if control::is_running() {
+            budget.adapt(now_ns);
+        } else {
+            budget.rest(now_ns);
+        }
+        let interval = budget.interval();
+        if interval != before {
+            let was_in_force = control::in_force();
+            control::raise(interval);
+            if control::in_force() != was_in_force {
+                let time_ns = self.since_start(now_ns);
+                self.output.encoder.record(&Record::Regime {
+                    time_ns,
+                    interval: control::in_force(),
+                    by_budget: true,
+                });
+            }
+        }
+    }
+
+    fn note(&mut self, time_ns: u64, what: Noted) {
+        let time_ns = self.since_start(time_ns);
+        let record = match what {
+            Noted::Marker(name) => Record::Marker { time_ns, name },
+            Noted::Regime(interval) => Record::Regime {
+                time_ns,
+                interval,
+                by_budget: false,
+            },
+        };
+        self.output.encoder.record(&record);
+    }
+
+    /// For the dumps.
+    fn keep(&mut self, number: u32, stack: KeptStack) {
+        let place = number as usize;
+        if self.kept.len() <= place {
+            self.kept.resize_with(place + 1, || None);
+        }
+        self.kept[place] = Some(stack);
+    }
+
     /// Waits for events: a moment, or when idle until one comes or a dump is due.
     fn rest(&self, session: &Session, now_ns: u64, idle: bool) {
         let (state, timeout) = if idle {
-            let due = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
+            let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
+            let budget = self.budget.as_ref().filter(|_| control::is_running());
+            let budget = budget.and_then(Budget::due_ns);
+            let due = dump.min(budget.unwrap_or(u64::MAX));
             (
                 ASLEEP,
                 (due != u64::MAX).then(|| due.saturating_sub(now_ns).max(1)),
@@ -483,9 +569,11 @@ impl Writer {
         let something_came = idle && !session.is_empty()
             || session.finish.load(Ordering::SeqCst) != 0
             || session.flush_asked.load(Ordering::SeqCst) != 0
+            || session.page.is_asked()
+            || !session.requests.1.is_empty()
             || session.dumps_asked.load(Ordering::SeqCst) != 0;
         if !something_came {
-            sys::futex_wait(&session.writer, state, timeout);
+            sys::futex_wait_shared(session.writer, state, timeout);
         }
         session.writer.store(AWAKE, Ordering::SeqCst);
     }

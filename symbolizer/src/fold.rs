@@ -9,7 +9,7 @@ use heapprof_core::{Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporar
 use heapprof_format::{Alloc, Module, Record, Stack, Thread};
 
 use crate::detail::{Detail, Keeper};
-use crate::profile::{CallStack, Ending, LoadedModule, Profile};
+use crate::profile::{CallStack, Ending, LoadedModule, Profile, Regime};
 use crate::view::Span;
 
 /// No block is larger: the user's half of a 64-bit address space.
@@ -139,6 +139,18 @@ impl Fold {
             Record::Marker { time_ns, name } => {
                 self.passed(time_ns);
                 self.profile.run.markers.push((time_ns, name));
+            }
+            Record::Regime {
+                time_ns,
+                interval,
+                by_budget,
+            } => {
+                self.passed(time_ns);
+                self.profile.run.regimes.push(Regime {
+                    time_ns,
+                    interval,
+                    by_budget,
+                });
             }
             Record::End { time_ns, reason } => {
                 self.passed(time_ns);

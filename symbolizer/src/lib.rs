@@ -67,7 +67,7 @@ pub use occasions::{Occasions, dumps_of_log};
 pub use pprof::{PprofError, profile_of_pprof};
 pub use printable::{Json, Printable};
 pub use profile::{
-    Account, CallStack, Damage, Ending, LoadedModule, Place, Precision, Profile, Run,
+    Account, CallStack, Damage, Ending, LoadedModule, Place, Precision, Profile, Regime, Run,
 };
 pub use quantity::{Bytes, Count, Percent};
 pub use site::{Site, SiteKey, SiteMap, Sites, is_allocator};

@@ -73,10 +73,68 @@ pub struct Run {
     pub settings: Vec<(String, String)>,
     /// Named moments.
     pub markers: Vec<(u64, String)>,
+    /// Changes of what was in force, in their order.
+    pub regimes: Vec<Regime>,
     /// The part that the numbers are about; `None` for the whole.
     pub span: Option<Span>,
     /// Why this profile was taken, for one that was taken on an occasion.
     pub reason: String,
+}
+
+/// What was in force from a moment on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Regime {
+    /// Since when.
+    pub time_ns: u64,
+    /// Mean sampling interval in bytes; 0: recording was stopped.
+    pub interval: u64,
+    /// Whether the budget for samples called for it, and not somebody.
+    pub by_budget: bool,
+}
+
+impl Run {
+    /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that were recorded for
+    /// their size do not count.
+    pub fn intervals(&self) -> Option<(u64, u64)> {
+        let first = self.interval.filter(|_| {
+            // Stopped from its very start: the interval of the settings was never in force.
+            self.regimes.first().is_none_or(|regime| regime.time_ns > 0)
+        });
+        let later = self.regimes.iter().map(|regime| regime.interval);
+        let all = first
+            .into_iter()
+            .chain(later)
+            .filter(|&interval| interval > 0);
+        let known = all.fold(None, |range: Option<(u64, u64)>, interval| {
+            let (least, most) = range.unwrap_or((interval, interval));
+            Some((least.min(interval), most.max(interval)))
+        });
+        match (known, self.intervals_seen) {
+            (Some((least, most)), Some((seen_least, seen_most))) => {
+                let for_size = self.record_over().is_some();
+                let seen_least = if for_size { least } else { seen_least };
+                Some((least.min(seen_least), most.max(seen_most)))
+            }
+            (known, seen) => known.or(seen),
+        }
+    }
+
+    /// From which size on all blocks were recorded, in bytes, if that was so.
+    pub fn record_over(&self) -> Option<u64> {
+        let mut settings = self.settings.iter();
+        let (_, value) = settings.find(|(name, _)| name == "HEAPPROF_RECORD_OVER")?;
+        value.parse().ok()
+    }
+
+    /// For how long recording was stopped between two moments.
+    pub fn stopped_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        let ends = self.regimes.iter().skip(1).map(|regime| regime.time_ns);
+        let spans = self.regimes.iter().zip(ends.chain([u64::MAX]));
+        spans
+            .filter(|(regime, _)| regime.interval == 0)
+            .map(|(regime, end)| end.min(to_ns).saturating_sub(regime.time_ns.max(from_ns)))
+            .sum()
+    }
 }
 
 /// How a profile ended.
@@ -279,8 +337,7 @@ impl Profile {
             _ if sampled => Precision::Sampled,
             (Ending::Snapshot, Some(0 | 1), _) => Precision::Exact,
             (Ending::Snapshot, _, _) => Precision::Stated,
-            (_, _, Some((_, largest))) if largest > 1 => Precision::Sampled,
-            (_, Some(interval), None) if interval > 1 => Precision::Sampled,
+            _ if self.run.intervals().is_some_and(|(_, most)| most > 1) => Precision::Sampled,
             _ => Precision::Exact,
         }
     }
@@ -318,10 +375,7 @@ impl Profile {
     /// How many bytes a site that is not in the profile could still hold, with that confidence, none of
     /// its samples having been seen; `None` unless the numbers are estimates.
     pub fn unseen_bytes(&self, confidence: Confidence) -> Option<f64> {
-        let interval = match self.run.intervals_seen {
-            Some((_, most)) => most,
-            None => self.run.interval?,
-        };
+        let (_, interval) = self.run.intervals()?;
         (self.precision() == Precision::Sampled)
             .then(|| confidence.unseen_intervals() * interval as f64)
     }

@@ -41,7 +41,7 @@ fn assert_untouched(ran: &Finished) {
 
 #[test]
 fn a_bad_value_is_one_line_and_the_default() {
-    let cases: [(&str, &str, &[&str]); 20] = [
+    let cases: [(&str, &str, &[&str]); 28] = [
         ("HEAPPROF_SAMPLE_INTERVAL", "abc", &["abc", "using 524288"]),
         (
             "HEAPPROF_SAMPLE_INTERVAL",
@@ -94,6 +94,14 @@ fn a_bad_value_is_one_line_and_the_default() {
             &["1e9", "using 0"],
         ),
         ("HEAP_PROFILE_TIME_INTERVAL", "-1", &["-1", "using 0"]),
+        ("HEAPPROF_MAX_SAMPLES_PER_SEC", "few", &["few", "using 0"]),
+        ("HEAPPROF_MAX_SAMPLES_PER_SEC", "-3", &["-3", "using 0"]),
+        ("HEAPPROF_RECORD_OVER", "big", &["big", "using 0"]),
+        ("HEAPPROF_RECORD_OVER", "9999999G", &["9999999G", "using 0"]),
+        ("HEAPPROF_START", "later", &["later", "using running"]),
+        ("HEAPPROF_START", "0", &["0", "using running"]),
+        ("HEAPPROF_CONTROL", "maybe", &["maybe", "first sample"]),
+        ("HEAPPROF_CONTROL", "2", &["2", "first sample"]),
     ];
     let mut wrong = Vec::new();
     for (variable, value, words) in cases {
@@ -172,6 +180,10 @@ fn an_empty_value_is_as_none() {
         "HEAPPROF_VERBOSE",
         "HEAPPROFILESIGNAL",
         "HEAPPROFILE",
+        "HEAPPROF_MAX_SAMPLES_PER_SEC",
+        "HEAPPROF_RECORD_OVER",
+        "HEAPPROF_START",
+        "HEAPPROF_CONTROL",
     ] {
         let ran = run_with(variable, "");
         assert_untouched(&ran);

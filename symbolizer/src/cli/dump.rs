@@ -12,6 +12,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::failure::Failure;
+use crate::cli::quantity::bytes;
 use crate::cli::source;
 
 /// Write, afterwards, the heap dumps that a policy would have written while the program ran
@@ -64,23 +65,6 @@ fn every(text: &str) -> Result<Every, String> {
             .map(Every::Allocated)
             .map_err(|_| "an amount of memory (100MiB), a time (10s), or `peak`".into()),
     }
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit());
-    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return Err("bytes, such as 1048576, 512KiB, 100MiB, 1GiB".into()),
-    };
-    let number: u64 = number.parse().map_err(|_| "a number of bytes")?;
-    number
-        .checked_mul(1 << shift)
-        .filter(|&n| n > 0)
-        .ok_or_else(|| "more than 0, and less than 2^64".into())
 }
 
 /// Why a dump could not be made.

@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Program { program: PathBuf, why: &'static str },
     #[error("there is no command {command}; `heapprof --help` lists them")]
     NoSuchCommand { command: String },
+    #[error("process {pid}: {why}")]
+    Refused { pid: u32, why: String },
     #[error("{0}")]
     Asked(String),
     #[error("cannot start {}", program.display())]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use heapprof_format::WalkEnd;
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Numbers, Percent, Printable, Profile, Symbols, utc,
+    Bytes, Confidence, Count, Numbers, Percent, Printable, Profile, Regime, Run, Symbols, utc,
 };
 
 use crate::cli::confidence;
@@ -79,16 +79,17 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     }
     fact(out, "end", run.ending.describe())?;
     fact(out, "numbers", &how_exact(profile))?;
-    if let Some((least, most)) = run.intervals_seen.filter(|(least, most)| least != most) {
+    if let Some((least, most)) = run.intervals().filter(|(least, most)| least != most) {
         let text = format!(
             "changed while running, from {} to {} bytes",
             Count(least),
             Count(most)
         );
         fact(out, "interval", &text)?;
-    } else if let Some(interval) = run.interval {
+    } else if let Some((interval, _)) = run.intervals() {
         fact(out, "interval", &format!("{} bytes", Count(interval)))?;
     }
+    write_regimes(run, out)?;
     if !run.library.is_empty() {
         fact(out, "recorded by", &format!("heapprof {}", run.library))?;
     }
@@ -108,6 +109,52 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             "threads",
             &Count(profile.threads.len() as u64).to_string(),
         )?;
+    }
+    Ok(())
+}
+
+/// Most changes that are listed.
+const MOST_REGIMES: usize = 20;
+
+/// What was in force when: what somebody asked for one by one, what the budget did in sum.
+fn write_regimes(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    let (by_budget, asked): (Vec<&Regime>, Vec<&Regime>) =
+        run.regimes.iter().partition(|regime| regime.by_budget);
+    let mut stopped = false;
+    for regime in asked.iter().take(MOST_REGIMES) {
+        let what = match regime.interval {
+            0 => "stopped".to_owned(),
+            1 if stopped => "started, every allocation".to_owned(),
+            1 => "every allocation from here on".to_owned(),
+            n if stopped => format!("started, interval {} bytes", Count(n)),
+            n => format!("interval {} bytes from here on", Count(n)),
+        };
+        stopped = regime.interval == 0;
+        let text = format!("{:.3} s  {what}", regime.time_ns as f64 / 1e9);
+        fact(out, "recording", &text)?;
+    }
+    if asked.len() > MOST_REGIMES {
+        let text = format!("… and {} more changes", asked.len() - MOST_REGIMES);
+        fact(out, "recording", &text)?;
+    }
+    let stopped_ns = run.stopped_ns(0, run.duration_ns);
+    if stopped_ns > 0 {
+        let text = format!(
+            "{:.3} s of {:.3} s in all; what was allocated then is missing",
+            stopped_ns as f64 / 1e9,
+            run.duration_ns as f64 / 1e9
+        );
+        fact(out, "stopped for", &text)?;
+    }
+    let raised = by_budget.iter().map(|regime| regime.interval);
+    if let (Some(least), Some(most)) = (raised.clone().min(), raised.max()) {
+        let text = format!(
+            "changed the interval {} times, between {} and {} bytes",
+            Count(by_budget.len() as u64),
+            Count(least),
+            Count(most)
+        );
+        fact(out, "budget", &text)?;
     }
     Ok(())
 }

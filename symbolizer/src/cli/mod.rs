@@ -4,6 +4,7 @@ mod bundle;
 mod colour;
 mod completions;
 mod confidence;
+mod ctl;
 mod debuginfod;
 mod diff;
 mod dump;
@@ -16,6 +17,7 @@ mod man;
 mod measure;
 mod output;
 mod progress;
+mod quantity;
 mod run;
 pub(crate) mod say;
 mod source;
@@ -60,6 +62,7 @@ enum Command {
     Timeline(timeline::Args),
     Tree(tree::Args),
     Bundle(bundle::Args),
+    Ctl(ctl::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -78,6 +81,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Timeline(args) => timeline::run(&args)?,
         Command::Tree(args) => tree::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,
+        Command::Ctl(args) => ctl::run(&args)?,
         Command::Completions(args) => completions::run(&args, Cli::command())?,
         Command::Man(args) => man::run(&args, Cli::command())?,
     }

@@ -269,6 +269,17 @@ pub(crate) fn write_totals_at(
             "the log has no end (the process was killed, or still runs): numbers are those of its last record"
         )?;
     }
+    let (from_ns, to_ns) = run.span.map_or((0, run.duration_ns), |span| {
+        (span.from.time_ns(), span.to.time_ns())
+    });
+    let stopped_ns = run.stopped_ns(from_ns, to_ns);
+    if stopped_ns > 0 {
+        writeln!(
+            out,
+            "recording was stopped for {:.3} s of it: what was allocated then is missing",
+            stopped_ns as f64 / 1e9
+        )?;
+    }
     let lost: u64 = profile.account.losses().map(|(_, n)| n).sum();
     if lost > 0 {
         writeln!(out, "losses were counted: see `heapprof info`")?;
@@ -281,7 +292,20 @@ pub(crate) fn how_exact(profile: &Profile) -> String {
     match (profile.precision(), profile.run.interval) {
         (Precision::Exact, _) => "every allocation recorded, numbers are exact".into(),
         (Precision::Sampled, Some(interval)) => {
-            format!("sampled every {} on average", Bytes(interval as f64))
+            let interval = match profile.run.intervals() {
+                Some((least, most)) if least != most => {
+                    format!("{} to {}", Bytes(least as f64), Bytes(most as f64))
+                }
+                Some((_, only)) => Bytes(only as f64).to_string(),
+                None => Bytes(interval as f64).to_string(),
+            };
+            match profile.run.record_over() {
+                Some(size) => format!(
+                    "sampled every {interval} on average, blocks of {} and more all recorded",
+                    Bytes(size as f64)
+                ),
+                None => format!("sampled every {interval} on average"),
+            }
         }
         (Precision::Sampled, None) => "sampled".into(),
         (Precision::Stated, Some(interval)) if profile.stated_errors.is_some() => format!(

@@ -1,0 +1,88 @@
+/* heapprof.h: how a program speaks with the heap profiler that it runs under, if it runs under one.
+ *
+ * The functions live in libheapprof.so, which is preloaded and not linked: they are weak here, so a program that
+ * calls them builds, links and runs without the library. Then their addresses are null: ask HEAPPROF_HAS(function)
+ * before a call, or use the HEAPPROF_... macros below, which do nothing without the library.
+ *
+ *     #include "heapprof.h"
+ *     ...
+ *     HEAPPROF_MARK("requests begin");          // heapprof top --from "requests begin" ...
+ *
+ * Functions with gperftools' names have gperftools' types, so <gperftools/heap-profiler.h> may be included as well. All of
+ * them may be called from any thread at any time, but not from a signal handler, where they may do nothing.
+ *
+ * Code that is compiled with -fno-pie and linked with -no-pie finds no library: the linker decides then that there is
+ * none. Compiled with -fPIE or -fPIC, which is the default nearly everywhere, it does, however it is linked.
+ */
+#ifndef HEAPPROF_H
+#define HEAPPROF_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HEAPPROF_WEAK __attribute__((weak))
+
+/* -- gperftools' names ------------------------------------------------------------------------------------- */
+
+/* Starts recording where it is stopped (HEAPPROF_START=paused, HeapProfilerStop). Dumps then go to
+ * <prefix>.0001.heap, ... and are written on gperftools' occasions, unless HEAPPROFILE said where or the program did
+ * and has not stopped since. NULL or "": nothing is said about dumps. */
+void HeapProfilerStart(const char *prefix) HEAPPROF_WEAK;
+
+/* Stops recording: no new samples. Unlike gperftools' it forgets nothing: frees of recorded blocks are still recorded,
+ * dumps can be asked for, and HeapProfilerStart goes on in the same log. */
+void HeapProfilerStop(void) HEAPPROF_WEAK;
+
+/* Writes a dump and returns when it is written. Without HEAPPROFILE and without a prefix it lies beside the log. */
+void HeapProfilerDump(const char *reason) HEAPPROF_WEAK;
+
+/* 1 while samples are taken, else 0. */
+int IsHeapProfilerRunning(void) HEAPPROF_WEAK;
+
+/* The text of a dump, to be freed with free(); an empty one when there is nothing to tell; NULL without memory. */
+char *GetHeapProfile(void) HEAPPROF_WEAK;
+
+/* -- ours -------------------------------------------------------------------------------------------------- */
+
+/* 1. */
+int heapprof_is_present(void) HEAPPROF_WEAK;
+
+/* Changes the mean sampling interval: bytes between samples, 1 for every allocation. This thread follows at once, others
+ * within 4 MiB that they allocate; estimates stay unbiased, as each sample keeps the interval it was taken under.
+ * 0, or -1: not from 1 to 2^40, or nothing can be recorded. */
+int heapprof_set_interval(size_t bytes) HEAPPROF_WEAK;
+
+/* The mean sampling interval in force, in bytes; 0 while nothing is recorded. */
+size_t heapprof_interval(void) HEAPPROF_WEAK;
+
+/* Names this moment in the log, for --at, --from and --to. 0, or -1: it could not be recorded. */
+int heapprof_mark(const char *name) HEAPPROF_WEAK;
+
+/* Leaves out what this thread allocates, until it is resumed as often as it was paused. What it frees is recorded. */
+void heapprof_thread_pause(void) HEAPPROF_WEAK;
+void heapprof_thread_resume(void) HEAPPROF_WEAK;
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Whether the library has that function. The address is taken from where the loader puts it. */
+#define HEAPPROF_HAS(function) ((function) != 0)
+
+/* The same calls, and nothing without the library. */
+#define HEAPPROF_PRESENT() (HEAPPROF_HAS(heapprof_is_present) ? heapprof_is_present() : 0)
+#define HEAPPROF_START(prefix) (HEAPPROF_HAS(HeapProfilerStart) ? HeapProfilerStart(prefix) : (void)0)
+#define HEAPPROF_STOP() (HEAPPROF_HAS(HeapProfilerStop) ? HeapProfilerStop() : (void)0)
+#define HEAPPROF_DUMP(reason) (HEAPPROF_HAS(HeapProfilerDump) ? HeapProfilerDump(reason) : (void)0)
+#define HEAPPROF_RUNNING() (HEAPPROF_HAS(IsHeapProfilerRunning) ? IsHeapProfilerRunning() : 0)
+#define HEAPPROF_PROFILE() (HEAPPROF_HAS(GetHeapProfile) ? GetHeapProfile() : (char *)0)
+#define HEAPPROF_SET_INTERVAL(bytes) (HEAPPROF_HAS(heapprof_set_interval) ? heapprof_set_interval(bytes) : -1)
+#define HEAPPROF_INTERVAL() (HEAPPROF_HAS(heapprof_interval) ? heapprof_interval() : (size_t)0)
+#define HEAPPROF_MARK(name) (HEAPPROF_HAS(heapprof_mark) ? heapprof_mark(name) : -1)
+#define HEAPPROF_THREAD_PAUSE() (HEAPPROF_HAS(heapprof_thread_pause) ? heapprof_thread_pause() : (void)0)
+#define HEAPPROF_THREAD_RESUME() (HEAPPROF_HAS(heapprof_thread_resume) ? heapprof_thread_resume() : (void)0)
+
+#endif

@@ -1,0 +1,267 @@
+//! What the writer is asked for: by `heapprof ctl` on the control page, by the program through the C API.
+//!
+//! A dump needs the account of what is in use. It is kept from the start where dumps are wanted (`HEAPPROFILE`);
+//! elsewhere it is made up from the log when the first dump is asked for, and kept from then on.
+
+use heapprof_format::{Module, Reader, Record};
+
+use super::Writer;
+use crate::desk::{Ask, Request};
+use crate::dumps::{self, Context, Dumps, KeptStack};
+use crate::session::{Noted, Session};
+use crate::{clock, control, counters, files, sys};
+use heapprof_core::Ledger;
+use std::sync::atomic::Ordering;
+
+/// A log that is longer is not read again inside the program: it would take seconds.
+const MAX_REPLAY_BYTES: usize = 256 << 20;
+/// Records between two signs of life for hooks that wait for room.
+const REPLAY_BATCH: u64 = 16 << 10;
+
+/// Markers' names are one line of a table, not a text.
+const MAX_NAME: usize = 1000;
+
+impl Writer {
+    /// Answers whoever has asked.
+    #[inline]
+    pub(super) fn serve(&mut self, session: &Session) {
+        while let Ok(request) = session.requests.1.try_recv() {
+            self.drain_all(session); // what was allocated before it was asked belongs into the answer
+            self.answer(session, request);
+        }
+        if let Some(command) = session.page.command() {
+            self.drain_all(session);
+            let answer = self.command(session, &command);
+            session
+                .page
+                .answer(answer.as_deref().map_err(String::as_str));
+            sys::futex_wake_shared(&session.page.answered);
+        }
+    }
+
+    fn answer(&mut self, session: &Session, request: Request) {
+        let answer = match &request.ask {
+            Ask::Dump(reason) => self.dump_on_request(session, reason),
+            Ask::Profile => self.profile_text(session),
+            Ask::DumpsTo(prefix) => self.dump_to(session, prefix),
+        };
+        request.answer(answer);
+    }
+
+    /// `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `dump [REASON]`.
+    fn command(&mut self, session: &Session, command: &str) -> Result<String, String> {
+        let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+        match (verb, rest) {
+            ("status", "") => Ok(self.status()),
+            ("start", "") => Ok(self.set_running(true)),
+            ("stop", "") => Ok(self.set_running(false)),
+            ("interval", bytes) => self.set_interval(bytes),
+            ("mark", name) if !name.is_empty() => {
+                let kept = name.chars().take(MAX_NAME).collect();
+                self.note(clock::now_ns(), Noted::Marker(kept));
+                Ok(format!("marked as {name:?}"))
+            }
+            ("dump", "") => self.dump_on_request(session, "asked for by heapprof ctl"),
+            ("dump", reason) => self.dump_on_request(session, reason),
+            _ => Err(format!(
+                "this library ({}) does not know the command {command:?}",
+                env!("CARGO_PKG_VERSION")
+            )),
+        }
+    }
+
+    fn set_running(&mut self, running: bool) -> String {
+        let changed = control::set_running(running);
+        if changed {
+            self.note_regime();
+        }
+        let already = if changed { "" } else { "was already " };
+        if running {
+            format!("{already}recording, {}", interval_in_words())
+        } else {
+            format!("{already}stopped; frees of recorded blocks are still recorded")
+        }
+    }
+
+    fn set_interval(&mut self, bytes: &str) -> Result<String, String> {
+        let before = control::in_force();
+        let set = bytes.parse().is_ok_and(control::set_interval);
+        if !set {
+            return Err(format!(
+                "{bytes:?} is not an interval: bytes, from 1 to {}",
+                control::MAX_INTERVAL
+            ));
+        }
+        if control::in_force() != before {
+            self.note_regime();
+        }
+        Ok(match control::is_running() {
+            true => interval_in_words(),
+            false => format!("{}, when it is started", interval_in_words()),
+        })
+    }
+
+    fn note_regime(&mut self) {
+        self.note(clock::now_ns(), Noted::Regime(control::in_force()));
+    }
+
+    /// `key: value`, a line each.
+    fn status(&self) -> String {
+        let lost: u64 = counters::all()
+            .filter(|(counter, _)| counter.is_loss())
+            .map(|(_, value)| value)
+            .sum();
+        let state = match control::is_running() {
+            true => "recording",
+            false => "stopped",
+        };
+        let seconds = self.since_start(clock::now_ns()) as f64 / 1e9;
+        let mut lines = vec![
+            format!("program: {}", self.output.program),
+            format!("state: {state}, {}", interval_in_words()),
+        ];
+        if self.settings.max_samples_per_sec > 0 {
+            lines.push(format!(
+                "budget: {} samples a second",
+                self.settings.max_samples_per_sec
+            ));
+        }
+        if self.settings.record_over > 0 {
+            lines.push(format!(
+                "all blocks of at least: {} bytes",
+                self.settings.record_over
+            ));
+        }
+        lines.extend([
+            format!("running for: {seconds:.1} s"),
+            format!(
+                "samples: {}, {} of them freed, {lost} losses",
+                self.sampled_allocs, self.sampled_frees
+            ),
+            format!("dumps: {}", counters::DUMPS_WRITTEN.get()),
+            format!(
+                "log: {}{}",
+                self.output.log_path(),
+                if self.output.log_is_whole() {
+                    ""
+                } else {
+                    " (incomplete: it could not be written)"
+                }
+            ),
+        ]);
+        lines.join("\n")
+    }
+
+    fn dump_on_request(&mut self, session: &Session, reason: &str) -> Result<String, String> {
+        self.keep_account(session)?;
+        if self.dumps.is_none() {
+            self.dumps = Some(Dumps::on_request(&self.output.base));
+        }
+        self.dump(reason)
+    }
+
+    fn profile_text(&mut self, session: &Session) -> Result<String, String> {
+        self.keep_account(session)?;
+        self.tell_modules();
+        let comments = self.dump_comments();
+        let ledger = self.ledger.as_ref().ok_or("there is no account")?;
+        let context = Context {
+            stacks: &self.kept,
+            modules: &self.modules,
+            gone: &self.gone,
+            comments,
+        };
+        let mut text = Vec::new();
+        dumps::compose("GetHeapProfile", ledger, context).write(&mut text);
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Dumps go to that prefix, unless somebody has said where before: the one who runs the program, by its
+    /// environment, or the program, and has not stopped since.
+    fn dump_to(&mut self, session: &Session, prefix: &[u8]) -> Result<String, String> {
+        let said = self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit);
+        if self.settings.prefix.is_some() || said && control::is_running() {
+            return Ok(String::new());
+        }
+        self.keep_account(session)?;
+        self.dumps = Some(Dumps::new(prefix, &self.settings, clock::now_ns()));
+        Ok(String::new())
+    }
+
+    /// Has the account of what is in use, from the log if it was not kept so far.
+    fn keep_account(&mut self, session: &Session) -> Result<(), String> {
+        if self.ledger.is_some() {
+            return Ok(());
+        }
+        self.tell_modules();
+        self.output.flush();
+        let path = self.output.log_path();
+        if !self.output.log_is_whole() {
+            return Err(format!(
+                "{path} could not be written, so what is in use is not known"
+            ));
+        }
+        let Some(log) = files::head(path.as_bytes(), MAX_REPLAY_BYTES) else {
+            return Err(format!("{path} cannot be read again"));
+        };
+        if log.len() >= MAX_REPLAY_BYTES {
+            return Err(format!(
+                "{path} is too long to be read inside the program; `heapprof dump` and `heapprof export --at` \
+                 make dumps of it, or set HEAPPROFILE from the start"
+            ));
+        }
+        let mut reader = Reader::new(&log).map_err(|error| format!("{path}: {error}"))?;
+        let mut ledger = Ledger::new();
+        let (mut modules, mut gone) = (Vec::new(), Vec::new());
+        let mut read = 0u64;
+        loop {
+            match reader.next_record() {
+                Ok(None) => break,
+                Err(error) => return Err(format!("{path}: {error}")),
+                Ok(Some(Record::Alloc(alloc))) => {
+                    ledger.alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
+                }
+                Ok(Some(Record::Free(free))) => {
+                    ledger.free(free.id);
+                }
+                Ok(Some(Record::Stack(stack))) => {
+                    let kept = KeptStack {
+                        frames: stack.frames.into(),
+                        interrupted: stack.interrupted.into(),
+                        end: stack.end,
+                    };
+                    self.keep(stack.number, kept);
+                }
+                Ok(Some(Record::Module(module))) => modules.push(module),
+                Ok(Some(Record::ModuleGone { module, .. })) => {
+                    let number = module;
+                    gone.extend(
+                        modules.extract_if(.., |module: &mut Module| module.number == number),
+                    );
+                }
+                Ok(Some(_)) => {}
+            }
+            read += 1;
+            if read.is_multiple_of(REPLAY_BATCH) {
+                session.taken.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.ledger = Some(ledger);
+        self.gone = gone;
+        Ok(())
+    }
+}
+
+fn interval_in_words() -> String {
+    let words = |interval| match interval {
+        1 => "every allocation".to_owned(),
+        bytes => format!("one sample every {bytes} bytes on average"),
+    };
+    match (control::in_force(), control::asked()) {
+        (force, asked) if force == 0 || force == asked => words(asked),
+        (force, asked) => format!(
+            "{}, which keeps to the budget ({asked} bytes were asked for)",
+            words(force)
+        ),
+    }
+}
