@@ -21,6 +21,7 @@ pub mod resolve;
 mod archive;
 mod bundle;
 mod confidence;
+mod coverage;
 mod detail;
 mod diff;
 mod dump;
@@ -48,6 +49,7 @@ mod view;
 
 pub use bundle::{BundleError, write_bundle};
 pub use confidence::{Confidence, FEW_SAMPLES};
+pub use coverage::{Coverage, Share as CoverageShare};
 pub use detail::{Block, Detail, Detailed, Event, ThreadRow};
 pub use diff::{Change, Diff, Place as DiffPlace, REAL, Unlike, Verdict};
 pub use dump::profile_of_dump;

@@ -8,6 +8,7 @@ use heapprof_symbolizer::{
     Bytes, Confidence, Count, Numbers, Percent, Precision, Printable, Profile, Symbols, utc,
 };
 
+use crate::cli::coverage;
 use crate::cli::debuginfod::summary;
 use crate::cli::failure::Failure;
 use crate::cli::output;
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_run(&profile, out)?;
         write_account(&profile, out)?;
         write_walks(&profile, out)?;
+        coverage::write(&profile, &symbols, out)?;
         write_modules(&profile, &symbols, out)?;
         match args.source.places.servers.account() {
             Some(account) => writeln!(out, "\nAsked of debuginfod: {}", summary(&account)),

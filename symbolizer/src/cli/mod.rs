@@ -3,6 +3,7 @@
 mod bundle;
 mod completions;
 mod confidence;
+mod coverage;
 mod debuginfod;
 mod diff;
 mod dump;
