@@ -351,3 +351,41 @@ fn main() {
         }
     }
 }
+
+/// Line tables alone have `generic<i32>`, the legacy symbol has `program::ns::generic`: the same function.
+#[test]
+fn generic_functions_with_line_tables_alone_have_their_paths() {
+    let text = "\
+mod ns {
+    #[inline(never)]
+    #[unsafe(no_mangle)]
+    pub extern \"C\" fn sink(x: i32) -> i32 { std::hint::black_box(x) }
+    #[inline(never)]
+    pub fn generic<T: Into<i32>>(x: T) -> i32 { sink(x.into()).wrapping_add(1) }
+}
+fn main() {
+    let args = std::env::args().count() as i32;
+    std::process::exit(ns::generic(args));
+}
+";
+    for (scheme, expected) in [
+        ("legacy", "program::ns::generic program.rs:6"),
+        ("v0", "program::ns::generic::<i32> program.rs:6"),
+    ] {
+        let fixture = Fixture::new();
+        fixture.compile(
+            "program.rs",
+            text,
+            &[
+                "-O",
+                "-Clink-arg=-Wl,--build-id",
+                "-Zunstable-options",
+                &format!("-Csymbol-mangling-version={scheme}"),
+                "-Cdebuginfo=line-tables-only",
+            ],
+        );
+        let call = fixture.call_site("program", "generic", "<sink>");
+        let symbols = fixture.resolve(call);
+        assert_eq!(lines(&symbols, call), [expected], "{}", symbols.report);
+    }
+}

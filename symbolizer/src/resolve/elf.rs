@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// The largest section that is decompressed into memory, and the largest debug information file inside a
 /// `.gnu_debugdata`: what a sane linker makes is below, what a small hostile file claims may be anything.
 const LARGEST_DECOMPRESSED: u64 = 16 << 30;
+/// How many times larger a section may become: zlib can do no more, and debug information comes nowhere near.
+/// The claimed size is allocated before the first byte is decompressed, and a small file may claim anything.
+const MOST_EXPANSION: u64 = 1100;
 const LARGEST_MINI_DEBUG_INFO: usize = 1 << 30;
 
 /// Why a file could not be used as ELF.
@@ -267,7 +270,9 @@ fn section_bytes<'a>(
         source,
     };
     let data = section.compressed_data().map_err(of)?;
-    if data.uncompressed_size > LARGEST_DECOMPRESSED {
+    let is_compressed = data.format != object::CompressionFormat::None;
+    let most = (data.data.len() as u64).saturating_mul(MOST_EXPANSION);
+    if is_compressed && data.uncompressed_size > most.min(LARGEST_DECOMPRESSED) {
         return Err(ElfError::TooLarge {
             section: name,
             claimed: data.uncompressed_size,

@@ -141,7 +141,8 @@ fn name_physical_function(answer: &mut dwarf::Answer, name: std::sync::Arc<super
         // is another's: identical functions are folded into one symbol.
         (Some(_), Some(bare)) => {
             // `extern "C"` or `no_mangle` in a namespace: called as it is linked, without the namespace.
-            name.raw() == bare.raw() || (name.is_mangled() && name.demangled().contains(bare.raw()))
+            name.raw() == bare.raw()
+                || (name.is_mangled() && name.demangled().contains(stem(bare.raw())))
         }
         // `__GI___libc_malloc`, `__qsort_r`: what the library calls itself; people call `malloc`, `qsort_r`.
         (Some(internal), None) => internal.raw().ends_with(name.raw()),
@@ -149,6 +150,13 @@ fn name_physical_function(answer: &mut dwarf::Answer, name: std::sync::Arc<super
     if replaces {
         physical.function = Some(name);
     }
+}
+
+/// What every spelling of a function's name has in it: `grow` of `grow<alloc::Global>`, which the legacy mangling of Rust
+/// has no arguments for; `{closure` of `{closure#0}`, which that calls `{{closure}}`.
+fn stem(bare: &str) -> &str {
+    let end = bare.find(['<', '#']).filter(|&end| end > 0);
+    end.map_or(bare, |end| &bare[..end])
 }
 
 /// A C library defines a function under a reserved name and gives it its public one as an alias, which only the
