@@ -60,8 +60,10 @@ pub(crate) fn say(profile: &Profile, symbols: &Symbols) {
     if named_bytes == bytes {
         return;
     }
+    let (asked, unnamed) = symbols.asked_and_unnamed();
     say::note(&format_args!(
-        "note: {} of the allocated bytes are fully named; `heapprof info` says all that was tried",
+        "note: {} of the allocated bytes are fully named, {unnamed} of {asked} addresses have no name; \
+         `heapprof info` says all that was tried",
         percent(named_bytes, bytes)
     ));
     let lacking = coverage.worst_first();
