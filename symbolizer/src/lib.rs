@@ -21,6 +21,7 @@ pub mod resolve;
 mod archive;
 mod bundle;
 mod confidence;
+mod coverage;
 mod crate_name;
 mod detail;
 mod diff;
@@ -50,6 +51,7 @@ mod view;
 
 pub use bundle::{BundleError, write_bundle};
 pub use confidence::{Confidence, FEW_SAMPLES};
+pub use coverage::{Coverage, Share as CoverageShare};
 pub use detail::{Block, Detail, Detailed, Event, ThreadRow};
 pub use diff::{Change, Diff, Differences, Place as DiffPlace, REAL, Unlike, Verdict};
 pub use diff_graph::DiffGraph;

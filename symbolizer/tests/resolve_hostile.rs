@@ -159,3 +159,58 @@ fn lists_that_are_referred_to_for_ever_end_with_a_reason() {
         "the symbol table still names it"
     );
 }
+
+/// `deep` functions inlined into each other, each of whose names begins one byte later in one long string; in a
+/// namespace of that name too.
+fn names_for_ever(deep: usize, long: usize) -> String {
+    let mut text = String::from(
+        ".globl main\n.text\nmain: .Lb: xor %eax,%eax\n nop\n ret\n.Le:\n\
+         .section .debug_abbrev,\"\",@progbits\n\
+         .uleb128 1,0x11\n.byte 1\n.uleb128 0x13,0x0b,0x11,0x01,0x12,0x07,0,0\n\
+         .uleb128 2,0x39\n.byte 1\n.uleb128 0x03,0x0e,0,0\n\
+         .uleb128 3,0x2e\n.byte 1\n.uleb128 0x03,0x0e,0x11,0x01,0x12,0x07,0,0\n\
+         .uleb128 4,0x1d\n.byte 1\n.uleb128 0x03,0x0e,0x11,0x01,0x12,0x07,0,0\n.byte 0\n\
+         .section .debug_info,\"\",@progbits\n.long .Lie-.Lib\n.Lib: .short 4\n.long 0\n.byte 8\n\
+         .uleb128 1\n.byte 4\n.quad .Lb,.Le-.Lb\n.uleb128 2\n.long 0\n.uleb128 3\n.long 0\n.quad .Lb,.Le-.Lb\n",
+    );
+    for i in 0..deep {
+        text.push_str(&format!(".uleb128 4\n.long {i}\n.quad .Lb,.Le-.Lb\n"));
+    }
+    text.push_str(&format!(
+        ".fill {},1,0\n.Lie:\n.section .debug_str,\"\",@progbits\n.fill {long},1,0x78\n.byte 0\n\
+         .section .note.GNU-stack,\"\",@progbits\n",
+        deep + 3
+    ));
+    text
+}
+
+#[test]
+fn names_that_overlap_do_not_fill_the_memory() {
+    let fixture = Fixture::new();
+    // 20,000 names of 256 KiB, the most a name may have: 5 GB from a file of a megabyte.
+    fixture.write("program.s", names_for_ever(20_000, 300_000));
+    fixture.run("gcc", &["-Wl,--build-id", "-o", "program", "program.s"]);
+    let main = fixture.address_of("program", "main");
+    let symbols = fixture.resolve(main);
+    let frames = symbols.frames_of(main);
+    let text: usize = frames
+        .iter()
+        .filter_map(|frame| Some(frame.function.as_ref()?.raw().len()))
+        .sum();
+    let file = std::fs::metadata(fixture.path("program"))
+        .expect("it")
+        .len() as usize;
+    assert!(text > 0, "some names are read: {}", symbols.report);
+    assert!(
+        text <= (1 << 20) + 64 * file,
+        "{text} bytes of names of {file}"
+    );
+    assert!(
+        symbols
+            .report
+            .to_string()
+            .contains("refers to the same data too often"),
+        "{}",
+        symbols.report
+    );
+}

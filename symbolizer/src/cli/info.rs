@@ -9,6 +9,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::confidence;
+use crate::cli::coverage;
 use crate::cli::debuginfod::summary;
 use crate::cli::failure::Failure;
 use crate::cli::output;
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_run(&profile, out)?;
         write_account(&profile, args.confidence, out)?;
         write_walks(&profile, out)?;
+        coverage::write(&profile, &symbols, out)?;
         write_modules(&profile, &symbols, out)?;
         match args.source.places.servers.account() {
             Some(account) => writeln!(out, "\nAsked of debuginfod: {}", summary(&account)),

@@ -4,6 +4,7 @@ mod bundle;
 mod colour;
 mod completions;
 mod confidence;
+mod coverage;
 mod ctl;
 mod debuginfod;
 mod diff;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use heapprof_symbolizer::Symbols;
 use heapprof_symbolizer::export::{Format, Options};
 
+use crate::cli::coverage;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
+use crate::cli::output;
 use crate::cli::source::Source;
-use crate::cli::{output, say};
 
 /// Write a gperftools heap dump with function names in it
 ///
@@ -35,16 +35,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::to(args.output.as_deref(), |out| {
         Format::Symbolized.write(&profile, &symbols, &Options::default(), out)
     })?;
-    say_what_is_missing(&symbols);
+    coverage::say(&profile, &symbols);
     Ok(())
-}
-
-/// One line when names are missing; `info` tells the rest.
-fn say_what_is_missing(symbols: &Symbols) {
-    let (asked, unresolved) = symbols.asked_and_unnamed();
-    if unresolved > 0 {
-        say::note(&format_args!(
-            "note: {unresolved} of {asked} addresses have no name; `heapprof info` says why"
-        ));
-    }
 }

@@ -18,7 +18,12 @@ pub fn demangle(raw: &str) -> Option<String> {
     if raw.len() > LONGEST_MANGLED || !may_be_mangled(raw) {
         return None;
     }
-    rust(raw).or_else(|| cpp(raw))
+    match raw.strip_suffix("@plt") {
+        Some(function) => rust(function)
+            .or_else(|| cpp(function))
+            .map(|name| name + "@plt"),
+        None => rust(raw).or_else(|| cpp(raw)),
+    }
 }
 
 /// Both languages' schemes begin so, `__R`/`__Z` being what a leading-underscore platform makes of them.
@@ -82,6 +87,8 @@ mod tests {
                 "_ZN2ns3fooEi.constprop.0",
                 Some("ns::foo(int) [clone .constprop.0]"),
             ),
+            ("_ZN2ns3fooEi@plt", Some("ns::foo(int)@plt")),
+            ("malloc@plt", None),
             ("malloc", None),
             ("_start", None),
             ("_ZThis is not a name", None),

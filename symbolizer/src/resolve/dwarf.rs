@@ -16,9 +16,11 @@ mod budget;
 mod functions;
 mod lines;
 mod pcs;
+mod scopes;
 mod split;
 mod units;
 
+use super::elf::ElfFile;
 use super::files::{Files, with_causes};
 use super::frame::{Frame, Name};
 use super::locate::SearchPath;
@@ -26,7 +28,7 @@ use super::names::Names;
 use super::report::{ModuleReport, Reason};
 use budget::Budget;
 use functions::{Chains, Elsewhere, RawName};
-use gimli::{EndianSlice, RunTimeEndian, UnitRef};
+use gimli::{EndianSlice, RunTimeEndian, Section, UnitRef};
 use rayon::prelude::*;
 use split::Split;
 use std::error::Error;
@@ -45,9 +47,9 @@ type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
 pub(super) struct Answer {
     /// Innermost inlined function first, the physical function last.
     pub(super) frames: Vec<Frame>,
-    /// The physical function's name is the bare one (`foo`) in a language where names are mangled (`ns::foo`):
-    /// what `-gline-tables-only` leaves.
-    pub(super) name_is_partial: bool,
+    /// The physical function has no linkage name in a language where names are mangled: what it is called in the
+    /// source (`foo`). Its name is at best that with the scopes around it (`ns::foo`), and without arguments.
+    pub(super) partial: Option<Shared>,
 }
 
 /// What went wrong in files that were otherwise of use. Counted: a damaged file has thousands of the same.
@@ -140,6 +142,7 @@ pub(super) fn resolve(
     let budget = Budget::for_sections(&dwarf);
     let units = Units::read(&dwarf, &budget, |error| problems.add(&file.path, &error));
     let module = Module {
+        file,
         path: &file.path,
         dwarf: &dwarf,
         units: &units,
@@ -162,6 +165,7 @@ fn slice(bytes: &[u8], endian: RunTimeEndian) -> Slice<'_> {
 
 /// The DWARF of one module, ready to be asked by many threads.
 struct Module<'m, 'd> {
+    file: &'m ElfFile,
     path: &'m Path,
     dwarf: &'m Dwarf<'d>,
     units: &'m Units<'d>,
@@ -220,10 +224,25 @@ impl Module<'_, '_> {
         });
         let chains = self.chains(unit, &wanted);
         let files = lines::FileNames::new(unit, self.names);
-        asked
+        let answers = asked
             .zip(chains.into_answers(&rows, files))
             .filter(|(_, answer)| !answer.frames.is_empty())
-            .collect()
+            .collect();
+        self.forget(unit);
+        answers
+    }
+
+    /// Lets go of the pages of a unit that was read: its entries and its line program are most of what we touch.
+    fn forget(&self, unit: UnitRef<'_, Slice<'_>>) {
+        let Some(begin) = unit.header.debug_info_offset() else {
+            return;
+        };
+        let info = self.dwarf.debug_info.reader().slice();
+        let end = begin.0.saturating_add(unit.header.length_including_self());
+        self.file.forget(info.get(begin.0..end).unwrap_or(&[]));
+        if let Some(program) = &unit.line_program {
+            self.file.forget(program.header().raw_program_buf().slice());
+        }
     }
 
     fn chains(&self, unit: UnitRef<'_, Slice<'_>>, wanted: &[u64]) -> Chains {
@@ -263,12 +282,20 @@ impl Module<'_, '_> {
 
 impl Elsewhere for Module<'_, '_> {
     fn name(&self, at: gimli::DebugInfoOffset, hops: u32) -> Option<RawName> {
-        self.units.name_at(self.dwarf, at, self, self.names, hops)
+        self.units
+            .name_at(self.dwarf, at, self, self.names, self.budget, hops)
     }
 
     fn supplementary_name(&self, at: gimli::DebugInfoOffset, hops: u32) -> Option<RawName> {
         let (dwarf, units) = self.supplementary.as_ref()?;
-        units.name_at(dwarf, at, &WithinSupplementary(self), self.names, hops)
+        units.name_at(
+            dwarf,
+            at,
+            &WithinSupplementary(self),
+            self.names,
+            self.budget,
+            hops,
+        )
     }
 }
 

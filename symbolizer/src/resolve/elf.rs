@@ -5,7 +5,7 @@
 use super::report::BuildId;
 use crate::archive::{self, Archive};
 use gimli::{DwarfPackageSections, DwarfSections, RunTimeEndian, SectionId};
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use object::{Object, ObjectSection};
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// The largest section that is decompressed into memory, and the largest debug information file inside a
 /// `.gnu_debugdata`: what a sane linker makes is below, what a small hostile file claims may be anything.
 const LARGEST_DECOMPRESSED: u64 = 16 << 30;
+/// How many times larger a section may become: zlib can do no more, and debug information comes nowhere near.
+/// The claimed size is allocated before the first byte is decompressed, and a small file may claim anything.
+const MOST_EXPANSION: u64 = 1100;
 const LARGEST_MINI_DEBUG_INFO: usize = 1 << 30;
 
 /// Why a file could not be used as ELF.
@@ -109,6 +112,37 @@ impl ElfFile {
             Bytes::Mapped(map) => map,
             Bytes::Owned(bytes) => bytes,
             Bytes::Member(archive, range) => archive.data(range),
+        }
+    }
+
+    /// Tells the kernel that `part`, a piece of this file's bytes, will hardly be read again: a unit that has been read
+    /// through need not stay in memory while a thousand others are. Nothing for a file that is not mapped.
+    pub(super) fn forget(&self, part: &[u8]) {
+        const PAGE: usize = 4096;
+        let Bytes::Mapped(map) = &self.bytes else {
+            return;
+        };
+        // Where `part` is in the map; a decompressed section is elsewhere.
+        let Some(begin) = (part.as_ptr() as usize).checked_sub(map.as_ptr() as usize) else {
+            return;
+        };
+        let Some(end) = begin
+            .checked_add(part.len())
+            .filter(|&end| end <= map.len())
+        else {
+            return;
+        };
+        // Whole pages only: the units before and after are perhaps being read by other threads.
+        let (begin, end) = (begin.next_multiple_of(PAGE), end / PAGE * PAGE);
+        if begin < end {
+            // SAFETY: what makes this advice unsafe is that pages which were written to lose their content. This
+            // map is read only and private, so no page of it was ever written to: the next access reads the
+            // same bytes from the file again, in this thread or any other. `begin..end` lies inside the map and
+            // begins at a page, for the map does.
+            let advised = unsafe {
+                map.unchecked_advise_range(UncheckedAdvice::DontNeed, begin, end - begin)
+            };
+            let _ = advised; // it is advice: without it the pages stay, no more
         }
     }
 
@@ -236,7 +270,9 @@ fn section_bytes<'a>(
         source,
     };
     let data = section.compressed_data().map_err(of)?;
-    if data.uncompressed_size > LARGEST_DECOMPRESSED {
+    let is_compressed = data.format != object::CompressionFormat::None;
+    let most = (data.data.len() as u64).saturating_mul(MOST_EXPANSION);
+    if is_compressed && data.uncompressed_size > most.min(LARGEST_DECOMPRESSED) {
         return Err(ElfError::TooLarge {
             section: name,
             claimed: data.uncompressed_size,

@@ -39,6 +39,7 @@ mod locate;
 mod module;
 mod names;
 pub(crate) mod perf_map;
+mod plt;
 mod report;
 mod symtab;
 mod usable;

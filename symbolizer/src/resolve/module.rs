@@ -88,7 +88,7 @@ fn name_by_symbols(
 ) {
     let wants_symbol = |answer: &dwarf::Answer| {
         answer.frames.last().is_none_or(|frame| {
-            frame.function.is_none() || answer.name_is_partial || may_be_alias(frame)
+            frame.function.is_none() || answer.partial.is_some() || may_be_alias(frame)
         })
     };
     // Reading and sorting a symbol table costs more than a good debug file leaves for it to do.
@@ -110,7 +110,7 @@ fn name_by_symbols(
         if wants_symbol(answer)
             && let Some(raw) = symbols.name_at(svma)
         {
-            name_physical_function(answer, names.function(raw));
+            name_physical_function(answer, names.function(&raw));
         }
         let named = answer
             .frames
@@ -135,19 +135,28 @@ fn name_physical_function(answer: &mut dwarf::Answer, name: std::sync::Arc<super
         });
         return;
     };
-    let replaces = match &physical.function {
-        None => true,
+    let replaces = match (&physical.function, &answer.partial) {
+        (None, _) => true,
         // `foo` in DWARF, `_ZN2ns3fooEi` in the symbol table: the same function, better named. Unless the symbol
         // is another's: identical functions are folded into one symbol.
-        Some(partial) if answer.name_is_partial => {
-            name.is_mangled() && name.demangled().contains(partial.raw())
+        (Some(_), Some(bare)) => {
+            // `extern "C"` or `no_mangle` in a namespace: called as it is linked, without the namespace.
+            name.raw() == bare.raw()
+                || (name.is_mangled() && name.demangled().contains(stem(bare.raw())))
         }
         // `__GI___libc_malloc`, `__qsort_r`: what the library calls itself; people call `malloc`, `qsort_r`.
-        Some(internal) => internal.raw().ends_with(name.raw()),
+        (Some(internal), None) => internal.raw().ends_with(name.raw()),
     };
     if replaces {
         physical.function = Some(name);
     }
+}
+
+/// What every spelling of a function's name has in it: `grow` of `grow<alloc::Global>`, which the legacy mangling of Rust
+/// has no arguments for; `{closure` of `{closure#0}`, which that calls `{{closure}}`.
+fn stem(bare: &str) -> &str {
+    let end = bare.find(['<', '#']).filter(|&end| end > 0);
+    end.map_or(bare, |end| &bare[..end])
 }
 
 /// A C library defines a function under a reserved name and gives it its public one as an alias, which only the

@@ -8,8 +8,10 @@
 //!   label                                   |····   size 0: up to the next symbol, or its section's end
 //! ```
 
+use super::plt::{Stubs, Target};
 use object::elf::{STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 /// The functions of a module by address.
@@ -19,6 +21,7 @@ pub(super) struct Symbols<'a> {
     sorted: Vec<Symbol<'a>>,
     /// `reach[i]`: the highest end of symbols 0..=i. Tells a walk back when nothing earlier can cover.
     reach: Vec<u64>,
+    stubs: Vec<Stubs<'a>>,
 }
 
 #[derive(Clone, Copy)]
@@ -42,8 +45,9 @@ const DEEPEST_OVERLAP: usize = 256;
 impl<'a> Symbols<'a> {
     /// The symbols of all the given files (of one build: they share an address space).
     pub(super) fn of(objects: impl IntoIterator<Item = &'a object::File<'a>>) -> Self {
-        let mut all = Vec::new();
+        let (mut all, mut stubs) = (Vec::new(), Vec::new());
         for object in objects {
+            stubs.push(Stubs::of(object));
             let text = executable_sections(object);
             for symbol in object.symbols().chain(object.dynamic_symbols()) {
                 all.extend(function(&symbol, &text));
@@ -67,11 +71,26 @@ impl<'a> Symbols<'a> {
                 highest
             })
             .collect();
-        Symbols { sorted: all, reach }
+        Symbols {
+            sorted: all,
+            reach,
+            stubs,
+        }
     }
 
-    /// The name of the function that covers an address.
-    pub(super) fn name_at(&self, svma: u64) -> Option<&'a [u8]> {
+    /// The name of the function that covers an address, or of the stub that leads to one (`foo@plt`).
+    pub(super) fn name_at(&self, svma: u64) -> Option<Cow<'a, [u8]>> {
+        let stub = || {
+            let name = match self.stubs.iter().find_map(|stubs| stubs.at(svma))? {
+                Target::Named(name) => without_version(name),
+                Target::PickedBy(function) => self.function_at(function)?,
+            };
+            Some(Cow::Owned([name, b"@plt"].concat()))
+        };
+        self.function_at(svma).map(Cow::Borrowed).or_else(stub)
+    }
+
+    fn function_at(&self, svma: u64) -> Option<&'a [u8]> {
         let after = self.sorted.partition_point(|symbol| symbol.svma <= svma);
         (0..after)
             .rev()

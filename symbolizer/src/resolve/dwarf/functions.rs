@@ -13,6 +13,7 @@
 use super::budget::{Budget, ReadError};
 use super::lines::{FileNames, Row};
 use super::pcs::Pcs;
+use super::scopes::LazyScopes;
 use super::{Answer, Shared, Slice};
 use crate::resolve::frame::Frame;
 use crate::resolve::names::Names;
@@ -25,9 +26,10 @@ const MOST_HOPS: u32 = 16;
 /// A name as DWARF has it.
 #[derive(Clone)]
 pub(super) struct RawName {
+    /// The linker's name; where there is none, the bare one joined with the scopes it is in.
     name: Shared,
-    /// It is the linker's name, not only the bare one in the source.
-    is_linkage: bool,
+    /// The bare one, where there is no linker's name.
+    bare: Option<Shared>,
 }
 
 /// Entries outside of the unit that is walked.
@@ -52,7 +54,8 @@ pub(super) struct Chains {
 #[derive(Clone)]
 struct Physical {
     name: Option<Shared>,
-    is_partial: bool,
+    /// See [`Answer::partial`].
+    partial: Option<Shared>,
 }
 
 struct Inlined {
@@ -108,9 +111,9 @@ impl Chains {
                 column = inlined.call_column;
             }
             let physical = function.map(|(_, physical)| physical);
-            let name_is_partial = physical
+            let partial = physical
                 .as_ref()
-                .is_some_and(|physical| physical.is_partial);
+                .and_then(|physical| physical.partial.clone());
             let function = physical.and_then(|physical| physical.name);
             frames.push(Frame {
                 function,
@@ -119,10 +122,7 @@ impl Chains {
                 column,
                 inlined: false,
             });
-            answers.push(Answer {
-                frames,
-                name_is_partial,
-            });
+            answers.push(Answer { frames, partial });
         }
         answers
     }
@@ -158,6 +158,7 @@ pub(super) fn walk(
         unit,
         elsewhere,
         names,
+        namespaces: LazyScopes::new(budget),
         known: HashMap::new(),
     };
     let mut scopes: Vec<Scope> = Vec::new();
@@ -167,7 +168,7 @@ pub(super) fn walk(
     budget.spend(unit.header.unit_length() as u64)?;
     let mut entries = unit.entries_raw(None)?;
     while !entries.is_empty() {
-        let depth = entries.next_depth();
+        let (depth, at) = (entries.next_depth(), entries.next_offset());
         let Some(abbreviation) = entries.read_abbreviation()? else {
             continue;
         };
@@ -218,7 +219,7 @@ pub(super) fn walk(
             _ if hits.is_empty() => None,
             Some(outer) if !is_function => {
                 budget.spend(hits.len() as u64)?;
-                chains.add_inlined(&hits, outer, || naming.inlined(&entry));
+                chains.add_inlined(&hits, outer, || naming.inlined(at, &entry));
                 Some(Open {
                     level: outer.level + 1,
                     ..outer
@@ -227,7 +228,7 @@ pub(super) fn walk(
             _ => {
                 budget.spend(hits.len() as u64)?;
                 functions += 1;
-                chains.add_function(&hits, functions, || naming.physical(&entry, mangles));
+                chains.add_function(&hits, functions, || naming.physical(at, &entry, mangles));
                 Some(Open {
                     function: functions,
                     level: 0,
@@ -334,14 +335,21 @@ impl<'d> NameAttributes<'d> {
         }
     }
 
-    /// The linkage name of the entry or of what it is an instance of; else the bare name nearest to it.
+    /// The linkage name of the entry (at `at`) or of what it is an instance of; else the bare name nearest to it,
+    /// joined with the scopes around it.
     fn resolve(
         &self,
         unit: UnitRef<'_, Slice<'d>>,
+        at: UnitOffset,
         names: &Names,
+        scopes: &LazyScopes<'_>,
         follow: impl FnOnce(AttributeValue<Slice<'d>>) -> Option<RawName>,
     ) -> Option<RawName> {
         let text = |value| unit.attr_string(value).ok().filter(|text| !text.is_empty());
+        let interned = |bytes: &[u8]| {
+            let name = names.function(bytes);
+            scopes.pay_for(name.raw()).map(|()| name)
+        };
         if let Some(linkage) = self.linkage.and_then(text) {
             let generic = match leaves_generics_out(linkage.slice()) {
                 true => self
@@ -350,24 +358,25 @@ impl<'d> NameAttributes<'d> {
                     .filter(|bare| bare.slice().contains(&b'<')),
                 false => None,
             };
-            return Some(RawName {
-                name: match generic {
-                    Some(bare) => names.generic_function(linkage.slice(), bare.slice()),
-                    None => names.function(linkage.slice()),
-                },
-                is_linkage: true,
-            });
+            let name = match generic {
+                Some(bare) => names.generic_function(linkage.slice(), bare.slice()),
+                None => names.function(linkage.slice()),
+            };
+            scopes.pay_for(name.raw())?;
+            return Some(RawName { name, bare: None });
         }
-        match self.origin.and_then(follow) {
-            Some(found) if found.is_linkage => Some(found),
-            found => match self.bare.and_then(text) {
-                Some(bare) => Some(RawName {
-                    name: names.function(bare.slice()),
-                    is_linkage: false,
-                }),
-                None => found,
-            },
-        }
+        // What it is an instance of stands in its scope; the instance stands anywhere.
+        self.origin.and_then(follow).or_else(|| {
+            let bare = interned(self.bare.and_then(text)?.slice())?;
+            let name = match scopes.of(unit).around(unit, at) {
+                Some(scope) => interned(format!("{scope}::{}", bare.raw()).as_bytes())?,
+                None => Shared::clone(&bare),
+            };
+            Some(RawName {
+                name,
+                bare: Some(bare),
+            })
+        })
     }
 }
 
@@ -382,6 +391,7 @@ struct Naming<'u, 'd, 'n> {
     unit: UnitRef<'u, Slice<'d>>,
     elsewhere: Option<&'n dyn Elsewhere>,
     names: &'n Names,
+    namespaces: LazyScopes<'n>,
     known: HashMap<Referred, Option<RawName>>,
 }
 
@@ -408,11 +418,12 @@ impl Referred {
         unit: UnitRef<'_, Slice<'_>>,
         elsewhere: Option<&dyn Elsewhere>,
         names: &Names,
+        scopes: &LazyScopes<'_>,
         hops: u32,
     ) -> Option<RawName> {
         let hops = hops.checked_sub(1)?;
         match self {
-            Referred::Unit(at) => name_at(unit, at, elsewhere, names, hops).ok()?,
+            Referred::Unit(at) => name_at(unit, at, elsewhere, names, scopes, hops).ok()?,
             Referred::File(at) => elsewhere?.name(at, hops),
             Referred::Supplementary(at) => elsewhere?.supplementary_name(at, hops),
         }
@@ -420,34 +431,39 @@ impl Referred {
 }
 
 impl<'d> Naming<'_, 'd, '_> {
-    fn of(&mut self, attributes: &NameAttributes<'d>) -> Option<RawName> {
+    fn of(&mut self, at: UnitOffset, attributes: &NameAttributes<'d>) -> Option<RawName> {
         let Naming {
             unit,
             elsewhere,
             names,
+            namespaces,
             known,
         } = self;
-        attributes.resolve(*unit, names, |origin| {
+        attributes.resolve(*unit, at, names, namespaces, |origin| {
             let origin = Referred::of(origin)?;
             known
                 .entry(origin)
-                .or_insert_with(|| origin.name(*unit, *elsewhere, names, MOST_HOPS))
+                .or_insert_with(|| origin.name(*unit, *elsewhere, names, namespaces, MOST_HOPS))
                 .clone()
         })
     }
 
-    fn physical(&mut self, entry: &Entry<'d>, mangles: bool) -> Physical {
-        let name = self.of(&entry.naming);
-        let is_partial = mangles && name.as_ref().is_some_and(|name| !name.is_linkage);
-        Physical {
-            name: name.map(|name| name.name),
-            is_partial,
+    fn physical(&mut self, at: UnitOffset, entry: &Entry<'d>, mangles: bool) -> Physical {
+        match self.of(at, &entry.naming) {
+            Some(RawName { name, bare }) => Physical {
+                name: Some(name),
+                partial: bare.filter(|_| mangles),
+            },
+            None => Physical {
+                name: None,
+                partial: None,
+            },
         }
     }
 
-    fn inlined(&mut self, entry: &Entry<'d>) -> Inlined {
+    fn inlined(&mut self, at: UnitOffset, entry: &Entry<'d>) -> Inlined {
         Inlined {
-            name: self.of(&entry.naming).map(|name| name.name),
+            name: self.of(at, &entry.naming).map(|name| name.name),
             call_file: entry.call_file,
             call_line: entry.call_line,
             call_column: entry.call_column,
@@ -461,6 +477,7 @@ pub(super) fn name_at(
     at: UnitOffset,
     elsewhere: Option<&dyn Elsewhere>,
     names: &Names,
+    scopes: &LazyScopes<'_>,
     hops: u32,
 ) -> Result<Option<RawName>, gimli::Error> {
     let mut entries = unit.entries_raw(Some(at))?;
@@ -471,8 +488,8 @@ pub(super) fn name_at(
     for &spec in abbreviation.attributes() {
         attributes.note(&entries.read_attribute(spec)?);
     }
-    Ok(attributes.resolve(unit, names, |origin| {
-        Referred::of(origin)?.name(unit, elsewhere, names, hops)
+    Ok(attributes.resolve(unit, at, names, scopes, |origin| {
+        Referred::of(origin)?.name(unit, elsewhere, names, scopes, hops)
     }))
 }
 

@@ -6,6 +6,7 @@
 use super::budget::{Budget, ReadError};
 use super::functions::{Elsewhere, RawName, name_at};
 use super::pcs::Pcs;
+use super::scopes::{LazyScopes, Scopes};
 use super::{Dwarf, Slice, lines};
 use crate::resolve::names::Names;
 use gimli::{DebugInfoOffset, UnitHeader, UnitRef, UnitType};
@@ -20,7 +21,13 @@ pub(super) struct Units<'d> {
     /// By end.
     ranges: Vec<UnitRange>,
     /// Parsed units that were referred into, at the place of their header; `None`: could not be parsed.
-    referred: Vec<OnceLock<Option<Box<Unit<'d>>>>>,
+    referred: Vec<OnceLock<Option<Box<Referred<'d>>>>>,
+}
+
+/// A unit that others refer into.
+struct Referred<'d> {
+    unit: Unit<'d>,
+    scopes: OnceLock<Scopes>,
 }
 
 struct UnitRange {
@@ -105,6 +112,7 @@ impl<'d> Units<'d> {
         at: DebugInfoOffset,
         elsewhere: &dyn Elsewhere,
         names: &Names,
+        budget: &Budget,
         hops: u32,
     ) -> Option<RawName> {
         let index = self
@@ -112,15 +120,20 @@ impl<'d> Units<'d> {
             .partition_point(|(begin, _)| begin.0 <= at.0)
             .checked_sub(1)?;
         let header = self.headers[index].1;
-        let unit = self.referred[index]
-            .get_or_init(|| dwarf.unit(header).ok().map(Box::new))
+        let referred = self.referred[index]
+            .get_or_init(|| {
+                let unit = dwarf.unit(header).ok()?;
+                let scopes = OnceLock::new();
+                Some(Box::new(Referred { unit, scopes }))
+            })
             .as_ref()?;
-        let offset = at.to_unit_offset(&unit.header)?;
+        let offset = at.to_unit_offset(&referred.unit.header)?;
         name_at(
-            UnitRef::new(dwarf, unit),
+            UnitRef::new(dwarf, &referred.unit),
             offset,
             Some(elsewhere),
             names,
+            &LazyScopes::shared(&referred.scopes, budget),
             hops,
         )
         .ok()?
