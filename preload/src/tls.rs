@@ -24,6 +24,8 @@ pub(crate) struct Thread {
     pub(crate) inside: Cell<Inside>,
     /// Walker that this thread used last: its rule cache is warm.
     pub(crate) walker_hint: Cell<u8>,
+    /// Whether the writer stands still for a fork of this thread's.
+    pub(crate) holds_writer: Cell<bool>,
     /// The session in which `number` was given; another value means that it must be given anew.
     pub(crate) session: Cell<u32>,
     /// The process (`hook::PROCESS`) in which the sampler's line was begun. Not the session: a thread may free a
