@@ -24,9 +24,14 @@ struct block {
     struct block *next;
 };
 
+static pthread_barrier_t started, limited;
+
 OWN_FRAME static void *allocates_all_there_is(void *unused)
 {
     (void)unused;
+    free(escapes(malloc(SIZE)));
+    pthread_barrier_wait(&started);
+    pthread_barrier_wait(&limited);
     for (int round = 0; round < ROUNDS; round++) {
         struct block *blocks = NULL, *block;
         errno = 0;
@@ -49,6 +54,7 @@ int main(int argc, char **argv)
     pthread_t threads[2];
     void *wrong[2] = {NULL, NULL};
     unsigned long pages = 0;
+    free(escapes(malloc(8 << 20))); /* large: whatever begins with the first sample has begun */
     FILE *statm = fopen("/proc/self/statm", "r");
     for (int i = 0; i < 2; i++)
         escapes(malloc(1000));
@@ -60,11 +66,15 @@ int main(int argc, char **argv)
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 1 << 20);
-    if (setrlimit(RLIMIT_AS, &limit) != 0)
-        return 2;
+    pthread_barrier_init(&started, NULL, 3);
+    pthread_barrier_init(&limited, NULL, 3);
     for (int i = 0; i < 2; i++)
         if (pthread_create(&threads[i], &attributes, allocates_all_there_is, NULL) != 0)
             return 2;
+    pthread_barrier_wait(&started);
+    if (setrlimit(RLIMIT_AS, &limit) != 0)
+        return 2;
+    pthread_barrier_wait(&limited);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], &wrong[i]);
     char line[100];
