@@ -576,7 +576,7 @@ pub(crate) fn after_fork() {
 /// Set when the thread has begun. libc's own steps before that end the process if a seccomp filter forbids them.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 /// How long a program's first sample waits for the thread to run.
-const START_PATIENCE_NS: u64 = 20_000_000;
+const START_PATIENCE_NS: u64 = 100_000_000;
 
 /// A program that fences itself in right after its first sample shall find the thread complete.
 fn wait_until_it_runs() {
