@@ -128,6 +128,35 @@ impl Ledger {
         self.live.len()
     }
 
+    /// The sample of that id is as if it had never been, if it is in use: neither allocated nor freed.
+    pub fn forget(&mut self, id: u64) {
+        let Some(live) = self.live.remove(&id) else {
+            return;
+        };
+        let weight = self
+            .weights
+            .of(live.size, self.intervals[live.interval as usize]);
+        let totals = &mut self.rows[live.row as usize].totals;
+        for totals in [totals, &mut self.total] {
+            totals.allocated.remove(&weight);
+            totals.in_use.remove(&weight);
+        }
+    }
+
+    /// The ids of the samples in use.
+    pub fn live_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.live.keys().copied()
+    }
+
+    /// From here on, what is in use now is all that was ever allocated: how a forked process begins.
+    pub fn forget_what_was_freed(&mut self) {
+        for totals in self.rows.iter_mut().map(|row| &mut row.totals) {
+            totals.allocated = totals.in_use;
+        }
+        self.total.allocated = self.total.in_use;
+        self.freed = Estimate::default();
+    }
+
     /// Number of an interval. Mostly the last one met.
     fn interval(&mut self, interval: u64) -> u32 {
         let known = self.intervals.iter().rposition(|&known| known == interval);
@@ -170,6 +199,37 @@ mod tests {
         assert_eq!((row.in_use.objects(), row.in_use.bytes()), (1, 100));
         assert_eq!(ledger.total().in_use.bytes(), 5100);
         assert_eq!(ledger.freed().bytes(), 100);
+    }
+
+    #[test]
+    fn what_was_freed_can_be_forgotten() {
+        let mut ledger = Ledger::new();
+        ledger.alloc(1, 0, 100, 1);
+        ledger.alloc(2, 0, 100, 1);
+        ledger.alloc(3, 1, 5000, 1);
+        ledger.free(2);
+        ledger.free(3);
+        ledger.forget_what_was_freed();
+        assert_eq!(ledger.live_ids().collect::<Vec<_>>(), [1]);
+        assert_eq!(ledger.total().allocated, ledger.total().in_use);
+        assert_eq!(ledger.total().allocated.bytes(), 100);
+        assert_eq!(ledger.freed().bytes(), 0);
+        assert_eq!(ledger.rows()[1].totals, Totals::default());
+        ledger.free(1);
+        assert_eq!(ledger.total().in_use.bytes(), 0);
+        assert_eq!(ledger.total().allocated.bytes(), 100);
+    }
+
+    #[test]
+    fn a_sample_can_be_as_if_it_had_never_been() {
+        let mut ledger = Ledger::new();
+        ledger.alloc(1, 0, 100, 1);
+        let before = (*ledger.total(), ledger.rows().to_vec());
+        ledger.alloc(2, 0, 100, 512);
+        ledger.forget(2);
+        ledger.forget(2);
+        assert_eq!((*ledger.total(), ledger.rows().to_vec()), before);
+        assert_eq!((ledger.live(), ledger.freed().bytes()), (1, 0));
     }
 
     #[test]

@@ -18,9 +18,14 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    clock, control, desk, exec, exit, exports, fork, genuine, modules, signal, stack, sys, walk,
-    walkers,
+    clock, control, desk, exec, exit, exports, fork, genuine, je, modules, own_alloc, signal,
+    stack, sys, walk, walkers,
 };
+
+/// What boot takes: walkers, the list of modules, tables of those that move.
+const BOOT_BYTES: usize = 1 << 20;
+/// What a session takes: two queues, the writer's first buffers.
+const SESSION_BYTES: usize = 2 << 20;
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -34,17 +39,20 @@ static AWAITED: AtomicBool = AtomicBool::new(false);
 static ORIGIN: Origin = Origin {
     parent: AtomicU32::new(0),
     forked_ns: AtomicU64::new(0),
+    has_log: AtomicBool::new(false),
     log: AtomicPtr::new(std::ptr::null_mut()),
 };
 
 /// What a forked process knows of the one it is a copy of: enough for a reader to find there what was in
 /// use at the fork. Words only, so that the fork's handler can write them.
 struct Origin {
-    /// Process id.
+    /// Process id of the nearest ancestor that has a log.
     parent: AtomicU32,
-    /// When it was forked, by the monotonic clock.
+    /// When that one forked, by the monotonic clock.
     forked_ns: AtomicU64,
-    /// Path of the log of the nearest ancestor that has one: this process's own, until it forks. Leaked.
+    /// Whether `log` is this process's own.
+    has_log: AtomicBool,
+    /// Path of that ancestor's log: this process's own, until it forks. Leaked.
     log: AtomicPtr<String>,
 }
 
@@ -65,6 +73,7 @@ impl Origin {
     fn remember(&self, output: &Output) {
         let path = Box::into_raw(Box::new(output.log_path()));
         self.log.store(path, Ordering::Release);
+        self.has_log.store(true, Ordering::Release);
     }
 }
 
@@ -83,8 +92,23 @@ extern "C" fn construct(
     entered.thread.inside.set(Inside::Ours);
     genuine::prepare();
     say::remember();
+    je::be_quiet();
+    if !own_alloc::can_have(BOOT_BYTES) {
+        say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+        exec::prepare();
+        return;
+    }
     clock::choose();
     exec::prepare();
+    if let Some(sanitizer) = loader::sanitizer() {
+        // Before any function of libc's that it intercepts: it is not ready to be called.
+        say!(
+            "the program is built with {sanitizer}, which wants to be its allocator: nothing is recorded; \
+             profile a build without it"
+        );
+        hook::set_phase(Phase::Off);
+        return;
+    }
     // The default would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));
     // SAFETY: asks for one number of the auxiliary vector.
@@ -94,11 +118,17 @@ extern "C" fn construct(
         return;
     }
     // SAFETY: glibc passes the process's environment block to constructors.
-    let settings = Settings::read(&unsafe { Environment::new(environment) });
+    let environment = unsafe { Environment::new(environment) };
+    let settings = Settings::read(&environment);
     if settings.interval == 0 {
         if settings.verbose {
             say!("HEAPPROF_SAMPLE_INTERVAL=0: forwarding only, nothing is recorded");
         }
+        hook::set_phase(Phase::Off);
+        return;
+    }
+    if loader::valgrind_allocates(environment.get("LD_PRELOAD").unwrap_or_default()) {
+        say!("valgrind is the allocator of what it runs: nothing is recorded");
         hook::set_phase(Phase::Off);
         return;
     }
@@ -173,6 +203,10 @@ pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
         if let Some(session) = session::current() {
             return Some(session);
         }
+        if !fork::is_own_process() {
+            // A vfork child in its parent's memory: a thread that it started would end with it.
+            return None;
+        }
         if !BEGINNING.swap(true, Ordering::Acquire) {
             // What pthread_create allocates is not the program's.
             entered.thread.inside.set(Inside::Ours);
@@ -200,6 +234,12 @@ fn begin() -> Option<&'static Session> {
             Box::new(Writer::new(output, settings))
         }
     };
+    if !own_alloc::can_have(SESSION_BYTES) {
+        say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+        let mut writer = writer;
+        writer.end_log(None, heapprof_format::EndReason::GaveUp);
+        return None;
+    }
     let page = desk::make_page(settings.control != Some(false));
     let session = session::install(control::in_force(), page);
     AWAITED.store(false, Ordering::Release);
@@ -228,8 +268,11 @@ pub(crate) fn take_pending() -> Option<Box<Writer>> {
 
 /// In a forked child: its session is still to begin, with files of its own.
 pub(crate) fn after_fork(parent: u32, forked_ns: u64) {
-    ORIGIN.parent.store(parent, Ordering::Release);
-    ORIGIN.forked_ns.store(forked_ns, Ordering::Release);
+    // A parent without a log of its own passes on where it came from.
+    if ORIGIN.has_log.swap(false, Ordering::AcqRel) {
+        ORIGIN.parent.store(parent, Ordering::Release);
+        ORIGIN.forked_ns.store(forked_ns, Ordering::Release);
+    }
     BEGINNING.store(false, Ordering::Release);
     // SAFETY: null or leaked by the constructor.
     if let Some(settings) = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() } {

@@ -3,11 +3,14 @@
 //! The occasions are judged after each event of the ledger, so a dump shows the heap at the very event that
 //! called for it. After any dump all of them count anew, as in gperftools.
 
-use heapprof_core::Ledger;
+use std::collections::BTreeMap;
+
+use heapprof_core::{Ledger, Row};
 use heapprof_format::{Dump, DumpLine, Mapping, Module, WalkEnd};
 
 use crate::counters;
 use crate::files;
+use crate::inheritance::Inheritance;
 use crate::say::say;
 use crate::settings::Settings;
 use crate::sys::Errno;
@@ -41,6 +44,7 @@ pub(crate) struct Dumps {
 /// What a dump is made of, besides the ledger.
 pub(crate) struct Context<'a> {
     pub(crate) stacks: &'a [Option<KeptStack>],
+    pub(crate) inheritance: &'a Inheritance,
     pub(crate) modules: &'a [Module],
     /// Modules that were unloaded, in that order.
     pub(crate) gone: &'a [Module],
@@ -88,9 +92,15 @@ impl Dumps {
         }
     }
 
-    /// Whether the ledger's last event calls for a dump, and why.
+    /// What a forked process began with is no news to it. `in_use`: in bytes.
+    pub(crate) fn begin_with(&mut self, in_use: u64) {
+        self.high_water = in_use;
+    }
+
+    /// Whether the ledger's last event calls for a dump, and why. `inherited`: bytes in use in addition to
+    /// the ledger's.
     #[inline]
-    pub(crate) fn due(&self, ledger: &Ledger) -> Option<String> {
+    pub(crate) fn due(&self, ledger: &Ledger, inherited: u64) -> Option<String> {
         let reached =
             |every: u64, now: u64, last: u64| every > 0 && now >= last.saturating_add(every);
         let allocated = ledger.total().allocated.bytes();
@@ -101,7 +111,7 @@ impl Dumps {
         if reached(self.every_freed, freed, self.last_freed) {
             return Some(format!("{} MB freed cumulatively", freed >> 20));
         }
-        let in_use = ledger.total().in_use.bytes();
+        let in_use = ledger.total().in_use.bytes() + inherited;
         if self.every_in_use > 0 && in_use > self.high_water.saturating_add(self.every_in_use) {
             return Some(format!("{} MB in use", in_use >> 20));
         }
@@ -123,7 +133,8 @@ impl Dumps {
     ) -> Result<String, String> {
         self.last_allocated = ledger.total().allocated.bytes();
         self.last_freed = ledger.freed().bytes();
-        self.high_water = self.high_water.max(ledger.total().in_use.bytes());
+        let in_use = ledger.total().in_use.bytes() + context.inheritance.in_use_bytes();
+        self.high_water = self.high_water.max(in_use);
         if self.every_ns > 0 {
             self.next_ns = now_ns + self.every_ns;
         }
@@ -159,34 +170,64 @@ impl Dumps {
 pub(crate) fn compose(why: &str, ledger: &Ledger, context: Context<'_>) -> Dump {
     let mut comments = context.comments;
     comments.push(format!("reason: {why}"));
-    let lines = ledger
-        .rows()
+    let mut lines: Vec<DumpLine> = Vec::new();
+    // A stack that was met before the fork and after it is one line for each size class all the same.
+    let mut line_of: BTreeMap<(Vec<u64>, u8), usize> = BTreeMap::new();
+    let inherited = &context.inheritance.ledgers;
+    let all = inherited
         .iter()
-        .filter_map(|row| {
-            let stack = context.stacks.get(row.stack as usize)?.as_ref()?;
-            let mut frames = stack.frames.to_vec();
-            for &index in &stack.interrupted {
-                // Readers take one from all addresses but the first.
-                if let Some(frame) = frames.get_mut(index as usize) {
-                    *frame += 1;
-                }
+        .map(|from| (&from.ledger, &from.stacks[..]));
+    for (ledger, stacks) in all.chain([(ledger, context.stacks)]) {
+        for row in ledger.rows() {
+            let Some(line) = line_of_row(row, stacks) else {
+                continue;
+            };
+            if inherited.is_empty() {
+                lines.push(line);
+                continue;
             }
-            let totals = &row.totals;
-            Some(DumpLine {
-                in_use_objects: totals.in_use.objects(),
-                in_use_bytes: totals.in_use.bytes(),
-                allocated_objects: totals.allocated.objects(),
-                allocated_bytes: totals.allocated.bytes(),
-                frames,
-            })
-        })
-        .collect();
+            if line.allocated_objects == 0 {
+                continue; // freed before the fork
+            }
+            let key = (line.frames.clone(), row.class.0);
+            let index = *line_of.entry(key).or_insert(lines.len());
+            match lines.get_mut(index) {
+                Some(known) => {
+                    known.in_use_objects += line.in_use_objects;
+                    known.in_use_bytes += line.in_use_bytes;
+                    known.allocated_objects += line.allocated_objects;
+                    known.allocated_bytes += line.allocated_bytes;
+                }
+                None => lines.push(line),
+            }
+        }
+    }
     Dump {
         comments,
         lines,
         mappings: mappings(context.modules, context.gone),
         ..Dump::default()
     }
+}
+
+/// The line of a row; `None` when its stack's frames were lost.
+fn line_of_row(row: &Row, stacks: &[Option<KeptStack>]) -> Option<DumpLine> {
+    let stack = stacks.get(row.stack as usize)?.as_ref()?;
+    let mut frames = stack.frames.to_vec();
+    for &index in &stack.interrupted {
+        // Readers take one from all addresses but the first.
+        if let Some(frame) = frames.get_mut(index as usize) {
+            *frame += 1;
+        }
+    }
+    let totals = &row.totals;
+    Some(DumpLine {
+        in_use_objects: totals.in_use.objects(),
+        in_use_bytes: totals.in_use.bytes(),
+        allocated_objects: totals.allocated.objects(),
+        allocated_bytes: totals.allocated.bytes(),
+        frames,
+    })
 }
 
 /// What is mapped now, with the build-ids that we know, and what was mapped where nothing is now: blocks

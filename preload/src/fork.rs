@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::tls::{self, Inside};
 use crate::{
-    boot, clock, control, counters, desk, hook, main_thread, modules, session, sys, walkers,
+    boot, clock, control, counters, desk, hold, hook, inheritance, main_thread, modules, session,
+    sys, walkers, writer,
 };
 
 /// The process we believe to be in.
@@ -18,7 +19,7 @@ static PID: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn register() {
     PID.store(sys::getpid(), Ordering::Release);
     // SAFETY: functions that live as long as the process: the library is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
 /// Whether this is the process that our state belongs to, and not a vfork child that borrows it.
@@ -29,11 +30,28 @@ pub(crate) fn is_own_process() -> bool {
 /// In the parent: from here on, what it does is not the child's. Afterwards would be too late: the parent may
 /// run before the child does.
 extern "C" fn before() {
-    tls::current().forking_ns.set(clock::now_ns());
+    let thread = tls::current();
+    let session = session::current().filter(|_| hook::is_recording() && writer::keeps_ledger());
+    thread.holds_writer.set(session.is_some_and(hold::ask));
+    thread.forking_ns.set(clock::now_ns());
+}
+
+extern "C" fn in_parent() {
+    if tls::current().holds_writer.replace(false) {
+        hold::release();
+    }
 }
 
 extern "C" fn in_child() {
     let parent = PID.swap(sys::getpid(), Ordering::AcqRel);
+    let thread = tls::current();
+    let still = hold::held_until_now(thread.forking_ns.get());
+    let held = thread.holds_writer.replace(false) && still;
+    // Otherwise this process's parent allocated nothing: what it inherited is what this one inherits.
+    let parent_recorded = session::current().is_some();
+    if parent_recorded {
+        inheritance::after_fork(held);
+    }
     session::abandon();
     desk::after_fork();
     control::after_fork();
@@ -42,8 +60,8 @@ extern "C" fn in_child() {
     walkers::after_fork();
     counters::reset();
     main_thread::after_fork();
-    let thread = tls::current();
+    writer::after_fork();
     boot::after_fork(parent, thread.forking_ns.get());
+    session::after_fork(thread);
     thread.inside.set(Inside::No);
-    thread.session.set(0);
 }

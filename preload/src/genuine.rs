@@ -91,7 +91,7 @@ genuine! {
     "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
     "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"
     "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
-    "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "secure_getenv" "sigaction"
+    "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
     "sigemptyset" "sigfillset" "stat64" "syscall" "sysconf" "write" "writev"
 }
 

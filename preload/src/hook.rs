@@ -371,6 +371,11 @@ fn ship(session: &Session, walked: &Walked, entry: u64, memo: Option<&Memo>) -> 
     Some(walked.hash)
 }
 
+/// The id of every sample in use, those of other threads at some moment during the call.
+pub(crate) fn each_sample(mut visit: impl FnMut(u64)) {
+    TABLE.for_each(|_, id| visit(id));
+}
+
 /// In a forked child.
 pub(crate) fn after_fork() {
     PROCESS.fetch_add(1, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
 //! glibc documents something else (alignment of small blocks), and nowhere else.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use tikv_jemalloc_sys as sys;
@@ -29,6 +29,21 @@ unsafe impl Sync for Options {}
 /// jemalloc's smallest class is 8 bytes, aligned to 8; glibc documents 16 for every block. A request
 /// of 9 is the smallest that gets 16.
 pub(crate) const SMALLEST: usize = 9;
+
+/// At boot: what jemalloc has to say goes our way, and not to whatever is descriptor 2.
+pub(crate) fn be_quiet() {
+    extern "C" fn hear(_: *mut c_void, words: *const c_char) {
+        // SAFETY: jemalloc passes a C string.
+        let words = unsafe { CStr::from_ptr(words) }.to_bytes();
+        if words.starts_with(b"<jemalloc>: Failed to allocate") {
+            return; // it gets on without, and whoever wanted memory is told by a null
+        }
+        crate::say::bytes(words); // jemalloc may hold its locks: nothing is allocated
+    }
+    // SAFETY: a variable that jemalloc reads before each message; no other thread runs yet, or they say nothing
+    // worth hearing.
+    unsafe { sys::malloc_message = Some(hear) };
+}
 
 #[inline(always)]
 pub(crate) fn malloc(size: usize) -> *mut c_void {

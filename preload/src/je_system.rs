@@ -5,7 +5,15 @@
 //! one that allocates would find jemalloc inside itself. So the names are defined here as plain system calls,
 //! hidden: only this library's own calls reach them, and nothing is exported.
 
+//!
+//! `secure_getenv`, by which it asks for its options before its first allocation, is ours as well: see
+//! [`options`].
+
 use std::arch::global_asm;
+use std::ffi::{CStr, c_char};
+
+use crate::settings::Environment;
+use crate::sys;
 
 /// A hidden function that makes the system call of that number with its own arguments, and returns -1 with
 /// errno set as libc's does.
@@ -46,4 +54,40 @@ system_calls! {
     "mprotect" = 10;
     "munmap" = 11;
     "madvise" = 28;
+}
+
+global_asm!(
+    ".pushsection .text.heapprof_system, \"ax\", @progbits",
+    ".globl secure_getenv",
+    ".hidden secure_getenv",
+    ".type secure_getenv, @function",
+    "secure_getenv:",
+    "jmp {answer}",
+    ".size secure_getenv, . - secure_getenv",
+    ".popsection",
+    answer = sym options,
+);
+
+/// jemalloc's options from the environment, if there are any; and where the address space is limited, one
+/// arena. A thread whose new arena finds no room for itself crashes in jemalloc 5.3; threads that share one
+/// never make another.
+extern "C" fn options(name: *const c_char) -> *const c_char {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: asks for one number of the auxiliary vector.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
+        // SAFETY: jemalloc passes a C string, and this is before the program runs, or as early as another
+        // library's constructor: nobody changes the environment meanwhile.
+        let (name, environment) = unsafe { (CStr::from_ptr(name), Environment::new(environ)) };
+        let value = name.to_str().ok().and_then(|name| environment.get(name));
+        if let Some(value) = value {
+            return value.as_ptr().cast(); // up to the zero that ends the entry
+        }
+    }
+    if sys::address_space_is_limited() {
+        c"narenas:1".as_ptr()
+    } else {
+        std::ptr::null()
+    }
 }

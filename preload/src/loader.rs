@@ -189,3 +189,31 @@ fn file_of(address: *mut c_void) -> Option<String> {
     let name = unsafe { CStr::from_ptr(info.assume_init().dli_fname) };
     Some(name.to_string_lossy().into_owned())
 }
+
+/// The sanitizer that the program is built with. Each needs to be the allocator itself: at best it sees
+/// nothing, at worst (ThreadSanitizer) it crashes under any other.
+pub(crate) fn sanitizer() -> Option<&'static str> {
+    let all = [
+        (c"__asan_init", "AddressSanitizer"),
+        (c"__tsan_init", "ThreadSanitizer"),
+        (c"__msan_init", "MemorySanitizer"),
+        (c"__lsan_init", "LeakSanitizer"),
+    ];
+    let found = |name: &CStr| {
+        // SAFETY: RTLD_DEFAULT and a C string.
+        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
+    };
+    let one = all.iter().find(|(name, _)| found(name));
+    one.map(|&(_, what)| what)
+}
+
+/// Whether a tool of valgrind's that is the allocator itself (memcheck, dhat, …) runs the program, going by
+/// what is preloaded: `vgpreload_<tool>`. Every tool brings `vgpreload_core`; cachegrind and its like
+/// bring nothing else, and leave malloc alone.
+pub(crate) fn valgrind_allocates(preloaded: &[u8]) -> bool {
+    let mark = b"vgpreload_";
+    let tools = preloaded.windows(mark.len() + 4);
+    tools
+        .filter(|part| part.starts_with(mark))
+        .any(|part| !part.ends_with(b"core"))
+}

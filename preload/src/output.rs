@@ -28,6 +28,9 @@ pub(crate) struct Forked {
     pub(crate) log: String,
 }
 
+/// Bytes that may wait for a descriptor: some minutes of a busy program at the default interval.
+const MOST_WAITING: usize = 8 << 20;
+
 /// See the module's text.
 pub(crate) struct Output {
     /// Path of all files without their endings, absolute.
@@ -38,6 +41,8 @@ pub(crate) struct Output {
     pub(crate) args: Vec<String>,
     pub(crate) encoder: Encoder,
     log: Appended,
+    /// Frames that wait for the program to have a descriptor to spare.
+    waiting: Vec<u8>,
     /// Set when the log could not be written and was given up.
     failed: bool,
 }
@@ -60,6 +65,7 @@ impl Output {
                 .collect(),
             encoder: Encoder::new(),
             log,
+            waiting: Vec::new(),
             failed: false,
         };
         if output.args.last().is_some_and(String::is_empty) {
@@ -89,17 +95,51 @@ impl Output {
         Some(output)
     }
 
-    /// Appends what the encoder holds.
+    /// Bytes that are not in the log yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.encoder.pending() + self.waiting.len()
+    }
+
+    /// Appends what there is. A program that has no descriptor to spare is mostly one that will have: the
+    /// frames then wait for the next time, up to [`MOST_WAITING`].
     pub(crate) fn flush(&mut self) {
-        let bytes = self.encoder.finish();
+        self.flush_if(|waiting| waiting <= MOST_WAITING);
+    }
+
+    /// Appends what there is, now or never.
+    pub(crate) fn flush_last(&mut self) {
+        self.flush_if(|_| false);
+    }
+
+    fn flush_if(&mut self, may_wait: impl Fn(usize) -> bool) {
+        let frame = self.encoder.finish();
+        if self.failed {
+            counters::LOST_LOG_BYTES.add(frame.len() as u64);
+            return;
+        }
+        let bytes = if self.waiting.is_empty() {
+            frame
+        } else {
+            self.waiting.extend_from_slice(frame);
+            &self.waiting
+        };
         if bytes.is_empty() {
             return;
         }
-        if self.failed {
-            counters::LOST_LOG_BYTES.add(bytes.len() as u64);
-        } else if let Err(error) = self.log.append(bytes) {
-            let lost = bytes.len();
-            self.give_up_log(lost, &error);
+        match self.log.append(bytes) {
+            Ok(()) => self.waiting = Vec::new(),
+            Err(AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)))
+                if may_wait(bytes.len()) =>
+            {
+                if self.waiting.is_empty() {
+                    self.waiting = bytes.to_vec();
+                }
+            }
+            Err(error) => {
+                let lost = bytes.len();
+                self.waiting = Vec::new();
+                self.give_up_log(lost, &error);
+            }
         }
     }
 

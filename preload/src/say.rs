@@ -21,15 +21,18 @@ pub(crate) fn remember() {
 
 /// Writes `heapprof: …` as one write, so that lines of several processes do not mix.
 pub(crate) fn line(words: std::fmt::Arguments<'_>) {
+    bytes(format!("heapprof: {words}\n").as_bytes());
+}
+
+/// Writes that, as it is.
+pub(crate) fn bytes(line: &[u8]) {
     let known = (
         KNOWN[0].load(Ordering::Relaxed),
         KNOWN[1].load(Ordering::Relaxed),
     );
-    if sys::stderr_identity() != Some(known) {
-        return;
+    if sys::stderr_identity() == Some(known) {
+        sys::write_stderr(line);
     }
-    let line = format!("heapprof: {words}\n");
-    sys::write_stderr(line.as_bytes());
 }
 
 macro_rules! say {

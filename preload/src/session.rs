@@ -21,6 +21,7 @@ use heapprof_format::{ControlPage, WRITER_AWAKE, WalkEnd};
 use crate::clock::Ticks;
 use crate::counters;
 use crate::desk::Request;
+use crate::fork;
 use crate::levels::Mapped;
 use crate::sys;
 use crate::tls::Thread;
@@ -141,6 +142,8 @@ static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
 
 /// Next sample id; ids are given to threads in blocks, and never again, also across a fork.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// The first id that can be of this process and not of the one that it was forked from.
+static FIRST_OWN_ID: AtomicU64 = AtomicU64::new(0);
 /// Ids in a block.
 const ID_BLOCK: u64 = 4096;
 
@@ -213,6 +216,19 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> &'static Ses
 /// In a forked child: forget the parent's. It is leaked: its queue may be in any state.
 pub(crate) fn abandon() {
     CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// In a forked child, whose one thread begins a block of ids of its own.
+pub(crate) fn after_fork(thread: &Thread) {
+    FIRST_OWN_ID.store(NEXT_ID.load(Ordering::Relaxed), Ordering::Relaxed);
+    thread.ids_end.set(0);
+    thread.next_id.set(0);
+    thread.session.set(0);
+}
+
+/// See [`FIRST_OWN_ID`].
+pub(crate) fn first_own_id() -> u64 {
+    FIRST_OWN_ID.load(Ordering::Relaxed)
 }
 
 impl Session {
@@ -315,6 +331,11 @@ impl Session {
 
     #[cold]
     fn wait_and_send(&self, mut event: Event) -> bool {
+        if !fork::is_own_process() {
+            // A copy of the process that was made past the fork handlers (`_Fork`, the bare system call)
+            // has a copy of the queue, and nobody empties it.
+            return false;
+        }
         counters::QUEUE_WAITS.add(1);
         let exact = self.exact.load(Ordering::Relaxed);
         let patience = if exact {

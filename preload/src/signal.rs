@@ -1,13 +1,19 @@
 //! `HEAPPROFILESIGNAL`: a dump when the program is told to.
 //!
 //! The handler sets a word and wakes the writer, which writes the dump. It is installed only where the program
-//! left the default: a handler of the program's is never replaced.
+//! left the default: a handler of the program's is never replaced. A program that installs one later replaces
+//! ours, as it has every right to; the writer notices, now and then, and says so once.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use std::sync::atomic::AtomicI32;
+
 use crate::say::say;
-use crate::{fork, session};
+use crate::{fork, session, sys};
+
+/// The signal that is ours; 0: none.
+static OURS: AtomicI32 = AtomicI32::new(0);
 
 /// Whether the signal (0: none) is ours now.
 pub(crate) fn install(signal: c_int) -> bool {
@@ -29,7 +35,26 @@ pub(crate) fn install(signal: c_int) -> bool {
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaction(signal, &raw const action, std::ptr::null_mut()) == 0
+        if libc::sigaction(signal, &raw const action, std::ptr::null_mut()) != 0 {
+            return false;
+        }
+    }
+    OURS.store(signal, Ordering::Release);
+    true
+}
+
+/// For the writer: says it, if the program has taken the signal for itself.
+pub(crate) fn look() {
+    let signal = OURS.load(Ordering::Acquire);
+    if signal == 0 {
+        return;
+    }
+    let ours = on_signal as *const () as u64;
+    let taken = sys::sigaction_of(signal).is_some_and(|action| action.handler != ours);
+    if taken && OURS.swap(0, Ordering::AcqRel) != 0 {
+        say!(
+            "HEAPPROFILESIGNAL={signal}: the program uses that signal now; no dumps on signals from here on"
+        );
     }
 }
 

@@ -126,7 +126,10 @@ impl File {
     ///
     /// # Errors
     /// With the number of bytes that were written before the error.
+    ///
+    /// A file size limit answers with an error only: the signal that comes with it is not the program's.
     pub(crate) fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, Errno)> {
+        let _fence = Fence::new();
         let mut done = 0;
         while done < bytes.len() {
             let rest = &bytes[done..];
@@ -141,7 +144,10 @@ impl File {
                 Ok(0) => return Err((done, Errno(libc::ENOSPC))),
                 Ok(n) => done += n as usize,
                 Err(Errno(libc::EINTR)) => {}
-                Err(error) => return Err((done, error)),
+                Err(error) => {
+                    swallow_signal_of(error);
+                    return Err((done, error));
+                }
             }
         }
         Ok(())
@@ -303,13 +309,77 @@ pub(crate) fn stderr_identity() -> Option<(u64, u64)> {
     stderr.stat().ok().map(|stat| (stat.device, stat.inode))
 }
 
-/// Writes to standard error what fits into one write.
+/// Writes to standard error what fits into one write. Nothing is written when nobody reads: the line
+/// is not worth a SIGPIPE, nor waiting for room in a pipe that is full.
 pub(crate) fn write_stderr(bytes: &[u8]) {
+    let mut stderr = libc::pollfd {
+        fd: 2,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: reads and writes one pollfd; a timeout of 0 does not wait.
+    let ready = unsafe {
+        syscall(
+            libc::SYS_poll,
+            [std::ptr::from_mut(&mut stderr) as u64, 1, 0, 0, 0, 0],
+        )
+    };
+    if ready == Ok(0) {
+        return;
+    }
+    let _fence = Fence::new();
     // SAFETY: reads `bytes`. Descriptor 2 is by convention the program's standard error.
-    let _ = unsafe {
+    let answer = unsafe {
         syscall(
             libc::SYS_write,
             [2, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0],
+        )
+    };
+    if let Err(error) = answer {
+        swallow_signal_of(error);
+    }
+}
+
+/// While it lives, this thread takes no signal: what our own writing raises must not reach the program.
+struct Fence(u64);
+
+impl Fence {
+    fn new() -> Fence {
+        Fence(block_signals())
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        restore_signals(self.0);
+    }
+}
+
+/// Takes back the signal that the kernel sent this thread along with that answer to a write, while it
+/// is blocked: SIGXFSZ beyond a file size limit, SIGPIPE without a reader. Both end a program by default.
+fn swallow_signal_of(error: Errno) {
+    let signal = match error.0 {
+        libc::EFBIG => libc::SIGXFSZ,
+        libc::EPIPE => libc::SIGPIPE,
+        _ => return,
+    };
+    let set = 1u64 << (signal - 1);
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: reads a word of the kernel's sigset size and a timespec of zero, which does not wait.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_rt_sigtimedwait,
+            [
+                std::ptr::from_ref(&set) as u64,
+                0,
+                std::ptr::from_ref(&now) as u64,
+                8,
+                0,
+                0,
+            ],
         )
     };
 }
@@ -485,6 +555,26 @@ pub(crate) fn sleep_ns(ns: u64) {
             [std::ptr::from_ref(&time) as u64, 0, 0, 0, 0, 0],
         )
     };
+}
+
+/// Whether the process may map only so much.
+pub(crate) fn address_space_is_limited() -> bool {
+    let mut limit = [u64::MAX; 2];
+    // SAFETY: writes one `struct rlimit`, two words; asks about this process and changes nothing.
+    let answer = unsafe {
+        syscall(
+            libc::SYS_prlimit64,
+            [
+                0,
+                u64::from(libc::RLIMIT_AS),
+                0,
+                limit.as_mut_ptr() as u64,
+                0,
+                0,
+            ],
+        )
+    };
+    answer.is_ok() && limit[0] != u64::MAX
 }
 
 /// Lets another thread run.

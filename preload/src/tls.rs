@@ -24,6 +24,8 @@ pub(crate) struct Thread {
     pub(crate) inside: Cell<Inside>,
     /// Walker that this thread used last: its rule cache is warm.
     pub(crate) walker_hint: Cell<u8>,
+    /// Whether the writer stands still for a fork of this thread's.
+    pub(crate) holds_writer: Cell<bool>,
     /// How often the program has asked that this thread be left out, and not taken it back.
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.

@@ -10,7 +10,7 @@
 //! hold, no signal, and is inside our code for life, so nothing it does is profiled.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use heapprof_core::{Budget, Ledger, NumberMap};
 use heapprof_format::{
@@ -21,11 +21,12 @@ use crate::clock::Timeline;
 use crate::counters;
 use crate::dumps::{Context, Dumps, KeptStack};
 use crate::hook::{self, Phase};
+use crate::inheritance::{self, Inheritance, Inherited};
 use crate::modules::{self, Notice, NoticeNode};
 use crate::output::Output;
-use crate::session::{ASLEEP, AWAKE, DOZING, Event, FreeEvent, Noted, Session};
+use crate::session::{self, ASLEEP, AWAKE, DOZING, Event, FreeEvent, Noted, Session};
 use crate::settings::Settings;
-use crate::{clock, control, files, main_thread, sys, tls, walkers};
+use crate::{clock, control, files, hold, main_thread, own_alloc, signal, sys, tls, walkers};
 
 mod commands;
 
@@ -58,6 +59,8 @@ pub(crate) struct Writer {
     last_notice: *const NoticeNode,
     /// Kept up when dumps may be asked for.
     ledger: Option<Ledger>,
+    /// What this process had in use when it was forked. Empty without dumps.
+    inheritance: Inheritance,
     dumps: Option<Dumps>,
     /// Samples a second that the interval is to keep to.
     budget: Option<Budget>,
@@ -88,6 +91,7 @@ impl Writer {
             budget,
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
             ledger: with_dumps.then(Ledger::new),
+            inheritance: Inheritance::default(),
             output,
             settings: settings.clone(),
             stacks: NumberMap::default(),
@@ -107,6 +111,28 @@ impl Writer {
             writer.note(start_ns, Noted::Regime(control::in_force()));
         }
         writer
+    }
+
+    /// Takes what it had from its parent, if this process was forked and dumps are wanted.
+    fn inherit(&mut self) {
+        let Some(dumps) = &mut self.dumps else {
+            return;
+        };
+        self.inheritance = inheritance::take();
+        dumps.begin_with(self.inheritance.in_use_bytes());
+        self.gone.append(&mut self.inheritance.gone);
+    }
+
+    /// In a forked child, of its parent's writer: everything that the child goes on from.
+    pub(crate) fn bequeath(&mut self) -> Inheritance {
+        let mut all = std::mem::take(&mut self.inheritance);
+        all.gone = std::mem::take(&mut self.gone);
+        all.ledgers
+            .extend(self.ledger.take().map(|ledger| Inherited {
+                ledger,
+                stacks: std::mem::take(&mut self.kept),
+            }));
+        all
     }
 
     /// Nanoseconds since the log's start.
@@ -221,7 +247,9 @@ impl Writer {
             id: free.id,
         });
         if let Some(ledger) = &mut self.ledger {
-            ledger.free(free.id);
+            if ledger.free(free.id).is_none() {
+                self.inheritance.free(free.id);
+            }
             self.dump_if_due();
         }
     }
@@ -302,7 +330,7 @@ impl Writer {
     #[inline]
     fn dump_if_due(&mut self) {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
-            && let Some(why) = dumps.due(ledger)
+            && let Some(why) = dumps.due(ledger, self.inheritance.in_use_bytes())
         {
             let _ = self.dump(&why); // what went wrong has been said
         }
@@ -312,6 +340,7 @@ impl Writer {
     #[cold]
     fn dump(&mut self, why: &str) -> Result<String, String> {
         self.tell_modules();
+        self.inheritance.settle();
         let comments = self.dump_comments();
         let now_ns = clock::now_ns();
         let (Some(dumps), Some(ledger)) = (&mut self.dumps, &self.ledger) else {
@@ -319,6 +348,7 @@ impl Writer {
         };
         let context = Context {
             stacks: &self.kept,
+            inheritance: &self.inheritance,
             modules: &self.modules,
             gone: &self.gone,
             comments,
@@ -346,8 +376,18 @@ impl Writer {
                     .to_owned(),
             },
         ];
+        if self.inheritance.incomplete {
+            comments.push(
+                "inherited: what was in use at the fork is missing here, because the parent was busy; \
+                 it is in the log"
+                    .to_owned(),
+            );
+        } else if !self.inheritance.ledgers.is_empty() {
+            comments.push("inherited: what was in use at the fork counts as allocated".to_owned());
+        }
         if let Some(ledger) = &self.ledger {
-            let total = ledger.total();
+            let mut total = *ledger.total();
+            total.merge(&self.inheritance.total());
             comments.push(format!(
                 "standard error: in use {:.0} objects, {:.0} bytes; allocated {:.0} objects, {:.0} bytes",
                 total.in_use.objects_error(),
@@ -380,19 +420,29 @@ impl Writer {
         if let Some(session) = session {
             self.drain_all(session);
         }
+        signal::look();
         self.tell_modules();
         if self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit) {
-            let in_use = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
+            let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
+            let in_use = own + self.inheritance.in_use_bytes();
             let _ = self.dump(&format!("Exiting, {} bytes in use", in_use));
+        }
+        self.end_log(None, reason);
+        if self.settings.verbose {
+            self.say_summary();
+        }
+    }
+
+    /// Everything that is left, without a dump, and the log's end.
+    pub(crate) fn end_log(&mut self, session: Option<&Session>, reason: EndReason) {
+        if let Some(session) = session {
+            self.drain_all(session);
         }
         let now_ns = clock::now_ns();
         self.tell_counters(now_ns);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::End { time_ns, reason });
-        self.output.flush();
-        if self.settings.verbose {
-            self.say_summary();
-        }
+        self.output.flush_last();
     }
 
     /// Takes all events that are there now. What the program's threads still add meanwhile is theirs to add.
@@ -454,6 +504,13 @@ impl Writer {
         let mut last_tended = 0;
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 {
+            if own_alloc::is_short() {
+                return;
+            }
+            if hold::is_asked() {
+                self.drain_all(session);
+                hold::stand_still();
+            }
             if main_thread::has_left() && main_thread::nobody_is_left() {
                 return;
             }
@@ -477,7 +534,7 @@ impl Writer {
             {
                 let _ = self.dump("time interval");
             }
-            let pending = self.output.encoder.pending();
+            let pending = self.output.pending();
             if pending >= FLUSH_BYTES || pending > 0 && now.saturating_sub(last_flush) >= FLUSH_NS {
                 if now.saturating_sub(last_counters) >= COUNTERS_NS {
                     self.tell_counters(now);
@@ -489,13 +546,13 @@ impl Writer {
             if now.saturating_sub(last_tended) >= DOZE_NS {
                 walkers::tend();
                 modules::free_retired(walkers::holds);
+                signal::look();
                 last_tended = now;
             }
             if drained == BATCH {
                 continue; // there is more
             }
-            let idle =
-                now.saturating_sub(last_event) >= IDLE_NS && self.output.encoder.pending() == 0;
+            let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
             self.rest(session, now, idle);
         }
     }
@@ -571,7 +628,8 @@ impl Writer {
             || session.flush_asked.load(Ordering::SeqCst) != 0
             || session.page.is_asked()
             || !session.requests.1.is_empty()
-            || session.dumps_asked.load(Ordering::SeqCst) != 0;
+            || session.dumps_asked.load(Ordering::SeqCst) != 0
+            || hold::is_asked();
         if !something_came {
             sys::futex_wait_shared(session.writer, state, timeout);
         }
@@ -587,6 +645,38 @@ struct Handover {
 
 /// The writer of the session, while it is not the thread's: see `exit.rs`.
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether this process's writer runs and keeps a ledger: a fork then waits for it. See `hold.rs`.
+static KEEPS_LEDGER: AtomicBool = AtomicBool::new(false);
+
+/// See [`KEEPS_LEDGER`].
+pub(crate) fn keeps_ledger() -> bool {
+    KEEPS_LEDGER.load(Ordering::Acquire)
+}
+
+/// In a forked child: its writer is not there yet.
+pub(crate) fn after_fork() {
+    KEEPS_LEDGER.store(false, Ordering::Release);
+    THREAD.store(0, Ordering::Relaxed);
+    RUNS.store(0, Ordering::Relaxed);
+}
+
+/// Set when the thread has begun. libc's own steps before that end the process if a seccomp filter forbids them.
+static RUNS: AtomicU32 = AtomicU32::new(0);
+/// How long a program's first sample waits for the thread to run.
+const START_PATIENCE_NS: u64 = 100_000_000;
+
+/// A program that fences itself in right after its first sample shall find the thread complete.
+fn wait_until_it_runs() {
+    let deadline = clock::now_ns() + START_PATIENCE_NS;
+    while RUNS.load(Ordering::Acquire) == 0 {
+        let now = clock::now_ns();
+        if now >= deadline {
+            return;
+        }
+        sys::futex_wait(&RUNS, 0, Some(deadline - now));
+    }
+}
 
 /// Starts the thread. On failure the writer is given back.
 pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<(), Box<Writer>> {
@@ -616,6 +706,7 @@ pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<()
     };
     sys::restore_signals(mask);
     if error == 0 {
+        wait_until_it_runs();
         return Ok(());
     }
     let back = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -623,21 +714,52 @@ pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<()
     Err(unsafe { Box::from_raw(back) }.writer)
 }
 
+/// The writer's thread, by the kernel's number; 0: there is none.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+
+/// There is no memory for what this thread wants. The writer stands still then, for good; a thread of the program's
+/// returns from here.
+pub(crate) fn stop_if_it_is_me() {
+    if THREAD.load(Ordering::Relaxed) != sys::gettid() {
+        return;
+    }
+    KEEPS_LEDGER.store(false, Ordering::Release);
+    if let Some(session) = session::current() {
+        session.finished.store(1, Ordering::Release);
+        sys::futex_wake(&session.finished);
+    }
+    loop {
+        sys::sleep_ns(u64::MAX >> 1);
+    }
+}
+
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     tls::current().enter_for_life();
+    THREAD.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
+    RUNS.store(1, Ordering::Release);
+    sys::futex_wake(&RUNS);
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if handover.is_null() {
         return std::ptr::null_mut();
     }
     // SAFETY: made by `start`; the swap made it ours.
-    let Handover {
-        mut writer,
-        session,
-    } = *unsafe { Box::from_raw(handover) };
+    let Handover { writer, session } = *unsafe { Box::from_raw(handover) };
+    // Leaked: a forked child looks at it where it is, and dropping millions of entries would delay the end.
+    let place = Box::into_raw(writer);
+    // SAFETY: made from a box just now, and never freed. In this process nobody else uses the address.
+    let writer = unsafe { &mut *place };
+    writer.inherit();
+    inheritance::remember(place);
+    KEEPS_LEDGER.store(writer.ledger.is_some(), Ordering::Release);
     let work = std::panic::AssertUnwindSafe(|| {
         writer.run(session);
-        writer.finish(Some(session), EndReason::Exit);
+        if own_alloc::is_short() {
+            KEEPS_LEDGER.store(false, Ordering::Release);
+            writer.end_log(Some(session), EndReason::GaveUp);
+        } else {
+            writer.finish(Some(session), EndReason::Exit);
+        }
     });
     if std::panic::catch_unwind(work).is_err() {
         hook::give_up("the writer");
@@ -649,8 +771,6 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         hook::set_phase(Phase::Off);
         main_thread::exit_for_the_last();
     }
-    // The writer's memory goes with the process; dropping millions of entries would delay its end.
-    std::mem::forget(writer);
     std::ptr::null_mut()
 }
 

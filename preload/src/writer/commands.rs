@@ -163,10 +163,12 @@ impl Writer {
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
         self.keep_account(session)?;
         self.tell_modules();
+        self.inheritance.settle();
         let comments = self.dump_comments();
         let ledger = self.ledger.as_ref().ok_or("there is no account")?;
         let context = Context {
             stacks: &self.kept,
+            inheritance: &self.inheritance,
             modules: &self.modules,
             gone: &self.gone,
             comments,

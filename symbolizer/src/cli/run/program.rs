@@ -143,6 +143,12 @@ impl Program {
                      a -gnu target",
                 );
             }
+            Some(_) if is_sanitized(&file) => {
+                self.obstacle = Some(
+                    "it is built with a sanitizer, whose runtime has to be the allocator and ends the \
+                     program or crashes under another; profile a build without -fsanitize",
+                );
+            }
             Some(_) => self.own_allocator = own_allocator(&file),
         }
     }
@@ -160,6 +166,14 @@ const ALLOCATORS: [&str; 8] = [
     "rpmalloc",
     "snmalloc_malloc",
 ];
+
+/// Whether the program calls the runtime of AddressSanitizer, ThreadSanitizer or MemorySanitizer, or holds it.
+fn is_sanitized(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
+    let runtimes = ["__asan_init", "__tsan_init", "__msan_init"];
+    file.dynamic_symbols()
+        .filter_map(|symbol| symbol.name().ok())
+        .any(|name| runtimes.contains(&name))
+}
 
 fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String> {
     file.dynamic_symbols()

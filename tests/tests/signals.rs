@@ -1,0 +1,126 @@
+//! Signals: those meant for the program reach the program, and its handlers stay its own.
+
+use std::time::Duration;
+
+use heapprof_tests::Run;
+
+#[test]
+fn signals_to_process() {
+    for interval in [1, 4096] {
+        let ran = Run::fixture("signals_to_process")
+            .interval(interval)
+            .prefix("t")
+            .run()
+            .well();
+        let claims = ran.claims();
+        assert_eq!(claims.ok, ["blocked", "handled", "dispositions"]);
+        assert_eq!(ran.stderr, "");
+        assert!(ran.log().whole().end().is_some());
+    }
+}
+
+/// Installs a handler for SIGUSR2 as soon as there is a file named `go`, gets the signal, and says so.
+const TAKES_THE_SIGNAL: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static volatile int got;
+void *kept[2];
+static void handler(int signal) { (void)signal; got++; }
+int main(void)
+{
+    kept[0] = malloc(20001);
+    while (access("go", F_OK) != 0) usleep(5000);
+    signal(SIGUSR2, handler);
+    raise(SIGUSR2);
+    for (int i = 0; i < 60; i++) {
+        kept[1] = malloc(20002);
+        usleep(5000);
+    }
+    printf("got %d\n", got);
+    return 7;
+}
+"#;
+
+/// The dump signal is ours as long as the program has no use for it, and then the program's, with a line.
+#[test]
+fn a_dump_signal_that_the_program_takes_later_is_given_up_with_a_line() {
+    let mut running = Run::compiled("takes", TAKES_THE_SIGNAL, &[])
+        .interval(1)
+        .prefix("t")
+        .env("HEAPPROFILESIGNAL", "SIGUSR2")
+        .start();
+    let (folder, log) = (
+        running.folder().to_owned(),
+        running.folder().join("t.heaplog"),
+    );
+    running.until("a log", |_| {
+        log.metadata().is_ok_and(|meta| meta.len() > 300)
+    });
+    running.signal(libc::SIGUSR2);
+    running.until("a dump", |_| folder.join("t.0001.heap").exists());
+    std::fs::write(folder.join("go"), "").unwrap();
+    let ran = running.wait();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (7, "got 1\n"));
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("HEAPPROFILESIGNAL") && ran.stderr.contains("uses that signal"),
+        "{}",
+        ran.stderr
+    );
+    // One for the signal that was ours, one at the end.
+    assert_eq!(ran.files_ending(".heap"), ["t.0001.heap", "t.0002.heap"]);
+}
+
+/// A signal that is ignored from the start, as nohup does with SIGHUP, is in use.
+#[test]
+fn a_dump_signal_that_is_in_use_is_refused_with_a_line() {
+    let mut running = Run::fixture("idle")
+        .arg("30")
+        .interval(1)
+        .prefix("t")
+        .ignoring(libc::SIGHUP)
+        .env("HEAPPROFILESIGNAL", "HUP")
+        .limit(Duration::from_secs(40))
+        .start();
+    running.until("its output", |running| {
+        running.stdout_so_far().contains("stack")
+    });
+    running.signal(libc::SIGHUP);
+    running.signal(libc::SIGTERM);
+    let ran = running.wait();
+    assert_eq!(ran.code(), 128 + libc::SIGTERM, "SIGHUP is still ignored");
+    assert_eq!(ran.said().len(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("HEAPPROFILESIGNAL"), "{}", ran.stderr);
+    assert_eq!(ran.files_ending(".heap"), [""; 0]);
+}
+
+/// A line of ours is not worth a SIGPIPE, nor a wait for whoever does not read.
+#[test]
+fn nobody_reads_our_lines() {
+    // python3 resets SIGPIPE to its default only for what it starts with `restore_signals`.
+    let script = r#"
+import os, subprocess, sys, fcntl
+full, broken = os.pipe(), os.pipe()
+os.close(broken[0])
+fcntl.fcntl(full[1], fcntl.F_SETFL, os.O_NONBLOCK)
+try:
+    while True: os.write(full[1], b'x' * 4096)
+except BlockingIOError: pass
+fcntl.fcntl(full[1], fcntl.F_SETFL, 0)
+env = dict(os.environ, LD_PRELOAD=sys.argv[1], HEAPPROFILE='/nonexistent/x')
+for pipe in full, broken:
+    print(subprocess.run([sys.argv[2], 'exit'], stderr=pipe[1], stdout=subprocess.DEVNULL, env=env,
+                         timeout=20).returncode)
+"#;
+    let build = heapprof_tests::Build::get();
+    let ran = Run::tool("python3")
+        .args(["-c", script])
+        .arg(&build.library)
+        .arg(build.fixture("exit_ways"))
+        .run()
+        .well();
+    assert_eq!(ran.stdout, "3\n3\n");
+    assert_eq!(ran.files_ending(".heaplog").len(), 2, "{:?}", ran.files());
+}

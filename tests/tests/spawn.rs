@@ -1,0 +1,103 @@
+//! Processes made in every way, under load: no child hangs, each that allocates has a profile, none that does not
+//! leaves a file, and nobody gets a descriptor of ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heapprof_format::EndReason;
+use heapprof_tests::{Finished, Log, Run};
+
+/// All logs of the run's folder by the process that wrote them, each readable to its end.
+#[track_caller]
+fn logs(ran: &Finished) -> BTreeMap<u32, Log> {
+    let names = ran.files_ending(".heaplog").into_iter();
+    names
+        .map(|name| Log::read(&ran.folder().join(&name)).whole())
+        .map(|log| (log.start().pid, log))
+        .collect()
+}
+
+/// A word and the number behind it, on each line that begins so.
+fn numbers(ran: &Finished, word: &str) -> Vec<u64> {
+    let rest = |line: &str| line.strip_prefix(word)?.trim().parse().ok();
+    ran.stdout.lines().filter_map(rest).collect()
+}
+
+#[test]
+fn fork_storm() {
+    let ran = Run::fixture("fork_storm")
+        .arg("1000")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    assert_eq!(ran.claims().ok, ["children"]);
+    assert_eq!(ran.stderr, "");
+    let children: Vec<String> = ran
+        .files_ending(".heaplog")
+        .into_iter()
+        .filter(|name| name != "t.heaplog")
+        .collect();
+    // Those that allocated, and no others.
+    assert_eq!(numbers(&ran, "allocated "), [children.len() as u64]);
+    assert_eq!(children.len(), 750);
+    assert_eq!(ran.files_ending(".unfinished"), [""; 0]);
+    let mut own = 0;
+    for name in children.iter().step_by(5) {
+        let log = Log::read(&ran.folder().join(name)).whole();
+        assert_eq!(log.end(), Some(EndReason::Exit), "{name}");
+        own += log.blocks_of(24001).len();
+        // Its own few, and nothing of what its parent's threads did meanwhile.
+        assert!(log.blocks().len() < 10, "{name}: {}", log.blocks().len());
+    }
+    assert!(own >= 50, "{own} of 100 blocks");
+}
+
+#[test]
+fn spawn_ways() {
+    let ran = Run::fixture("spawn_ways")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let claims = ran.claims();
+    assert_eq!(claims.failures, [""; 0], "{}", ran.stdout);
+    assert_eq!(ran.stderr, "");
+    let logs = logs(&ran);
+    let parents = &logs[&ran.pid];
+    assert_eq!(parents.end(), Some(EndReason::Exit));
+    for (size, pattern) in &claims.stacks {
+        let blocks = parents.blocks_of(*size);
+        assert_eq!(blocks.len(), 1, "{size} in the parent's log");
+        let functions = &parents.named().stacks[blocks[0].stack];
+        assert!(
+            pattern.matches(functions),
+            "{size}: {}",
+            parents.named().shown(blocks[0].stack)
+        );
+    }
+    // The images' own and the daemon's are each in one log, and not in the parent's.
+    let images: BTreeSet<u64> = numbers(&ran, "started ").into_iter().collect();
+    assert_eq!(images, BTreeSet::from([22002, 22003, 22006, 22007, 22008]));
+    for size in images {
+        let found = logs.values().filter(|log| !log.blocks_of(size).is_empty());
+        let pids: Vec<u32> = found.map(|log| log.start().pid).collect();
+        assert_eq!(pids.len(), 1, "{size}: {pids:?}");
+        assert_ne!(pids[0], ran.pid, "{size}");
+    }
+    // The process between the daemon and its parent did nothing: the daemon continues its grandparent's log.
+    let daemon = logs.values().find(|log| !log.blocks_of(22008).is_empty());
+    assert_eq!(daemon.unwrap().start().forked_from, ran.pid);
+    // What a child of _Fork did is nobody's.
+    assert!(logs.values().all(|log| log.blocks_of(22009).is_empty()));
+}
+
+#[test]
+fn exec_fds() {
+    let ran = Run::fixture("exec_fds")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    assert_eq!(ran.claims().ok, ["descriptors"], "{}", ran.stdout);
+    assert!(ran.log().whole().end().is_some());
+}
