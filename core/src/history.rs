@@ -53,12 +53,19 @@ impl Birth {
     fn lived_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.time_ns)
     }
+
+    /// How long it lived since then.
+    fn held_ns(&self, since_ns: u64, until_ns: u64) -> u64 {
+        until_ns.saturating_sub(self.time_ns.max(since_ns))
+    }
 }
 
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub struct History {
     temporary_ns: u64,
+    /// What was before is not known, but for blocks that were in use then.
+    since_ns: u64,
     rows: Vec<Row>,
     live: NumberMap<u64, Birth>,
     lifetimes: Vec<Lifetimes>,
@@ -73,6 +80,7 @@ impl History {
     pub fn new(temporary_ns: u64) -> History {
         History {
             temporary_ns,
+            since_ns: 0,
             rows: Vec::new(),
             live: NumberMap::default(),
             lifetimes: Vec::new(),
@@ -80,6 +88,13 @@ impl History {
             largest: Fixed::default(),
             maximum: 0,
         }
+    }
+
+    /// What is known begins at that time. Blocks that were in use then are told as allocated at the times they were;
+    /// what they held before does not count, nor do they for lifetimes: of blocks as old as they are, only those
+    /// that lived so long are known.
+    pub fn begin_at(&mut self, since_ns: u64) {
+        self.since_ns = since_ns;
     }
 
     /// A sampled block was allocated; `row` is the ledger's.
@@ -121,17 +136,20 @@ impl History {
         };
         let weight = Weight::of(birth.size, birth.interval);
         let lived_ns = birth.lived_ns(time_ns);
+        let held_ns = birth.held_ns(self.since_ns, time_ns);
         let is_temporary = lived_ns <= self.temporary_ns;
         let state = self.row(birth.row);
         state.in_use.remove(&weight);
         state.past.slack.remove(&weight.carrying(birth.slack));
-        state.past.heaptime.add(&weight, lived_ns / 1000);
+        state.past.heaptime.add(&weight, held_ns / 1000);
         if is_temporary {
             state.past.temporary.add(&weight);
         }
         self.in_use.remove(&weight);
-        self.lifetimes_of(birth.stack)
-            .died(lived_ns, weight.objects_f64());
+        if birth.time_ns >= self.since_ns {
+            self.lifetimes_of(birth.stack)
+                .died(lived_ns, weight.objects_f64());
+        }
     }
 
     /// The past of each row, and the lifetimes of each stack, as of `time_ns`: what lives then has
@@ -143,12 +161,15 @@ impl History {
         for (_, birth) in live {
             let weight = Weight::of(birth.size, birth.interval);
             let lived_ns = birth.lived_ns(time_ns);
+            let held_ns = birth.held_ns(self.since_ns, time_ns);
             self.row(birth.row)
                 .past
                 .heaptime
-                .add(&weight, lived_ns / 1000);
-            self.lifetimes_of(birth.stack)
-                .lives(lived_ns, weight.objects_f64());
+                .add(&weight, held_ns / 1000);
+            if birth.time_ns >= self.since_ns {
+                self.lifetimes_of(birth.stack)
+                    .lives(lived_ns, weight.objects_f64());
+            }
         }
         for row in 0..self.rows.len() {
             self.row(row as u32);
