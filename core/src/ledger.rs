@@ -11,7 +11,7 @@
 
 use crate::number_hash::NumberMap;
 use crate::size_class::SizeClass;
-use crate::weight::Estimate;
+use crate::weight::{Estimate, Weight};
 use crate::weight_cache::WeightCache;
 
 /// What a row says: everything ever allocated, and what of it is in use.
@@ -118,6 +118,11 @@ impl Ledger {
         }
         self.freed.merge(freed);
         row
+    }
+
+    /// [`Weight::of`], of which the ledger remembers those of frequent sizes.
+    pub fn weight(&mut self, size: u64, interval: u64) -> Weight {
+        self.weights.of(size, interval)
     }
 
     /// Whether a sample is in use, and what it is: stack, requested size, interval.

@@ -18,7 +18,7 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    clock, exec, exit, exports, fork, genuine, modules, signal, stack, sys, walk, walkers,
+    clock, exec, exit, exports, fork, genuine, health, modules, signal, stack, sys, walk, walkers,
 };
 
 /// Read once; leaked.
@@ -146,6 +146,7 @@ extern "C" fn construct(
     SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
     fork::register();
     exit::register();
+    health::begin(entered.thread);
     hook::set_phase(Phase::Recording);
     if at_once {
         begin_session(&entered);

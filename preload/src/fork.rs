@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::tls::{self, Inside};
-use crate::{boot, clock, counters, hook, main_thread, modules, session, sys, walkers};
+use crate::{boot, clock, counters, health, hook, main_thread, modules, session, sys, walkers};
 
 /// The process we believe to be in.
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -39,6 +39,7 @@ extern "C" fn in_child() {
     counters::reset();
     main_thread::after_fork();
     let thread = tls::current();
+    health::begin(thread);
     boot::after_fork(parent, thread.forking_ns.get());
     thread.inside.set(Inside::No);
     thread.session.set(0);

@@ -17,7 +17,7 @@ use crate::memo::Memo;
 use crate::session::{self, Event, FreeEvent, NewStack, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
-use crate::{boot, clock, counters, je, sys, walkers};
+use crate::{boot, clock, counters, health, je, sys, walkers};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -247,6 +247,7 @@ fn record(
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { je::usable(ptr) };
+    let counted = health::untold(thread);
     let sent = session.send(Event::Alloc {
         at: clock::ticks(),
         id,
@@ -255,8 +256,11 @@ fn record(
         slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
         thread: thread.number.get(),
         interval: thread.with_sampler(|sampler| sampler.interval()),
+        counted,
     });
-    if !sent {
+    if sent {
+        health::told(thread, counted);
+    } else {
         take(ptr);
         counters::LOST_QUEUE_FULL.add(1);
     }

@@ -36,6 +36,7 @@ compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.m
 
 mod boot;
 mod cancel;
+mod checkpoint;
 mod clock;
 mod counters;
 mod dumps;
@@ -47,6 +48,7 @@ mod fast;
 mod files;
 mod fork;
 mod genuine;
+mod health;
 mod hook;
 mod je;
 mod je_system;
@@ -60,7 +62,9 @@ mod next;
 mod output;
 mod own_alloc;
 mod room;
+mod rotation;
 mod say;
+mod segments;
 mod session;
 mod settings;
 mod signal;

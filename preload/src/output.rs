@@ -36,6 +36,8 @@ pub(crate) struct Output {
     pub(crate) start_ns: u64,
     pub(crate) program: String,
     pub(crate) args: Vec<String>,
+    /// The log's first record.
+    pub(crate) start: Start,
     pub(crate) encoder: Encoder,
     log: Appended,
     /// Set when the log could not be written and was given up.
@@ -58,6 +60,7 @@ impl Output {
                 .split(|&byte| byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect(),
+            start: Start::default(),
             encoder: Encoder::new(),
             log,
             failed: false,
@@ -70,7 +73,7 @@ impl Output {
             listed.push((FORKED_AT.to_owned(), forked.forked_ns.to_string()));
             listed.push((PARENT_LOG.to_owned(), forked.log.clone()));
         }
-        output.encoder.record(&Record::Start(Start {
+        output.start = Start {
             program: output.program.clone(),
             args: output.args.clone(),
             pid: sys::getpid(),
@@ -80,7 +83,8 @@ impl Output {
             interval: settings.interval,
             library: env!("CARGO_PKG_VERSION").to_owned(),
             settings: listed,
-        }));
+        };
+        output.encoder.record(&Record::Start(output.start.clone()));
         let mut first = FILE_HEADER.to_vec();
         first.extend_from_slice(output.encoder.finish());
         if let Err(error) = output.log.append(&first) {
@@ -89,21 +93,29 @@ impl Output {
         Some(output)
     }
 
-    /// Appends what the encoder holds.
-    pub(crate) fn flush(&mut self) {
+    /// Appends what the encoder holds. When the disk is full, `made_room` may make room, and says whether it did.
+    pub(crate) fn flush(&mut self, mut made_room: impl FnMut() -> bool) {
         let bytes = self.encoder.finish();
         if bytes.is_empty() {
             return;
         }
         if self.failed {
             counters::LOST_LOG_BYTES.add(bytes.len() as u64);
-        } else if let Err(error) = self.log.append(bytes) {
-            let lost = bytes.len();
-            self.give_up_log(lost, &error);
+            return;
         }
+        let error = loop {
+            match self.log.append(bytes) {
+                Ok(()) => return,
+                Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))) if made_room() => {}
+                Err(error) => break error,
+            }
+        };
+        let lost = bytes.len();
+        self.give_up_log(lost, &error);
     }
 
-    fn give_up_log(&mut self, lost: usize, error: &AppendError) {
+    /// The log ends here; so many bytes of it could not be written.
+    pub(crate) fn give_up_log(&mut self, lost: usize, error: &AppendError) {
         self.failed = true;
         counters::LOST_LOG_BYTES.add(lost as u64);
         say!(
@@ -121,6 +133,16 @@ impl Output {
             reason: EndReason::LogFailed,
         });
         let _ = self.log.append(self.encoder.finish()); // if not, then not
+    }
+
+    /// Bytes in the log's file.
+    pub(crate) fn len(&self) -> u64 {
+        self.log.len()
+    }
+
+    /// The log's file.
+    pub(crate) fn log_mut(&mut self) -> &mut Appended {
+        &mut self.log
     }
 
     /// Path of the log, for people.

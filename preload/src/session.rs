@@ -34,6 +34,8 @@ pub(crate) enum Event {
         slack: u32,
         thread: u32,
         interval: u64,
+        /// By the allocator's count, what this thread allocated since its last sample; see `health.rs`.
+        counted: u64,
     },
     Free(FreeEvent),
     Stack(Box<NewStack>),

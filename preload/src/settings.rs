@@ -12,6 +12,8 @@ use crate::say::say;
 const DEFAULT_INTERVAL: u64 = 512 << 10;
 /// Larger means make no sense (a sample a petabyte) and would not fit the arithmetic.
 const MAX_INTERVAL: u64 = 1 << 50;
+/// Segments of a quarter of it must hold the modules of a program and some stacks.
+const MIN_MAX_LOG: u64 = 64 << 10;
 
 /// What is in force.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) interval: u64,
     /// Most frames of a stack.
     pub(crate) depth: u32,
+    /// Most bytes of log, all segments together; 0: one log without a bound.
+    pub(crate) max_log: u64,
     /// A line at start and one at exit.
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: where files go. Dumps are written only when it is set.
@@ -155,6 +159,15 @@ impl Settings {
                 "a number of frames from 1 to 2048",
                 1..=2048,
             ) as u32,
+            max_log: match environment.bytes("HEAPPROF_MAX_LOG", 0, u64::MAX) {
+                n @ 1..MIN_MAX_LOG => {
+                    say!(
+                        "HEAPPROF_MAX_LOG={n} is too little for a log that rotates; using {MIN_MAX_LOG}"
+                    );
+                    MIN_MAX_LOG
+                }
+                n => n,
+            },
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             prefix: environment
                 .get("HEAPPROFILE")
@@ -183,6 +196,9 @@ impl Settings {
             ("HEAPPROF_SAMPLE_INTERVAL", self.interval.to_string()),
             ("HEAPPROF_STACK_DEPTH", self.depth.to_string()),
         ];
+        if self.max_log > 0 {
+            all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));
+        }
         if let Some(prefix) = &self.prefix {
             all.extend([
                 ("HEAPPROFILE", String::from_utf8_lossy(prefix).into_owned()),

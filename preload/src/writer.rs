@@ -23,9 +23,10 @@ use crate::dumps::{Context, Dumps, KeptStack};
 use crate::hook::{self, Phase};
 use crate::modules::{self, Notice, NoticeNode};
 use crate::output::Output;
+use crate::rotation::Rotation;
 use crate::session::{ASLEEP, AWAKE, DOZING, Event, FreeEvent, Session};
 use crate::settings::Settings;
-use crate::{clock, files, main_thread, sys, tls, walkers};
+use crate::{clock, files, health, main_thread, sys, tls, walkers};
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;
@@ -48,15 +49,21 @@ pub(crate) struct Writer {
     settings: Settings,
     /// Number of each stack, by its hash.
     stacks: NumberMap<u64, u32>,
-    /// Their frames, for the dumps; empty without dumps.
+    /// Their frames, for dumps and checkpoints; empty without those.
     kept: Vec<Option<KeptStack>>,
     modules: Vec<Module>,
     /// Modules that were unloaded: stacks may still name them.
     gone: Vec<Module>,
     last_notice: *const NoticeNode,
-    /// Kept up when dumps may be asked for.
+    /// Kept up when dumps may be asked for, or the log rotates.
     ledger: Option<Ledger>,
     dumps: Option<Dumps>,
+    /// When the log is to keep within a bound.
+    rotation: Option<Rotation>,
+    /// The allocator's own count of bytes that threads allocated up to their last samples, and how many threads
+    /// these are.
+    counted_bytes: u64,
+    counted_threads: u64,
     sampled_allocs: u64,
     sampled_frees: u64,
     frames_walked: u64,
@@ -75,7 +82,8 @@ impl Writer {
         let with_dumps = settings.prefix.is_some();
         Writer {
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
-            ledger: with_dumps.then(Ledger::new),
+            ledger: (with_dumps || settings.max_log > 0).then(Ledger::new),
+            rotation: (settings.max_log > 0).then(|| Rotation::new(settings.max_log, &output)),
             output,
             settings: settings.clone(),
             stacks: NumberMap::default(),
@@ -83,6 +91,8 @@ impl Writer {
             modules: Vec::new(),
             gone: Vec::new(),
             last_notice: std::ptr::null(),
+            counted_bytes: 0,
+            counted_threads: 0,
             sampled_allocs: 0,
             sampled_frees: 0,
             frames_walked: 0,
@@ -115,6 +125,9 @@ impl Writer {
         {
             self.event(event);
             count += 1;
+            if self.rotation.is_some() {
+                self.rotate_if_due(session);
+            }
         }
         session.taken.fetch_add(count as u64, Ordering::Relaxed);
         let frees = std::mem::take(&mut self.overflowed);
@@ -134,10 +147,13 @@ impl Writer {
                 slack,
                 thread,
                 interval,
+                counted,
             } => {
+                self.counted_bytes += counted & !health::NEW;
+                self.counted_threads += u64::from(counted & health::NEW != 0);
                 let stack = self.stack_number(stack);
                 self.sampled_allocs += 1;
-                self.output.encoder.alloc(&Alloc {
+                let alloc = Alloc {
                     time_ns: self.since_start(self.timeline.ns(at)),
                     thread,
                     id,
@@ -145,9 +161,13 @@ impl Writer {
                     slack: slack.into(),
                     stack,
                     interval,
-                });
+                };
+                self.output.encoder.alloc(&alloc);
                 if let Some(ledger) = &mut self.ledger {
                     ledger.alloc(id, stack, size, interval);
+                    if let Some(rotation) = &mut self.rotation {
+                        rotation.keeping.alloc(&alloc, ledger);
+                    }
                     self.dump_if_due();
                 }
             }
@@ -159,7 +179,10 @@ impl Writer {
                 }
                 let number = self.stack_number(new.hash);
                 self.frames_walked += new.frames.len() as u64;
-                if self.dumps.is_some() {
+                if let Some(rotation) = &mut self.rotation {
+                    rotation.keeping.stack(new.frames.len());
+                }
+                if self.ledger.is_some() {
                     self.kept.resize_with(number as usize + 1, || None);
                     self.kept[number as usize] = Some(KeptStack {
                         frames: new.frames.clone(),
@@ -177,20 +200,26 @@ impl Writer {
             Event::Thread { number, tid, name } => {
                 // Many name themselves just after they began: its name by now is the better one.
                 let name = thread_name(tid).unwrap_or_else(|| trimmed(&name));
-                self.output
-                    .encoder
-                    .record(&Record::Thread(ThreadRecord { number, tid, name }));
+                let thread = ThreadRecord { number, tid, name };
+                if let Some(rotation) = &mut self.rotation {
+                    rotation.keeping.thread(thread.clone());
+                }
+                self.output.encoder.record(&Record::Thread(thread));
             }
         }
     }
 
     fn free(&mut self, free: &FreeEvent) {
         self.sampled_frees += 1;
-        self.output.encoder.free(&Free {
+        let record = Free {
             time_ns: self.since_start(self.timeline.ns(free.at)),
             thread: free.thread,
             id: free.id,
-        });
+        };
+        self.output.encoder.free(&record);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.keeping.free(&record);
+        }
         if let Some(ledger) = &mut self.ledger {
             ledger.free(free.id);
             self.dump_if_due();
@@ -232,11 +261,11 @@ impl Writer {
                         bias: *bias,
                         segments: segments.clone(),
                     };
-                    self.output.encoder.record(&Record::Module(module.clone()));
+                    self.tell(&Record::Module(module.clone()));
                     self.modules.push(module);
                 }
                 Notice::Gone { number } => {
-                    self.output.encoder.record(&Record::ModuleGone {
+                    self.tell(&Record::ModuleGone {
                         module: *number,
                         time_ns,
                     });
@@ -253,10 +282,69 @@ impl Writer {
         }
     }
 
+    /// Writes what a checkpoint must repeat.
+    fn tell(&mut self, module: &Record) {
+        self.output.encoder.record(module);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.keeping.module(module);
+        }
+    }
+
+    /// Appends what there is to the log, within its bound.
+    fn flush(&mut self) {
+        match (&mut self.rotation, &self.ledger) {
+            (Some(rotation), Some(ledger)) => {
+                rotation.make_room(&self.output, ledger);
+                self.output.flush(|| rotation.segments.drop_oldest());
+            }
+            _ => self.output.flush(|| false),
+        }
+    }
+
+    /// Appends frames of the size that suits the bound, and begins a new segment when this one is full.
+    fn rotate_if_due(&mut self, session: &Session) {
+        let Some(rotation) = &self.rotation else {
+            return;
+        };
+        if self.output.encoder.pending() >= rotation.segments.frame_bytes() {
+            self.flush();
+            self.rotate_if_full(session);
+        }
+    }
+
+    fn rotate_if_full(&mut self, session: &Session) {
+        let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) else {
+            return;
+        };
+        if !rotation.is_due(&self.output, ledger) {
+            return;
+        }
+        self.tell_modules();
+        self.flush();
+        let counters = self.totals();
+        let time_ns = self.since_start(clock::now_ns());
+        if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
+            let output = &mut self.output;
+            rotation.rotate(output, ledger, &self.kept, &counters, session, time_ns);
+        }
+        while let Some(event) = self
+            .rotation
+            .as_mut()
+            .and_then(|rotation| rotation.set_aside.pop_front())
+        {
+            self.event(event);
+            if self.output.encoder.pending() >= FLUSH_BYTES {
+                self.flush();
+            }
+        }
+    }
+
     fn totals(&self) -> Vec<(Counter, u64)> {
         let mut totals = vec![
             (Counter::SampledAllocs, self.sampled_allocs),
             (Counter::SampledFrees, self.sampled_frees),
+            (Counter::CountedBytes, self.counted_bytes),
+            (Counter::CountedThreads, self.counted_threads),
         ];
         totals.extend(counters::all().filter(|&(_, value)| value > 0));
         totals
@@ -358,7 +446,7 @@ impl Writer {
         self.tell_counters(now_ns);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::End { time_ns, reason });
-        self.output.flush();
+        self.flush();
         if self.settings.verbose {
             self.say_summary();
         }
@@ -386,7 +474,7 @@ impl Writer {
             time_ns,
             reason: EndReason::Exec,
         });
-        self.output.flush();
+        self.flush();
         session.flushed.fetch_add(1, Ordering::AcqRel);
         sys::futex_wake(&session.flushed);
     }
@@ -450,7 +538,8 @@ impl Writer {
                     self.tell_counters(now);
                     last_counters = now;
                 }
-                self.output.flush();
+                self.flush();
+                self.rotate_if_full(session);
                 last_flush = now;
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {

@@ -5,10 +5,13 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Fixed, History, Ledger, NumberMap};
-use heapprof_format::{Alloc, Module, Record, Stack, Thread};
+use heapprof_core::{Estimate, Fixed, History, Ledger, NumberMap, SizeClass};
+use heapprof_format::{Alloc, Checkpoint, Free, Module, Passed, Record, Stack, Sums, Thread};
 
 use crate::detail::{Detail, Keeper};
+use crate::health::Counted;
+use crate::heritage::BEFORE_THE_FORK;
+use crate::moment::Cut;
 use crate::profile::{CallStack, Ending, LoadedModule, Profile};
 use crate::view::Span;
 
@@ -46,6 +49,12 @@ pub struct Fold {
     counters: HashMap<heapprof_format::Counter, u64>,
     unused: Vec<bool>,
     keeper: Keeper,
+    /// In the checkpoint that the log begins with.
+    resuming: bool,
+}
+
+fn estimate(sums: &Sums) -> Estimate {
+    Estimate::from_bits(sums.samples, sums.fixed)
 }
 
 impl Fold {
@@ -95,10 +104,17 @@ impl Fold {
     /// Takes the next record.
     pub fn record(&mut self, record: Record) {
         self.records += 1;
+        if self.resuming {
+            self.end_checkpoint_before(&record);
+        }
         match record {
             Record::Alloc(alloc) => self.alloc(&alloc),
             Record::Free(free) => {
                 self.passed(free.time_ns);
+                if self.resuming {
+                    self.resume_free(&free);
+                    return;
+                }
                 let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
                 if self.span.is_some_and(is_after) {
                     return;
@@ -133,8 +149,14 @@ impl Fold {
             }
             Record::Counters { time_ns, values } => {
                 self.passed(time_ns);
+                if let Some(counted) = Counted::at(&values, self.profile.usable) {
+                    self.profile.counted = Some(counted);
+                }
                 self.counters.extend(values);
             }
+            Record::Checkpoint(checkpoint) => self.resume(checkpoint),
+            Record::Passed(passed) => self.resume_row(&passed),
+            Record::CheckpointEnd { .. } => self.resuming = false,
             Record::Marker { time_ns, name } => {
                 self.passed(time_ns);
                 self.profile.run.markers.push((time_ns, name));
@@ -155,6 +177,11 @@ impl Fold {
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
         self.profile.peak = Some(self.peak);
+        if self.resuming {
+            let remark =
+                "the checkpoint that the log begins with is not complete: blocks are missing";
+            self.profile.account.remarks.push(remark.into());
+        }
         if let Some(history) = self.history {
             let end_ns = self
                 .span
@@ -176,7 +203,11 @@ impl Fold {
 
     fn alloc(&mut self, alloc: &Alloc) {
         self.passed(alloc.time_ns);
-        if let Some(span) = self.span {
+        if self.resuming {
+            if !self.counts_what_was_before() {
+                return;
+            }
+        } else if let Some(span) = self.span {
             let includes = |cut: crate::moment::Cut| cut.includes(self.records, alloc.time_ns);
             if includes(span.from) || !includes(span.to) {
                 return;
@@ -203,8 +234,13 @@ impl Fold {
         let row = self
             .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
+        if alloc.thread != BEFORE_THE_FORK && !self.resuming {
+            let usable = alloc.size + alloc.slack.min(LARGEST_BLOCK);
+            let weight = self.ledger.weight(alloc.size, alloc.interval);
+            self.profile.usable.add(&weight.carrying(usable));
+        }
         let in_use = self.ledger.total().in_use.bytes_fixed();
-        if in_use > self.peak.bytes {
+        if in_use > self.peak.bytes && !self.resuming {
             self.peak = Peak {
                 record: self.records,
                 time_ns: alloc.time_ns,
@@ -224,6 +260,79 @@ impl Fold {
             );
         }
         self.keeper.alloc(alloc, index);
+    }
+
+    /// Whether the span, if there is one, counts all from the start of the run.
+    fn counts_what_was_before(&self) -> bool {
+        self.span
+            .is_none_or(|span| span.from == Cut::Nothing && span.to != Cut::Nothing)
+    }
+
+    fn resume(&mut self, checkpoint: Checkpoint) {
+        self.passed(checkpoint.time_ns);
+        self.resuming = true;
+        if let Some(history) = &mut self.history {
+            history.begin_at(checkpoint.time_ns);
+        }
+        if checkpoint.intervals != (0, 0) {
+            self.profile.run.intervals_seen = Some(checkpoint.intervals);
+        }
+        self.profile.usable = estimate(&checkpoint.usable);
+        let bytes = Fixed::from_bits(checkpoint.peak_bytes);
+        if bytes > self.peak.bytes {
+            self.peak = Peak {
+                record: self.records,
+                time_ns: checkpoint.peak_ns,
+                bytes,
+            };
+        }
+        self.profile.run.checkpoint = Some(checkpoint);
+    }
+
+    fn resume_row(&mut self, passed: &Passed) {
+        if !self.resuming || !self.counts_what_was_before() {
+            return;
+        }
+        let index = match self.stack_of.get(&passed.stack) {
+            Some(&index) => index,
+            None => {
+                self.profile.account.unknown_stacks += 1;
+                self.new_stack(passed.stack, CallStack::default())
+            }
+        };
+        if std::mem::take(&mut self.unused[index as usize]) {
+            self.profile.stacks[index as usize].time_ns = passed.first_ns;
+        }
+        let freed = estimate(&passed.sums);
+        let class = SizeClass(passed.class);
+        self.ledger.passed(index, class, &freed);
+        self.keeper.passed(index, class, &freed);
+    }
+
+    /// A block that came from before the log, and was freed before the checkpoint.
+    fn resume_free(&mut self, free: &Free) {
+        if !self.counts_what_was_before() {
+            return;
+        }
+        if let Some(history) = &mut self.history {
+            history.free(free.id, free.time_ns);
+        }
+        match self.ledger.free(free.id) {
+            Some(_) => self.keeper.free(free),
+            None => self.profile.account.unknown_frees += 1,
+        }
+    }
+
+    /// An event that is later than the checkpoint shows that its end was in a part that is damaged.
+    fn end_checkpoint_before(&mut self, record: &Record) {
+        if let Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. }) = record
+            && let Some(checkpoint) = &self.profile.run.checkpoint
+            && *time_ns > checkpoint.time_ns
+        {
+            self.resuming = false;
+            let remark = "a part of the checkpoint that the log begins with is damaged: blocks may be missing";
+            self.profile.account.remarks.push(remark.into());
+        }
     }
 
     fn stack(&mut self, stack: Stack) {
