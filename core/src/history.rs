@@ -115,6 +115,11 @@ impl Birth {
     fn lived_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.time_ns)
     }
+
+    /// How long it lived since then.
+    fn held_ns(&self, since_ns: u64, until_ns: u64) -> u64 {
+        until_ns.saturating_sub(self.time_ns.max(since_ns))
+    }
 }
 
 /// See the module's text.
@@ -125,6 +130,8 @@ pub struct History {
     from_ns: u64,
     /// Allocations of each thread, estimated: kept when asked for.
     allocations: NumberMap<u32, f64>,
+    /// What was before is not known, but for blocks that were in use then.
+    since_ns: u64,
     rows: Vec<Row>,
     live: NumberMap<u64, Birth>,
     lifetimes: Vec<Lifetimes>,
@@ -145,6 +152,7 @@ impl History {
             temporary,
             from_ns,
             allocations: NumberMap::default(),
+            since_ns: 0,
             rows: Vec::new(),
             live: NumberMap::default(),
             lifetimes: Vec::new(),
@@ -152,6 +160,14 @@ impl History {
             largest: Fixed::default(),
             maximum: 0,
         }
+    }
+
+    /// What is known begins at that time. Blocks that were in use then are told as allocated at the times they were;
+    /// what they held before does not count, nor do they for lifetimes: of blocks as old as they are, only those
+    /// that lived so long are known.
+    pub fn begin_at(&mut self, since_ns: u64) {
+        self.since_ns = since_ns;
+        self.from_ns = self.from_ns.max(since_ns);
     }
 
     /// A sampled block was allocated.
@@ -209,16 +225,19 @@ impl History {
         let since = self.allocations.get(&birth.thread).copied();
         let since = since.unwrap_or_default() - birth.allocations;
         let is_temporary = self.temporary.holds(lived_ns, since);
+        let held_ns = birth.held_ns(self.since_ns, time_ns);
         let state = self.row(birth.row);
         state.in_use.remove(&weight);
         state.past.slack.remove(&weight.carrying(birth.slack));
-        state.past.heaptime.add(&weight, lived_ns / 1000);
+        state.past.heaptime.add(&weight, held_ns / 1000);
         if is_temporary {
             state.past.temporary.add(&weight);
         }
         self.in_use.remove(&weight);
-        self.lifetimes_of(birth.stack)
-            .died(lived_ns, weight.objects_f64());
+        if birth.time_ns >= self.since_ns {
+            self.lifetimes_of(birth.stack)
+                .died(lived_ns, weight.objects_f64());
+        }
     }
 
     /// A block was there until that time.
@@ -247,12 +266,15 @@ impl History {
                 continue;
             }
             let lived_ns = birth.lived_ns(time_ns);
+            let held_ns = birth.held_ns(self.since_ns, time_ns);
             self.row(birth.row)
                 .past
                 .heaptime
-                .add(&weight, lived_ns / 1000);
-            self.lifetimes_of(birth.stack)
-                .lives(lived_ns, weight.objects_f64());
+                .add(&weight, held_ns / 1000);
+            if birth.time_ns >= self.since_ns {
+                self.lifetimes_of(birth.stack)
+                    .lives(lived_ns, weight.objects_f64());
+            }
         }
         for row in 0..self.rows.len() {
             self.row(row as u32);

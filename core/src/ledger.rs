@@ -11,7 +11,7 @@
 
 use crate::number_hash::NumberMap;
 use crate::size_class::SizeClass;
-use crate::weight::Estimate;
+use crate::weight::{Estimate, Weight};
 use crate::weight_cache::WeightCache;
 
 /// What a row says: everything ever allocated, and what of it is in use.
@@ -106,6 +106,30 @@ impl Ledger {
         }
         self.freed.add(&weight);
         Some(live)
+    }
+
+    /// What was allocated and freed before this ledger began, by that stack in that class. Returns the index of
+    /// its row. With each block that was then in use told by [`alloc`](Self::alloc), the ledger is that of
+    /// the whole.
+    pub fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) -> u32 {
+        let row = self.row(stack, class);
+        for totals in [&mut self.rows[row as usize].totals, &mut self.total] {
+            totals.allocated.merge(freed);
+        }
+        self.freed.merge(freed);
+        row
+    }
+
+    /// [`Weight::of`], of which the ledger remembers those of frequent sizes.
+    pub fn weight(&mut self, size: u64, interval: u64) -> Weight {
+        self.weights.of(size, interval)
+    }
+
+    /// Whether a sample is in use, and what it is: stack, requested size, interval.
+    pub fn block(&self, id: u64) -> Option<(u32, u64, u64)> {
+        let live = self.live.get(&id)?;
+        let stack = self.rows[live.row as usize].stack;
+        Some((stack, live.size, self.intervals[live.interval as usize]))
     }
 
     /// All rows, in the order of their first sample. A row may have nothing in use.
@@ -240,6 +264,45 @@ mod tests {
     }
 
     proptest! {
+        /// A ledger that goes on from another's state is equal to it, to the last bit.
+        #[test]
+        fn it_goes_on_from_a_checkpoint(
+            steps in prop::collection::vec((0u32..4, 0u64..3000, 1u64..4096, any::<prop::sample::Index>(), any::<bool>()), 1..200),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let mut whole = Ledger::new();
+            let mut resumed = Ledger::new();
+            let mut live: Vec<u64> = Vec::new();
+            let at = at.index(steps.len());
+            for (id, (stack, size, interval, which, free)) in steps.into_iter().enumerate() {
+                let is_resumed = id > at;
+                if id == at {
+                    for row in whole.rows() {
+                        let freed = row.totals.allocated.without(&row.totals.in_use);
+                        let freed = Estimate::from_bits(freed.samples, freed.to_bits());
+                        resumed.passed(row.stack, row.class, &freed);
+                    }
+                    for &id in &live {
+                        let (stack, size, interval) = whole.block(id).unwrap();
+                        resumed.alloc(id, stack, size, interval);
+                    }
+                }
+                let id = id as u64;
+                if free && !live.is_empty() {
+                    let gone = live.swap_remove(which.index(live.len()));
+                    whole.free(gone);
+                    if is_resumed || id == at as u64 { resumed.free(gone); }
+                } else {
+                    live.push(id);
+                    whole.alloc(id, stack, size, interval);
+                    if is_resumed || id == at as u64 { resumed.alloc(id, stack, size, interval); }
+                }
+            }
+            prop_assert_eq!(whole.rows(), resumed.rows());
+            prop_assert_eq!(whole.total(), resumed.total());
+            prop_assert_eq!(whole.freed(), resumed.freed());
+        }
+
         /// Against a naive model that keeps every block, at interval 1, where all is exact.
         #[test]
         fn it_agrees_with_a_list_of_blocks(

@@ -32,6 +32,16 @@ impl Fixed {
         Fixed((value * Self::ONE).round() as i128)
     }
 
+    /// The number in units of 2^-32.
+    pub fn to_bits(self) -> i128 {
+        self.0
+    }
+
+    /// The number of so many units of 2^-32.
+    pub fn from_bits(bits: i128) -> Self {
+        Fixed(bits)
+    }
+
     /// The nearest floating-point number.
     pub fn to_f64(self) -> f64 {
         self.0 as f64 / Self::ONE
@@ -193,6 +203,31 @@ impl Estimate {
     /// Estimated number of requested bytes, to the last bit: for comparisons.
     pub fn bytes_fixed(&self) -> Fixed {
         self.bytes
+    }
+
+    /// Its parts, to be stored: blocks, bytes, variance of the blocks, variance of the bytes, in units of
+    /// 2^-32. The number of samples is stored apart.
+    pub fn to_bits(&self) -> [i128; 4] {
+        [
+            self.objects.0,
+            self.bytes.0,
+            self.objects_variance.0,
+            self.bytes_variance.0,
+        ]
+    }
+
+    /// The estimate of those parts.
+    pub fn from_bits(
+        samples: u64,
+        [objects, bytes, objects_variance, bytes_variance]: [i128; 4],
+    ) -> Self {
+        Estimate {
+            samples,
+            objects: Fixed(objects),
+            bytes: Fixed(bytes),
+            objects_variance: Fixed(objects_variance),
+            bytes_variance: Fixed(bytes_variance),
+        }
     }
 
     /// An estimate known without samples: from a dump that holds only the numbers. It has no error

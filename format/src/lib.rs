@@ -19,6 +19,9 @@
 //! A frame is decoded from its own bytes alone: deltas start anew in each. So a torn tail costs the
 //! tail, and a damaged frame costs that frame: the reader can go on at the next magic.
 //!
+//! Files that continue each other (the segments of a rotated log, each beginning with a [`Checkpoint`]) are
+//! one log when put behind each other.
+//!
 //! # What a record costs
 //!
 //! The two records there are millions of, [`Alloc`] and [`Free`], take five to seven and two to
@@ -28,6 +31,7 @@
 //! record do not need a new version, changed meanings of old ones do.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod control;
 mod dump;
 mod frame;
@@ -36,13 +40,14 @@ mod read;
 mod record;
 mod varint;
 
+pub use checkpoint::{Checkpoint, Passed, Sums};
 pub use control::{
     CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_ANSWER, MAX_CONTROL_COMMAND, WRITER_AWAKE,
 };
 pub use dump::{Dump, DumpError, DumpErrorKind, DumpLine, MAX_FRAMES, Mapping, Sampling, Symbols};
 pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION};
 pub use log::Encoder;
-pub use read::{ReadError, ReadErrorKind, Reader};
+pub use read::{ReadError, ReadErrorKind, Reader, SegmentStart};
 pub use record::{
     Alloc, Counter, EndReason, FORKED_AT, Free, Module, PARENT_LOG, Record, Segment, Stack, Start,
     Thread, WalkEnd,

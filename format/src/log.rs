@@ -42,6 +42,9 @@ pub(crate) enum Kind {
     Counters = 6,
     Marker = 7,
     End = 8,
+    Checkpoint = 9,
+    Passed = 10,
+    CheckpointEnd = 11,
     Regime = 12,
 }
 
@@ -57,6 +60,9 @@ impl Kind {
             6 => Kind::Counters,
             7 => Kind::Marker,
             8 => Kind::End,
+            9 => Kind::Checkpoint,
+            10 => Kind::Passed,
+            11 => Kind::CheckpointEnd,
             12 => Kind::Regime,
             _ => return None,
         })
@@ -192,6 +198,17 @@ impl Encoder {
                 put(body, *interval);
                 body.push(u8::from(*by_budget));
             }),
+            Record::Checkpoint(checkpoint) => self.other(Kind::Checkpoint, 0, |body| {
+                put(body, checkpoint.time_ns / TIME_UNIT_NS);
+                checkpoint.put_rest(body);
+            }),
+            // Not at any time: what follows in the frame lies before the checkpoint.
+            Record::Passed(passed) => self.other(Kind::Passed, 0, |body| passed.put(body)),
+            Record::CheckpointEnd { time_ns } => {
+                self.other(Kind::CheckpointEnd, *time_ns, |body| {
+                    put(body, time_ns / TIME_UNIT_NS);
+                })
+            }
             Record::End { time_ns, reason } => self.other(Kind::End, *time_ns, |body| {
                 put(body, time_ns / TIME_UNIT_NS);
                 body.push(*reason as u8);

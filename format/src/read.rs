@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::checkpoint::{Checkpoint, Passed};
 use crate::frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, VERSION, find_next,
 };
@@ -42,6 +43,8 @@ pub enum ReadErrorKind {
     Checksum,
     /// A record inside an intact frame makes no sense: a writer's fault, or another version's.
     Record,
+    /// A log begins there that does not continue the one before it.
+    NotContinued,
 }
 
 impl fmt::Display for ReadError {
@@ -65,6 +68,11 @@ impl fmt::Display for ReadError {
                 )
             }
             ReadErrorKind::Record => write!(f, "malformed record at offset {}", self.offset),
+            ReadErrorKind::NotContinued => write!(
+                f,
+                "another log begins at offset {}, which does not continue this one",
+                self.offset
+            ),
         }
     }
 }
@@ -84,6 +92,53 @@ pub struct Reader<'a> {
     sequence: Option<u32>,
     /// Frames that must have stood between two that were read.
     missing_frames: u64,
+    /// Which segment of which run this is.
+    segment: SegmentOf,
+    /// The segments whose checkpoints were met.
+    segments: Vec<SegmentStart>,
+    /// In the checkpoint of a further segment, whose content is known.
+    passing_over: Option<PassingOver>,
+}
+
+/// A segment of a rotated log; see [`Checkpoint`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentStart {
+    /// Its number.
+    pub number: u32,
+    /// Time of its checkpoint.
+    pub time_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PassingOver {
+    /// Where the segment begins.
+    begin: usize,
+    /// Time of its checkpoint, when that has begun.
+    checkpoint_ns: Option<u64>,
+}
+
+/// What tells the segments of one run from all others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct SegmentOf {
+    pid: u32,
+    wall_ns: u64,
+    monotonic_ns: u64,
+    /// Number of the segment.
+    number: u32,
+}
+
+impl SegmentOf {
+    fn see(&mut self, record: &Record) {
+        match record {
+            Record::Start(start) => {
+                self.pid = start.pid;
+                self.wall_ns = start.wall_ns;
+                self.monotonic_ns = start.monotonic_ns;
+            }
+            Record::Checkpoint(checkpoint) => self.number = checkpoint.segment,
+            _ => {}
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
@@ -112,6 +167,12 @@ impl<'a> Reader<'a> {
             deltas: Deltas::default(),
             sequence: None,
             missing_frames: 0,
+            segment: SegmentOf {
+                number: 1,
+                ..SegmentOf::default()
+            },
+            segments: Vec::new(),
+            passing_over: None,
         })
     }
 
@@ -127,12 +188,23 @@ impl<'a> Reader<'a> {
                 if self.next_frame == self.bytes.len() {
                     return Ok(None);
                 }
-                self.enter_frame()?;
+                if !self.enter_segment() {
+                    self.enter_frame()?;
+                }
                 continue;
             }
             let before = self.payload;
             match self.take_record() {
-                Some(Some(record)) => return Ok(Some(record)),
+                Some(Some(Record::Alloc(alloc))) if self.passing_over.is_none() => {
+                    return Ok(Some(Record::Alloc(alloc)));
+                }
+                Some(Some(record)) => {
+                    if self.passing_over.is_some() && self.pass_over(&record)? {
+                        continue;
+                    }
+                    self.see(&record);
+                    return Ok(Some(record));
+                }
                 Some(None) => {} // a record that only sets state, or one we do not know
                 None => {
                     self.payload = before;
@@ -155,6 +227,21 @@ impl<'a> Reader<'a> {
         self.missing_frames
     }
 
+    /// The segments whose checkpoints were met so far, in order; not the first of a run, which has none.
+    pub fn segments(&self) -> &[SegmentStart] {
+        &self.segments
+    }
+
+    fn see(&mut self, record: &Record) {
+        self.segment.see(record);
+        if let Record::Checkpoint(checkpoint) = record {
+            self.segments.push(SegmentStart {
+                number: checkpoint.segment,
+                time_ns: checkpoint.time_ns,
+            });
+        }
+    }
+
     /// After an error: goes on at the next intact frame. Returns how many bytes were passed over,
     /// or `None` when no intact frame follows.
     pub fn skip_damage(&mut self) -> Option<u64> {
@@ -168,8 +255,86 @@ impl<'a> Reader<'a> {
         };
         let found = find_next(self.bytes, search)?;
         self.payload = &[];
-        self.next_frame = found;
+        self.next_frame = match found.checked_sub(FILE_HEADER_LEN) {
+            // The first frame of a further segment: it is entered by its header.
+            Some(header) if header >= search && self.bytes[header..].starts_with(&FILE_HEADER) => {
+                header
+            }
+            _ => found,
+        };
         Some((found - from) as u64)
+    }
+
+    /// Goes on behind the header of a further segment, if that is what comes next.
+    fn enter_segment(&mut self) -> bool {
+        let rest = &self.bytes[self.next_frame..];
+        if rest[0] != 0 && rest[0] != FILE_HEADER[0] {
+            return false; // a frame, as nearly always
+        }
+        let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
+        if zeros == rest.len() {
+            self.bytes = &self.bytes[..self.next_frame]; // padding at the end
+            return true;
+        }
+        if !rest[zeros..].starts_with(&FILE_HEADER) {
+            return false;
+        }
+        self.passing_over = Some(PassingOver {
+            begin: self.next_frame + zeros,
+            checkpoint_ns: None,
+        });
+        self.next_frame += zeros + FILE_HEADER_LEN;
+        self.sequence = None;
+        true
+    }
+
+    /// Whether a record belongs to a further segment's beginning.
+    fn pass_over(&mut self, record: &Record) -> Result<bool, ReadError> {
+        let Some(over) = &mut self.passing_over else {
+            return Ok(false);
+        };
+        let mut seen = self.segment;
+        seen.see(record);
+        let continues = match record {
+            Record::Start(_) => seen == self.segment,
+            Record::Checkpoint(checkpoint) => {
+                over.checkpoint_ns = Some(checkpoint.time_ns);
+                self.segment.number.checked_add(1) == Some(seen.number)
+            }
+            // All that is before the checkpoint is the start; without it, this is a first segment.
+            _ => over.checkpoint_ns.is_some(),
+        };
+        if !continues {
+            // What is there is for another reader.
+            let begin = over.begin;
+            self.bytes = &self.bytes[..begin];
+            self.payload = &[];
+            self.next_frame = begin;
+            self.passing_over = None;
+            return Err(ReadError {
+                offset: begin as u64,
+                kind: ReadErrorKind::NotContinued,
+            });
+        }
+        self.see(record);
+        let Some(over) = &self.passing_over else {
+            return Ok(false);
+        };
+        let is_event = match record {
+            Record::CheckpointEnd { .. } => {
+                self.passing_over = None;
+                return Ok(true);
+            }
+            // Later than the checkpoint: its end was in a part that is damaged.
+            Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. }) => {
+                over.checkpoint_ns < Some(*time_ns)
+            }
+            _ => false,
+        };
+        if is_event {
+            self.passing_over = None;
+        }
+        Ok(!is_event)
     }
 
     fn enter_frame(&mut self) -> Result<(), ReadError> {
@@ -336,6 +501,14 @@ fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             time_ns: take_time(body)?,
             interval: take(body)?,
             by_budget: take_byte(body)? & 1 != 0,
+        },
+        Kind::Checkpoint => {
+            let time_ns = take_time(body)?;
+            Record::Checkpoint(Checkpoint::take_rest(time_ns, body)?)
+        }
+        Kind::Passed => Record::Passed(Passed::take(body)?),
+        Kind::CheckpointEnd => Record::CheckpointEnd {
+            time_ns: take_time(body)?,
         },
         Kind::End => Record::End {
             time_ns: take_time(body)?,

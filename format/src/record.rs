@@ -5,6 +5,8 @@
 //! profiled process. Threads, stacks and modules are numbered by the writer, from 0, in the order
 //! of their first appearance; an id is a number that no other sample of the process ever has.
 
+use crate::checkpoint::{Checkpoint, Passed};
+
 /// One thing that happened, or one thing the reader must know to understand it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
@@ -50,6 +52,15 @@ pub enum Record {
         interval: u64,
         /// Whether the budget for samples called for it, and not somebody.
         by_budget: bool,
+    },
+    /// A segment's state at its beginning follows, up to [`Record::CheckpointEnd`].
+    Checkpoint(Checkpoint),
+    /// Part of a checkpoint: what was allocated and freed before.
+    Passed(Passed),
+    /// The checkpoint is complete; what follows are events again.
+    CheckpointEnd {
+        /// That of its beginning.
+        time_ns: u64,
     },
     /// The log ends here on purpose; without it the process was cut off.
     End {
@@ -273,6 +284,10 @@ counters! {
     FreesOverflowed = 4, "frees past a full queue";
     /// Dumps written.
     DumpsWritten = 5, "dumps written";
+    /// Usable bytes that threads allocated up to their last samples, by the allocator's own count.
+    CountedBytes = 10, "bytes counted by the allocator";
+    /// Threads in that count.
+    CountedThreads = 11, "threads sampled";
     /// Samples not recorded because the queue was full.
     LostQueueFull = 16, "samples lost: queue full";
     /// Samples not recorded because the sample table could not grow.

@@ -36,6 +36,13 @@ fn free() -> impl Strategy<Value = Record> {
     })
 }
 
+fn sums() -> impl Strategy<Value = Sums> {
+    (any::<u64>(), any::<[i128; 4]>(), 0u32..128).prop_map(|(samples, fixed, shift)| Sums {
+        samples,
+        fixed: fixed.map(|value| value >> shift),
+    })
+}
+
 fn other() -> impl Strategy<Value = Record> {
     let time = (0u64..1 << 40).prop_map(|t| t * 1000);
     prop_oneof![
@@ -91,10 +98,31 @@ fn other() -> impl Strategy<Value = Record> {
                 by_budget,
             }
         }),
-        time.prop_map(|time_ns| Record::End {
+        time.clone().prop_map(|time_ns| Record::End {
             time_ns,
             reason: EndReason::Exit
         }),
+        (any::<u32>(), any::<u8>(), any::<u64>(), sums()).prop_map(
+            |(stack, class, first_ns, sums)| Record::Passed(Passed {
+                stack,
+                class,
+                first_ns,
+                sums
+            })
+        ),
+        time.clone()
+            .prop_map(|time_ns| Record::CheckpointEnd { time_ns }),
+        (time, any::<u32>(), any::<u64>(), any::<i128>(), sums()).prop_map(
+            |(time_ns, segment, number, peak_bytes, usable)| Record::Checkpoint(Checkpoint {
+                segment,
+                time_ns,
+                bytes_before: number,
+                peak_ns: number / 3,
+                peak_bytes,
+                intervals: (1, number),
+                usable,
+            })
+        ),
         (
             ".{0,20}",
             prop::collection::vec(".{0,9}", 0..4),
@@ -133,6 +161,7 @@ fn in_order(mut records: Vec<Record>) -> Vec<Record> {
             | Record::Counters { time_ns, .. }
             | Record::Marker { time_ns, .. }
             | Record::Regime { time_ns, .. }
+            | Record::CheckpointEnd { time_ns }
             | Record::End { time_ns, .. } => {
                 now = now.max(*time_ns);
                 *time_ns = now;

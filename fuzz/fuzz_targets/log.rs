@@ -1,14 +1,17 @@
 //! Any bytes as a log: every record is read and folded, damage is skipped, nothing panics or loops.
 #![no_main]
 
-use heapprof_core::Ledger;
+use heapprof_core::{Estimate, Ledger, SizeClass};
 use heapprof_format::{FILE_HEADER, Reader, Record};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     // As they are, and behind a good header, so that the fuzzer need not find it.
     walk(bytes);
-    walk(&[&FILE_HEADER[..], bytes].concat());
+    let log = [&FILE_HEADER[..], bytes].concat();
+    walk(&log);
+    // And as segments of a rotated log, one behind the other.
+    walk(&[&log[..], &[0; 3], &log].concat());
 });
 
 fn walk(bytes: &[u8]) {
@@ -24,6 +27,10 @@ fn walk(bytes: &[u8]) {
             }
             Ok(Some(Record::Free(free))) => {
                 ledger.free(free.id);
+            }
+            Ok(Some(Record::Passed(passed))) => {
+                let freed = Estimate::from_bits(passed.sums.samples, passed.sums.fixed);
+                ledger.passed(passed.stack, SizeClass(passed.class), &freed);
             }
             Ok(Some(_)) => {}
             Ok(None) => return,

@@ -18,8 +18,8 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    clock, control, desk, exec, exit, exports, fork, genuine, je, modules, own_alloc, signal,
-    stack, sys, walk, walkers,
+    clock, control, desk, exec, exit, exports, fork, genuine, health, je, modules, own_alloc,
+    signal, stack, sys, walk, walkers,
 };
 
 /// What boot takes: walkers, the list of modules, tables of those that move.
@@ -182,6 +182,7 @@ extern "C" fn construct(
     SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
     fork::register();
     exit::register();
+    health::begin(entered.thread);
     hook::set_phase(Phase::Recording);
     if at_once {
         begin_session(&entered);

@@ -2,9 +2,9 @@
 //!
 //! Law 9: no descriptor is kept. A file is made once, exclusively, readable by its owner only, never through
 //! a symbolic link; to append, it is opened again, and written to only if it is still the same file.
-//! Nothing that exists is ever overwritten or deleted.
+//! Nothing of others' is ever overwritten or deleted; of ours, the oldest segments of a log that rotates are.
 
-use std::ffi::{CString, NulError};
+use std::ffi::{CStr, CString, NulError};
 
 use crate::sys::{self, Errno, File, Stat};
 
@@ -89,7 +89,73 @@ impl Appended {
     pub(crate) fn path(&self) -> String {
         self.path.to_string_lossy().into_owned()
     }
+
+    /// Bytes in it.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the file at that path is this one, as we left it.
+    fn is_at(&self, path: &CStr) -> bool {
+        let now = File::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0).and_then(|file| file.stat());
+        now.is_ok_and(|now| {
+            (now.device, now.inode, now.size)
+                == (self.identity.device, self.identity.inode, self.len)
+        })
+    }
+
+    /// Deletes it, if it is still ours. False: something else has its name, which stays.
+    pub(crate) fn remove(self) -> bool {
+        self.is_at(&self.path) && sys::unlink(&self.path).is_ok()
+    }
+
+    /// This file, written under another name, takes the name of `old`, and `old` gets this one's: at no instant
+    /// does the name name nothing. On failure nothing has changed.
+    pub(crate) fn take_name_of(&mut self, old: &mut Appended) -> Result<(), AppendError> {
+        if !old.is_at(&old.path) || !self.is_at(&self.path) {
+            return Err(AppendError::Replaced);
+        }
+        match sys::rename_exchange(&self.path, &old.path) {
+            Ok(()) => {
+                if !old.is_at(&self.path) {
+                    // Somebody was between our look and our step: it gets its name back.
+                    let _ = sys::rename_exchange(&self.path, &old.path);
+                    return Err(AppendError::Replaced);
+                }
+                std::mem::swap(&mut self.path, &mut old.path);
+                Ok(())
+            }
+            // A file system without that kind of rename.
+            Err(Errno(libc::EINVAL | libc::ENOSYS)) => self.take_name_in_two_steps(old),
+            Err(errno) => Err(AppendError::Kernel(errno)),
+        }
+    }
+
+    /// `old` gets a second name, and then the first is taken from it.
+    fn take_name_in_two_steps(&mut self, old: &mut Appended) -> Result<(), AppendError> {
+        let mut second = self.path.to_bytes().to_vec();
+        second.extend_from_slice(OLD);
+        let second = c_path(&second).map_err(AppendError::Kernel)?;
+        sys::link(&old.path, &second).map_err(AppendError::Kernel)?;
+        if let Err(errno) = sys::rename(&self.path, &old.path, 0) {
+            let _ = sys::unlink(&second);
+            return Err(AppendError::Kernel(errno));
+        }
+        std::mem::swap(&mut self.path, &mut old.path);
+        // If this fails the second name stays, and it is known by that.
+        if sys::rename_new(&second, &old.path).is_err()
+            && sys::link(&second, &old.path)
+                .and_then(|()| sys::unlink(&second))
+                .is_err()
+        {
+            old.path = second;
+        }
+        Ok(())
+    }
 }
+
+/// Ending of a segment's second name while it changes names, on a file system that cannot do that in one step.
+const OLD: &[u8] = b".old";
 
 /// Makes the file `path` with that content: it appears under its name only when whole. EEXIST when there
 /// is one already.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::tls::{self, Inside};
 use crate::{
-    boot, clock, control, counters, desk, hold, hook, inheritance, main_thread, modules, session,
-    sys, walkers, writer,
+    boot, clock, control, counters, desk, health, hold, hook, inheritance, main_thread, modules,
+    session, sys, walkers, writer,
 };
 
 /// The process we believe to be in.
@@ -61,6 +61,7 @@ extern "C" fn in_child() {
     counters::reset();
     main_thread::after_fork();
     writer::after_fork();
+    health::begin(thread);
     boot::after_fork(parent, thread.forking_ns.get());
     session::after_fork(thread);
     thread.inside.set(Inside::No);

@@ -17,7 +17,7 @@ use crate::memo::Memo;
 use crate::session::{self, Event, FreeEvent, NewStack, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
-use crate::{boot, clock, counters, je, sys, walkers};
+use crate::{boot, clock, counters, health, je, sys, walkers};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,7 @@ pub(crate) fn redraw(thread: &Thread) {
     if !is_recording() || thread.inside.get() != Inside::No {
         return;
     }
+    health::begin(thread);
     let process = PROCESS.load(Ordering::Relaxed);
     let regime = regime_of(thread);
     if thread.line.replace(process) == process {
@@ -182,8 +183,9 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
     let thread = tls::current();
     if regime_of(thread).interval == 0 && is_recording() && !boot::is_awaited() {
-        // Stopped: this is all that it costs, and that once in 16 KiB.
+        // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
         thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
+        health::begin(thread);
         return;
     }
     let _deferred = Deferred::begin(); // first made, last dropped
@@ -309,6 +311,7 @@ fn record(
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { je::usable(ptr) };
+    let counted = health::untold(thread);
     let sent = session.send(Event::Alloc {
         at: clock::ticks(),
         id,
@@ -317,8 +320,11 @@ fn record(
         slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
         thread: thread.number.get(),
         interval,
+        counted,
     });
-    if !sent {
+    if sent {
+        health::told(thread, counted);
+    } else {
         take(ptr);
         counters::LOST_QUEUE_FULL.add(1);
     }

@@ -73,6 +73,9 @@ pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise; the usable size of null is 0.
     let usable = unsafe { usable(ptr) };
     if stays_in_class(usable, size) {
+        // On the sampler's line it is a new block; jemalloc, which is not asked, does not count it.
+        let own = &crate::tls::current().own_bytes;
+        own.set(own.get().wrapping_sub(usable as u64));
         return ptr;
     }
     if usable.wrapping_sub(1) >= LARGEST_SMALL || size > LARGEST_SMALL {
@@ -176,15 +179,25 @@ pub(crate) fn own_alloc(size: usize, alignment: usize, zeroed: bool) -> *mut u8 
     let zero = if zeroed { sys::MALLOCX_ZERO } else { 0 };
     let flags = sys::MALLOCX_ALIGN(alignment) | zero | own_flags();
     // SAFETY: the global allocator never asks for 0 bytes, and alignments are powers of two.
-    unsafe { sys::mallocx(size.max(1), flags).cast() }
+    count_own(unsafe { sys::mallocx(size.max(1), flags).cast() })
+}
+
+/// This block of ours is in this thread's count of bytes, where only the program's are wanted.
+fn count_own(ptr: *mut u8) -> *mut u8 {
+    if !ptr.is_null() {
+        let own = &crate::tls::current().own_bytes;
+        // SAFETY: a live block of ours.
+        own.set(own.get().wrapping_add(unsafe { usable(ptr.cast()) } as u64));
+    }
+    ptr
 }
 
 /// # Safety
 /// `ptr` is a live block from [`own_alloc`].
 pub(crate) unsafe fn own_realloc(ptr: *mut u8, size: usize, alignment: usize) -> *mut u8 {
     let flags = sys::MALLOCX_ALIGN(alignment) | own_flags();
-    // SAFETY: the caller's promise.
-    unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() }
+    // SAFETY: the caller's promise. In place or not, it counts as allocated anew.
+    count_own(unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() })
 }
 
 /// # Safety
@@ -192,6 +205,29 @@ pub(crate) unsafe fn own_realloc(ptr: *mut u8, size: usize, alignment: usize) ->
 pub(crate) unsafe fn own_free(ptr: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { sys::dallocx(ptr.cast(), sys::MALLOCX_TCACHE_NONE) }
+}
+
+/// Where jemalloc counts the usable bytes of all that this thread ever allocated; null if it does not say. Reading the
+/// name takes no lock.
+#[cold]
+pub(crate) fn allocated_counter() -> *const u64 {
+    let mut counter: *const u64 = std::ptr::null();
+    let mut len = size_of::<*const u64>();
+    // SAFETY: "thread.allocatedp" writes a pointer and reads nothing.
+    let error = unsafe {
+        sys::mallctl(
+            c"thread.allocatedp".as_ptr(),
+            (&raw mut counter).cast(),
+            &raw mut len,
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    if error == 0 {
+        counter
+    } else {
+        std::ptr::null()
+    }
 }
 
 /// jemalloc's own account of the whole process, in bytes.

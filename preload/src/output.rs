@@ -39,6 +39,8 @@ pub(crate) struct Output {
     pub(crate) start_ns: u64,
     pub(crate) program: String,
     pub(crate) args: Vec<String>,
+    /// The log's first record.
+    pub(crate) start: Start,
     pub(crate) encoder: Encoder,
     log: Appended,
     /// Frames that wait for the program to have a descriptor to spare.
@@ -63,6 +65,7 @@ impl Output {
                 .split(|&byte| byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect(),
+            start: Start::default(),
             encoder: Encoder::new(),
             log,
             waiting: Vec::new(),
@@ -76,7 +79,7 @@ impl Output {
             listed.push((FORKED_AT.to_owned(), forked.forked_ns.to_string()));
             listed.push((PARENT_LOG.to_owned(), forked.log.clone()));
         }
-        output.encoder.record(&Record::Start(Start {
+        output.start = Start {
             program: output.program.clone(),
             args: output.args.clone(),
             pid: sys::getpid(),
@@ -86,7 +89,8 @@ impl Output {
             interval: settings.interval,
             library: env!("CARGO_PKG_VERSION").to_owned(),
             settings: listed,
-        }));
+        };
+        output.encoder.record(&Record::Start(output.start.clone()));
         let mut first = FILE_HEADER.to_vec();
         first.extend_from_slice(output.encoder.finish());
         if let Err(error) = output.log.append(&first) {
@@ -101,17 +105,18 @@ impl Output {
     }
 
     /// Appends what there is. A program that has no descriptor to spare is mostly one that will have: the
-    /// frames then wait for the next time, up to [`MOST_WAITING`].
-    pub(crate) fn flush(&mut self) {
-        self.flush_if(|waiting| waiting <= MOST_WAITING);
+    /// frames then wait for the next time, up to [`MOST_WAITING`]. When the disk is full, `made_room` may make room, and
+    /// says whether it did.
+    pub(crate) fn flush(&mut self, made_room: impl FnMut() -> bool) {
+        self.flush_if(|waiting| waiting <= MOST_WAITING, made_room);
     }
 
     /// Appends what there is, now or never.
-    pub(crate) fn flush_last(&mut self) {
-        self.flush_if(|_| false);
+    pub(crate) fn flush_last(&mut self, made_room: impl FnMut() -> bool) {
+        self.flush_if(|_| false, made_room);
     }
 
-    fn flush_if(&mut self, may_wait: impl Fn(usize) -> bool) {
+    fn flush_if(&mut self, may_wait: impl Fn(usize) -> bool, mut made_room: impl FnMut() -> bool) {
         let frame = self.encoder.finish();
         if self.failed {
             counters::LOST_LOG_BYTES.add(frame.len() as u64);
@@ -126,24 +131,31 @@ impl Output {
         if bytes.is_empty() {
             return;
         }
-        match self.log.append(bytes) {
-            Ok(()) => self.waiting = Vec::new(),
-            Err(AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)))
-                if may_wait(bytes.len()) =>
-            {
-                if self.waiting.is_empty() {
-                    self.waiting = bytes.to_vec();
+        let error = loop {
+            match self.log.append(bytes) {
+                Ok(()) => {
+                    self.waiting = Vec::new();
+                    return;
                 }
+                Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))) if made_room() => {}
+                Err(AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)))
+                    if may_wait(bytes.len()) =>
+                {
+                    if self.waiting.is_empty() {
+                        self.waiting = bytes.to_vec();
+                    }
+                    return;
+                }
+                Err(error) => break error,
             }
-            Err(error) => {
-                let lost = bytes.len();
-                self.waiting = Vec::new();
-                self.give_up_log(lost, &error);
-            }
-        }
+        };
+        let lost = bytes.len();
+        self.waiting = Vec::new();
+        self.give_up_log(lost, &error);
     }
 
-    fn give_up_log(&mut self, lost: usize, error: &AppendError) {
+    /// The log ends here; so many bytes of it could not be written.
+    pub(crate) fn give_up_log(&mut self, lost: usize, error: &AppendError) {
         self.failed = true;
         counters::LOST_LOG_BYTES.add(lost as u64);
         say!(
@@ -161,6 +173,16 @@ impl Output {
             reason: EndReason::LogFailed,
         });
         let _ = self.log.append(self.encoder.finish()); // if not, then not
+    }
+
+    /// Bytes in the log's file.
+    pub(crate) fn len(&self) -> u64 {
+        self.log.len()
+    }
+
+    /// The log's file.
+    pub(crate) fn log_mut(&mut self) -> &mut Appended {
+        &mut self.log
     }
 
     /// Path of the log, for people.

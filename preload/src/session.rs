@@ -36,6 +36,8 @@ pub(crate) enum Event {
         slack: u32,
         thread: u32,
         interval: u64,
+        /// By the allocator's count, what this thread allocated since its last sample; see `health.rs`.
+        counted: u64,
     },
     Free(FreeEvent),
     Stack(Box<NewStack>),
@@ -80,17 +82,18 @@ pub(crate) struct NewStack {
 const _: () = assert!(size_of::<Event>() <= 64);
 
 /// Events on their way when few blocks are sampled. All of the queue's memory is touched when it is made: at this size
-/// that is 20 page faults, with [`CAPACITY`] 150.
-const CAPACITY_SPARSE: usize = 1024;
+/// that is 40 page faults, with [`CAPACITY`] 150.
+const CAPACITY_SPARSE: usize = 2048;
 /// And when many are, or everything: about a millisecond of the writer's work, so that little is left to
 /// do when the program ends.
 const CAPACITY: usize = 8192;
-/// From this interval on few are: a full small queue is 32 MiB or more allocated between two looks of the writer, which
+/// From this interval on few are: a full small queue is 512 MiB or more allocated between two looks of the writer, which
 /// is woken at half of that.
-const SPARSE_INTERVAL: u64 = 64 << 10;
+const SPARSE_INTERVAL: u64 = 256 << 10;
 
-/// How long a hook tries to send before it drops the record.
-const PATIENCE_NS: u64 = 20_000_000;
+/// How long a hook tries to send before it drops the record: as long as a writer that was woken may have to wait for a
+/// processor where ten others want it.
+const PATIENCE_NS: u64 = 100_000_000;
 /// When everything is to be recorded: how long a hook waits for a writer that does not get on at all (a
 /// stuck disk).
 const PATIENCE_EXACT_NS: u64 = 2_000_000_000;

@@ -11,6 +11,9 @@ use crate::say::say;
 
 /// Mean sampling interval in bytes when nothing else is said: that of jemalloc and Go.
 const DEFAULT_INTERVAL: u64 = 512 << 10;
+/// Segments of a quarter of it must hold the modules of a program and some stacks.
+const MIN_MAX_LOG: u64 = 64 << 10;
+
 /// What is in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -18,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) interval: u64,
     /// Most frames of a stack, the allocation function's not counted.
     pub(crate) depth: u32,
+    /// Most bytes of log, all segments together; 0: one log without a bound.
+    pub(crate) max_log: u64,
     /// A line at start and one at exit.
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: where files go. Dumps are written only when it is set.
@@ -175,6 +180,15 @@ impl Settings {
                 "a number of frames from 1 to 2048",
                 1..=2048,
             ) as u32,
+            max_log: match environment.bytes("HEAPPROF_MAX_LOG", 0, u64::MAX) {
+                n @ 1..MIN_MAX_LOG => {
+                    say!(
+                        "HEAPPROF_MAX_LOG={n} is too little for a log that rotates; using {MIN_MAX_LOG}"
+                    );
+                    MIN_MAX_LOG
+                }
+                n => n,
+            },
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             prefix: environment
                 .get("HEAPPROFILE")
@@ -229,6 +243,9 @@ impl Settings {
         }
         if let Some(control) = self.control {
             all.push(("HEAPPROF_CONTROL", u8::from(control).to_string()));
+        }
+        if self.max_log > 0 {
+            all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));
         }
         if let Some(prefix) = &self.prefix {
             all.extend([

@@ -230,6 +230,16 @@ pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {
 
 /// Renames `from` to `to`, failing if that exists.
 pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    rename(from, to, libc::RENAME_NOREPLACE)
+}
+
+/// Gives two files each other's names, in one step.
+pub(crate) fn rename_exchange(one: &CStr, other: &CStr) -> Result<(), Errno> {
+    rename(one, other, libc::RENAME_EXCHANGE)
+}
+
+/// Renames `from` to `to`; with no flags, what has that name loses it.
+pub(crate) fn rename(from: &CStr, to: &CStr, flags: u32) -> Result<(), Errno> {
     let here = libc::AT_FDCWD as i64 as u64;
     // SAFETY: two C strings.
     unsafe {
@@ -240,7 +250,7 @@ pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
                 from.as_ptr() as u64,
                 here,
                 to.as_ptr() as u64,
-                u64::from(libc::RENAME_NOREPLACE),
+                u64::from(flags),
                 0,
             ],
         )

@@ -43,6 +43,14 @@ pub(crate) struct Thread {
     /// The part of this thread's own stack that is known to be readable; see `stack.rs`.
     pub(crate) stack_low: Cell<u64>,
     pub(crate) stack_high: Cell<u64>,
+    /// jemalloc's count of the bytes that this thread allocated; null until it is asked for. See `health.rs`.
+    pub(crate) counter: Cell<*const u64>,
+    /// Of these, our own.
+    pub(crate) own_bytes: Cell<u64>,
+    /// Of the others, those that the writer has been told of.
+    pub(crate) told_bytes: Cell<u64>,
+    /// The session whose writer has been told of some.
+    pub(crate) told_session: Cell<u32>,
 }
 
 /// Whose code a thread is running.

@@ -24,9 +24,12 @@ use crate::hook::{self, Phase};
 use crate::inheritance::{self, Inheritance, Inherited};
 use crate::modules::{self, Notice, NoticeNode};
 use crate::output::Output;
+use crate::rotation::Rotation;
 use crate::session::{self, ASLEEP, AWAKE, DOZING, Event, FreeEvent, Noted, Session};
 use crate::settings::Settings;
-use crate::{clock, control, files, hold, main_thread, own_alloc, signal, sys, tls, walkers};
+use crate::{
+    clock, control, files, health, hold, main_thread, own_alloc, signal, sys, tls, walkers,
+};
 
 mod commands;
 
@@ -51,19 +54,25 @@ pub(crate) struct Writer {
     settings: Settings,
     /// Number of each stack, by its hash.
     stacks: NumberMap<u64, u32>,
-    /// Their frames, for the dumps; empty without dumps.
+    /// Their frames, for dumps and checkpoints; empty without those.
     kept: Vec<Option<KeptStack>>,
     modules: Vec<Module>,
     /// Modules that were unloaded: stacks may still name them.
     gone: Vec<Module>,
     last_notice: *const NoticeNode,
-    /// Kept up when dumps may be asked for.
+    /// Kept up when dumps may be asked for, or the log rotates.
     ledger: Option<Ledger>,
     /// What this process had in use when it was forked. Empty without dumps.
     inheritance: Inheritance,
     dumps: Option<Dumps>,
     /// Samples a second that the interval is to keep to.
     budget: Option<Budget>,
+    /// When the log is to keep within a bound.
+    rotation: Option<Rotation>,
+    /// The allocator's own count of bytes that threads allocated up to their last samples, and how many threads
+    /// these are.
+    counted_bytes: u64,
+    counted_threads: u64,
     sampled_allocs: u64,
     sampled_frees: u64,
     frames_walked: u64,
@@ -90,7 +99,8 @@ impl Writer {
         let mut writer = Writer {
             budget,
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
-            ledger: with_dumps.then(Ledger::new),
+            ledger: (with_dumps || settings.max_log > 0).then(Ledger::new),
+            rotation: (settings.max_log > 0).then(|| Rotation::new(settings.max_log, &output)),
             inheritance: Inheritance::default(),
             output,
             settings: settings.clone(),
@@ -99,6 +109,8 @@ impl Writer {
             modules: Vec::new(),
             gone: Vec::new(),
             last_notice: std::ptr::null(),
+            counted_bytes: 0,
+            counted_threads: 0,
             sampled_allocs: 0,
             sampled_frees: 0,
             frames_walked: 0,
@@ -159,6 +171,9 @@ impl Writer {
         {
             self.event(event);
             count += 1;
+            if self.rotation.is_some() {
+                self.rotate_if_due(session);
+            }
         }
         session.taken.fetch_add(count as u64, Ordering::Relaxed);
         let frees = std::mem::take(&mut self.overflowed);
@@ -178,7 +193,10 @@ impl Writer {
                 slack,
                 thread,
                 interval,
+                counted,
             } => {
+                self.counted_bytes += counted & !health::NEW;
+                self.counted_threads += u64::from(counted & health::NEW != 0);
                 let stack = self.stack_number(stack);
                 self.sampled_allocs += 1;
                 if let Some(budget) = &mut self.budget
@@ -186,7 +204,7 @@ impl Writer {
                 {
                     budget.sampled(interval);
                 }
-                self.output.encoder.alloc(&Alloc {
+                let alloc = Alloc {
                     time_ns: self.since_start(self.timeline.ns(at)),
                     thread,
                     id,
@@ -194,9 +212,13 @@ impl Writer {
                     slack: slack.into(),
                     stack,
                     interval,
-                });
+                };
+                self.output.encoder.alloc(&alloc);
                 if let Some(ledger) = &mut self.ledger {
                     ledger.alloc(id, stack, size, interval);
+                    if let Some(rotation) = &mut self.rotation {
+                        rotation.keeping.alloc(&alloc, ledger);
+                    }
                     self.dump_if_due();
                 }
             }
@@ -212,6 +234,9 @@ impl Writer {
                 }
                 let number = self.stack_number(new.hash);
                 self.frames_walked += new.frames.len() as u64;
+                if let Some(rotation) = &mut self.rotation {
+                    rotation.keeping.stack(new.frames.len());
+                }
                 if self.ledger.is_some() {
                     self.keep(
                         number,
@@ -232,20 +257,26 @@ impl Writer {
             Event::Thread { number, tid, name } => {
                 // Many name themselves just after they began: its name by now is the better one.
                 let name = thread_name(tid).unwrap_or_else(|| trimmed(&name));
-                self.output
-                    .encoder
-                    .record(&Record::Thread(ThreadRecord { number, tid, name }));
+                let thread = ThreadRecord { number, tid, name };
+                if let Some(rotation) = &mut self.rotation {
+                    rotation.keeping.thread(thread.clone());
+                }
+                self.output.encoder.record(&Record::Thread(thread));
             }
         }
     }
 
     fn free(&mut self, free: &FreeEvent) {
         self.sampled_frees += 1;
-        self.output.encoder.free(&Free {
+        let record = Free {
             time_ns: self.since_start(self.timeline.ns(free.at)),
             thread: free.thread,
             id: free.id,
-        });
+        };
+        self.output.encoder.free(&record);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.keeping.free(&record);
+        }
         if let Some(ledger) = &mut self.ledger {
             if ledger.free(free.id).is_none() {
                 self.inheritance.free(free.id);
@@ -289,11 +320,11 @@ impl Writer {
                         bias: *bias,
                         segments: segments.clone(),
                     };
-                    self.output.encoder.record(&Record::Module(module.clone()));
+                    self.tell(&Record::Module(module.clone()));
                     self.modules.push(module);
                 }
                 Notice::Gone { number } => {
-                    self.output.encoder.record(&Record::ModuleGone {
+                    self.tell(&Record::ModuleGone {
                         module: *number,
                         time_ns,
                     });
@@ -310,10 +341,88 @@ impl Writer {
         }
     }
 
+    /// Writes what a checkpoint must repeat.
+    fn tell(&mut self, module: &Record) {
+        self.output.encoder.record(module);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.keeping.module(module);
+        }
+    }
+
+    /// Appends what there is to the log, within its bound.
+    fn flush(&mut self) {
+        match (&mut self.rotation, &self.ledger) {
+            (Some(rotation), Some(ledger)) => {
+                rotation.make_room(&self.output, ledger);
+                self.output.flush(|| rotation.segments.drop_oldest());
+            }
+            _ => self.output.flush(|| false),
+        }
+    }
+
+    /// The same, now or never.
+    fn flush_last(&mut self) {
+        match (&mut self.rotation, &self.ledger) {
+            (Some(rotation), Some(ledger)) => {
+                rotation.make_room(&self.output, ledger);
+                self.output.flush_last(|| rotation.segments.drop_oldest());
+            }
+            _ => self.output.flush_last(|| false),
+        }
+    }
+
+    /// Appends frames of the size that suits the bound, and begins a new segment when this one is full.
+    fn rotate_if_due(&mut self, session: &Session) {
+        let Some(rotation) = &self.rotation else {
+            return;
+        };
+        if self.output.encoder.pending() >= rotation.segments.frame_bytes() {
+            self.flush();
+            self.rotate_if_full(session);
+        }
+    }
+
+    fn rotate_if_full(&mut self, session: &Session) {
+        let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) else {
+            return;
+        };
+        if !rotation.is_due(&self.output, ledger) {
+            return;
+        }
+        self.tell_modules();
+        self.flush();
+        let counters = self.totals();
+        let time_ns = self.since_start(clock::now_ns());
+        if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
+            let output = &mut self.output;
+            rotation.rotate(output, ledger, &self.kept, &counters, session, time_ns);
+        }
+        if control::in_force() != self.settings.interval {
+            // The segment's first record tells the interval of the settings.
+            self.output.encoder.record(&Record::Regime {
+                time_ns,
+                interval: control::in_force(),
+                by_budget: self.budget.is_some(),
+            });
+        }
+        while let Some(event) = self
+            .rotation
+            .as_mut()
+            .and_then(|rotation| rotation.set_aside.pop_front())
+        {
+            self.event(event);
+            if self.output.encoder.pending() >= FLUSH_BYTES {
+                self.flush();
+            }
+        }
+    }
+
     fn totals(&self) -> Vec<(Counter, u64)> {
         let mut totals = vec![
             (Counter::SampledAllocs, self.sampled_allocs),
             (Counter::SampledFrees, self.sampled_frees),
+            (Counter::CountedBytes, self.counted_bytes),
+            (Counter::CountedThreads, self.counted_threads),
         ];
         totals.extend(counters::all().filter(|&(_, value)| value > 0));
         totals
@@ -442,7 +551,7 @@ impl Writer {
         self.tell_counters(now_ns);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::End { time_ns, reason });
-        self.output.flush_last();
+        self.flush_last();
     }
 
     /// Takes all events that are there now. What the program's threads still add meanwhile is theirs to add.
@@ -467,7 +576,7 @@ impl Writer {
             time_ns,
             reason: EndReason::Exec,
         });
-        self.output.flush();
+        self.flush();
         session.flushed.fetch_add(1, Ordering::AcqRel);
         sys::futex_wake(&session.flushed);
     }
@@ -540,7 +649,8 @@ impl Writer {
                     self.tell_counters(now);
                     last_counters = now;
                 }
-                self.output.flush();
+                self.flush();
+                self.rotate_if_full(session);
                 last_flush = now;
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Ledger, Row};
+use heapprof_core::{Estimate, Ledger, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
 
 /// What is asked for.
@@ -67,6 +67,9 @@ pub struct Block {
     pub interval: u64,
 }
 
+/// Number of the threads that allocated before the oldest segment that is kept.
+const NOT_KEPT: u32 = u32::MAX - 1;
+
 /// The part of a fold that keeps detail.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
@@ -89,14 +92,7 @@ impl Keeper {
     /// A block came from the stack of that index.
     pub(crate) fn alloc(&mut self, alloc: &Alloc, stack: u32) {
         if self.wanted.threads {
-            let pairs = &mut self.pairs;
-            let number = *self
-                .number_of
-                .entry((stack, alloc.thread))
-                .or_insert_with_key(|&pair| {
-                    pairs.push(pair);
-                    pairs.len() as u32 - 1
-                });
+            let number = self.number(stack, alloc.thread);
             self.ledger
                 .alloc(alloc.id, number, alloc.size, alloc.interval);
         }
@@ -112,6 +108,25 @@ impl Keeper {
                 }),
             });
         }
+    }
+
+    /// Blocks came and went before what is known begins; of which threads is not known.
+    pub(crate) fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) {
+        if self.wanted.threads && !freed.is_empty() {
+            let number = self.number(stack, NOT_KEPT);
+            self.ledger.passed(number, class, freed);
+        }
+    }
+
+    fn number(&mut self, stack: u32, thread: u32) -> u32 {
+        let pairs = &mut self.pairs;
+        *self
+            .number_of
+            .entry((stack, thread))
+            .or_insert_with_key(|&pair| {
+                pairs.push(pair);
+                pairs.len() as u32 - 1
+            })
     }
 
     /// A block that is known went.

@@ -5,10 +5,13 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
-use heapprof_format::{Alloc, Module, Record, Stack, Thread};
+use heapprof_core::{Came, Estimate, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
+use heapprof_format::{Alloc, Checkpoint, Free, Module, Passed, Record, Stack, Sums, Thread};
 
 use crate::detail::{Detail, Keeper};
+use crate::health::Counted;
+use crate::heritage::BEFORE_THE_FORK;
+use crate::moment::Cut;
 use crate::profile::{CallStack, Ending, LoadedModule, Profile, Regime};
 use crate::view::Span;
 
@@ -46,6 +49,12 @@ pub struct Fold {
     counters: HashMap<heapprof_format::Counter, u64>,
     unused: Vec<bool>,
     keeper: Keeper,
+    /// In the checkpoint that the log begins with.
+    resuming: bool,
+}
+
+fn estimate(sums: &Sums) -> Estimate {
+    Estimate::from_bits(sums.samples, sums.fixed)
 }
 
 impl Fold {
@@ -96,10 +105,17 @@ impl Fold {
     /// Takes the next record.
     pub fn record(&mut self, record: Record) {
         self.records += 1;
+        if self.resuming {
+            self.end_checkpoint_before(&record);
+        }
         match record {
             Record::Alloc(alloc) => self.alloc(&alloc),
             Record::Free(free) => {
                 self.passed(free.time_ns);
+                if self.resuming {
+                    self.resume_free(&free);
+                    return;
+                }
                 let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
                 if self.span.is_some_and(is_after) {
                     return;
@@ -134,8 +150,14 @@ impl Fold {
             }
             Record::Counters { time_ns, values } => {
                 self.passed(time_ns);
+                if let Some(counted) = Counted::at(&values, self.profile.usable) {
+                    self.profile.counted = Some(counted);
+                }
                 self.counters.extend(values);
             }
+            Record::Checkpoint(checkpoint) => self.resume(checkpoint),
+            Record::Passed(passed) => self.resume_row(&passed),
+            Record::CheckpointEnd { .. } => self.resuming = false,
             Record::Marker { time_ns, name } => {
                 self.passed(time_ns);
                 self.profile.run.markers.push((time_ns, name));
@@ -146,11 +168,15 @@ impl Fold {
                 by_budget,
             } => {
                 self.passed(time_ns);
-                self.profile.run.regimes.push(Regime {
-                    time_ns,
-                    interval,
-                    by_budget,
-                });
+                let regimes = &mut self.profile.run.regimes;
+                // Each segment of a log that rotates repeats what is in force.
+                if regimes.last().is_none_or(|last| last.interval != interval) {
+                    regimes.push(Regime {
+                        time_ns,
+                        interval,
+                        by_budget,
+                    });
+                }
             }
             Record::End { time_ns, reason } => {
                 self.passed(time_ns);
@@ -168,6 +194,11 @@ impl Fold {
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
         self.profile.peak = Some(self.peak);
+        if self.resuming {
+            let remark =
+                "the checkpoint that the log begins with is not complete: blocks are missing";
+            self.profile.account.remarks.push(remark.into());
+        }
         if let Some(history) = self.history {
             let end_ns = self
                 .span
@@ -190,7 +221,13 @@ impl Fold {
     fn alloc(&mut self, alloc: &Alloc) {
         self.passed(alloc.time_ns);
         let mut is_before = false;
-        if let Some(span) = self.span {
+        if self.resuming {
+            // In use at the checkpoint, and so before any window there can be.
+            is_before = !self.counts_what_was_before();
+            if is_before && self.history.is_none() {
+                return;
+            }
+        } else if let Some(span) = self.span {
             let includes = |cut: crate::moment::Cut| cut.includes(self.records, alloc.time_ns);
             is_before = includes(span.from);
             // Of what was there before the window, only growth wants to know.
@@ -235,8 +272,13 @@ impl Fold {
         let row = self
             .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
+        if alloc.thread != BEFORE_THE_FORK && !self.resuming {
+            let usable = alloc.size + alloc.slack.min(LARGEST_BLOCK);
+            let weight = self.ledger.weight(alloc.size, alloc.interval);
+            self.profile.usable.add(&weight.carrying(usable));
+        }
         let in_use = self.ledger.total().in_use.bytes_fixed();
-        if in_use > self.peak.bytes {
+        if in_use > self.peak.bytes && !self.resuming {
             self.peak = Peak {
                 record: self.records,
                 time_ns: alloc.time_ns,
@@ -247,6 +289,79 @@ impl Fold {
             history.alloc(&came(row));
         }
         self.keeper.alloc(alloc, index);
+    }
+
+    /// Whether the span, if there is one, counts all from the start of the run.
+    fn counts_what_was_before(&self) -> bool {
+        self.span
+            .is_none_or(|span| span.from == Cut::Nothing && span.to != Cut::Nothing)
+    }
+
+    fn resume(&mut self, checkpoint: Checkpoint) {
+        self.passed(checkpoint.time_ns);
+        self.resuming = true;
+        if let Some(history) = &mut self.history {
+            history.begin_at(checkpoint.time_ns);
+        }
+        if checkpoint.intervals != (0, 0) {
+            self.profile.run.intervals_seen = Some(checkpoint.intervals);
+        }
+        self.profile.usable = estimate(&checkpoint.usable);
+        let bytes = Fixed::from_bits(checkpoint.peak_bytes);
+        if bytes > self.peak.bytes {
+            self.peak = Peak {
+                record: self.records,
+                time_ns: checkpoint.peak_ns,
+                bytes,
+            };
+        }
+        self.profile.run.checkpoint = Some(checkpoint);
+    }
+
+    fn resume_row(&mut self, passed: &Passed) {
+        if !self.resuming || !self.counts_what_was_before() {
+            return;
+        }
+        let index = match self.stack_of.get(&passed.stack) {
+            Some(&index) => index,
+            None => {
+                self.profile.account.unknown_stacks += 1;
+                self.new_stack(passed.stack, CallStack::default())
+            }
+        };
+        if std::mem::take(&mut self.unused[index as usize]) {
+            self.profile.stacks[index as usize].time_ns = passed.first_ns;
+        }
+        let freed = estimate(&passed.sums);
+        let class = SizeClass(passed.class);
+        self.ledger.passed(index, class, &freed);
+        self.keeper.passed(index, class, &freed);
+    }
+
+    /// A block that came from before the log, and was freed before the checkpoint.
+    fn resume_free(&mut self, free: &Free) {
+        if !self.counts_what_was_before() {
+            return;
+        }
+        if let Some(history) = &mut self.history {
+            history.free(free.id, free.time_ns);
+        }
+        match self.ledger.free(free.id) {
+            Some(_) => self.keeper.free(free),
+            None => self.profile.account.unknown_frees += 1,
+        }
+    }
+
+    /// An event that is later than the checkpoint shows that its end was in a part that is damaged.
+    fn end_checkpoint_before(&mut self, record: &Record) {
+        if let Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. }) = record
+            && let Some(checkpoint) = &self.profile.run.checkpoint
+            && *time_ns > checkpoint.time_ns
+        {
+            self.resuming = false;
+            let remark = "a part of the checkpoint that the log begins with is damaged: blocks may be missing";
+            self.profile.account.remarks.push(remark.into());
+        }
     }
 
     fn stack(&mut self, stack: Stack) {

@@ -17,7 +17,7 @@ use heapprof_format::{
 use crate::input::Input;
 
 /// Number of the thread that inherited blocks are said to come from.
-const BEFORE_THE_FORK: u32 = u32::MAX;
+pub(crate) const BEFORE_THE_FORK: u32 = u32::MAX;
 
 /// How the remark that is put before them begins.
 const REMARK: &str = "forked: ";
@@ -55,9 +55,10 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
     });
     let remark = match &parent {
         Some((place, input)) => {
-            let (stacks, live) = in_use_at(input.bytes(), forked_at);
+            let (stacks, live, is_complete) = in_use_at(input.bytes(), forked_at);
             let remark = format!(
-                "{REMARK}{} samples in use then, from {}",
+                "{REMARK}{}{} samples in use then, from {}",
+                if is_complete { "" } else { "at least " },
                 live.len(),
                 place.display()
             );
@@ -102,19 +103,32 @@ fn places(named: &Path, child: &Path) -> impl Iterator<Item = PathBuf> {
     [Some(named.to_owned()), beside].into_iter().flatten()
 }
 
-/// The stacks of a log, and its samples in use at a moment of the monotonic clock.
-fn in_use_at(log: &[u8], moment_ns: u64) -> (NumberMap<u32, Stack>, Vec<Alloc>) {
+/// The stacks of a log, its samples in use at a moment of the monotonic clock, and whether these are all: of a
+/// log whose segments of that time are gone, only those are known that were in use later as well.
+fn in_use_at(log: &[u8], moment_ns: u64) -> (NumberMap<u32, Stack>, Vec<Alloc>, bool) {
     let mut stacks = NumberMap::default();
     let mut live: NumberMap<u64, Alloc> = NumberMap::default();
     let mut began = 0;
+    let mut is_complete = true;
+    let mut in_checkpoint = false;
     let Ok(mut reader) = Reader::new(log) else {
-        return (stacks, Vec::new());
+        return (stacks, Vec::new(), true);
     };
     loop {
         match reader.next_record() {
             Ok(Some(Record::Start(start))) => began = start.monotonic_ns,
             Ok(Some(Record::Stack(stack))) => {
                 stacks.insert(stack.number, stack);
+            }
+            Ok(Some(Record::Checkpoint(checkpoint))) => {
+                is_complete = began.saturating_add(checkpoint.time_ns) <= moment_ns;
+                in_checkpoint = true;
+            }
+            Ok(Some(Record::CheckpointEnd { .. })) => in_checkpoint = false,
+            Ok(Some(Record::Alloc(alloc))) if in_checkpoint => {
+                if began.saturating_add(alloc.time_ns) <= moment_ns {
+                    live.insert(alloc.id, alloc);
+                }
             }
             Ok(Some(Record::Alloc(alloc))) => {
                 if began.saturating_add(alloc.time_ns) > moment_ns {
@@ -136,7 +150,7 @@ fn in_use_at(log: &[u8], moment_ns: u64) -> (NumberMap<u32, Stack>, Vec<Alloc>) 
     }
     let mut live: Vec<Alloc> = live.into_values().collect();
     live.sort_by_key(|alloc| alloc.id);
-    (stacks, live)
+    (stacks, live, is_complete)
 }
 
 /// The records by which a child has those samples from its start on.

@@ -16,6 +16,7 @@ use crate::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
 use crate::moment::MomentError;
 use crate::pprof::{PprofError, profile_of_pprof};
 use crate::profile::Profile;
+use crate::segments;
 use crate::view::{Reading, View, ViewError, profile_of_view};
 
 /// A file that was opened and whose kind is known.
@@ -25,6 +26,8 @@ pub struct Input {
     map: Mmap,
     /// The profile in a bundle: its name and where it lies.
     member: Option<(String, Range<usize>)>,
+    /// All segments of a log that rotates.
+    segments: Option<segments::Joined>,
     /// The log of a forked process with what it had from its parent.
     joined: Option<Vec<u8>>,
 }
@@ -136,6 +139,7 @@ impl Input {
             path: path.into(),
             map,
             member: None,
+            segments: None,
             joined: None,
         };
         if archive::is_archive(&input.map) {
@@ -150,6 +154,9 @@ impl Input {
             return Err(InputError::Empty { path: path.into() });
         }
         if input.is_log() {
+            if input.member.is_none() {
+                input.segments = segments::joined(path, &input.map);
+            }
             input.joined = heritage::joined(input.bytes(), path);
         }
         Ok(input)
@@ -159,6 +166,9 @@ impl Input {
     pub fn bytes(&self) -> &[u8] {
         if let Some(joined) = &self.joined {
             return joined;
+        }
+        if let Some(segments) = &self.segments {
+            return segments.bytes();
         }
         match &self.member {
             Some((_, range)) => self.map.get(range.clone()).unwrap_or_default(),

@@ -25,6 +25,7 @@ impl Taker for Fold {
         account.damage = read.damage;
         account.torn = read.torn;
         account.missing_frames = read.missing_frames;
+        account.segments = read.segments;
         account.remarks.extend(read.remarks);
     }
 }
@@ -104,6 +105,7 @@ pub(crate) fn each_record(
         });
     }
     account.missing_frames = reader.missing_frames();
+    account.segments = reader.segments().to_vec();
     taker.account(account);
     Ok(())
 }

@@ -94,6 +94,20 @@ pub enum MomentError {
         /// When the run started.
         start_wall_ns: u64,
     },
+    /// It lies before what is kept of a log that rotates.
+    #[error(
+        "{moment} ({:.6} s) is before what is kept in detail: the log rotated (HEAPPROF_MAX_LOG), and from {:.6} s on \
+         every moment can be shown; before that, only totals are kept",
+        *.at_ns as f64 / 1e9, *.from_ns as f64 / 1e9
+    )]
+    NotKept {
+        /// What was asked.
+        moment: Moment,
+        /// When that was.
+        at_ns: u64,
+        /// When detail begins.
+        from_ns: u64,
+    },
     /// The log does not say when it began.
     #[error("the log does not say at what time of day it began, so {0} cannot be found in it")]
     NoWallClock(Moment),
@@ -134,6 +148,21 @@ impl Moment {
     /// # Errors
     /// When it is not in the log.
     pub fn find(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
+        let cut = self.find_in_run(run, peak)?;
+        match &run.checkpoint {
+            // Before the first event there is nothing to know.
+            Some(checkpoint) if cut != Cut::Nothing && cut.time_ns() < checkpoint.time_ns => {
+                Err(MomentError::NotKept {
+                    moment: self.clone(),
+                    at_ns: cut.time_ns(),
+                    from_ns: checkpoint.time_ns,
+                })
+            }
+            _ => Ok(cut),
+        }
+    }
+
+    fn find_in_run(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
         let last_ns = run.duration_ns;
         let at = |time_ns: u64| {
             if time_ns > last_ns {

@@ -43,6 +43,7 @@ pub fn dumps_of_log<E: From<ReadError>>(
             0 => u64::MAX,
             every => every,
         },
+        resuming: false,
         failed: None,
     };
     each_record(bytes, &mut |_| {}, &mut watch)?;
@@ -57,6 +58,8 @@ struct Watch<F, E> {
     last_freed: u64,
     high_water: u64,
     next_ns: u64,
+    /// In the checkpoint that the log begins with.
+    resuming: bool,
     failed: Option<E>,
 }
 
@@ -85,6 +88,18 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
         None
     }
 
+    /// Of a log that rotates: as if there had been a dump at the beginning of what is kept. Those of before that
+    /// cannot be written, and their occasions are not known.
+    fn resume_at(&mut self, time_ns: u64) {
+        let ledger = self.fold.ledger();
+        self.last_allocated = ledger.total().allocated.bytes();
+        self.last_freed = ledger.freed().bytes();
+        self.high_water = ledger.total().in_use.bytes();
+        if let Some(passed) = time_ns.checked_div(self.occasions.every_ns) {
+            self.next_ns = (passed + 1).saturating_mul(self.occasions.every_ns);
+        }
+    }
+
     fn write(&mut self, reason: &str, now_ns: u64) {
         let ledger = self.fold.ledger();
         self.last_allocated = ledger.total().allocated.bytes();
@@ -101,6 +116,19 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
 
 impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
     fn take(&mut self, record: Record) {
+        match &record {
+            Record::Checkpoint(_) => self.resuming = true,
+            Record::CheckpointEnd { time_ns } => {
+                let time_ns = *time_ns;
+                self.resuming = false;
+                self.fold.record(record);
+                return self.resume_at(time_ns);
+            }
+            _ => {}
+        }
+        if self.resuming {
+            return self.fold.record(record);
+        }
         let time_ns = match &record {
             Record::Alloc(alloc) => alloc.time_ns,
             Record::Free(free) => free.time_ns,

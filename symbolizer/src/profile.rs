@@ -5,12 +5,16 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Lifetimes, Past, Row, Totals};
-use heapprof_format::{Counter, EndReason, Mapping, Module, Segment, Symbols, Thread, WalkEnd};
+use heapprof_core::{Estimate, Lifetimes, Past, Row, Totals};
+use heapprof_format::{
+    Checkpoint, Counter, EndReason, Mapping, Module, Segment, SegmentStart, Symbols, Thread,
+    WalkEnd,
+};
 
 use crate::confidence::Confidence;
 use crate::detail::Detailed;
 use crate::fold::Peak;
+use crate::health::Counted;
 use crate::metric::{Metric, Numbers};
 use crate::resolve::Frame;
 use crate::view::Span;
@@ -42,6 +46,10 @@ pub struct Profile {
     pub peak: Option<Peak>,
     /// What the past of each row says, when it was asked for; else empty.
     pub pasts: Vec<Past>,
+    /// Usable bytes of all that the process itself allocated: requested, and what the allocator rounded up to.
+    pub usable: Estimate,
+    /// The allocator's own count, beside those, when the log has one.
+    pub counted: Option<Counted>,
     /// Lifetimes by stack, when they were asked for; may be shorter than the stacks.
     pub lifetimes: Vec<Lifetimes>,
 }
@@ -71,6 +79,9 @@ pub struct Run {
     pub library: String,
     /// The settings in force.
     pub settings: Vec<(String, String)>,
+    /// The checkpoint that the log begins with, when older segments are not there: what happened before its
+    /// time is in the totals and the live set, and no more is known of it.
+    pub checkpoint: Option<Checkpoint>,
     /// Named moments.
     pub markers: Vec<(u64, String)>,
     /// Changes of what was in force, in their order.
@@ -169,6 +180,8 @@ pub struct Account {
     pub counters: Vec<(Counter, u64)>,
     /// Places where the file was damaged and reading went on.
     pub damage: Vec<Damage>,
+    /// Segments of the log that were read, but for the first of a run.
+    pub segments: Vec<SegmentStart>,
     /// Frames that were lost between those read.
     pub missing_frames: u64,
     /// Where the file was cut off, and how many bytes after that could not be used.

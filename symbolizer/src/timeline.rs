@@ -49,13 +49,18 @@ pub fn timeline_of_log(
     group_of: impl Fn(u32) -> Option<usize>,
 ) -> Result<Timeline, ReadError> {
     let steps = steps.max(1) as u64;
-    let step_ns = whole.run.duration_ns.div_ceil(steps).max(1);
+    // Of a log that rotates, the part that is kept in detail.
+    let from_ns = whole.run.checkpoint.map_or(0, |c| c.time_ns);
+    let shown_ns = whole.run.duration_ns.saturating_sub(from_ns);
+    let step_ns = shown_ns.div_ceil(steps).max(1);
     let mut drawing = Drawing {
         fold: Fold::keeping(Detail::default()),
         timeline: Timeline {
             steps: Vec::new(),
             step_ns,
         },
+        from_ns,
+        resuming: false,
         allocated_before: Estimate::default(),
         highest: 0.0,
         groups: vec![Estimate::default(); groups],
@@ -72,6 +77,10 @@ pub fn timeline_of_log(
 struct Drawing<G> {
     fold: Fold,
     timeline: Timeline,
+    /// When the first step begins.
+    from_ns: u64,
+    /// In the checkpoint that the log begins with.
+    resuming: bool,
     allocated_before: Estimate,
     highest: f64,
     groups: Vec<Estimate>,
@@ -82,7 +91,10 @@ struct Drawing<G> {
 
 impl<G> Drawing<G> {
     fn next_end(&self) -> u64 {
-        (self.timeline.steps.len() as u64 + 1).saturating_mul(self.timeline.step_ns)
+        let steps = self.timeline.steps.len() as u64 + 1;
+        steps
+            .saturating_mul(self.timeline.step_ns)
+            .saturating_add(self.from_ns)
     }
 
     fn step(&mut self) {
@@ -107,6 +119,17 @@ impl<G> Drawing<G> {
 impl<G: Fn(u32) -> Option<usize>> Taker for Drawing<G> {
     fn take(&mut self, record: Record) {
         let time_ns = match &record {
+            Record::Checkpoint(_) => {
+                self.resuming = true;
+                0
+            }
+            Record::CheckpointEnd { .. } => {
+                self.resuming = false;
+                // Before the first step, not in it.
+                self.allocated_before = self.fold.ledger().total().allocated;
+                0
+            }
+            _ if self.resuming => 0,
             Record::Alloc(alloc) => alloc.time_ns,
             Record::Free(free) => free.time_ns,
             _ => 0,

@@ -247,6 +247,11 @@ impl Running {
         read_lossy(&self.streams.path().join("stdout"))
     }
 
+    /// What it has written to standard error so far.
+    pub fn stderr_so_far(&self) -> String {
+        read_lossy(&self.streams.path().join("stderr"))
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: a system call without memory; the child is not waited for yet.

@@ -196,7 +196,7 @@ impl Writer {
             return Ok(());
         }
         self.tell_modules();
-        self.output.flush();
+        self.flush();
         let path = self.output.log_path();
         if !self.output.log_is_whole() {
             return Err(format!(

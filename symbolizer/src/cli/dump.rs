@@ -98,8 +98,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Every::Peak => {}
         }
     }
+    let mut said = false;
     if occasions != Occasions::default() {
         dumps_of_log(log, occasions, |profile| {
+            if !said {
+                source::note_what_is_kept(&args.file, &profile);
+                said = true;
+            }
             files.write(&profile).map_err(Trouble::Write)
         })
         .map_err(|trouble| match trouble {

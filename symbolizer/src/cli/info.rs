@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use heapprof_format::WalkEnd;
+use heapprof_format::{Counter, WalkEnd};
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Numbers, Percent, Printable, Profile, Regime, Run, Symbols, utc,
+    Bytes, Confidence, Count, Health, Numbers, Percent, Printable, Profile, Regime, Run, Symbols,
+    utc,
 };
 
 use crate::cli::confidence;
@@ -98,6 +99,7 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     for (name, value) in &run.settings {
         fact(out, "setting", &format!("{name}={value}"))?;
     }
+    write_segments(profile, out)?;
     for (time_ns, name) in &run.markers {
         fact(
             out,
@@ -161,6 +163,90 @@ fn write_regimes(run: &Run, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the allocator itself handed out what the samples stand for.
+fn write_health(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let Some(health) = Health::of(profile) else {
+        return Ok(());
+    };
+    write!(
+        out,
+        "  health: samples stand for {} of usable memory, the allocator itself counted {} (± {}): ",
+        Bytes(health.samples),
+        Bytes(health.counted),
+        Bytes(health.tolerance)
+    )?;
+    if health.agrees() {
+        return writeln!(out, "agrees");
+    }
+    let percent = health.difference() * 100.0;
+    if percent < 0.0 {
+        writeln!(
+            out,
+            "DISAGREES by {percent:.1} %: allocations went past the hooks, or their records are missing"
+        )
+    } else {
+        writeln!(
+            out,
+            "DISAGREES by +{percent:.1} %: samples stand for too much"
+        )
+    }
+}
+
+/// Of a log that rotates: which segments there are, and what is gone.
+fn write_segments(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let segments = &profile.account.segments;
+    let Some(last) = segments.last() else {
+        return Ok(());
+    };
+    let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
+    let checkpoint = profile.run.checkpoint.as_ref();
+    let first = checkpoint.map_or(1, |checkpoint| checkpoint.segment);
+    let begins = checkpoint.map_or(0, |checkpoint| checkpoint.time_ns);
+    fact(
+        out,
+        "segments",
+        &format!(
+            "{} (number {first} to {})",
+            last.number - first + 1,
+            last.number
+        ),
+    )?;
+    let starts = segments
+        .iter()
+        .map(|segment| (segment.number, segment.time_ns));
+    let mut all: Vec<(u32, u64)> = starts.filter(|(number, _)| *number > first).collect();
+    all.insert(0, (first, begins));
+    let ends = all
+        .iter()
+        .skip(1)
+        .map(|(_, ns)| *ns)
+        .chain([profile.run.duration_ns]);
+    const SHOWN: usize = 8;
+    for (&(number, from), to) in all.iter().zip(ends).take(SHOWN) {
+        fact(
+            out,
+            "",
+            &format!("{number}: {} to {}", seconds(from), seconds(to)),
+        )?;
+    }
+    if all.len() > SHOWN {
+        fact(out, "", &format!("and {} more", all.len() - SHOWN))?;
+    }
+    match checkpoint {
+        Some(checkpoint) => fact(
+            out,
+            "not kept",
+            &format!(
+                "{} older segments, {}: totals and what is in use are exact all the same, every moment from {} on can be shown",
+                checkpoint.segment - 1,
+                Bytes(checkpoint.bytes_before as f64),
+                seconds(checkpoint.time_ns)
+            ),
+        ),
+        None => fact(out, "not kept", "nothing: all segments are here"),
+    }
+}
+
 fn write_account(
     profile: &Profile,
     confidence: Confidence,
@@ -192,7 +278,9 @@ fn write_account(
         }
     };
     for &(counter, n) in &account.counters {
-        line(n, counter.describe())?;
+        if !matches!(counter, Counter::CountedBytes | Counter::CountedThreads) {
+            line(n, counter.describe())?;
+        }
     }
     line(
         account.unknown_frees,
@@ -219,6 +307,7 @@ fn write_account(
             confidence.unseen_intervals()
         )?;
     }
+    write_health(profile, out)?;
     if account.losses().next().is_none() && !account.counters.is_empty() {
         match profile.run.ending {
             heapprof_symbolizer::Ending::Said(_) => writeln!(out, "  nothing was lost")?,

@@ -151,6 +151,18 @@ impl Source {
     }
 }
 
+/// Says from when on a log that rotates has detail, to those who ask about time.
+pub(crate) fn note_what_is_kept(file: &Path, profile: &Profile) {
+    if let Some(checkpoint) = &profile.run.checkpoint {
+        say::note(&format_args!(
+            "note: {}: the log rotated, detail begins at {:.3} s: what depends on time (windows, peak, temporary, \
+             lifetimes, heaptime, timeline) is of the time since; totals and what is in use are of the whole run",
+            file.display(),
+            checkpoint.time_ns as f64 / 1e9
+        ));
+    }
+}
+
 /// Reads a part of a file. What a reader should know about the file itself is said on the way.
 pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
     let input = Input::open(file)?;
@@ -159,6 +171,9 @@ pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
     progress.finish();
     let profile = profile?;
 
+    if reading.view != View::Whole || reading.pasts.is_some() {
+        note_what_is_kept(file, &profile);
+    }
     let file = file.display();
     let account = &profile.account;
     if let Some((offset, left)) = account.torn {

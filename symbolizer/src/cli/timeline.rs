@@ -11,7 +11,7 @@ use heapprof_symbolizer::{
 
 use crate::cli::failure::Failure;
 use crate::cli::output;
-use crate::cli::source::Places;
+use crate::cli::source::{self, Places};
 use crate::cli::table::stdout_width;
 
 /// Show bytes in use and the rate of allocation over time
@@ -61,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let profile =
         profile_of_view(log, &reading, |_| {}).map_err(|error| input.view_error(error))?;
+    source::note_what_is_kept(&args.file, &profile);
     let (names, group_of) = groups(args, &profile)?;
     let wide = stdout_width().unwrap_or(100).saturating_sub(30).max(20);
     let steps = match args.steps {

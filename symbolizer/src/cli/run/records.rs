@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use heapprof_format::{Reader, Record};
+use heapprof_symbolizer::newest_of;
 use memmap2::Mmap;
 
 #[derive(Debug, Default)]
@@ -54,7 +55,10 @@ impl Records {
         let mut records = Records::default();
         for path in files(folder) {
             let is_log = path.extension() == Some(OsStr::new("heaplog"));
-            if !is_log || !name(&path).starts_with(stem) {
+            // The older segments of a log that rotates are read with the newest.
+            let is_older =
+                newest_of(&name(&path)).is_some_and(|newest| folder.join(newest).exists());
+            if !is_log || is_older || !name(&path).starts_with(stem) {
                 continue;
             }
             match owner(&path) {

@@ -1,0 +1,175 @@
+//! Segments of a rotated log, one behind the other, are one log; what does not continue it is refused.
+
+use heapprof_format::*;
+
+fn start(pid: u32) -> Record {
+    Record::Start(Start {
+        pid,
+        wall_ns: 7,
+        monotonic_ns: 8,
+        ..Start::default()
+    })
+}
+
+fn alloc(id: u64, time_ns: u64) -> Record {
+    Record::Alloc(Alloc {
+        time_ns,
+        thread: 1,
+        id,
+        size: 10,
+        slack: 6,
+        stack: 0,
+        interval: 1,
+    })
+}
+
+fn free(id: u64, time_ns: u64) -> Record {
+    Record::Free(Free {
+        time_ns,
+        thread: 1,
+        id,
+    })
+}
+
+/// One frame for each list.
+fn file(frames: &[&[Record]]) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    let mut bytes = FILE_HEADER.to_vec();
+    for frame in frames {
+        for record in *frame {
+            encoder.record(record);
+        }
+        bytes.extend_from_slice(encoder.finish());
+    }
+    bytes
+}
+
+fn checkpoint(segment: u32, time_ns: u64) -> Record {
+    Record::Checkpoint(Checkpoint {
+        segment,
+        time_ns,
+        ..Checkpoint::default()
+    })
+}
+
+/// Segment 1: block 1 comes. Segment 2: it is there, block 2 comes. Segment 3: both are, 1 goes.
+fn segments() -> [Vec<u8>; 3] {
+    let end = |time_ns| Record::CheckpointEnd { time_ns };
+    [
+        file(&[&[start(1)], &[alloc(1, 1000)]]),
+        file(&[
+            &[start(1)],
+            &[checkpoint(2, 2000), Record::Passed(Passed::default())],
+            &[alloc(1, 1000), end(2000)],
+            &[alloc(2, 3000)],
+        ]),
+        file(&[
+            &[start(1)],
+            &[checkpoint(3, 4000)],
+            &[alloc(1, 1000), alloc(2, 3000), end(4000)],
+            &[free(1, 5000)],
+        ]),
+    ]
+}
+
+fn read(bytes: &[u8]) -> (Vec<Record>, Vec<ReadErrorKind>, u64) {
+    let mut reader = Reader::new(bytes).unwrap();
+    let (mut records, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        match reader.next_record() {
+            Ok(Some(record)) => records.push(record),
+            Ok(None) => break,
+            Err(error) => {
+                errors.push(error.kind);
+                if reader.skip_damage().is_none() {
+                    break;
+                }
+            }
+        }
+    }
+    (records, errors, reader.missing_frames())
+}
+
+#[test]
+fn behind_each_other_they_are_one_log_with_any_padding() {
+    let expected = vec![start(1), alloc(1, 1000), alloc(2, 3000), free(1, 5000)];
+    for zeros in [0, 1, 7, 4096] {
+        let joined = segments().join(&vec![0; zeros][..]);
+        let padded = [&joined[..], &vec![0; zeros]].concat();
+        assert_eq!(
+            read(&padded),
+            (expected.clone(), vec![], 0),
+            "{zeros} zeros"
+        );
+        let mut reader = Reader::new(&joined).unwrap();
+        while let Ok(Some(_)) = reader.next_record() {}
+        let numbers: Vec<u32> = reader.segments().iter().map(|s| s.number).collect();
+        assert_eq!(numbers, [2, 3]);
+    }
+}
+
+#[test]
+fn the_first_of_them_gives_its_checkpoint() {
+    let [_, second, third] = segments();
+    let (records, errors, _) = read(&[second, third].concat());
+    assert!(errors.is_empty());
+    assert_eq!(records[1], checkpoint(2, 2000));
+    assert_eq!(records[4], Record::CheckpointEnd { time_ns: 2000 });
+    assert_eq!(records[5..], [alloc(2, 3000), free(1, 5000)]);
+}
+
+#[test]
+fn what_does_not_continue_the_log_is_not_read() {
+    let [first, second, third] = segments();
+    let stranger = file(&[&[start(2)], &[alloc(9, 9000)]]);
+    for other in [&third, &first, &stranger] {
+        let (records, errors, _) = read(&[&first[..], other].concat());
+        assert_eq!(records, [start(1), alloc(1, 1000)]);
+        assert_eq!(errors, [ReadErrorKind::NotContinued]);
+    }
+    let (records, errors, _) = read(&[&first[..], &second, &second].concat());
+    assert_eq!(records.len(), 3);
+    assert_eq!(errors, [ReadErrorKind::NotContinued]);
+}
+
+#[test]
+fn a_torn_segment_costs_its_tail_and_not_the_next_one() {
+    let [first, second, third] = segments();
+    let torn = &second[..second.len() - 1];
+    let (records, errors, _) = read(&[&first[..], torn, &third].concat());
+    // Block 2 was in the tail; its place in the checkpoint behind is passed over.
+    assert_eq!(records, [start(1), alloc(1, 1000), free(1, 5000)]);
+    assert_eq!(errors.len(), 1);
+}
+
+#[test]
+fn events_behind_a_checkpoint_whose_end_is_damaged_are_read() {
+    let [first, mut second, third] = segments();
+    // A byte of the frame with the end: the one before the last.
+    let last_frame = file(&[&[start(1)], &[alloc(2, 3000)]]).len() - file(&[&[start(1)]]).len();
+    let at = second.len() - last_frame - 2;
+    second[at] ^= 0xff;
+    let (records, errors, _) = read(&[first, second, third].concat());
+    assert_eq!(
+        records,
+        [start(1), alloc(1, 1000), alloc(2, 3000), free(1, 5000)]
+    );
+    assert_eq!(errors, [ReadErrorKind::Checksum]);
+}
+
+/// Any cut and any flipped byte: no panic, no endless loop, and only what was written comes out.
+#[test]
+fn damage_anywhere_ends() {
+    let joined = segments().join(&[0u8; 5][..]);
+    for at in 0..joined.len() {
+        if at >= 8 {
+            read(&joined[..at]);
+        }
+        let mut damaged = joined.clone();
+        damaged[at] ^= 0x5a;
+        if Reader::new(&damaged).is_ok() {
+            let (records, ..) = read(&damaged);
+            assert!(records.len() <= 12);
+        }
+    }
+}

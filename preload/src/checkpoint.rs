@@ -1,0 +1,252 @@
+//! A checkpoint in the making: what the writer of a log that rotates keeps, and how it is written.
+//!
+//! Memory: for each block in use 24 bytes beyond the ledger's; each stack that was ever sampled, with its frames;
+//! each module that was ever loaded; each thread that lives or has a block in use. Nothing for events.
+
+use std::collections::BTreeMap;
+
+use heapprof_core::{Estimate, Fixed, Ledger, NumberMap};
+use heapprof_format::{
+    Alloc, Checkpoint, Counter, Encoder, Free, Passed, Record, Stack, Start, Sums,
+    Thread as ThreadRecord,
+};
+
+use crate::dumps::KeptStack;
+use crate::{files, sys};
+
+/// What was done on the way to a whole checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing to be written; a moment has passed.
+    Nothing,
+    /// The encoder has another record; the frame may be ended.
+    Record,
+    /// The frame must be ended.
+    EndFrame,
+}
+
+/// Of a block in use, what the ledger does not keep.
+struct Birth {
+    time_ns: u64,
+    slack: u32,
+    thread: u32,
+}
+
+/// See the module's text. Times are those of the log.
+pub(crate) struct Keeping {
+    pub(crate) start: Start,
+    births: NumberMap<u64, Birth>,
+    /// When each stack was first sampled; `u64::MAX`: never.
+    first_ns: Vec<u64>,
+    /// What stacks and modules take in a log.
+    known_bytes: u64,
+    /// Modules and their ends, in order.
+    modules: Vec<Record>,
+    /// With whether it had ended at the checkpoint before: its last events may still have been on their way.
+    threads: BTreeMap<u32, (ThreadRecord, bool)>,
+    /// Frees of blocks that a forked process had from its parent.
+    inherited: Vec<Free>,
+    peak_ns: u64,
+    peak_bytes: Fixed,
+    intervals: Option<(u64, u64)>,
+    usable: Estimate,
+}
+
+impl Keeping {
+    pub(crate) fn new(start: Start) -> Keeping {
+        Keeping {
+            start,
+            births: NumberMap::default(),
+            first_ns: Vec::new(),
+            known_bytes: 0,
+            modules: Vec::new(),
+            threads: BTreeMap::new(),
+            inherited: Vec::new(),
+            peak_ns: 0,
+            peak_bytes: Fixed::default(),
+            intervals: None,
+            usable: Estimate::default(),
+        }
+    }
+
+    /// After the ledger was told the same.
+    pub(crate) fn alloc(&mut self, alloc: &Alloc, ledger: &mut Ledger) {
+        let birth = Birth {
+            time_ns: alloc.time_ns,
+            slack: alloc.slack as u32,
+            thread: alloc.thread,
+        };
+        self.births.insert(alloc.id, birth);
+        let stack = alloc.stack as usize;
+        if stack >= self.first_ns.len() {
+            self.first_ns.resize(stack + 1, u64::MAX);
+        }
+        let first = &mut self.first_ns[stack];
+        *first = (*first).min(alloc.time_ns);
+        let weight = ledger.weight(alloc.size, alloc.interval);
+        self.usable.add(&weight.carrying(alloc.size + alloc.slack));
+        let (least, most) = self.intervals.unwrap_or((alloc.interval, alloc.interval));
+        self.intervals = Some((least.min(alloc.interval), most.max(alloc.interval)));
+        let in_use = ledger.total().in_use.bytes_fixed();
+        if in_use > self.peak_bytes {
+            (self.peak_bytes, self.peak_ns) = (in_use, alloc.time_ns);
+        }
+    }
+
+    pub(crate) fn free(&mut self, free: &Free) {
+        if self.births.remove(&free.id).is_none() {
+            self.inherited.push(*free);
+        }
+    }
+
+    pub(crate) fn stack(&mut self, frames: usize) {
+        // Addresses are deltas of two to six bytes.
+        self.known_bytes += 8 + 5 * frames as u64;
+    }
+
+    pub(crate) fn module(&mut self, record: &Record) {
+        if let Record::Module(module) = record {
+            let segments = 25 * module.segments.len() as u64;
+            self.known_bytes += 48 + module.path.len() as u64 + segments;
+        }
+        self.modules.push(record.clone());
+    }
+
+    pub(crate) fn thread(&mut self, thread: ThreadRecord) {
+        self.threads.insert(thread.number, (thread, false));
+    }
+
+    /// Bytes of a checkpoint at this moment: not less, but by accident.
+    pub(crate) fn estimated_bytes(&self, ledger: &Ledger) -> u64 {
+        let count = |n: usize, bytes: u64| n as u64 * bytes;
+        self.known_bytes
+            + count(self.births.len(), 20)
+            + count(ledger.rows().len(), 64)
+            + count(self.threads.len(), 32)
+            + count(self.inherited.len(), 12)
+            + 2048
+    }
+
+    /// Gives the checkpoint's records to the encoder of the new segment. `write` is called at each step, and stops it
+    /// all by an error, which is returned. `checkpoint` is the beginning, to be completed.
+    pub(crate) fn write<E>(
+        &mut self,
+        out: &mut Encoder,
+        mut checkpoint: Checkpoint,
+        ledger: &Ledger,
+        stacks: &[Option<KeptStack>],
+        counters: Vec<(Counter, u64)>,
+        mut write: impl FnMut(&mut Encoder, Step) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // The start alone, as in a first segment.
+        out.record(&Record::Start(self.start.clone()));
+        write(out, Step::EndFrame)?;
+        let time_ns = checkpoint.time_ns;
+        checkpoint.peak_ns = self.peak_ns;
+        checkpoint.peak_bytes = self.peak_bytes.to_bits();
+        checkpoint.intervals = self.intervals.unwrap_or_default();
+        checkpoint.usable = sums(&self.usable);
+        out.record(&Record::Checkpoint(checkpoint));
+        for module in &self.modules {
+            out.record(module);
+            write(out, Step::Record)?;
+        }
+        let blocks = self.blocks(ledger, || write(out, Step::Nothing))?;
+        self.forget_threads(&blocks);
+        for (thread, _) in self.threads.values() {
+            out.record(&Record::Thread(thread.clone()));
+            write(out, Step::Record)?;
+        }
+        for (number, stack) in stacks.iter().enumerate() {
+            let Some(stack) = stack else { continue };
+            out.record(&Record::Stack(Stack {
+                number: number as u32,
+                end: stack.end,
+                frames: stack.frames.to_vec(),
+                interrupted: stack.interrupted.to_vec(),
+            }));
+            write(out, Step::Record)?;
+        }
+        // Frames begin at the time of their first record: what has none must not stand before what has.
+        write(out, Step::EndFrame)?;
+        for row in ledger.rows() {
+            let first = self.first_ns.get(row.stack as usize).copied();
+            out.record(&Record::Passed(Passed {
+                stack: row.stack,
+                class: row.class.0,
+                first_ns: first.unwrap_or(0),
+                sums: sums(&row.totals.allocated.without(&row.totals.in_use)),
+            }));
+            write(out, Step::Record)?;
+        }
+        for alloc in &blocks {
+            out.alloc(alloc);
+            write(out, Step::Record)?;
+        }
+        for free in &self.inherited {
+            out.free(free);
+            write(out, Step::Record)?;
+        }
+        out.record(&Record::Counters {
+            time_ns,
+            values: counters,
+        });
+        out.record(&Record::CheckpointEnd { time_ns });
+        write(out, Step::EndFrame)
+    }
+
+    /// What is in use, in order of time. `step` is called for each.
+    fn blocks<E>(
+        &self,
+        ledger: &Ledger,
+        mut step: impl FnMut() -> Result<(), E>,
+    ) -> Result<Vec<Alloc>, E> {
+        let mut blocks = Vec::with_capacity(self.births.len());
+        for (&id, birth) in &self.births {
+            step()?;
+            let Some((stack, size, interval)) = ledger.block(id) else {
+                continue;
+            };
+            blocks.push(Alloc {
+                time_ns: birth.time_ns,
+                thread: birth.thread,
+                id,
+                size,
+                slack: birth.slack.into(),
+                stack,
+                interval,
+            });
+        }
+        blocks.sort_unstable_by_key(|block| (block.time_ns, block.id));
+        Ok(blocks)
+    }
+
+    /// A thread that has ended, and has no block in use, is not heard of again.
+    fn forget_threads(&mut self, blocks: &[Alloc]) {
+        let mut named = vec![
+            false;
+            self.threads
+                .last_key_value()
+                .map_or(0, |(&n, _)| n as usize + 1)
+        ];
+        for block in blocks {
+            if let Some(named) = named.get_mut(block.thread as usize) {
+                *named = true;
+            }
+        }
+        let pid = sys::getpid();
+        self.threads.retain(|&number, (thread, had_ended)| {
+            let lives = files::exists(format!("/proc/{pid}/task/{}", thread.tid).as_bytes());
+            let keeps = lives || !*had_ended || named[number as usize];
+            *had_ended = !lives;
+            keeps
+        });
+    }
+}
+
+fn sums(estimate: &Estimate) -> Sums {
+    Sums {
+        samples: estimate.samples,
+        fixed: estimate.to_bits(),
+    }
+}

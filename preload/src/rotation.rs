@@ -1,0 +1,156 @@
+//! Rotation: a log within a bound, in segments that each begin with a checkpoint.
+//!
+//! The writer tells it what it writes; when the newest segment is full, the writer has it begin the next. While a
+//! checkpoint is written, events are taken from the queue and set aside, so that no hook waits for it; they come
+//! after it. Only the sorting of the blocks in use is in one piece.
+
+use std::collections::VecDeque;
+
+use heapprof_core::Ledger;
+use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
+
+use crate::checkpoint::{Keeping, Step};
+use crate::dumps::KeptStack;
+use crate::files::{AppendError, Appended};
+use crate::output::Output;
+use crate::segments::Segments;
+use crate::session::{Event, Session};
+use crate::sys::Errno;
+
+/// Events that are set aside at most, 64 bytes each; beyond that hooks wait, as for any busy writer.
+const SET_ASIDE: usize = 1 << 20;
+
+/// Between two looks at the queue, steps of a checkpoint; a tenth of a millisecond.
+const STEPS_A_LOOK: usize = 512;
+
+/// See the module's text.
+pub(crate) struct Rotation {
+    pub(crate) segments: Segments,
+    pub(crate) keeping: Keeping,
+    /// Events that came while a checkpoint was written.
+    pub(crate) set_aside: VecDeque<Event>,
+}
+
+impl Rotation {
+    pub(crate) fn new(most: u64, output: &Output) -> Rotation {
+        Rotation {
+            segments: Segments::new(most),
+            keeping: Keeping::new(output.start.clone()),
+            set_aside: VecDeque::new(),
+        }
+    }
+
+    /// Deletes what must go before what the encoder holds is appended.
+    pub(crate) fn make_room(&mut self, output: &Output, ledger: &Ledger) {
+        let checkpoint = self.keeping.estimated_bytes(ledger);
+        let bytes = output.encoder.pending() as u64;
+        self.segments.make_room(output.len(), bytes, checkpoint);
+    }
+
+    /// Whether the newest segment is full.
+    pub(crate) fn is_due(&self, output: &Output, ledger: &Ledger) -> bool {
+        let checkpoint = self.keeping.estimated_bytes(ledger);
+        output.log_is_whole() && self.segments.is_full(output.len(), checkpoint)
+    }
+
+    /// Begins the next segment, as of `time_ns`. Everything so far is in the log.
+    pub(crate) fn rotate(
+        &mut self,
+        output: &mut Output,
+        ledger: &Ledger,
+        stacks: &[Option<KeptStack>],
+        counters: &[(Counter, u64)],
+        session: &Session,
+        time_ns: u64,
+    ) {
+        let estimated = self.keeping.estimated_bytes(ledger);
+        self.segments.warn_if_small(estimated);
+        self.segments.make_room(output.len(), estimated, estimated);
+        let checkpoint = Checkpoint {
+            segment: self.segments.number + 1,
+            time_ns,
+            bytes_before: self.segments.bytes_before + output.len(),
+            ..Checkpoint::default()
+        };
+        loop {
+            let written = self.write(checkpoint, output, ledger, stacks, counters, session);
+            match written {
+                Ok((next, encoder)) => {
+                    if let Err((next, error)) = self.segments.close(output.log_mut(), next) {
+                        next.remove();
+                        output.give_up_log(0, &error);
+                    } else {
+                        output.encoder = encoder;
+                    }
+                    return;
+                }
+                // What is oldest makes room for what is new.
+                Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT)))
+                    if self.segments.drop_oldest() => {}
+                Err(error) => return output.give_up_log(0, &error),
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        checkpoint: Checkpoint,
+        output: &Output,
+        ledger: &Ledger,
+        stacks: &[Option<KeptStack>],
+        counters: &[(Counter, u64)],
+        session: &Session,
+    ) -> Result<(Appended, Encoder), AppendError> {
+        let mut next = self
+            .segments
+            .create(&output.base)
+            .map_err(AppendError::Kernel)?;
+        let mut encoder = Encoder::new();
+        let frame_bytes = self.segments.frame_bytes();
+        let mut steps = 0;
+        let set_aside = &mut self.set_aside;
+        let mut frame = |encoder: &mut Encoder, step: Step| {
+            steps += 1;
+            if steps % STEPS_A_LOOK == 0 {
+                set_events_aside(session, set_aside);
+            }
+            let is_full = step == Step::Record && encoder.pending() >= frame_bytes;
+            if !is_full && step != Step::EndFrame {
+                return Ok(());
+            }
+            if next.len() == 0 {
+                next.append(&FILE_HEADER)?;
+            }
+            next.append(encoder.finish())
+        };
+        let counters = counters.to_vec();
+        let written = self.keeping.write(
+            &mut encoder,
+            checkpoint,
+            ledger,
+            stacks,
+            counters,
+            &mut frame,
+        );
+        match written {
+            Ok(()) => Ok((next, encoder)),
+            Err(error) => {
+                next.remove(); // the unfinished beginning of a segment helps nobody
+                Err(error)
+            }
+        }
+    }
+}
+
+fn set_events_aside(session: &Session, set_aside: &mut VecDeque<Event>) {
+    let mut count = 0;
+    while set_aside.len() < SET_ASIDE
+        && let Some(event) = session.next()
+    {
+        set_aside.push_back(event);
+        count += 1;
+    }
+    session
+        .taken
+        .fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+}

@@ -1,0 +1,247 @@
+//! Segments: the files of a log that rotates, found from any one of them and seen as one log.
+//!
+//! ```text
+//!   <base>.heaplog         the newest
+//!   <base>.0007.heaplog    older ones; which is which stands in them
+//! ```
+//!
+//! Those of the same run that follow each other without a gap, up to the newest, are mapped behind each other, each
+//! padded to a page with zeros, which is how the format says that a log of several segments looks. So nothing is
+//! copied, and whoever reads a log need not know. A segment whose checkpoint is not complete was being
+//! written when the process was killed: the one before it has all that is in it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+use heapprof_format::{Reader, Record, Start};
+use memmap2::Mmap;
+
+const EXTENSION: &str = ".heaplog";
+
+/// Name of the setting by which a log rotates.
+const MAX_LOG: &str = "HEAPPROF_MAX_LOG";
+
+/// Files behind each other in memory.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    start: NonNull<u8>,
+    reserved: usize,
+    len: usize,
+}
+
+// SAFETY: read-only memory of its own that lives until it is dropped.
+unsafe impl Send for Joined {}
+// SAFETY: as above; nobody writes to it.
+unsafe impl Sync for Joined {}
+
+impl Joined {
+    /// The bytes of all, padding included.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `start..start + len` was mapped readable by `map`, up to the last file's last byte, and stays until
+        // the drop; what holds for a file that changes meanwhile is said in `Input::open`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    fn map(files: &[(File, usize)]) -> io::Result<Joined> {
+        // SAFETY: a system call without memory.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let reserved: usize = files
+            .iter()
+            .map(|(_, len)| len.next_multiple_of(page))
+            .sum();
+        // SAFETY: a new mapping wherever there is room; nothing is reachable through it yet.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                reserved,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let start = match NonNull::new(start.cast::<u8>()) {
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => start,
+            _ => return Err(io::Error::last_os_error()),
+        };
+        let mut joined = Joined {
+            start,
+            reserved,
+            len: 0,
+        };
+        let mut at = 0;
+        for (file, len) in files {
+            // SAFETY: replaces pages of the reservation above, which is ours and large enough: `at` is the sum
+            // of the rounded lengths before. The kernel fills the last page's rest with zeros.
+            let mapped = unsafe {
+                libc::mmap(
+                    start.as_ptr().add(at).cast(),
+                    *len,
+                    libc::PROT_READ,
+                    libc::MAP_PRIVATE | libc::MAP_FIXED,
+                    file.as_raw_fd(),
+                    0,
+                )
+            };
+            if mapped == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            joined.len = at + len;
+            at += len.next_multiple_of(page);
+        }
+        Ok(joined)
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nobody can have a reference into it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.reserved) };
+    }
+}
+
+/// All that is kept of the log that the file at `path`, whose bytes these are, is a segment of. `None`: it is
+/// all there is.
+pub(crate) fn joined(path: &Path, bytes: &[u8]) -> Option<Joined> {
+    let opened = Segment::of(bytes)?;
+    if opened.number == 1 && !opened.rotates {
+        return None;
+    }
+    let mut segments: Vec<(u32, File, usize)> = Vec::new();
+    for path in candidates(path) {
+        let Ok((file, map)) = open(&path) else {
+            continue;
+        };
+        if let Some(segment) = Segment::of(&map)
+            && segment.run == opened.run
+        {
+            let len = map.len();
+            let known = segments
+                .iter()
+                .any(|(number, ..)| *number == segment.number);
+            if !known {
+                segments.push((segment.number, file, len));
+            }
+        }
+    }
+    segments.sort_by_key(|(number, ..)| *number);
+    if let [.., (before, ..), (last, file, _)] = &segments[..]
+        && before + 1 == *last
+    {
+        // SAFETY: as in `Input::open`.
+        let is_whole = unsafe { Mmap::map(file) }.is_ok_and(|map| is_whole(&map));
+        if !is_whole {
+            segments.pop();
+        }
+    }
+    let mut first = segments.len().checked_sub(1)?;
+    while first > 0 && segments[first - 1].0 + 1 == segments[first].0 {
+        first -= 1;
+    }
+    let kept: Vec<(File, usize)> = segments
+        .drain(first..)
+        .map(|(_, file, len)| (file, len))
+        .collect();
+    if kept.len() == 1 && kept[0].1 == bytes.len() {
+        return None;
+    }
+    Joined::map(&kept).ok()
+}
+
+/// Whether a file is an older segment by its name, and then the name of the newest.
+pub fn newest_of(name: &str) -> Option<String> {
+    let (base, number) = name.strip_suffix(EXTENSION)?.rsplit_once('.')?;
+    let is_number = number.len() >= 4 && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| format!("{base}{EXTENSION}"))
+}
+
+/// Files that may be segments of the same log.
+fn candidates(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let newest = newest_of(&name).unwrap_or_else(|| name.into_owned());
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let is_of_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // A rotation that was cut off on a file system where it takes two steps.
+        let name = name.strip_suffix(".old").unwrap_or(&name);
+        name == newest || newest_of(name).as_deref() == Some(&newest)
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_it).collect();
+    paths.push(path.to_owned()); // also under a name of another pattern
+    paths.sort();
+    paths
+}
+
+fn open(path: &Path) -> io::Result<(File, Mmap)> {
+    // As in `Input::open`: a pipe would wait. A link is not followed: the library makes none.
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let file = File::open(path)?;
+    // SAFETY: as in `Input::open`.
+    let map = unsafe { Mmap::map(&file) }?;
+    Ok((file, map))
+}
+
+struct Segment {
+    /// Process id and both clocks at its start.
+    run: (u32, u64, u64),
+    number: u32,
+    rotates: bool,
+}
+
+impl Segment {
+    fn of(bytes: &[u8]) -> Option<Segment> {
+        let mut reader = Reader::new(bytes).ok()?;
+        let start: Start = match reader.next_record() {
+            Ok(Some(Record::Start(start))) => start,
+            _ => return None,
+        };
+        let number = match reader.next_record() {
+            Ok(Some(Record::Checkpoint(checkpoint))) => checkpoint.segment,
+            _ => 1,
+        };
+        Some(Segment {
+            run: (start.pid, start.wall_ns, start.monotonic_ns),
+            number,
+            rotates: start.settings.iter().any(|(name, _)| name == MAX_LOG),
+        })
+    }
+}
+
+/// Whether the checkpoint that a segment begins with is complete.
+fn is_whole(bytes: &[u8]) -> bool {
+    let Ok(mut reader) = Reader::new(bytes) else {
+        return false;
+    };
+    while let Ok(Some(record)) = reader.next_record() {
+        if matches!(record, Record::CheckpointEnd { .. }) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_segments_are_told_by_their_names() {
+        assert_eq!(newest_of("s.0012.heaplog").as_deref(), Some("s.heaplog"));
+        assert_eq!(
+            newest_of("a.b.12345.heaplog").as_deref(),
+            Some("a.b.heaplog")
+        );
+        for other in ["s.heaplog", "s.12.heaplog", "s.0012.heap", "s.00a2.heaplog"] {
+            assert_eq!(newest_of(other), None, "{other}");
+        }
+    }
+}

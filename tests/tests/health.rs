@@ -1,0 +1,156 @@
+//! The health line: what samples stand for, against the allocator's own count.
+
+use std::fs;
+use std::path::Path;
+
+use heapprof_format::{Encoder, FILE_HEADER, Reader, Record};
+use heapprof_symbolizer::{Health, Input, Profile};
+use heapprof_tests::{Finished, Run};
+
+fn truth(interval: u64) -> Finished {
+    Run::fixture("truth")
+        .args(["--scale", "2", "--threads", "4"])
+        .interval(interval)
+        .run()
+        .well()
+}
+
+fn read(path: &Path) -> Profile {
+    Input::open(path)
+        .and_then(|input| input.read(|_| ()))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn health_line(log: &Path) -> String {
+    let ran = Run::heapprof().arg("info").arg(log).run().well();
+    let line = ran.stdout.lines().find(|line| line.contains("health:"));
+    line.unwrap_or_else(|| panic!("{}", ran.stdout)).to_owned()
+}
+
+#[test]
+fn recording_everything_agrees_with_the_allocator_to_some_kilobytes() {
+    let ran = truth(1);
+    let health = Health::of(&read(&ran.log_path())).expect("a count");
+    assert!(health.agrees(), "{health:?}");
+    assert!(
+        health.counted > 50e6 && health.tolerance < 100_000.0,
+        "{health:?}"
+    );
+    let line = health_line(&ran.log_path());
+    assert!(line.ends_with("agrees"), "{line}");
+}
+
+/// Twelve runs of a few hundred samples; all agree but once in a hundred times (1/1000 each).
+#[test]
+fn sampling_agrees_within_its_error() {
+    for interval in [16 << 10, 64 << 10, 256 << 10] {
+        for _ in 0..4 {
+            let ran = truth(interval);
+            let health = Health::of(&read(&ran.log_path())).expect("a count");
+            assert!(health.agrees(), "interval {interval}: {health:?}");
+            assert!(health.tolerance < 0.5 * health.counted, "{health:?}");
+        }
+    }
+}
+
+/// Rewrites a log without some of its allocations, as if they had gone past the hooks.
+fn without(log: &Path, mut gone: impl FnMut(u64) -> bool, to: &Path) {
+    let bytes = fs::read(log).unwrap();
+    let mut reader = Reader::new(&bytes).unwrap();
+    let mut encoder = Encoder::new();
+    let mut out = FILE_HEADER.to_vec();
+    while let Some(record) = reader.next_record().unwrap() {
+        match &record {
+            Record::Alloc(alloc) if gone(alloc.size) => continue,
+            _ => encoder.record(&record),
+        }
+        if encoder.pending() > 100_000 {
+            out.extend_from_slice(encoder.finish());
+        }
+    }
+    out.extend_from_slice(encoder.finish());
+    fs::write(to, out).unwrap();
+}
+
+#[test]
+fn a_gap_in_the_hooks_shows() {
+    let ran = truth(1);
+    let log = ran.log_path();
+    let broken = ran.folder().join("broken.heaplog");
+    without(&log, |_| false, &broken);
+    assert!(health_line(&broken).ends_with("agrees"));
+    // One block, of 100 KB or more, is enough.
+    let mut once = true;
+    without(
+        &log,
+        |size| size > 100_000 && std::mem::take(&mut once),
+        &broken,
+    );
+    let line = health_line(&broken);
+    assert!(line.contains("DISAGREES by -"), "{line}");
+
+    // Sampled, it takes a gap beyond the error.
+    let sampled = truth(64 << 10);
+    let mut n = 0;
+    let every_third = |_: u64| {
+        n += 1;
+        n % 3 == 0
+    };
+    without(&sampled.log_path(), every_third, &broken);
+    let line = health_line(&broken);
+    assert!(line.contains("DISAGREES by -"), "{line}");
+}
+
+/// Realloc in its place, which the allocator is not even asked about, threads that come and go, a fork.
+#[test]
+fn reallocs_short_threads_and_children_agree() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static void *run(void *argument)
+        {
+            for (int i = 0; i < 200; i++) {
+                char *block = malloc(90);
+                for (int size = 91; size < 40000; size += size / 9 + (size < 128))
+                    block = realloc(block, size);
+                memset(block, 1, 100);
+                free(block);
+            }
+            return argument;
+        }
+        int main(void)
+        {
+            for (int i = 0; i < 50; i++) {
+                pthread_t thread;
+                pthread_create(&thread, NULL, run, NULL);
+                pthread_join(thread, NULL);
+            }
+            pid_t child = fork();
+            run(NULL);
+            if (child == 0) {
+                for (int i = 0; i < 10; i++)
+                    run(NULL);
+                return 0;
+            }
+            int status;
+            waitpid(child, &status, 0);
+            return status;
+        }
+    "#;
+    for interval in [1, 64 << 10] {
+        let ran = Run::compiled("reallocs", SOURCE, &["-pthread"])
+            .interval(interval)
+            .run()
+            .well();
+        let logs = ran.files_ending(".heaplog");
+        assert_eq!(logs.len(), 2, "{logs:?}");
+        for log in logs {
+            let health = Health::of(&read(&ran.folder().join(&log))).expect("a count");
+            assert!(health.agrees(), "interval {interval}: {health:?}");
+            assert!(health.counted > 10e6, "{health:?}");
+        }
+    }
+}
