@@ -235,8 +235,13 @@ fn begin() -> Option<&'static Session> {
             Box::new(Writer::new(output, settings))
         }
     };
+    let is_said = own_alloc::is_short();
     if !own_alloc::can_have(SESSION_BYTES) {
-        say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+        if !is_said {
+            say!(
+                "there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded"
+            );
+        }
         let mut writer = writer;
         writer.end_log(None, heapprof_format::EndReason::GaveUp);
         return None;

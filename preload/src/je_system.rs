@@ -73,13 +73,14 @@ global_asm!(
 /// never make another.
 extern "C" fn options(name: *const c_char) -> *const c_char {
     unsafe extern "C" {
-        static environ: *const *const c_char;
+        // The name by which libc itself knows it: `environ` may be another's.
+        static __environ: *const *const c_char;
     }
     // SAFETY: asks for one number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
         // SAFETY: jemalloc passes a C string, and this is before the program runs, or as early as another
         // library's constructor: nobody changes the environment meanwhile.
-        let (name, environment) = unsafe { (CStr::from_ptr(name), Environment::new(environ)) };
+        let (name, environment) = unsafe { (CStr::from_ptr(name), Environment::new(__environ)) };
         let value = name.to_str().ok().and_then(|name| environment.get(name));
         if let Some(value) = value {
             return value.as_ptr().cast(); // up to the zero that ends the entry

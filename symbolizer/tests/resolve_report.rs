@@ -192,7 +192,7 @@ fn the_advice_is_for_the_kind_of_file() {
     assert!(libc.contains("apt install libc6-dbg"), "{libc}");
     let other = advice("/usr/lib/x86_64-linux-gnu/libother.so.1", None);
     assert!(
-        other.contains("-dbgsym") && other.contains("debuginfod-find debuginfo "),
+        other.contains("-dbgsym") && other.contains("--debuginfod: a server may have "),
         "{other}"
     );
     let own = advice("/opt/own/program", None);
