@@ -350,7 +350,7 @@ fn redirects_are_followed_a_few_times() {
     let mirror = Server::answering(move |path, stream| {
         let _ = write!(
             stream,
-            "HTTP/1.1 302 Found\r\nLocation: {to}{path}\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: {to}{path}\r\nContent-Length: 0\r\n\r\n"
         );
     });
     let symbols = world.ask(&world.client(&[&mirror.url]));
@@ -360,7 +360,7 @@ fn redirects_are_followed_a_few_times() {
     let looping = Server::answering(|path, stream| {
         let _ = write!(
             stream,
-            "HTTP/1.1 302 Found\r\nLocation: {path}\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: {path}\r\nContent-Length: 0\r\n\r\n"
         );
     });
     world.fails(world.settings(&[&looping.url]), "redirect");
@@ -370,7 +370,7 @@ fn redirects_are_followed_a_few_times() {
     let astray = Server::answering(|_, stream| {
         let _ = write!(
             stream,
-            "HTTP/1.1 302 Found\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: file:///etc/passwd\r\nContent-Length: 0\r\n\r\n"
         );
     });
     world.fails(world.settings(&[&astray.url]), "too many redirects");
@@ -682,7 +682,7 @@ fn https_is_spoken_certificates_are_checked_and_http_is_no_way_out() {
     std::fs::remove_dir_all(world.fixture.path("cache")).expect("the cache");
     let open_to_all = Server::of(world.debug.clone());
     let answer = format!(
-        "HTTP/1.0 302 Found\r\nLocation: {}/x\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.0 302 Found\r\nConnection: close\r\nLocation: {}/x\r\nContent-Length: 0\r\n\r\n",
         open_to_all.url
     );
     world.fixture.write(&world.path[1..], answer);
