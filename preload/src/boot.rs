@@ -18,8 +18,8 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    clock, control, desk, exec, exit, exports, fork, genuine, health, je, modules, own_alloc,
-    signal, stack, sys, walk, walkers,
+    clock, control, desk, exec, exit, exports, fork, genuine, health, je, modules, operators,
+    own_alloc, signal, stack, sys, walk, walkers,
 };
 
 /// What boot takes: walkers, the list of modules, tables of those that move.
@@ -109,6 +109,7 @@ extern "C" fn construct(
         hook::set_phase(Phase::Off);
         return;
     }
+    operators::prepare();
     // The default would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));
     // SAFETY: asks for one number of the auxiliary vector.
@@ -148,9 +149,6 @@ extern "C" fn construct(
             hook::set_phase(Phase::Off);
             return;
         }
-    }
-    if let Some(path) = loader::allocator_of_operators() {
-        say!("{path} serves C++'s operator new itself: what is allocated by it is not recorded");
     }
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);

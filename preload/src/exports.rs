@@ -18,7 +18,7 @@ use crate::{early, hook, je, sys};
 
 const PAGE: usize = 4096;
 /// glibc's smallest alignment of memalign: twice the size of a word.
-const MIN_ALIGN: usize = 16;
+pub(crate) const MIN_ALIGN: usize = 16;
 
 /// A PC inside an exported function.
 macro_rules! entry {

@@ -11,7 +11,7 @@
 //! `je_system.rs` does the same for the functions that are better made than found.
 
 use std::arch::global_asm;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where libc's functions are: since 2.34 all in the first.
@@ -129,24 +129,32 @@ pub(crate) fn prepare() {
     }
 }
 
-/// At boot: whether the program itself is linked with a library whose file name begins so.
-pub(crate) fn program_needs(libraries: &[&str]) -> bool {
-    // SAFETY: the loader's list, which begins with the program.
-    let Some(program) = (unsafe { _r_debug.map.as_ref() }) else {
-        return false;
+/// At boot or before: whether the program itself, or a library that stands before us, defines that function. What the loader
+/// finds first does not tell: in a program that is not position-independent and takes a function's address, that is a
+/// jump in the program to whoever defines it.
+pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: an address of ours; writes one Dl_info, and zeros are one.
+    let us = unsafe {
+        libc::dladdr(prepare as *const c_void, info.as_mut_ptr());
+        info.assume_init().dli_fbase as usize
     };
-    // SAFETY: the program is mapped.
-    let entries = unsafe { entries(program) };
-    let strings = entries.clone().find(|entry| entry.tag == DT_STRTAB);
-    let Some(strings) = strings.map(|entry| address(program, entry.value)) else {
-        return false;
-    };
-    entries.filter(|entry| entry.tag == DT_NEEDED).any(|entry| {
-        // SAFETY: a string of the program's table.
-        let name = unsafe { CStr::from_ptr((strings + entry.value) as *const c_char) };
-        let begins = |library: &&str| name.to_bytes().starts_with(library.as_bytes());
-        libraries.iter().any(begins)
-    })
+    // SAFETY: as in `in_libc`.
+    let mut map = unsafe { _r_debug.map };
+    // SAFETY: as in `in_libc`.
+    while let Some(module) = unsafe { map.as_ref() }.filter(|module| module.bias != us) {
+        // SAFETY: the loader's C string.
+        let path = unsafe { CStr::from_ptr(module.name) };
+        // A module whose table is of another kind is taken to define everything: nothing is then changed for it.
+        // SAFETY: the loader has mapped it, and does not unload what it begins a program with.
+        let defines =
+            || unsafe { Symbols::of(module).is_none_or(|symbols| symbols.find(name).is_some()) };
+        if path != c"linux-vdso.so.1" && defines() {
+            return true;
+        }
+        map = module.next;
+    }
+    false
 }
 
 /// Finds the function whose jump leads over `slot`, and lets it lead there. Two threads that come here at once find
@@ -203,6 +211,7 @@ struct Symbols {
     hash: *const u32,
     symbols: *const libc::Elf64_Sym,
     strings: *const c_char,
+    /// Null in a module that names no versions.
     versions: *const u16,
 }
 
@@ -227,7 +236,6 @@ fn address(module: &LinkMap, value: usize) -> usize {
     }
 }
 
-const DT_NEEDED: i64 = 1;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
@@ -253,7 +261,7 @@ impl Symbols {
                 _ => {}
             }
         }
-        (hash != 0 && symbols != 0 && strings != 0 && versions != 0).then_some(Symbols {
+        (hash != 0 && symbols != 0 && strings != 0).then_some(Symbols {
             bias: module.bias,
             hash: hash as *const u32,
             symbols: symbols as *const libc::Elf64_Sym,
@@ -284,9 +292,10 @@ impl Symbols {
                 let hash = *chain.add((index - first) as usize);
                 let symbol = &*self.symbols.add(index as usize);
                 if (hash ^ wanted) >> 1 == 0
-                    && *self.versions.add(index as usize) & HIDDEN == 0
+                    && (self.versions.is_null() || *self.versions.add(index as usize) & HIDDEN == 0)
                     && symbol.st_info & 15 == STT_FUNC
                     && symbol.st_value != 0
+                    && symbol.st_shndx != 0
                     && CStr::from_ptr(self.strings.add(symbol.st_name as usize)) == name
                 {
                     return Some(self.bias + symbol.st_value as usize);

@@ -65,6 +65,7 @@ mod memo;
 mod memory;
 mod modules;
 mod next;
+mod operators;
 mod output;
 mod own_alloc;
 mod room;

@@ -12,9 +12,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::modules;
 use crate::next::Next;
 use crate::tls::Entered;
-use crate::{genuine, modules};
 
 static REAL_CLOSE: Next = Next::new(c"dlclose");
 static REAL_OPEN: Next = Next::new(c"dlopen");
@@ -151,43 +151,63 @@ pub(crate) fn malloc_of_program(entered: &Entered, ours: u64) -> Malloc {
     Malloc::Others(file_of(found).filter(|path| path.contains(".so")))
 }
 
-/// At boot, for a program in C++: the library that defines `operator new` as well as a `malloc` that is not ours. What
-/// C++ allocates then passes us by.
-pub(crate) fn allocator_of_operators() -> Option<String> {
-    if !genuine::program_needs(&["libstdc++.so", "libc++.so"]) {
-        return None;
-    }
-    let operator = file_of(default_definition(c"_Znwm"))?;
-    // SAFETY: a C string, and the handle that means "after this library": the malloc that would serve without us.
-    let malloc = file_of(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) })?;
-    (operator == malloc).then_some(operator)
-}
-
 /// The first definition of a function, which the program calls.
-fn default_definition(name: &CStr) -> *mut c_void {
+pub(crate) fn default_definition(name: &CStr) -> *mut c_void {
     // Not RTLD_DEFAULT: for a library that is linked with -Bsymbolic, as we are, its own definitions are the default.
     // SAFETY: a null path is the program itself; its handle need not be given back.
     let found = unsafe {
         let program = dlopen(std::ptr::null(), libc::RTLD_LAZY);
         libc::dlsym(program, name.as_ptr())
     };
+    or_forget(found)
+}
+
+/// What a look-up found. If that is nothing, `dlerror` forgets it: it is nothing that the program should read of.
+pub(crate) fn or_forget(found: *mut c_void) -> *mut c_void {
     if found.is_null() {
-        // SAFETY: no arguments. What we did not find is nothing that the program should read of.
+        // SAFETY: no arguments.
         unsafe { libc::dlerror() };
     }
     found
 }
 
-/// The path of the file that an address belongs to.
-fn file_of(address: *mut c_void) -> Option<String> {
+/// A library's definition of a function, if the library is loaded; else null. Its handle is kept.
+pub(crate) fn in_loaded(library: &CStr, name: &CStr) -> *mut c_void {
+    // SAFETY: a C string; nothing is loaded, so nothing runs.
+    let handle = unsafe { dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if or_forget(handle).is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: a handle, and a C string.
+    or_forget(unsafe { libc::dlsym(handle, name.as_ptr()) })
+}
+
+/// Keeps the library of a function from being unloaded.
+pub(crate) fn keep(function: *mut c_void) {
+    if let Some((_, path)) = module_of(function) {
+        // SAFETY: a C string; nothing is loaded, so nothing runs. The handle is never given back.
+        or_forget(unsafe { dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) });
+    }
+}
+
+/// Where the module of an address begins, and its path, for as long as it is loaded. Needs no memory.
+pub(crate) fn module_of(address: *mut c_void) -> Option<(usize, &'static CStr)> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: writes one Dl_info when it returns other than 0.
     if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
         return None;
     }
     // SAFETY: filled; the name is the loader's C string.
-    let name = unsafe { CStr::from_ptr(info.assume_init().dli_fname) };
-    Some(name.to_string_lossy().into_owned())
+    unsafe {
+        let info = info.assume_init();
+        Some((info.dli_fbase as usize, CStr::from_ptr(info.dli_fname)))
+    }
+}
+
+/// The path of the file that an address belongs to.
+fn file_of(address: *mut c_void) -> Option<String> {
+    let (_, path) = module_of(address)?;
+    Some(path.to_string_lossy().into_owned())
 }
 
 /// The sanitizer that the program is built with. Each needs to be the allocator itself: at best it sees

@@ -1,10 +1,14 @@
 /* A loop of one operation, for counting instructions.
  *
- *   ops malloc-free|calloc-free|realloc-in-place|realloc-grow N
+ *   ops malloc|malloc-free|new-delete|calloc-free|realloc-in-place|realloc-grow N
  *
+ * new-delete is what a C++ compiler makes of them: the sized operator delete.
  * realloc-in-place asks for sizes of one size class in turn; realloc-grow for 64 and 128 bytes in turn, which moves.
  */
 #include "work.h"
+
+void *_Znwm(size_t);
+void _ZdlPvm(void *, size_t);
 
 int main(int argc, char **argv)
 {
@@ -12,6 +16,8 @@ int main(int argc, char **argv)
     long n = argument(argc, argv, 2, 1000000);
     if (strcmp(operation, "malloc-free") == 0) {
         for (long i = 0; i < n; i++) free(escapes(malloc(64)));
+    } else if (strcmp(operation, "new-delete") == 0) {
+        for (long i = 0; i < n; i++) _ZdlPvm(escapes(_Znwm(64)), 64);
     } else if (strcmp(operation, "calloc-free") == 0) {
         for (long i = 0; i < n; i++) free(escapes(calloc(1, 64)));
     } else if (strcmp(operation, "realloc-in-place") == 0) {
