@@ -92,16 +92,10 @@ extern "C" fn construct(
     entered.thread.inside.set(Inside::Ours);
     genuine::prepare();
     say::remember();
-    je::be_quiet();
-    if !own_alloc::can_have(BOOT_BYTES) {
-        say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
-        exec::prepare();
-        return;
-    }
-    clock::choose();
     exec::prepare();
     if let Some(sanitizer) = loader::sanitizer() {
-        // Before any function of libc's that it intercepts: it is not ready to be called.
+        // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
+        // that, and ThreadSanitizer would come back to us for memory, into a lock of jemalloc's.
         say!(
             "the program is built with {sanitizer}, which wants to be its allocator: nothing is recorded; \
              profile a build without it"
@@ -109,6 +103,12 @@ extern "C" fn construct(
         hook::set_phase(Phase::Off);
         return;
     }
+    je::be_quiet();
+    if !own_alloc::can_have(BOOT_BYTES) {
+        say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+        return;
+    }
+    clock::choose();
     operators::prepare();
     // The default would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));

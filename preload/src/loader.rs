@@ -213,9 +213,11 @@ fn file_of(address: *mut c_void) -> Option<String> {
 /// The sanitizer that the program is built with. Each needs to be the allocator itself: at best it sees
 /// nothing, at worst (ThreadSanitizer) it crashes under any other.
 pub(crate) fn sanitizer() -> Option<&'static str> {
+    // ThreadSanitizer first: a name that is not found costs the loader an allocation, and the first one of all would
+    // lead from jemalloc's beginning into its interceptors and back to us.
     let all = [
-        (c"__asan_init", "AddressSanitizer"),
         (c"__tsan_init", "ThreadSanitizer"),
+        (c"__asan_init", "AddressSanitizer"),
         (c"__msan_init", "MemorySanitizer"),
         (c"__lsan_init", "LeakSanitizer"),
     ];
