@@ -7,6 +7,9 @@
 //
 // If it is wrong: a form that the program does not define (sized delete, new[]) is served by the profiler's: it frees the
 // middle of a block, and the program crashes.
+/* Only some of the operators, on purpose. */
+#pragma GCC diagnostic ignored "-Wsized-deallocation"
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

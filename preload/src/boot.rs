@@ -18,8 +18,8 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    clock, control, desk, exec, exit, exports, fork, genuine, health, je, modules, operators,
-    own_alloc, signal, stack, sys, walk, walkers,
+    clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread, modules,
+    operators, own_alloc, signal, stack, sys, walk, walkers,
 };
 
 /// What boot takes: walkers, the list of modules, tables of those that move.
@@ -91,6 +91,7 @@ extern "C" fn construct(
     };
     entered.thread.inside.set(Inside::Ours);
     genuine::prepare();
+    main_thread::prepare();
     say::remember();
     exec::prepare();
     if let Some(sanitizer) = loader::sanitizer() {

@@ -1,20 +1,34 @@
-//! `pthread_exit` in the main thread: the process then lives as long as its other threads, and no longer.
+//! A main thread that ends alone: the process then lives as long as its other threads, and no longer.
 //!
-//! libc ends the process when its last thread ends, and counts ours. The main thread can end alone only by
-//! `pthread_exit`, so that is exported: from then on the writer looks now and then whether it is the
-//! only one left, and then does what libc does in the last thread: it calls `exit(0)`.
+//! libc ends the process when its last thread ends, and counts ours. So where the main thread can end alone, the writer
+//! looks now and then whether it is the only one left, and then does what libc does in the last thread: it calls
+//! `exit(0)`. There are two such cases. By `pthread_exit`, which is exported to notice; and in a child that was forked by
+//! another thread than the parent's main one: there that thread is the main one, and its function may return.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::next::Next;
 use crate::tls::{self, Inside};
-use crate::{fork, session, sys};
+use crate::{files, fork, session, sys};
 
 static REAL: Next = Next::new(c"pthread_exit");
 
-/// Whether the main thread has left.
+/// Whether the main thread has called `pthread_exit`.
 static LEFT: AtomicBool = AtomicBool::new(false);
+/// Whether the main thread began as another one, in a process that this one was forked from.
+static MAY_RETURN: AtomicBool = AtomicBool::new(false);
+/// Where the words are of the thread that `main` runs in (`tls.rs`), which tells it from others also after a fork.
+static FIRST: AtomicU64 = AtomicU64::new(0);
+
+fn words() -> u64 {
+    std::ptr::from_ref(tls::current()) as u64
+}
+
+/// At boot, in the main thread.
+pub(crate) fn prepare() {
+    FIRST.store(words(), Ordering::Relaxed);
+}
 
 /// As pthread_exit(3).
 ///
@@ -41,18 +55,32 @@ pub(crate) unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
     }
 }
 
-/// For the writer: whether it has to look after the end of the process.
-pub(crate) fn has_left() -> bool {
-    LEFT.load(Ordering::SeqCst)
+/// For the writer: whether it has to look now and then whether the end has come.
+pub(crate) fn may_leave() -> bool {
+    LEFT.load(Ordering::SeqCst) || MAY_RETURN.load(Ordering::Relaxed)
 }
 
 /// For the writer: whether no thread of the program's is left.
-pub(crate) fn nobody_is_left() -> bool {
+pub(crate) fn all_have_left() -> bool {
+    if !may_leave() {
+        return false;
+    }
     // One name for each thread that has not ended, the main thread's among them until the process
     // ends: ours and that one. An answer we do not understand means "somebody".
     let me = sys::gettid();
     let main = sys::getpid();
     sys::threads().is_some_and(|threads| threads.iter().all(|&tid| tid == me || tid == main))
+        && has_ended(main)
+}
+
+/// Whether a thread is past its last instruction: its state, behind its name in brackets, is that of a zombie.
+fn has_ended(tid: u32) -> bool {
+    let path = format!("/proc/{}/task/{tid}/stat", sys::getpid());
+    let Ok(stat) = files::read(path.as_bytes()) else {
+        return false;
+    };
+    let state = stat.iter().rposition(|&byte| byte == b')');
+    matches!(state.and_then(|at| stat.get(at + 2)), Some(b'Z' | b'X'))
 }
 
 /// For the writer: ends the process as libc would have in the program's last thread.
@@ -67,4 +95,5 @@ pub(crate) fn exit_for_the_last() -> ! {
 /// In a forked child: the thread that forked is its main thread.
 pub(crate) fn after_fork() {
     LEFT.store(false, Ordering::SeqCst);
+    MAY_RETURN.store(words() != FIRST.load(Ordering::Relaxed), Ordering::Relaxed);
 }

@@ -620,9 +620,6 @@ impl Writer {
                 self.drain_all(session);
                 hold::stand_still();
             }
-            if main_thread::has_left() && main_thread::nobody_is_left() {
-                return;
-            }
             let drained = self.drain(session, BATCH);
             let now = clock::now_ns();
             if drained > 0 {
@@ -661,6 +658,9 @@ impl Writer {
             }
             if drained == BATCH {
                 continue; // there is more
+            }
+            if drained == 0 && main_thread::all_have_left() {
+                return;
             }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
             self.rest(session, now, idle);
@@ -719,7 +719,9 @@ impl Writer {
 
     /// Waits for events: a moment, or when idle until one comes or a dump is due.
     fn rest(&self, session: &Session, now_ns: u64, idle: bool) {
-        let (state, timeout) = if idle {
+        let (state, timeout) = if idle && main_thread::may_leave() {
+            (ASLEEP, Some(IDLE_NS))
+        } else if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
             let budget = self.budget.as_ref().filter(|_| control::is_running());
             let budget = budget.and_then(Budget::due_ns);
@@ -876,7 +878,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     }
     session.finished.store(1, Ordering::Release);
     sys::futex_wake(&session.finished);
-    if session.finish.load(Ordering::Acquire) == 0 && main_thread::has_left() {
+    if session.finish.load(Ordering::Acquire) == 0 && main_thread::all_have_left() {
         // Nobody asked for the end: the program's last thread has left.
         hook::set_phase(Phase::Off);
         main_thread::exit_for_the_last();

@@ -317,6 +317,25 @@ fn whole_inheritance(run: impl Fn() -> Finished) -> Finished {
 
 /// The child's log begins at the fork; the reader takes what it inherited from its parent's log. The child's dump
 /// has it by itself.
+/// In the child the thread that forked is the main one. Its function returns, and ours is not to keep the process alive.
+#[test]
+fn fork_in_thread() {
+    for interval in [1, 65_536] {
+        let ran = Run::fixture("fork_in_thread")
+            .interval(interval)
+            .prefix("t")
+            .run()
+            .well();
+        let child = pid_of(&ran, "child");
+        assert!(ran.stdout.contains("ok child"), "{}", ran.stdout);
+        if interval == 1 {
+            let log = &logs(&ran)[&format!("t_{child}.heaplog")];
+            assert_eq!(log.end(), Some(EndReason::Exit));
+            assert_eq!(log.blocks_of(35001).len(), 1);
+        }
+    }
+}
+
 #[test]
 fn fork_inherits() {
     let ran = whole_inheritance(|| {
