@@ -6,6 +6,7 @@
 // not called; an aligned block goes to the wrong free.
 //
 // Output as in api_conformance.c: `ok <name>` or `FAIL <name>: <got> (expected ...)`, exit status 0 or 1.
+#include <unistd.h>
 #include "frames.h"
 
 #include <cstdint>
@@ -335,10 +336,17 @@ void constructors()
     check(count_throws<AlignedThrows>(1000) == 1000, "constructor_throws_aligned", "some lost (expected 1000 caught)");
 }
 
+/* A library that looks for the operators too early may begin libc before it has its arguments. */
+void environment()
+{
+    check(environ != nullptr && environ[0] != nullptr, "environment", "none (expected some)");
+}
+
 } // namespace
 
 int main()
 {
+    environment();
     plain_forms();
     array_forms();
     aligned_forms();

@@ -6,6 +6,8 @@
 //
 // If it is wrong: the other allocator's operator new meets the profiler's free, or the other way round: a crash in
 // the middle of nothing; or all that C++ allocates is missing from the profile.
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -245,6 +247,8 @@ void failures_of_new()
 
 int main()
 {
+    /* A library that looks for the operators too early may begin libc before it has its arguments. */
+    check(environ != nullptr && environ[0] != nullptr, "environment");
     forms();
     containers();
     failures_of_new();

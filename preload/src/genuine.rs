@@ -157,6 +157,32 @@ pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
     false
 }
 
+/// At boot: the definition of a function in a loaded library whose file's name begins in one of these ways. Not by dlopen and
+/// dlsym: in our constructor, which is the first of all, dlopen of a library that is there already initialises what
+/// that needs, libc itself, without arguments and environment.
+pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
+    // SAFETY: as in `in_libc`.
+    let mut map = unsafe { _r_debug.map };
+    // SAFETY: as in `in_libc`.
+    while let Some(module) = unsafe { map.as_ref() } {
+        // SAFETY: the loader's C string.
+        let path = unsafe { CStr::from_ptr(module.name) }.to_bytes();
+        let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        if begins.iter().any(|begin| file.starts_with(begin)) {
+            // SAFETY: the loader has mapped it, and does not unload what it begins a program with.
+            let found = unsafe { Symbols::of(module) }.and_then(|symbols| {
+                // SAFETY: as above.
+                unsafe { symbols.find(name) }
+            });
+            if found.is_some() {
+                return found;
+            }
+        }
+        map = module.next;
+    }
+    None
+}
+
 /// Finds the function whose jump leads over `slot`, and lets it lead there. Two threads that come here at once find
 /// the same.
 extern "C" fn find(slot: &AtomicUsize) -> usize {

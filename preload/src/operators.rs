@@ -285,8 +285,13 @@ pub(crate) fn prepare() {
     if decide() == ELSEWHERE || next(&OPERATORS[0]).is_null() {
         return; // no C++ here, or not yet
     }
+    // Those of a library that the program begins with, which is never unloaded; see `genuine::in_library`.
     for operator in &OPERATORS {
-        find_elsewhere(operator);
+        if let Some(found) = genuine::in_library(&CXX_FILES, operator.name) {
+            operator
+                .elsewhere
+                .store(found as *mut c_void, Ordering::Release);
+        }
     }
 }
 
@@ -382,6 +387,9 @@ fn next(operator: &Operator) -> *mut c_void {
 /// The C++ libraries, by the names that programs are linked with.
 const CXX_LIBRARIES: [&CStr; 3] = [c"libstdc++.so.6", c"libc++.so.1", c"libc++abi.so.1"];
 
+/// How the names of their files begin.
+const CXX_FILES: [&[u8]; 3] = [b"libstdc++.so", b"libc++.so", b"libc++abi.so"];
+
 /// A loaded C++ library's own definition, also of one that only a plug-in sees; null if there is none.
 fn in_cxx_library(operator: &Operator) -> *mut c_void {
     for library in CXX_LIBRARIES {
@@ -397,9 +405,7 @@ fn is_of_cxx_library(function: *mut c_void) -> bool {
     loader::module_of(function).is_some_and(|(_, path)| {
         let file = path.to_bytes().rsplit(|&byte| byte == b'/').next();
         let begins = |name: &&[u8]| file.is_some_and(|file| file.starts_with(name));
-        [&b"libstdc++.so"[..], b"libc++.so", b"libc++abi.so"]
-            .iter()
-            .any(begins)
+        CXX_FILES.iter().any(begins)
     })
 }
 
