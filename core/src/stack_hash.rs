@@ -58,6 +58,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn a_million_similar_stacks_do_not_collide() {
         let mut seen = HashSet::new();
         for a in 0..1000u64 {
