@@ -93,6 +93,7 @@ extern "C" fn construct(
     genuine::prepare();
     main_thread::prepare();
     say::remember();
+    je::be_quiet();
     exec::prepare();
     if let Some(sanitizer) = loader::sanitizer() {
         // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
@@ -104,7 +105,6 @@ extern "C" fn construct(
         hook::set_phase(Phase::Off);
         return;
     }
-    je::be_quiet();
     if !own_alloc::can_have(BOOT_BYTES) {
         say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
         return;
