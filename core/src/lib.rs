@@ -12,6 +12,7 @@
 //! | [`Filter`] | every free | could this block have been sampled? (one load) |
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
+//! | [`Timeline`] | writer | when was the processor's counter at this value? |
 //! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
 //! | [`History`] | reader | what was it at the peak, for how long did it live, how fast did it grow? |
@@ -32,6 +33,7 @@ mod slope;
 mod slots;
 mod stack_hash;
 mod stack_set;
+mod timeline;
 mod weight;
 mod weight_cache;
 
@@ -49,4 +51,5 @@ pub use slope::Slope;
 pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use stack_hash::StackHasher;
 pub use stack_set::StackSet;
+pub use timeline::{ClockReading, Timeline};
 pub use weight::{Estimate, Fixed, OverTime, Weight};

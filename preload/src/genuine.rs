@@ -24,6 +24,7 @@ macro_rules! genuine {
             const NAME: &str = concat!($name, "\0");
             match CStr::from_bytes_with_nul(NAME.as_bytes()) {
                 Ok(name) => name,
+                // While compiling: this is a constant.
                 Err(_) => panic!("a name without zeros"),
             }
         }),*];

@@ -51,6 +51,7 @@ macro_rules! operators {
             name: {
                 match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
                     Ok(name) => name,
+                    // While compiling: this initialises a static.
                     Err(_) => panic!("a name without zeros"),
                 }
             },

@@ -17,7 +17,7 @@ use heapprof_format::{
     Alloc, Counter, EndReason, Free, Module, Record, Stack, Thread as ThreadRecord,
 };
 
-use crate::clock::Timeline;
+use crate::clock::Clock;
 use crate::counters;
 use crate::dumps::{Context, Dumps, KeptStack};
 use crate::hook::{self, Phase};
@@ -79,7 +79,7 @@ pub(crate) struct Writer {
     /// Frees that found the queue full, until the events before them are through.
     overflowed: Vec<FreeEvent>,
     /// When the events were.
-    timeline: Timeline,
+    clock: Clock,
 }
 
 // SAFETY: `last_notice` points into a list that is never freed; everything else is owned. The
@@ -115,7 +115,7 @@ impl Writer {
             sampled_frees: 0,
             frames_walked: 0,
             overflowed: Vec::new(),
-            timeline: Timeline::new(),
+            clock: Clock::new(),
         };
         if control::in_force() != settings.interval {
             // Stopped from the start, or changed by the process that this one is a copy of.
@@ -154,7 +154,7 @@ impl Writer {
 
     /// Takes up to `limit` events. Returns how many there were.
     fn drain(&mut self, session: &Session, limit: usize) -> usize {
-        self.timeline.advance();
+        self.clock.advance();
         // Frees that went the other way belong behind the events that are queued now, among which
         // their allocations are.
         while let Some(free) = session.next_overflowed() {
@@ -205,7 +205,7 @@ impl Writer {
                     budget.sampled(interval);
                 }
                 let alloc = Alloc {
-                    time_ns: self.since_start(self.timeline.ns(at)),
+                    time_ns: self.since_start(self.clock.ns(at)),
                     thread,
                     id,
                     size,
@@ -224,7 +224,7 @@ impl Writer {
             }
             Event::Free(free) => self.free(&free),
             Event::Note(note) => {
-                let time_ns = self.timeline.ns(note.at);
+                let time_ns = self.clock.ns(note.at);
                 self.note(time_ns, note.what);
             }
             Event::Stack(new) => {
@@ -269,7 +269,7 @@ impl Writer {
     fn free(&mut self, free: &FreeEvent) {
         self.sampled_frees += 1;
         let record = Free {
-            time_ns: self.since_start(self.timeline.ns(free.at)),
+            time_ns: self.since_start(self.clock.ns(free.at)),
             thread: free.thread,
             id: free.id,
         };

@@ -275,30 +275,45 @@ impl Lives {
 
     /// By site, how many were freed up to an instant and how many lived then, and the age in seconds by which
     /// half of them were gone (Kaplan and Meier, age by age).
-    pub fn lifetimes(&self, at: usize) -> BTreeMap<String, (u64, u64, Option<f64>)> {
-        let mut by_site: BTreeMap<String, Vec<(f64, bool)>> = BTreeMap::new();
-        let end = self.marker(at).came();
+    pub fn lifetimes(&self, at: usize) -> BTreeMap<String, (u64, u64, Option<Bounds>)> {
+        let mut by_site: BTreeMap<String, [Vec<(f64, bool)>; 2]> = BTreeMap::new();
+        let end = self.marker(at).born;
         for life in self.lives.iter().filter(|life| self.is_born_by(life, at)) {
-            let is_freed = self.is_freed_by(life, at);
-            let until = life.went().filter(|_| is_freed).unwrap_or(end);
-            let ages = by_site.entry(life.site.clone()).or_default();
-            ages.push(((until - life.came()) / 1e9, is_freed));
+            let freed = life.freed.filter(|_| self.is_freed_by(life, at));
+            let until = freed.unwrap_or(end);
+            let [least, most] = by_site.entry(life.site.clone()).or_default();
+            least.push(((until.0 - life.born.1) as f64 / 1e9, freed.is_some()));
+            most.push(((until.1 - life.born.0) as f64 / 1e9, freed.is_some()));
         }
-        let lifetimes = |mut ages: Vec<(f64, bool)>| {
-            ages.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-            let freed = ages.iter().filter(|age| age.1).count() as u64;
-            let (mut outlive, mut median) = (1.0, None);
-            for (i, (age, is_freed)) in ages.iter().enumerate() {
-                if *is_freed {
-                    outlive *= 1.0 - 1.0 / (ages.len() - i) as f64;
-                }
-                if outlive <= 0.5 + 1e-9 && median.is_none() {
-                    median = Some(*age);
-                }
-            }
-            (freed, ages.len() as u64 - freed, median)
-        };
         let sites = by_site.into_iter();
-        sites.map(|(site, ages)| (site, lifetimes(ages))).collect()
+        sites
+            .map(|(site, [least, most])| {
+                let freed = least.iter().filter(|age| age.1).count() as u64;
+                let live = least.len() as u64 - freed;
+                // A block that is older, freed or not, makes no other's part of the survivors smaller.
+                let bounds = (median(least), median(most));
+                let bounds = match bounds {
+                    (Some(least), Some(most)) => Some(Bounds { least, most }),
+                    (None, None) => None,
+                    one => panic!("{site}: {one:?}"),
+                };
+                (site, (freed, live, bounds))
+            })
+            .collect()
     }
+}
+
+/// The age by which half are gone: of ages, and whether the block was freed then or still lived.
+fn median(mut ages: Vec<(f64, bool)>) -> Option<f64> {
+    ages.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    let mut outlive = 1.0;
+    for (i, (age, is_freed)) in ages.iter().enumerate() {
+        if *is_freed {
+            outlive *= 1.0 - 1.0 / (ages.len() - i) as f64;
+        }
+        if outlive <= 0.5 + 1e-9 {
+            return Some(*age);
+        }
+    }
+    None
 }

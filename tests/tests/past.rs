@@ -23,6 +23,19 @@ fn history(scale: u64, interval: u64) -> Finished {
         .well()
 }
 
+/// One run that is sampled, with its log. The profiler holds a program's exit up for 100 ms at most: where the
+/// machine gives its writer no time for so long, the log lacks its end, as it says, and another run is made.
+fn sampled_history(interval: u64) -> (Finished, Log) {
+    for _ in 0..4 {
+        let ran = history(4, interval);
+        let log = ran.log().whole();
+        if log.end().is_some() {
+            return (ran, log);
+        }
+    }
+    panic!("four runs were over before their logs were");
+}
+
 /// The times of the instants in a log, in ns: those of the markers' records.
 fn instants(log: &Log, lives: &Lives) -> Vec<u64> {
     let time = |instant: usize| {
@@ -292,14 +305,12 @@ fn recording_everything_lifetimes_are_the_truth() {
             assert_eq!(counted, (freed, live), "{site} at instant {to}");
             // Ages are kept in classes, right to 9 %, of microseconds.
             match (found.median(), median) {
-                (Some(found), Some(median)) => {
-                    let off = (found - median).abs();
-                    assert!(
-                        off <= 0.09 * median + 4e-6,
-                        "{site} at {to}: {found} for {median}"
-                    );
-                }
-                (found, median) => assert_eq!(found, median, "{site} at instant {to}"),
+                (None, None) => {}
+                (Some(found), Some(median)) => assert!(
+                    (0.91 * median.least - 4e-6..=1.09 * median.most + 4e-6).contains(&found),
+                    "{site} at {to}: {found} for {median:?}"
+                ),
+                (found, median) => panic!("{site} at instant {to}: {found:?} for {median:?}"),
             }
         }
     }
@@ -356,9 +367,8 @@ const WITHIN_NS: u64 = 3_000_000;
 
 /// One run, sampled every 4 KiB: every metric of each site against the truth.
 fn sampled(coverage: &mut BTreeMap<(String, &'static str), Coverage>) {
-    let ran = history(4, 4096);
+    let (ran, log) = sampled_history(4096);
     let lives = Lives::parse(&ran.stdout);
-    let log = ran.log().whole();
     let times = instants(&log, &lives);
     let mut compare = |what: &str, part: &Profile, measure: Measure, truth: BySite| {
         let found = amounts(&log, part, measure);

@@ -1,0 +1,130 @@
+//! From the ticks of a processor's counter to nanoseconds: the line through readings of both.
+
+/// A counter and a clock, read at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockReading {
+    /// The counter, in its own unit.
+    pub ticks: u64,
+    /// The clock, in nanoseconds.
+    pub ns: u64,
+}
+
+/// Nanoseconds that lie at least between the two readings that a line goes through, as soon as there are such.
+///
+/// A reading is wrong by up to some 0.1 µs, because the counter and the clock are not read at once. Over a tenth of a
+/// second that makes a rate that is wrong by a millionth: what waited for the writer for 100 ms is
+/// put wrong by another 0.1 µs. Readings that follow each other within microseconds make no line at all.
+const BASE_NS: u64 = 100_000_000;
+
+/// The line through two readings: the newest, and one that is older by `BASE_NS` or more.
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    from: ClockReading,
+    /// The next `from`, once it is old enough.
+    then: ClockReading,
+    to: ClockReading,
+    /// Nanoseconds in a tick, times 2^32. 0 while unknown.
+    rate: i128,
+}
+
+impl Timeline {
+    /// One that begins with a reading.
+    #[must_use]
+    pub const fn new(first: ClockReading) -> Timeline {
+        Timeline {
+            from: first,
+            then: first,
+            to: first,
+            rate: 0,
+        }
+    }
+
+    /// Takes a newer reading.
+    ///
+    /// If the counter was set back since the last (the machine was suspended), the timeline begins anew with this one.
+    pub fn advance(&mut self, to: ClockReading) {
+        if to.ticks < self.to.ticks || to.ns < self.to.ns {
+            *self = Timeline::new(to);
+            return;
+        }
+        if to.ns - self.then.ns >= BASE_NS {
+            self.from = self.then;
+            self.then = to;
+        }
+        self.to = to;
+        let ticks = i128::from(to.ticks - self.from.ticks);
+        if ticks > 0 {
+            self.rate = (i128::from(to.ns - self.from.ns) << 32) / ticks;
+        }
+    }
+
+    /// When the counter was at `ticks`, in nanoseconds. Of the newest reading's time as long as there is but one.
+    #[inline]
+    #[must_use]
+    pub fn ns(&self, ticks: u64) -> u64 {
+        let since = i128::from(ticks.wrapping_sub(self.to.ticks).cast_signed());
+        self.to.ns.wrapping_add(((since * self.rate) >> 32) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A counter of 2.9 GHz that began long before the clock, and is read together with it up to `ERROR_NS` wrong.
+    const GHZ: f64 = 2.9;
+    const ERROR_NS: f64 = 100.0;
+
+    fn ticks(ns: u64) -> u64 {
+        7_000_000_000_000 + (ns as f64 * GHZ) as u64
+    }
+
+    fn reading(ns: u64, error: f64) -> ClockReading {
+        ClockReading {
+            ticks: ticks(ns) + (error * GHZ) as u64,
+            ns,
+        }
+    }
+
+    /// Of a fixed sequence: from 0 up to 1.
+    fn noise(n: u64) -> f64 {
+        (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// The writer looks often while there is much, and sleeps in between; what it finds may have waited for long.
+    #[test]
+    fn moments_are_found_to_the_microsecond() {
+        let mut timeline = Timeline::new(reading(1000, 0.0));
+        let mut now = 1000;
+        for n in 0..200_000 {
+            now += match n % 1000 {
+                0 => 30_000_000,
+                _ => 3_000 + (noise(n) * 20_000.0) as u64,
+            };
+            timeline.advance(reading(now, noise(n + 7) * ERROR_NS));
+            for age in [0, 1_000, 100_000, 10_000_000, 100_000_000] {
+                if age < now {
+                    let wrong = timeline.ns(ticks(now - age)).abs_diff(now - age);
+                    assert!(wrong < 500, "{wrong} ns at {now}, {age} ns old");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_begins_anew_when_the_counter_was_set_back() {
+        let mut timeline = Timeline::new(reading(1000, 0.0));
+        timeline.advance(reading(500_000_000, 0.0));
+        let woken = ClockReading {
+            ticks: 5,
+            ns: 9_000_000_000,
+        };
+        timeline.advance(woken);
+        assert_eq!(timeline.ns(5), woken.ns);
+        timeline.advance(ClockReading {
+            ticks: 5 + 2_900_000,
+            ns: woken.ns + 1_000_000,
+        });
+        assert!(timeline.ns(5 + 1_450_000).abs_diff(woken.ns + 500_000) <= 1);
+    }
+}
