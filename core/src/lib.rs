@@ -11,6 +11,7 @@
 //! | [`Budget`] | writer | which interval keeps to so many samples a second? |
 //! | [`Filter`] | every free | could this block have been sampled? (one load) |
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
+//! | [`Memo`] | sampled malloc | what has this walk in common with the last? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Timeline`] | writer | when was the processor's counter at this value? |
 //! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
@@ -24,6 +25,7 @@ mod filter;
 mod history;
 mod ledger;
 mod lifetimes;
+mod memo;
 mod number_hash;
 mod primitive;
 mod sample_table;
@@ -43,6 +45,7 @@ pub use filter::Filter;
 pub use history::{Came, History, Past, Temporary};
 pub use ledger::{Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
+pub use memo::{Frame, Memo, Met, Place};
 pub use number_hash::{NumberHasher, NumberMap};
 pub use sample_table::SampleTable;
 pub use sampler::{Regime, Rng, Sampler, bytes_on_the_line};

@@ -8,12 +8,11 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{Filter, Regime, SampleTable, Sampler};
+use heapprof_core::{Filter, Memo, Regime, SampleTable, Sampler};
 use heapprof_format::WalkEnd;
 
 use crate::cancel::Deferred;
 use crate::levels::Mapped;
-use crate::memo::Memo;
 use crate::session::{self, Event, FreeEvent, NewStack, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
@@ -352,7 +351,12 @@ fn no_walker(entry: u64) -> Walked {
 }
 
 #[cold]
-fn ship(session: &Session, walked: &Walked, entry: u64, memo: Option<&Memo>) -> Option<u64> {
+fn ship(
+    session: &Session,
+    walked: &Walked,
+    entry: u64,
+    memo: Option<&Memo<WalkEnd>>,
+) -> Option<u64> {
     if session.stacks.contains(walked.hash) {
         return Some(walked.hash);
     }

@@ -61,7 +61,6 @@ mod je_system;
 mod levels;
 mod loader;
 mod main_thread;
-mod memo;
 mod memory;
 mod modules;
 mod next;

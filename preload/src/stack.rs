@@ -72,6 +72,19 @@ impl Readable {
         Ok(unsafe { (address as *const u64).read_unaligned() })
     }
 
+    /// [`word`](Self::word) for many words, of which nearly all lie in what is known to be readable now.
+    #[inline(always)]
+    pub(crate) fn words(&mut self) -> impl FnMut(u64) -> Option<u64> + '_ {
+        let (low, past) = (self.low, self.high.saturating_sub(7));
+        move |address| {
+            if address < low || address >= past {
+                return self.word(address).ok();
+            }
+            // SAFETY: as in `word`; what is readable only grows.
+            Some(unsafe { (address as *const u64).read_unaligned() })
+        }
+    }
+
     /// Asks the kernel about the pages of a foreign stack up to `address`.
     #[cold]
     fn extend(&mut self, address: u64) -> Result<(), ()> {

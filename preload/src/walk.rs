@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use framehop::x86_64::UnwindRegsX86_64;
 use framehop::{Error, FrameAddress, Unwinder};
+use heapprof_core::{Frame, Met, Place};
 use heapprof_format::WalkEnd;
 
-use crate::memo::{Cursor, Frame, Met};
 use crate::modules;
 use crate::stack::Readable;
 use crate::sys;
@@ -145,42 +145,50 @@ pub(crate) fn walk(entered: &Entered, taken: &mut Taken, entry: u64, here: Here)
         own,
         depth: DEPTH.load(Ordering::Relaxed) as usize,
         signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
-        cursor: None,
-        kept: 0,
     };
-    let end = loop {
+    let mut has_begun = false;
+    loop {
         let Some((walker, snapshot)) = taken.begin() else {
-            break WalkEnd::Busy;
+            return Walked {
+                hash: 1,
+                end: WalkEnd::Busy,
+            };
         };
-        if step.cursor.is_none() {
-            if modules::is_stale(snapshot) {
+        if !has_begun {
+            has_begun = true;
+            let is_stale = modules::is_stale(snapshot);
+            if is_stale {
                 modules::revalidate(entered);
             }
             walker.fresh.clear();
-            step.cursor = Some(walker.memo.begin(modules::closed()));
-            continue;
-        }
-        match step.run(entered, walker, snapshot) {
-            Pause::End(end) => break end,
-            // A module that the snapshot does not know: learn it, go on with the next snapshot.
-            Pause::Unknown(address) => {
-                if !modules::discover(entered, address)
-                    && let Some(end) = step.cross_unknown(taken)
-                {
-                    break end;
-                }
+            walker.memo.begin(modules::closed());
+            if is_stale {
+                continue; // with the snapshot that is in force now
             }
         }
-    };
-    let Some((walker, _)) = taken.begin() else {
-        return Walked { hash: 1, end };
-    };
-    walker.memo.end(step.kept, &walker.fresh, end);
-    let mut hash = walker.memo.hash();
-    hash.push(entry);
-    Walked {
-        hash: hash.finish(0),
-        end: walker.memo.why_ended(),
+        let end = match step.run(entered, walker, snapshot) {
+            Pause::Rest => None,
+            Pause::End(end) => Some(end),
+            // A module that the snapshot does not know: learn it, go on with the next snapshot.
+            Pause::Unknown(address) => {
+                if modules::discover(entered, address) {
+                    continue;
+                }
+                match step.cross_unknown(walker, snapshot) {
+                    None => continue,
+                    end => end,
+                }
+            }
+        };
+        if let Some(end) = end {
+            let is_whole = end != WalkEnd::TooDeep;
+            walker.memo.end(&mut walker.fresh, end, is_whole);
+        }
+        let end = walker.memo.why_ended();
+        return Walked {
+            hash: walker.memo.hash().finish(entry, end as u64),
+            end,
+        };
     }
 }
 
@@ -197,14 +205,12 @@ struct Step {
     own: Range<u64>,
     depth: usize,
     signal_return: u64,
-    /// Where in the memo the walk may meet the last one; `None` before it has begun.
-    cursor: Option<Cursor>,
-    /// Frames of the memo that are the rest of this walk.
-    kept: usize,
 }
 
 /// Why a run over the frames paused.
 enum Pause {
+    /// The rest is that of the last walk, its end too.
+    Rest,
     End(WalkEnd),
     /// The current frame lies in no module of the snapshot.
     Unknown(u64),
@@ -232,23 +238,18 @@ impl Step {
             let frame = self.frame();
             let own = self.own.contains(&lookup);
             if !own {
-                if walker.fresh.len() + 1 >= self.depth {
+                if walker.memo.depth(&walker.fresh) + 1 >= self.depth {
                     return Pause::End(WalkEnd::TooDeep);
                 }
-                match self.meet(walker, &frame) {
-                    Met::Rest(kept) if walker.fresh.len() + kept < self.depth => {
-                        self.kept = kept;
-                        return Pause::End(walker.memo.why_ended());
-                    }
-                    Met::Part { first, changed }
-                        if walker.fresh.len() + (first - changed) < self.depth =>
-                    {
-                        let (part, next) = walker.memo.part(first, changed);
-                        walker.fresh.extend(part);
-                        self.resume(&next);
+                let words = self.stack.words();
+                let (memo, fresh) = (&mut walker.memo, &mut walker.fresh);
+                match memo.meet(&frame, fresh, self.depth, self.signal_return, words) {
+                    Met::Nothing => {}
+                    Met::Rest => return Pause::Rest,
+                    Met::Part(place) => {
+                        self.resume(place);
                         continue;
                     }
-                    _ => {}
                 }
             }
             let sp = frame.sp;
@@ -280,7 +281,7 @@ impl Step {
                     return Pause::End(WalkEnd::Root);
                 }
                 Ok(Some(_)) if crossing => {
-                    if let Err(end) = self.cross_signal(entered) {
+                    if let Err(end) = self.cross_signal(entered, walker) {
                         return Pause::End(end);
                     }
                 }
@@ -321,27 +322,19 @@ impl Step {
         )
     }
 
+    /// Goes on elsewhere.
     #[inline]
-    fn meet(&mut self, walker: &Walker, frame: &Frame) -> Met {
-        match &mut self.cursor {
-            Some(cursor) => walker.memo.meet(cursor, frame, &mut self.stack),
-            None => Met::Nothing,
-        }
-    }
-
-    /// Goes on at a frame of the memo.
-    fn resume(&mut self, frame: &Frame) {
-        self.regs = UnwindRegsX86_64::new(frame.address, frame.sp, frame.bp);
-        self.at = match FrameAddress::from_return_address(frame.address) {
-            Some(at) if frame.returns => at,
-            _ => FrameAddress::InstructionPointer(frame.address),
+    fn resume(&mut self, place: Place) {
+        self.regs = UnwindRegsX86_64::new(place.address, place.sp, place.bp);
+        self.at = match FrameAddress::from_return_address(place.address) {
+            Some(at) if place.returns => at,
+            _ => FrameAddress::InstructionPointer(place.address),
         };
-        self.module = 0..0; // to be looked up
     }
 
     /// The caller is the kernel's trampoline: go on at the instruction that the signal interrupted.
     #[cold]
-    fn cross_signal(&mut self, entered: &Entered) -> Result<(), WalkEnd> {
+    fn cross_signal(&mut self, entered: &Entered, walker: &mut Walker) -> Result<(), WalkEnd> {
         let context = self.regs.sp();
         let mut word = |offset: u64| {
             self.stack
@@ -356,18 +349,19 @@ impl Step {
         // limit ends that.
         self.stack = Readable::around(entered.thread, sp);
         // Stack pointers are no longer in order: what the memo holds cannot be met by looking upwards.
-        self.cursor = Some(Cursor::nowhere());
+        walker.memo.meet_no_more();
         Ok(())
     }
 
     /// The frame lies in no module at all: code made at run time, or the walk went astray. If it
     /// keeps a frame pointer and its caller is code of a module, go on there.
     #[cold]
-    fn cross_unknown(&mut self, taken: &mut Taken) -> Option<WalkEnd> {
-        let Some((walker, snapshot)) = taken.begin() else {
-            return Some(WalkEnd::Busy);
-        };
-        if walker.fresh.len() + 1 >= self.depth {
+    fn cross_unknown(
+        &mut self,
+        walker: &mut Walker,
+        snapshot: &modules::Snapshot,
+    ) -> Option<WalkEnd> {
+        if walker.memo.depth(&walker.fresh) + 1 >= self.depth {
             return Some(WalkEnd::TooDeep);
         }
         self.module_number = 0;

@@ -11,8 +11,9 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use framehop::x86_64::CacheX86_64;
+use heapprof_core::{Frame, Memo};
+use heapprof_format::WalkEnd;
 
-use crate::memo::{Frame, Memo};
 use crate::modules::{self, Snapshot};
 use crate::room::Room;
 use crate::sys;
@@ -46,7 +47,7 @@ pub(crate) struct Walker {
     /// stacks than that gets several, by `tend`. Their number is a power of two.
     caches: Vec<CacheX86_64<Room>>,
     /// The last walk, which the next one may have much in common with.
-    pub(crate) memo: Memo,
+    pub(crate) memo: Memo<WalkEnd>,
     /// The frames of this walk that are not the memo's, innermost first.
     pub(crate) fresh: Vec<Frame>,
 }
@@ -205,7 +206,8 @@ fn add() {
     let place = Box::new(Place {
         walker: UnsafeCell::new(Walker {
             caches: vec![CacheX86_64::new_in()],
-            memo: Memo::with_room_for(MAX_FRAMES),
+            // What is left of the last walk and what is new may be there at once.
+            memo: Memo::with_room_for(2 * MAX_FRAMES, WalkEnd::Busy),
             fresh: Vec::with_capacity(MAX_FRAMES),
         }),
         busy: AtomicBool::new(false),
