@@ -154,6 +154,8 @@ pub enum Met {
 pub struct Memo<E> {
     /// Root first: those of the last walk up to `open`, from there on those of the walk under way.
     frames: Vec<Frame>,
+    /// So many there may be: more would allocate.
+    room: usize,
     open: usize,
     /// Frames that the walk under way may still meet, from the root.
     ahead: usize,
@@ -165,11 +167,12 @@ pub struct Memo<E> {
 }
 
 impl<E: Copy> Memo<E> {
-    /// Empty. It holds so many frames without allocating.
+    /// Empty. It never allocates for walks of up to `room` frames.
     #[must_use]
-    pub fn with_room_for(frames: usize, end: E) -> Memo<E> {
+    pub fn with_room_for(room: usize, end: E) -> Memo<E> {
         Memo {
-            frames: Vec::with_capacity(frames),
+            frames: Vec::with_capacity(room),
+            room,
             open: 0,
             ahead: 0,
             hash: StackHasher::new(),
@@ -237,6 +240,9 @@ impl<E: Copy> Memo<E> {
         let most = first + 1 - changed + usize::from(changed > 0);
         if self.depth(fresh) + most >= limit {
             return Met::Nothing; // where it is to be cut depends on each frame
+        }
+        if self.depth(fresh) + first + 1 > self.room {
+            return Met::Nothing; // what is left of the last walk would be there too
         }
         let Some(changed) = changed.checked_sub(1) else {
             self.settle(first + 1, fresh);
@@ -325,6 +331,7 @@ impl<E: Copy> Memo<E> {
                 self.hash.add(frame.summand);
             }
         }
+        debug_assert!(self.frames.len() <= self.room);
         fresh.clear();
         self.open = keep;
     }
@@ -473,7 +480,7 @@ mod tests {
     }
 
     fn memo() -> Memo<&'static str> {
-        Memo::with_room_for(64, "none")
+        Memo::with_room_for(40, "none")
     }
 
     fn found(memo: &Memo<&'static str>) -> (Vec<(u64, u64, u64)>, StackHasher, &'static str) {

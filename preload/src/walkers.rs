@@ -206,8 +206,7 @@ fn add() {
     let place = Box::new(Place {
         walker: UnsafeCell::new(Walker {
             caches: vec![CacheX86_64::new_in()],
-            // What is left of the last walk and what is new may be there at once.
-            memo: Memo::with_room_for(2 * MAX_FRAMES, WalkEnd::Busy),
+            memo: Memo::with_room_for(MAX_FRAMES, WalkEnd::Busy),
             fresh: Vec::with_capacity(MAX_FRAMES),
         }),
         busy: AtomicBool::new(false),
