@@ -24,6 +24,7 @@ use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, Unwinder};
 use heapprof_format::Segment;
 
+use crate::clock;
 use crate::memory::{Memory, Plain};
 use crate::room::Room;
 use crate::sys;
@@ -124,9 +125,13 @@ static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 /// `_dl_find_object`, or 0 where glibc is older than 2.35.
 static FIND_OBJECT: AtomicU64 = AtomicU64::new(0);
 
-/// Tries to become the one that replaces the snapshot before giving up. It takes microseconds;
-/// when the other was preempted at it, this sample's walk ends early, counted.
-const CHANGE_TRIES: u32 = 2_000;
+/// How long to wait for another thread that is replacing the snapshot. That takes it microseconds; but it may have to wait for
+/// a processor that ten others want. After that this sample's walk ends early, and says so.
+const CHANGE_PATIENCE_NS: u64 = 100_000_000;
+/// Times to let others run before sleeping between two looks.
+const CHANGE_YIELDS: u32 = 20;
+/// And how long one sleeps.
+const CHANGE_SLEEP_NS: u64 = 50_000;
 
 /// The notice last given; the writer follows `older` down to the one it knows.
 pub(crate) fn newest_notice() -> *const NoticeNode {
@@ -328,13 +333,21 @@ pub(crate) fn revalidate(_: &Entered) {
 
 /// Replaces the snapshot by a changed copy. False when `edit` says so, or nobody could be waited for.
 fn change(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
-    let mut tries = 0;
+    let (mut tries, mut since) = (0, 0);
     while CHANGING.swap(true, Ordering::Acquire) {
         tries += 1;
-        if tries > CHANGE_TRIES {
+        if tries <= CHANGE_YIELDS {
+            sys::yield_now();
+            continue;
+        }
+        let now = clock::now_ns();
+        if since == 0 {
+            since = now;
+        }
+        if now.saturating_sub(since) > CHANGE_PATIENCE_NS {
             return false;
         }
-        sys::yield_now();
+        sys::sleep_ns(CHANGE_SLEEP_NS);
     }
     let before = CURRENT.load(Ordering::SeqCst);
     let changed = if before.is_null() {

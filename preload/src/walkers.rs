@@ -38,8 +38,14 @@ const MANY_DISPLACED: u64 = 2_000;
 /// Looks of the writer at a walker in use: some tens of microseconds, a few walks.
 const TRIES: u32 = 2_000;
 
-/// Rounds over all walkers before a sample goes without a stack.
+/// Rounds over all walkers before a sample goes without a stack: with the sleeps between them, a tenth of a second.
 const ROUNDS: u32 = 1_000;
+/// The first of them without a pause, and with a short one.
+const ROUNDS_AT_ONCE: u32 = 10;
+/// See [`ROUNDS_AT_ONCE`].
+const ROUNDS_YIELDING: u32 = 30;
+/// How long a thread sleeps between the others.
+const SLEEP_NS: u64 = 50_000;
 
 /// What a walk works with.
 pub(crate) struct Walker {
@@ -146,8 +152,10 @@ pub(crate) fn take(entered: &Entered) -> Option<Taken> {
             }
         }
         WANTED.store(true, Ordering::Relaxed);
-        if round > 10 {
-            sys::yield_now();
+        match round {
+            0..ROUNDS_AT_ONCE => {}
+            ROUNDS_AT_ONCE..ROUNDS_YIELDING => sys::yield_now(),
+            _ => sys::sleep_ns(SLEEP_NS),
         }
     }
     None
