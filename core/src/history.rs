@@ -34,6 +34,17 @@ pub struct Past {
     pub growth: Slope,
 }
 
+impl Past {
+    /// Adds the past of other samples: another process's. Peaks are each at its own moment.
+    pub fn merge(&mut self, other: &Past) {
+        self.peak.merge(&other.peak);
+        self.temporary.merge(&other.temporary);
+        self.heaptime.merge(&other.heaptime);
+        self.slack.merge(&other.slack);
+        self.growth.merge(&other.growth);
+    }
+}
+
 /// Which freed blocks were temporary: those for which one of the two holds.
 ///
 /// How many allocations a thread has made since is known when all are recorded. Of samples, it is
@@ -58,7 +69,8 @@ impl Temporary {
         }
     }
 
-    fn holds(self, lived_ns: u64, allocations: f64) -> bool {
+    /// Whether a block was, that was freed after so many nanoseconds and so many further allocations of its thread.
+    pub fn holds(self, lived_ns: u64, allocations: f64) -> bool {
         self.within_ns.is_some_and(|ns| lived_ns <= ns)
             || self
                 .before_allocations

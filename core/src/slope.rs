@@ -33,6 +33,17 @@ pub struct Slope {
     pub bytes_error: f64,
 }
 
+impl Slope {
+    /// Adds the slope of other samples.
+    pub fn merge(&mut self, other: &Slope) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.objects_per_second += other.objects_per_second;
+        self.objects_error = self.objects_error.hypot(other.objects_error);
+        self.bytes_per_second += other.bytes_per_second;
+        self.bytes_error = self.bytes_error.hypot(other.bytes_error);
+    }
+}
+
 /// A slope being added up. Times are seconds since the window's beginning.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sums {

@@ -136,12 +136,12 @@ impl Weight {
     }
 
     /// Blocks that the sample stands for, and the variance that it brings.
-    pub(crate) fn objects_f64_with_variance(&self) -> (f64, f64) {
+    pub fn objects_f64_with_variance(&self) -> (f64, f64) {
         (self.objects.to_f64(), self.objects_variance.to_f64())
     }
 
     /// Bytes that the sample stands for, and the variance that it brings.
-    pub(crate) fn bytes_f64_with_variance(&self) -> (f64, f64) {
+    pub fn bytes_f64_with_variance(&self) -> (f64, f64) {
         (self.bytes.to_f64(), self.bytes_variance.to_f64())
     }
 }
@@ -319,6 +319,15 @@ impl OverTime {
         self.byte_us += Fixed(weight.bytes.0.saturating_mul(factor));
         self.object_us_variance += weight.objects_variance.to_f64() * square;
         self.byte_us_variance += weight.bytes_variance.to_f64() * square;
+    }
+
+    /// Adds another sum, of other samples.
+    pub fn merge(&mut self, other: &OverTime) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.object_us += other.object_us;
+        self.byte_us += other.byte_us;
+        self.object_us_variance += other.object_us_variance;
+        self.byte_us_variance += other.byte_us_variance;
     }
 
     /// Blocks times seconds.

@@ -14,11 +14,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use heapprof_core::Estimate;
-
 use crate::export::folded;
 use crate::measure::{Amount, Measure};
-use crate::metric::Metric;
 use crate::profile::{Precision, Profile};
 use crate::site::SiteMap;
 use crate::symbols::Symbols;
@@ -164,37 +161,14 @@ impl<'a> Differences<'a> {
         Differences { sides, parts }
     }
 
-    /// Between two moments of one log: the profiles at both, and of the window between them.
-    pub fn of_moments(
-        before: &Profile,
-        after: &'a Profile,
-        window: &Profile,
-        symbols: &'a Symbols,
-        metric: Metric,
-    ) -> Differences<'a> {
-        type Rows = BTreeMap<(u32, heapprof_core::SizeClass), [Estimate; 3]>;
-        let mut rows = Rows::new();
-        for (i, profile) in [before, after, window].into_iter().enumerate() {
-            for row in &profile.rows {
-                let key = (row.stack, row.class);
-                rows.entry(key).or_default()[i] = *metric.estimate_of(&row.totals);
-            }
-        }
-        let parts = rows.into_iter().map(|((stack, _), [before, after, came])| {
-            // What stays is what is there and did not come; what was freed was there and did not stay.
-            let freed = before.without(&after.without(&came));
-            let change = Change {
-                before: amount(&before, metric).value,
-                after: amount(&after, metric).value,
-                plus: amount(&came, metric),
-                minus: amount(&freed, metric),
-                is_unsure: false,
-            };
-            (1, stack, change)
-        });
+    /// Between two views of one log, that [`contrast_of_log`](crate::contrast_of_log) read.
+    pub fn of_views(profile: &'a Profile, symbols: &'a Symbols) -> Differences<'a> {
+        let changes = profile.changes.iter().enumerate();
         Differences {
-            parts: parts.collect(),
-            sides: [(after, symbols), (after, symbols)],
+            parts: changes
+                .map(|(stack, change)| (1, stack as u32, *change))
+                .collect(),
+            sides: [(profile, symbols), (profile, symbols)],
         }
     }
 
@@ -234,19 +208,6 @@ impl<'a> Differences<'a> {
             stacks.entry(name.clone()).or_default().merge(change);
         }
         stacks
-    }
-}
-
-fn amount(estimate: &Estimate, metric: Metric) -> Amount {
-    let (value, error) = if metric.is_bytes() {
-        (estimate.bytes_f64(), estimate.bytes_error())
-    } else {
-        (estimate.objects_f64(), estimate.objects_error())
-    };
-    Amount {
-        value,
-        variance: error * error,
-        samples: estimate.samples,
     }
 }
 

@@ -3,11 +3,12 @@
 //! Memory is needed for live blocks, stacks and rows, not for events. The numbers are
 //! `heapprof_core`'s: the same ledger that the writer inside the process runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use heapprof_core::{Came, Estimate, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
 use heapprof_format::{Alloc, Checkpoint, Free, Module, Passed, Record, Stack, Sums, Thread};
 
+use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
 use crate::health::Counted;
 use crate::heritage::BEFORE_THE_FORK;
@@ -40,6 +41,7 @@ pub struct Fold {
     records: u64,
     peak: Peak,
     history: Option<History>,
+    contrast: Option<Contrast>,
     profile: Profile,
     ledger: Ledger,
     /// Number in the log -> index in the profile.
@@ -51,6 +53,9 @@ pub struct Fold {
     keeper: Keeper,
     /// In the checkpoint that the log begins with.
     resuming: bool,
+    /// Whether samples from before a fork are left out, and those that were.
+    without_inherited: bool,
+    left_out: HashSet<u64>,
 }
 
 fn estimate(sums: &Sums) -> Estimate {
@@ -77,10 +82,23 @@ impl Fold {
         self
     }
 
+    /// Leaves out what a forked process had from its parent.
+    pub fn without_inherited(mut self, without: bool) -> Self {
+        self.without_inherited = without;
+        self
+    }
+
     /// Keeps pasts as well, of the span if there is one.
     pub fn with_pasts(mut self, temporary: Temporary) -> Self {
+        self.profile.temporary = Some(temporary);
         let from_ns = self.span.map_or(0, |span| span.from.time_ns());
         self.history = Some(History::since(from_ns, temporary));
+        self
+    }
+
+    /// Keeps a difference of two views as well.
+    pub(crate) fn with_contrast(mut self, contrast: Contrast) -> Self {
+        self.contrast = Some(contrast);
         self
     }
 
@@ -116,6 +134,9 @@ impl Fold {
                     self.resume_free(&free);
                     return;
                 }
+                if let Some(contrast) = &mut self.contrast {
+                    contrast.free(free.id, self.records, free.time_ns);
+                }
                 let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
                 if self.span.is_some_and(is_after) {
                     return;
@@ -125,6 +146,7 @@ impl Fold {
                 }
                 match self.ledger.free(free.id) {
                     Some(_) => self.keeper.free(&free),
+                    None if self.left_out.remove(&free.id) => {}
                     None => self.profile.account.unknown_frees += 1,
                 }
             }
@@ -199,6 +221,9 @@ impl Fold {
                 "the checkpoint that the log begins with is not complete: blocks are missing";
             self.profile.account.remarks.push(remark.into());
         }
+        if let Some(contrast) = self.contrast {
+            self.profile.changes = contrast.finish();
+        }
         if let Some(history) = self.history {
             let end_ns = self
                 .span
@@ -220,6 +245,11 @@ impl Fold {
 
     fn alloc(&mut self, alloc: &Alloc) {
         self.passed(alloc.time_ns);
+        if self.without_inherited && alloc.thread == BEFORE_THE_FORK {
+            self.left_out.insert(alloc.id);
+            self.profile.account.inherited_elsewhere += 1;
+            return;
+        }
         let mut is_before = false;
         if self.resuming {
             // In use at the checkpoint, and so before any window there can be.
@@ -288,6 +318,9 @@ impl Fold {
         if let Some(history) = &mut self.history {
             history.alloc(&came(row));
         }
+        if let Some(contrast) = &mut self.contrast {
+            contrast.alloc(&came(row), self.records);
+        }
         self.keeper.alloc(alloc, index);
     }
 
@@ -302,6 +335,9 @@ impl Fold {
         self.resuming = true;
         if let Some(history) = &mut self.history {
             history.begin_at(checkpoint.time_ns);
+        }
+        if let Some(contrast) = &mut self.contrast {
+            contrast.begin_at(checkpoint.time_ns);
         }
         if checkpoint.intervals != (0, 0) {
             self.profile.run.intervals_seen = Some(checkpoint.intervals);
@@ -335,6 +371,9 @@ impl Fold {
         let freed = estimate(&passed.sums);
         let class = SizeClass(passed.class);
         self.ledger.passed(index, class, &freed);
+        if let Some(contrast) = &mut self.contrast {
+            contrast.passed(index, &freed);
+        }
         self.keeper.passed(index, class, &freed);
     }
 
@@ -342,6 +381,9 @@ impl Fold {
     fn resume_free(&mut self, free: &Free) {
         if !self.counts_what_was_before() {
             return;
+        }
+        if let Some(contrast) = &mut self.contrast {
+            contrast.free(free.id, self.records, free.time_ns);
         }
         if let Some(history) = &mut self.history {
             history.free(free.id, free.time_ns);

@@ -81,7 +81,7 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
 }
 
 /// The first record of a log.
-fn start_of(log: &[u8]) -> Option<Start> {
+pub(crate) fn start_of(log: &[u8]) -> Option<Start> {
     match Reader::new(log).ok()?.next_record() {
         Ok(Some(Record::Start(start))) => Some(start),
         _ => None,

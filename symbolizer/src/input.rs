@@ -5,7 +5,9 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use heapprof_format::{Dump, DumpError, DumpErrorKind, FILE_HEADER, FILE_HEADER_LEN, ReadError};
+use heapprof_format::{
+    Dump, DumpError, DumpErrorKind, FILE_HEADER, FILE_HEADER_LEN, ReadError, Start,
+};
 use memmap2::Mmap;
 
 use crate::archive;
@@ -257,6 +259,11 @@ impl Input {
             }) => Err(InputError::Foreign { path }),
             _ => Err(InputError::NoTimes { path }),
         }
+    }
+
+    /// What the log says first: which process it is of, and when that began. `None` for a dump.
+    pub fn start(&self) -> Option<Start> {
+        heritage::start_of(self.bytes())
     }
 
     /// An error of a view of it, with its name.

@@ -162,6 +162,19 @@ impl Moment {
         }
     }
 
+    /// A time of day as an instant: on the day of that one (nanoseconds since 1970), or else on the next. Other moments
+    /// as they are.
+    pub fn on_the_day_of(&self, wall_ns: u64) -> Moment {
+        let Moment::TimeOfDay(time_ns) = self else {
+            return self.clone();
+        };
+        let that_day = (wall_ns / DAY * DAY).saturating_add(*time_ns);
+        Moment::Wall(match that_day < wall_ns {
+            true => that_day.saturating_add(DAY),
+            false => that_day,
+        })
+    }
+
     fn find_in_run(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
         let last_ns = run.duration_ns;
         let at = |time_ns: u64| {

@@ -5,25 +5,26 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Estimate, Lifetimes, Past, Row, Totals};
-use heapprof_format::{
-    Checkpoint, Counter, EndReason, Mapping, Module, Segment, SegmentStart, Symbols, Thread,
-    WalkEnd,
-};
+use heapprof_core::{Estimate, Lifetimes, Past, Row, Temporary, Totals};
+use heapprof_format::{Counter, Mapping, Module, Segment, SegmentStart, Symbols, Thread, WalkEnd};
 
 use crate::confidence::Confidence;
 use crate::detail::Detailed;
+use crate::diff::Change;
 use crate::fold::Peak;
 use crate::health::Counted;
+use crate::merge::Part;
 use crate::metric::{Metric, Numbers};
 use crate::resolve::Frame;
-use crate::view::Span;
+pub use crate::run::{Ending, Regime, Run};
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// What ran.
+    /// What ran. Of several processes, what is true of all of them.
     pub run: Run,
+    /// The processes that were added up, when they are several; else empty.
+    pub parts: Vec<Part>,
     /// What the file itself and the profiler say about losses and damage.
     pub account: Account,
     /// Loaded object files, the program first.
@@ -50,127 +51,12 @@ pub struct Profile {
     pub usable: Estimate,
     /// The allocator's own count, beside those, when the log has one.
     pub counted: Option<Counted>,
+    /// By stack, what differs between two views, when that was asked for; may be shorter than the stacks.
+    pub changes: Vec<Change>,
+    /// Which blocks the pasts call temporary.
+    pub temporary: Option<Temporary>,
     /// Lifetimes by stack, when they were asked for; may be shorter than the stacks.
     pub lifetimes: Vec<Lifetimes>,
-}
-
-/// What ran, when, and under which settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Run {
-    /// Path of the executable; empty when the input does not say.
-    pub program: String,
-    /// The command line's words.
-    pub args: Vec<String>,
-    /// Process id, 0 when unknown.
-    pub pid: u32,
-    /// The parent that forked it, when the profile continues that process's.
-    pub forked_from: u32,
-    /// Wall clock at the start, nanoseconds since 1970; 0 when unknown.
-    pub start_wall_ns: u64,
-    /// From the start to the last event.
-    pub duration_ns: u64,
-    /// Mean sampling interval at the start, in bytes; `None` when the input does not say.
-    pub interval: Option<u64>,
-    /// Smallest and largest interval that a sample was taken under.
-    pub intervals_seen: Option<(u64, u64)>,
-    /// How it ended.
-    pub ending: Ending,
-    /// Version of the library that wrote the file.
-    pub library: String,
-    /// The settings in force.
-    pub settings: Vec<(String, String)>,
-    /// The checkpoint that the log begins with, when older segments are not there: what happened before its
-    /// time is in the totals and the live set, and no more is known of it.
-    pub checkpoint: Option<Checkpoint>,
-    /// Named moments.
-    pub markers: Vec<(u64, String)>,
-    /// Changes of what was in force, in their order.
-    pub regimes: Vec<Regime>,
-    /// The part that the numbers are about; `None` for the whole.
-    pub span: Option<Span>,
-    /// Why this profile was taken, for one that was taken on an occasion.
-    pub reason: String,
-}
-
-/// What was in force from a moment on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Regime {
-    /// Since when.
-    pub time_ns: u64,
-    /// Mean sampling interval in bytes; 0: recording was stopped.
-    pub interval: u64,
-    /// Whether the budget for samples called for it, and not somebody.
-    pub by_budget: bool,
-}
-
-impl Run {
-    /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that were recorded for
-    /// their size do not count.
-    pub fn intervals(&self) -> Option<(u64, u64)> {
-        let first = self.interval.filter(|_| {
-            // Stopped from its very start: the interval of the settings was never in force.
-            self.regimes.first().is_none_or(|regime| regime.time_ns > 0)
-        });
-        let later = self.regimes.iter().map(|regime| regime.interval);
-        let all = first
-            .into_iter()
-            .chain(later)
-            .filter(|&interval| interval > 0);
-        let known = all.fold(None, |range: Option<(u64, u64)>, interval| {
-            let (least, most) = range.unwrap_or((interval, interval));
-            Some((least.min(interval), most.max(interval)))
-        });
-        match (known, self.intervals_seen) {
-            (Some((least, most)), Some((seen_least, seen_most))) => {
-                let for_size = self.record_over().is_some();
-                let seen_least = if for_size { least } else { seen_least };
-                Some((least.min(seen_least), most.max(seen_most)))
-            }
-            (known, seen) => known.or(seen),
-        }
-    }
-
-    /// From which size on all blocks were recorded, in bytes, if that was so.
-    pub fn record_over(&self) -> Option<u64> {
-        let mut settings = self.settings.iter();
-        let (_, value) = settings.find(|(name, _)| name == "HEAPPROF_RECORD_OVER")?;
-        value.parse().ok()
-    }
-
-    /// For how long recording was stopped between two moments.
-    pub fn stopped_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
-        let ends = self.regimes.iter().skip(1).map(|regime| regime.time_ns);
-        let spans = self.regimes.iter().zip(ends.chain([u64::MAX]));
-        spans
-            .filter(|(regime, _)| regime.interval == 0)
-            .map(|(regime, end)| end.min(to_ns).saturating_sub(regime.time_ns.max(from_ns)))
-            .sum()
-    }
-}
-
-/// How a profile ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// The log says so.
-    Said(EndReason),
-    /// The log has no end: the process was killed, or still runs.
-    #[default]
-    CutOff,
-    /// A dump, taken while the process ran or at its end.
-    Snapshot,
-}
-
-impl Ending {
-    /// In words.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Ending::Said(reason) => reason.describe(),
-            Ending::CutOff => {
-                "cut off: the process was killed, became another program, or still runs"
-            }
-            Ending::Snapshot => "a dump: the heap at one moment",
-        }
-    }
 }
 
 /// What is missing, as far as is known. Law 10.
@@ -192,6 +78,8 @@ pub struct Account {
     pub unknown_frees: u64,
     /// Allocations whose numbers are impossible, left out.
     pub implausible: u64,
+    /// Samples from before a fork, left out because they are in the parent's log, which is read as well.
+    pub inherited_elsewhere: u64,
     /// Other things a reader of the numbers should know.
     pub remarks: Vec<String>,
 }
@@ -342,6 +230,10 @@ pub enum Precision {
 impl Profile {
     /// What the numbers are worth.
     pub fn precision(&self) -> Precision {
+        let of_parts = self.parts.iter().map(|part| part.precision);
+        if let Some(least) = of_parts.max_by_key(|precision| *precision as u8) {
+            return least;
+        }
         let sampled = self
             .rows
             .iter()

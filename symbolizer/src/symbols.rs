@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use object::{Object, ObjectSegment};
 
+use crate::merge::home_of;
 use crate::profile::{LoadedModule, Place, Profile};
 use crate::resolve::{
     Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport, SearchPath, Usable,
@@ -218,6 +219,9 @@ impl Symbols {
         if outside.is_empty() {
             return;
         }
+        if !profile.parts.is_empty() {
+            return self.name_by_perf_maps(profile, outside, search);
+        }
         let avmas: Vec<u64> = outside.iter().map(|place| place.avma).collect();
         let process = perf_map::Process {
             pid: profile.run.pid,
@@ -229,6 +233,39 @@ impl Symbols {
                 .insert(Place { module: None, avma }, vec![frame]);
         }
         self.perf_map = Some(report);
+    }
+
+    /// The same of several processes, each with a map of its own.
+    fn name_by_perf_maps(&mut self, profile: &Profile, outside: &[Place], search: &SearchPath) {
+        let mut homes: BTreeMap<usize, Vec<(u64, Place)>> = BTreeMap::new();
+        for &place in outside {
+            if let Some((part, avma)) = home_of(place.avma) {
+                homes.entry(part).or_default().push((avma, place));
+            }
+        }
+        let mut sum = PerfMapReport::default();
+        for (part, places) in homes {
+            let Some(part) = profile.parts.get(part) else {
+                continue;
+            };
+            let process = perf_map::Process {
+                pid: part.run.pid,
+                start_wall_ns: part.run.start_wall_ns,
+            };
+            let avmas: Vec<u64> = places.iter().map(|(avma, _)| *avma).collect();
+            let (frames, report) = perf_map::resolve(&avmas, process, search);
+            let place_of: HashMap<u64, Place> = places.into_iter().collect();
+            for (avma, frame) in frames {
+                if let Some(&place) = place_of.get(&avma) {
+                    self.frames.insert(place, vec![frame]);
+                }
+            }
+            sum.tried.extend(report.tried);
+            sum.asked += report.asked;
+            sum.named += report.named;
+            sum.ambiguous += report.ambiguous;
+        }
+        self.perf_map = Some(sum);
     }
 
     fn name_by_input(&mut self, profile: &Profile) {

@@ -11,14 +11,16 @@
 //! An event at the very time of a moment comes before it. So a window's numbers are those at its
 //! end less those at its beginning, and windows that touch count each event once.
 
-use heapprof_core::Temporary;
+use heapprof_core::{Estimate, Temporary};
 use heapprof_format::ReadError;
 
+use crate::contrast::Contrast;
 use crate::detail::Detail;
 use crate::fold::{Fold, Peak};
-use crate::log::{each_record, profile_of_log};
+use crate::log::each_record;
+use crate::measure::Measure;
 use crate::moment::{Cut, Moment, MomentError};
-use crate::profile::Profile;
+use crate::profile::{Ending, Profile};
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,6 +44,22 @@ pub struct Reading {
     pub pasts: Option<Temporary>,
     /// What else to keep.
     pub detail: Detail,
+    /// Whether it is one of several logs that are added up. A time of the clock on the wall may then lie outside of its
+    /// run, which [`Run::outside`](crate::Run::outside) says and what it had to add does not go beyond.
+    pub among_several: bool,
+    /// Whether what a forked process had from its parent is left out, because the parent's log is added, too.
+    pub without_inherited: bool,
+}
+
+/// Why one of several processes does not have the time that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    /// It began later: it adds nothing.
+    NotBegun,
+    /// It had ended: it adds what it had allocated, and nothing in use; to a window, nothing.
+    Over,
+    /// Its log says nothing so late, nor that it ended: it adds what it had then.
+    Silent,
 }
 
 /// The part of a log that a profile shows.
@@ -54,6 +72,15 @@ pub struct Span {
 }
 
 impl Span {
+    /// Itself, unless it ends before it begins.
+    fn forwards(self) -> Result<Span, MomentError> {
+        let (from_ns, to_ns) = (self.from.time_ns(), self.to.time_ns());
+        match from_ns > to_ns {
+            true => Err(MomentError::Backwards { from_ns, to_ns }),
+            false => Ok(self),
+        }
+    }
+
     /// In words.
     pub fn describe(self) -> String {
         let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
@@ -90,43 +117,141 @@ pub fn profile_of_view(
     mut progress: impl FnMut(u64),
 ) -> Result<Profile, ViewError> {
     let fold = |span| {
-        let fold = Fold::keeping(reading.detail).within(span);
+        let fold = Fold::keeping(reading.detail)
+            .without_inherited(reading.without_inherited)
+            .within(span);
         match reading.pasts {
             Some(temporary) => fold.with_pasts(temporary),
             None => fold,
         }
     };
-    if reading.view == View::Whole {
-        let mut fold = fold(None);
+    let mut whole = |mut fold: Fold| {
         each_record(bytes, &mut progress, &mut fold)?;
-        return Ok(fold.finish());
+        Ok::<Profile, ViewError>(fold.finish())
+    };
+    if reading.view == View::Whole {
+        return whole(fold(None));
     }
-    let whole = profile_of_log(bytes, &mut progress)?;
-    let find = |moment: &Moment| moment.find(&whole.run, &whole.peak.unwrap_or_default());
+    let all = whole(Fold::new().without_inherited(reading.without_inherited))?;
+    let find = |moment: &Moment| found(moment, &all, reading.among_several);
     let span = match &reading.view {
         View::Whole => None,
-        View::At(at) => Some(Span {
-            from: Cut::Nothing,
-            to: find(at)?,
-        }),
-        View::Window(from, to) => {
-            let span = Span {
-                from: find(from)?,
-                to: find(to)?,
-            };
-            let (from_ns, to_ns) = (span.from.time_ns(), span.to.time_ns());
-            if from_ns > to_ns {
-                return Err(MomentError::Backwards { from_ns, to_ns }.into());
+        View::At(at) => match find(at)? {
+            Found::In(to) => Some(Span {
+                from: Cut::Nothing,
+                to,
+            }),
+            Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),
+            Found::Over => {
+                let Ending::Said(_) = all.run.ending else {
+                    // For all that is known, nothing has changed since.
+                    let mut last = whole(fold(None))?;
+                    last.run.outside = Some(Outside::Silent);
+                    return Ok(last);
+                };
+                let mut last = whole(fold(None))?;
+                last.run.outside = Some(Outside::Over);
+                for row in &mut last.rows {
+                    row.totals.in_use = Estimate::default();
+                }
+                for row in last.detail.threads.iter_mut().flatten() {
+                    row.row.totals.in_use = Estimate::default();
+                }
+                for past in &mut last.pasts {
+                    past.slack = Estimate::default();
+                }
+                return Ok(last);
             }
-            Some(span)
+        },
+        View::Window(from, to) => {
+            let (from, to) = (find(from)?, find(to)?);
+            let from = match from {
+                Found::In(cut) => cut,
+                Found::NotBegun => Cut::Nothing,
+                Found::Over => return Ok(all.without_rows(Outside::Over)),
+            };
+            let to = match to {
+                Found::In(cut) => cut,
+                Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),
+                Found::Over => Cut::Time(all.run.duration_ns),
+            };
+            Some(Span { from, to }.forwards()?)
         }
     };
-    let mut fold = fold(span);
-    each_record(bytes, &mut progress, &mut fold)?;
-    let mut part = fold.finish();
+    let mut part = whole(fold(span))?;
     // What is wrong with the file is so whatever part of it is shown.
-    part.account = whole.account;
+    part.account = all.account;
     Ok(part)
+}
+
+/// A log with what differs between two views of it, by stack, and the parts that these are. It is read twice, as any
+/// view is.
+///
+/// # Errors
+/// When the log cannot be read, or the moments are not in it.
+pub fn contrast_of_log(
+    bytes: &[u8],
+    views: [&View; 2],
+    measure: Measure,
+    temporary: Temporary,
+    mut progress: impl FnMut(u64),
+) -> Result<(Profile, [Span; 2]), ViewError> {
+    let mut whole = |mut fold: Fold| {
+        each_record(bytes, &mut progress, &mut fold)?;
+        Ok::<Profile, ViewError>(fold.finish())
+    };
+    let all = whole(Fold::new())?;
+    let find = |moment: &Moment| moment.find(&all.run, &all.peak.unwrap_or_default());
+    let span = |view: &View| {
+        let span = match view {
+            View::Whole => Span {
+                from: Cut::Nothing,
+                to: find(&Moment::End)?,
+            },
+            View::At(at) => Span {
+                from: Cut::Nothing,
+                to: find(at)?,
+            },
+            View::Window(from, to) => Span {
+                from: find(from)?,
+                to: find(to)?,
+            },
+        };
+        span.forwards()
+    };
+    let spans = [span(views[0])?, span(views[1])?];
+    let contrast = Contrast::of(measure, temporary, spans);
+    Ok((whole(Fold::new().with_contrast(contrast))?, spans))
+}
+
+/// Where a moment is.
+enum Found {
+    In(Cut),
+    NotBegun,
+    Over,
+}
+
+/// The moment in that run. Only one of the clock on the wall, and only of several runs, may be outside of it.
+fn found(moment: &Moment, all: &Profile, among_several: bool) -> Result<Found, MomentError> {
+    let may_be_outside = among_several && matches!(moment, Moment::Wall(_));
+    match moment.find(&all.run, &all.peak.unwrap_or_default()) {
+        Ok(cut) => Ok(Found::In(cut)),
+        Err(MomentError::BeforeStart { .. }) if may_be_outside => Ok(Found::NotBegun),
+        Err(MomentError::AfterEnd { .. }) if may_be_outside => Ok(Found::Over),
+        Err(error) => Err(error),
+    }
+}
+
+impl Profile {
+    /// What ran, and nothing of what it allocated.
+    fn without_rows(mut self, outside: Outside) -> Profile {
+        self.run.outside = Some(outside);
+        self.rows.clear();
+        self.stacks.clear();
+        self.usable = Estimate::default();
+        self.counted = None;
+        self
+    }
 }
 
 /// The moment of the most bytes in use.

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use heapprof_symbolizer::{Bytes, Input, write_bundle};
+use heapprof_symbolizer::{Bytes, Input, Reading, write_bundle};
 
 use crate::cli::failure::Failure;
-use crate::cli::source::Source;
+use crate::cli::source::{Places, Time, read};
 use crate::cli::{output, say};
 
 /// Put a profile and the binaries and debug files that name it into one archive
@@ -15,8 +15,15 @@ use crate::cli::{output, say};
 /// result; unpacked, it is a folder for PPROF_BINARY_PATH. The same input makes the same bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// A record log (.heaplog) or a heap dump (.heap), of heapprof or gperftools
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
     #[command(flatten)]
-    source: Source,
+    time: Time,
+
+    #[command(flatten)]
+    places: Places,
 
     /// Where to write it [default: FILE with .tar in place of its extension, in the current folder]
     #[arg(short, long, value_name = "OUT")]
@@ -24,10 +31,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let profile = args.source.profile()?;
-    let symbols = args.source.symbols(&profile)?;
-    let input = Input::open(&args.source.file)?;
-    let name = args.source.file.file_name().unwrap_or_default();
+    let reading = Reading {
+        view: args.time.view(),
+        ..Reading::default()
+    };
+    let profile = read(&args.file, &reading)?;
+    let symbols = args.places.symbols(&args.file, &profile)?;
+    let input = Input::open(&args.file)?;
+    let name = args.file.file_name().unwrap_or_default();
     let out = match &args.output {
         Some(out) => out.clone(),
         None => PathBuf::from(name).with_extension("tar"),

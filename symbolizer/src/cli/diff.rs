@@ -4,23 +4,24 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Change, Count, Diff, DiffGraph, DiffPlace, Differences, InputError, Json, Measure, Moment,
-    Pace, Profile, REAL, Reading, Unlike, View,
+    Change, Count, Cut, Diff, DiffGraph, DiffPlace, Differences, Input, InputError, Json, Measure,
+    Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, contrast_of_log,
 };
 use serde::Serialize;
 
 use crate::cli::failure::Failure;
 use crate::cli::measure::{SumArg, TemporaryArgs};
 use crate::cli::output;
+use crate::cli::progress::Progress;
 use crate::cli::say;
-use crate::cli::source::{Places, read};
+use crate::cli::source::{Places, note_what_is_kept, note_what_is_wrong, read};
 use crate::cli::table::{Align, Table, stdout_width};
 
-/// Show what changed between two profiles, or two moments of one log
+/// Show what changed between two profiles, two moments of one log, or two windows of it
 ///
 /// With two files, each difference has the errors of both. With one log and --at given twice, what
 /// is there at both moments rests on the same samples and cancels: only what came and what went has
-/// an error. A difference is "real" from 3 standard errors on, where noise alone gets once in 370.
+/// an error. So it is for every metric, and for windows (--from, --to, each twice). A difference is "real" from 3 standard errors on, where noise alone gets once in 370.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The first file, or the only one
@@ -35,6 +36,15 @@ pub(crate) struct Args {
     /// two (the first for A)
     #[arg(long, value_name = "MOMENT")]
     at: Vec<String>,
+
+    /// The beginning of a window: what was allocated after it, and up to --to. Given twice with one
+    /// log, and --to as well
+    #[arg(long, value_name = "MOMENT", conflicts_with = "at")]
+    from: Vec<String>,
+
+    /// The end of a window
+    #[arg(long, value_name = "MOMENT", conflicts_with = "at")]
+    to: Vec<String>,
 
     /// How many sites to show; 0 for all
     #[arg(short, long, value_name = "N", default_value_t = 20)]
@@ -76,34 +86,45 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let moments: Vec<Moment> = args
-        .at
-        .iter()
-        .map(|text| match text.parse() {
-            Ok(moment) => moment,
-            Err(never) => match never {},
-        })
-        .collect();
-    match (&args.after, &moments[..]) {
-        (Some(_), [_, _, _, ..]) => Err(Failure::Asked("--at is given more than twice".into())),
-        (Some(after), moments) => two_files(args, after, moments),
-        (None, [from, to]) => two_moments(args, from, to),
+    let views = views(args)?;
+    match (&args.after, &views[..]) {
+        (_, [_, _, _, ..]) => Err(Failure::Asked(
+            "two are compared: --at, or --from with --to, is given more than twice".into(),
+        )),
+        (Some(after), views) => two_files(args, after, views),
+        (None, [first, second]) => two_views(args, first, second),
         (None, _) => Err(Failure::Asked(
-            "two files are compared, or one log at two moments (--at T1 --at T2)".into(),
+            "two files are compared, or one log at two moments (--at T1 --at T2) or in two windows (--from T1 --to T2 \
+             --from T3 --to T4)"
+                .into(),
         )),
     }
 }
 
-fn two_files(args: &Args, after: &Path, moments: &[Moment]) -> Result<(), Failure> {
+/// The views that were asked for, in their order.
+fn views(args: &Args) -> Result<Vec<View>, Failure> {
+    let moment = |text: &String| match text.parse::<Moment>() {
+        Ok(moment) => moment,
+        Err(never) => match never {},
+    };
+    if args.from.len() != args.to.len() {
+        return Err(Failure::Asked(
+            "a window has a --from and a --to; start and end are moments, too".into(),
+        ));
+    }
+    let windows = args.from.iter().zip(&args.to);
+    let windows = windows.map(|(from, to)| View::Window(moment(from), moment(to)));
+    let moments = args.at.iter().map(|at| View::At(moment(at)));
+    Ok(moments.chain(windows).collect())
+}
+
+fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     let measure = args.metric.0;
     let part = |file: &Path, i: usize| {
         let profile = read(
             file,
             &Reading {
-                view: match moments.get(i).or(moments.last()) {
-                    Some(moment) => View::At(moment.clone()),
-                    None => View::Whole,
-                },
+                view: views.get(i).or(views.last()).cloned().unwrap_or_default(),
                 pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
                 ..Reading::default()
             },
@@ -125,36 +146,54 @@ fn two_files(args: &Args, after: &Path, moments: &[Moment]) -> Result<(), Failur
     show(args, &heading, &unlike, &differences)
 }
 
-fn two_moments(args: &Args, from: &Moment, to: &Moment) -> Result<(), Failure> {
-    let Measure::Basic(metric) = args.metric.0 else {
+fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
+    let measure = args.metric.0;
+    if matches!(measure, Measure::PeakBytes | Measure::PeakObjects) {
         return Err(Failure::Asked(format!(
-            "{} is compared between two files; within one log, `heapprof top --metric {} --from T1 --to T2` shows a window",
-            args.metric.0, args.metric.0
+            "{measure} is of one moment, and no sum over blocks whose difference could be taken: compare moments (--at peak --at \
+             end, in-use-bytes), or two files"
         )));
-    };
-    let part = |view| {
-        let reading = Reading {
-            view,
-            ..Reading::default()
-        };
-        read(&args.before, &reading)
-    };
-    let window = part(View::Window(from.clone(), to.clone()))?;
-    let before = part(View::At(from.clone()))?;
-    let after = part(View::At(to.clone()))?;
-    let symbols = args.places.symbols(&args.before, &after)?;
-    let seconds = |profile: &Profile| {
-        let span = profile.run.span;
-        span.map_or(0.0, |span| span.to.time_ns() as f64 / 1e9)
-    };
-    let heading = format!(
-        "{}: {:.6} s -> {:.6} s",
-        args.before.display(),
-        seconds(&before),
-        seconds(&after)
+    }
+    let input = Input::open(&args.before)?;
+    let progress = Progress::bytes("reading", input.len());
+    let read = contrast_of_log(
+        input.log()?,
+        [first, second],
+        measure,
+        args.temporary.temporary(),
+        |offset| progress.at(offset),
     );
-    let differences = Differences::of_moments(&before, &after, &window, &symbols, metric);
-    show(args, &heading, &Unlike::default(), &differences)
+    progress.finish();
+    let (profile, spans) = read.map_err(|error| input.view_error(error))?;
+    note_what_is_wrong(&args.before, &profile);
+    note_what_is_kept(&args.before, &profile);
+    let symbols = args.places.symbols(&args.before, &profile)?;
+    let file = args.before.display();
+    let heading = format!("{file}: {} -> {}", told(spans[0]), told(spans[1]));
+    let mut unlike = Unlike::default();
+    let length = |span: Span| (span.to.time_ns() - span.from.time_ns()) as f64 / 1e9;
+    let [a, b] = spans.map(length);
+    if matches!(first, View::Window(..)) && (a - b).abs() > 0.01 * a.max(b) {
+        unlike.remarks.push(format!(
+            "the windows last {a:.3} s and {b:.3} s: what was allocated differs for that alone"
+        ));
+    }
+    warn(&unlike, args.force)?;
+    show(
+        args,
+        &heading,
+        &unlike,
+        &Differences::of_views(&profile, &symbols),
+    )
+}
+
+/// A view in a heading.
+fn told(span: Span) -> String {
+    let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
+    match span.from {
+        Cut::Nothing => format!("{:.6} s", seconds(span.to)),
+        from => format!("{:.6} to {:.6} s", seconds(from), seconds(span.to)),
+    }
 }
 
 fn show(

@@ -67,14 +67,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             format.name()
         )));
     }
+    if args.source.files.len() > 1 && format == Format::Firefox {
+        return Err(Failure::Asked(
+            "the Firefox profiler shows blocks in time, and several processes have no common one here; export each by itself"
+                .into(),
+        ));
+    }
     let shows_all = matches!(format, Format::Pprof | Format::Json);
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),
         detail: format.wants(),
+        ..Reading::default()
     })?;
     if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
-        let path = args.source.file.clone();
+        let path = args.source.without_times().to_owned();
         return Err(InputError::NoTimes { path }.into());
     }
     let mut symbols = args.source.symbols(&profile)?;

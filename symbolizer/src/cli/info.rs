@@ -14,6 +14,7 @@ use crate::cli::coverage;
 use crate::cli::debuginfod::summary;
 use crate::cli::failure::Failure;
 use crate::cli::output;
+use crate::cli::processes;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
 use crate::cli::top::{how_exact, write_totals_at};
@@ -37,7 +38,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let symbols = args.source.symbols(&profile)?;
     output::to(None, |out| {
         write_totals_at(&profile, args.confidence, out)?;
-        write_run(&profile, out)?;
+        match profile.parts.is_empty() {
+            true => write_run(&profile, out)?,
+            false => processes::write(&profile, out)?,
+        }
         write_account(&profile, args.confidence, out)?;
         write_walks(&profile, out)?;
         coverage::write(&profile, &symbols, out)?;

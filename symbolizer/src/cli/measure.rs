@@ -8,8 +8,8 @@ use clap::builder::PossibleValue;
 use heapprof_core::{Lifetimes, Temporary};
 use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
-    Amount, By, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Metric, Pace, Percent,
-    Precision, Profile, REAL, SiteMap, Symbols, Verdict, duration_ns,
+    Amount, By, Circumstances, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Metric,
+    Pace, Percent, Precision, Profile, REAL, SiteMap, Symbols, Verdict, duration_ns,
 };
 use serde::Serialize;
 
@@ -121,7 +121,6 @@ impl clap::ValueEnum for SumArg {
 
 /// What of it is shown, and how.
 pub(crate) struct Shown {
-    pub(crate) temporary: Temporary,
     pub(crate) measure: Measure,
     pub(crate) by: Option<By>,
     pub(crate) number: usize,
@@ -338,15 +337,6 @@ fn write_sums(
             "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
         )?;
     }
-    let is_temporary = matches!(measure, Measure::TemporaryBytes | Measure::TemporaryObjects);
-    if is_temporary && is_sampled && shown.temporary.before_allocations.is_some() {
-        let allocated = profile.totals().allocated;
-        writeln!(
-            out,
-            "  allocations in between are estimated: a sample stands for {:.0} of them, and fewer are not told from none",
-            allocated.objects_f64() / allocated.samples.max(1) as f64
-        )?;
-    }
     if measure.is_growth() && is_sampled {
         writeln!(
             out,
@@ -401,6 +391,8 @@ struct Document<'a> {
     total_error: f64,
     intervals: Intervals,
     #[serde(flatten)]
+    circumstances: Circumstances<'a>,
+    #[serde(flatten)]
     lines: JsonLines<JsonLine<'a>>,
 }
 
@@ -451,6 +443,7 @@ fn write_json(
         total: whole.value,
         total_error: whole.error(),
         intervals: Intervals::of(profile, shown.confidence),
+        circumstances: Circumstances::of(profile),
         lines: JsonLines::of(shown.by, json),
     };
     Json::Pretty.write(&document, out)

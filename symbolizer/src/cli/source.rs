@@ -1,4 +1,4 @@
-//! A source: the file that a command is about, and where its names may be found.
+//! A source: the files that a command is about, and where their names may be found.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,14 @@ use crate::cli::debuginfod::Servers;
 use crate::cli::failure::Failure;
 use crate::cli::progress::Progress;
 use crate::cli::say;
+use crate::cli::several;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Source {
-    /// A record log (.heaplog) or a heap dump (.heap), of heapprof or gperftools
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    /// A record log (.heaplog) or a heap dump (.heap), of heapprof or gperftools; several are added up: all
+    /// processes of a server, say
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
 
     #[command(flatten)]
     pub(crate) time: Time,
@@ -96,6 +98,28 @@ impl Places {
         search
     }
 
+    /// The names of a profile that was added up from these files.
+    fn symbols_of_several(&self, files: &[PathBuf], profile: &Profile) -> Result<Symbols, Failure> {
+        if self.perf_map.is_some() {
+            return Err(Failure::Asked(
+                "--perf-map names the code of one process, and these are several; each one's /tmp/perf-PID.map is used"
+                    .into(),
+            ));
+        }
+        let is_bundle = |file: &&PathBuf| Input::open(file).is_ok_and(|input| input.is_bundle());
+        let bundles: Vec<PathBuf> = files.iter().filter(is_bundle).cloned().collect();
+        let mut search = self.search();
+        search.debuginfod = self.servers.client()?;
+        if bundles.len() == files.len() {
+            search.debug_dirs.clone_from(&self.debug_dir);
+            search.sysroot = bundles.first().cloned();
+            search.binary_dirs.clear();
+        }
+        search.debug_dirs.splice(0..0, bundles.iter().cloned());
+        search.binary_dirs.extend(bundles);
+        Ok(self.ask(profile, &search))
+    }
+
     /// The names of a profile that was read from `file`. A bundle's files stand for the other machine's file
     /// system: this one's are not asked.
     pub(crate) fn symbols(&self, file: &Path, profile: &Profile) -> Result<Symbols, Failure> {
@@ -107,13 +131,17 @@ impl Places {
             search.binary_dirs = vec![file.to_owned()];
             search.sysroot = Some(file.to_owned());
         }
+        Ok(self.ask(profile, &search))
+    }
+
+    fn ask(&self, profile: &Profile, search: &SearchPath) -> Symbols {
         self.servers.show(Some(Progress::spinner("finding names")));
-        let symbols = Symbols::of(profile, &search);
+        let symbols = Symbols::of(profile, search);
         if let Some(progress) = self.servers.show(None) {
             progress.finish();
         }
         self.servers.say_what_failed();
-        Ok(symbols)
+        symbols
     }
 }
 
@@ -141,13 +169,28 @@ impl Source {
         })
     }
 
-    /// A part of the file.
+    /// A part of the file; of several, added up.
     pub(crate) fn part(&self, reading: &Reading) -> Result<Profile, Failure> {
-        read(&self.file, reading)
+        match &self.files[..] {
+            [file] => read(file, reading),
+            files => several::read(files, reading),
+        }
     }
 
     pub(crate) fn symbols(&self, profile: &Profile) -> Result<Symbols, Failure> {
-        self.places.symbols(&self.file, profile)
+        match &self.files[..] {
+            [file] => self.places.symbols(file, profile),
+            files => self.places.symbols_of_several(files, profile),
+        }
+    }
+
+    /// A file that has no times, for an error to name.
+    pub(crate) fn without_times(&self) -> &Path {
+        let is_log = |file: &Path| Input::open(file).is_ok_and(|input| input.is_log());
+        let without = self.files.iter().find(|file| !is_log(file));
+        without
+            .or(self.files.first())
+            .map_or(Path::new(""), |file| file)
     }
 }
 
@@ -165,7 +208,15 @@ pub(crate) fn note_what_is_kept(file: &Path, profile: &Profile) {
 
 /// Reads a part of a file. What a reader should know about the file itself is said on the way.
 pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
-    let input = Input::open(file)?;
+    read_input(file, &Input::open(file)?, reading)
+}
+
+/// Reads a part of a file that was opened.
+pub(crate) fn read_input(
+    file: &Path,
+    input: &Input,
+    reading: &Reading,
+) -> Result<Profile, Failure> {
     let progress = Progress::bytes("reading", input.len());
     let profile = input.read_part(reading, |offset| progress.at(offset));
     progress.finish();
@@ -174,6 +225,12 @@ pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
     if reading.view != View::Whole || reading.pasts.is_some() {
         note_what_is_kept(file, &profile);
     }
+    note_what_is_wrong(file, &profile);
+    Ok(profile)
+}
+
+/// Says where a file is torn or damaged.
+pub(crate) fn note_what_is_wrong(file: &Path, profile: &Profile) {
     let file = file.display();
     let account = &profile.account;
     if let Some((offset, left)) = account.torn {
@@ -187,5 +244,4 @@ pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
             damage.what, damage.skipped
         ));
     }
-    Ok(profile)
 }

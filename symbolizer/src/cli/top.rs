@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use heapprof_core::Totals;
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
-    By, Bytes, Confidence, Count, Detail, Ending, FEW_SAMPLES, Json, Measure, Metric, Numbers,
-    Percent, Precision, Printable, Profile, Reading, Sites, Symbols, groups,
+    By, Bytes, Circumstances, Confidence, Count, Detail, Ending, FEW_SAMPLES, Json, Measure,
+    Metric, Numbers, Part, Percent, Precision, Printable, Profile, Reading, Sites, Symbols, groups,
 };
 use serde::Serialize;
 
@@ -76,13 +76,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             threads: by == Some(By::Thread),
             ..Detail::default()
         },
+        ..Reading::default()
     })?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
             measure,
-            temporary: args.temporary.temporary(),
             by,
             number: args.number,
             cumulative: args.cum,
@@ -93,7 +93,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             (_, true) => measure::Form::Csv,
             _ => measure::Form::Table,
         };
-        return measure::run(&profile, &symbols, &args.source.file, &shown, form);
+        return measure::run(
+            &profile,
+            &symbols,
+            args.source.without_times(),
+            &shown,
+            form,
+        );
     };
     let mut lines = lines(&profile, &symbols, by, metric, args.cum);
     lines.retain(|line| {
@@ -200,15 +206,7 @@ pub(crate) fn write_totals_at(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let run = &profile.run;
-    let name = run
-        .program
-        .rsplit('/')
-        .next()
-        .filter(|name| !name.is_empty());
-    write!(out, "{}", Printable(name.unwrap_or("unknown program")))?;
-    if run.pid != 0 {
-        write!(out, ", pid {}", run.pid)?;
-    }
+    write!(out, "{}", Printable(&profile.who()))?;
     if run.duration_ns > 0 {
         write!(out, ", {:.1} s", run.duration_ns as f64 / 1e9)?;
     }
@@ -263,22 +261,22 @@ pub(crate) fn write_totals_at(
         numbers.allocated_objects,
         numbers.allocated_bytes
     )?;
-    if profile.run.ending == Ending::CutOff {
+    if profile.run.ending == Ending::CutOff && profile.parts.is_empty() {
         writeln!(
             out,
             "the log has no end (the process was killed, or still runs): numbers are those of its last record"
         )?;
     }
-    let (from_ns, to_ns) = run.span.map_or((0, run.duration_ns), |span| {
-        (span.from.time_ns(), span.to.time_ns())
-    });
-    let stopped_ns = run.stopped_ns(from_ns, to_ns);
-    if stopped_ns > 0 {
+    let is_cut = |part: &&Part| part.run.ending == Ending::CutOff;
+    let cut = profile.parts.iter().filter(is_cut).count();
+    if cut > 0 {
         writeln!(
             out,
-            "recording was stopped for {:.3} s of it: what was allocated then is missing",
-            stopped_ns as f64 / 1e9
+            "logs without an end: {cut} (the process was killed, or still runs), with the numbers of their last records"
         )?;
+    }
+    for line in profile.circumstances() {
+        writeln!(out, "{}", Printable(&line))?;
     }
     let lost: u64 = profile.account.losses().map(|(_, n)| n).sum();
     if lost > 0 {
@@ -442,6 +440,8 @@ struct Document<'a> {
     standard_errors: Errors,
     intervals: Intervals,
     #[serde(flatten)]
+    circumstances: Circumstances<'a>,
+    #[serde(flatten)]
     lines: JsonLines<JsonLine<'a>>,
 }
 
@@ -482,6 +482,7 @@ fn write_json(
         totals: profile.numbers().into(),
         standard_errors: Errors::of(&profile.totals()),
         intervals: Intervals::of(profile, confidence),
+        circumstances: Circumstances::of(profile),
         lines: JsonLines::of(by, lines.iter().map(json)),
     };
     Json::Pretty.write(&document, out)

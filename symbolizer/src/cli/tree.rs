@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use clap::builder::PossibleValue;
 use heapprof_symbolizer::export::json::{Errors, Values};
 use heapprof_symbolizer::{
-    By, Bytes, Confidence, Count, Detail, Direction, Json, Metric, Node, Percent, Precision,
-    Printable, Profile, Tree,
+    By, Bytes, Circumstances, Confidence, Count, Detail, Direction, Json, Metric, Node, Percent,
+    Precision, Printable, Profile, Tree,
 };
 use serde::Serialize;
 
@@ -243,6 +243,8 @@ struct Document<'a> {
     pid: u32,
     estimator: String,
     totals: Values,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
     tree: JsonNode<'a>,
 }
 
@@ -274,6 +276,7 @@ fn write_json(profile: &Profile, tree: &Tree, out: &mut impl Write) -> io::Resul
         pid: profile.run.pid,
         estimator: how_exact(profile),
         totals: profile.numbers().into(),
+        circumstances: Circumstances::of(profile),
         tree: JsonNode::of(&tree.root),
     };
     Json::Compact.write(&document, out)

@@ -36,6 +36,7 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
         lines.push(format!("reason: {}", run.reason));
     }
     lines.push(format!("estimator: {}", estimator(profile)));
+    lines.extend(profile.circumstances());
     if profile.precision() != Precision::Exact {
         // As the library writes it into dumps; `crate::dump` reads both.
         let of = |metric| profile.error(metric);

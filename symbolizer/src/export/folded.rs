@@ -34,7 +34,9 @@ pub fn write(
 
 /// What the numbers are and how exact, if that is not plain. None of it ends in a number, which readers would take for a stack's.
 fn remarks(profile: &Profile, options: &Options) -> Vec<String> {
-    if profile.precision() == Precision::Exact && !options.metric.needs_pasts() {
+    let circumstances = profile.circumstances();
+    let is_plain = profile.precision() == Precision::Exact && !options.metric.needs_pasts();
+    if is_plain && circumstances.is_empty() {
         return Vec::new();
     }
     let mut remarks = vec![format!(
@@ -43,6 +45,7 @@ fn remarks(profile: &Profile, options: &Options) -> Vec<String> {
         options.metric.sample_type().1,
         estimator(profile)
     )];
+    remarks.extend(circumstances);
     remarks.extend(intervals(profile, options));
     if options.metric.is_growth() {
         remarks.push("stacks that shrank are left out: this form has no place below zero".into());

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::circumstances::Circumstances;
 use crate::confidence::Confidence;
 use crate::export::Options;
 use crate::export::facts::estimator;
@@ -30,6 +31,8 @@ struct Document<'a> {
     totals: Values,
     standard_errors: Errors,
     intervals: Intervals,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
     /// By the names of the command line; only for a log.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     past: BTreeMap<&'static str, Past>,
@@ -217,6 +220,7 @@ pub fn write(
         totals: profile.numbers().into(),
         standard_errors: Errors::of(&profile.totals()),
         intervals: Intervals::of(profile, options.confidence),
+        circumstances: Circumstances::of(profile),
         past: Past::all(profile, |measure| measure.of_all(profile)),
         counters: profile
             .account

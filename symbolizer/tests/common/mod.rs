@@ -77,6 +77,30 @@ impl LogBuilder {
         self
     }
 
+    /// Begins anew, as that process.
+    pub(crate) fn begins(&mut self, start: Start) -> &mut Self {
+        self.encoder = Encoder::new();
+        self.encoder.record(&Record::Start(start));
+        self
+    }
+
+    /// Any other record, now.
+    pub(crate) fn record(&mut self, record: impl FnOnce(u64) -> Record) {
+        self.tick();
+        self.encoder.record(&record(self.time_ns));
+    }
+
+    /// Any other record, at that time.
+    pub(crate) fn record_at(&mut self, time_ns: u64, record: impl FnOnce(u64) -> Record) {
+        self.time_ns = time_ns;
+        self.encoder.record(&record(time_ns));
+    }
+
+    /// Lets time pass.
+    pub(crate) fn wait(&mut self, ns: u64) {
+        self.time_ns += ns;
+    }
+
     pub(crate) fn module(&mut self, path: &str, start: u64, len: u64) -> u32 {
         self.module_record(Module {
             number: 0,

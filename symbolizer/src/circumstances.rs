@@ -1,0 +1,266 @@
+//! The circumstances of a profile's numbers: of which processes they are, and when nothing was recorded. Whoever
+//! reads the numbers elsewhere must find these beside them, so every output with a place for words has them.
+//!
+//! No line ends in a number: readers of folded stacks would take it for a stack's.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::profile::{Precision, Profile, Run};
+use crate::view::Outside;
+
+/// Most processes that are named one by one in a line.
+const NAMED: usize = 8;
+
+fn name_of(run: &Run) -> &str {
+    match run.program.rsplit('/').next() {
+        None | Some("") => "unknown program",
+        Some(name) => name,
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+impl Profile {
+    /// What ran, in a few words: `server, pid 77`, or `server, 4 processes`, or `make and 2 other programs, 9
+    /// processes`.
+    pub fn who(&self) -> String {
+        let name = name_of(&self.run);
+        if self.parts.is_empty() {
+            return match self.run.pid {
+                0 => name.to_owned(),
+                pid => format!("{name}, pid {pid}"),
+            };
+        }
+        let mut names: Vec<&str> = self.parts.iter().map(|part| name_of(&part.run)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let others = match names.len() - 1 {
+            0 => String::new(),
+            1 => " and 1 other program".into(),
+            n => format!(" and {n} other programs"),
+        };
+        format!("{name}{others}, {} processes", self.parts.len())
+    }
+
+    /// For how long recording was stopped in what the numbers are about, in nanoseconds; of several processes, in sum.
+    pub fn stopped_ns(&self) -> u64 {
+        match self.parts.is_empty() {
+            true => self.run.stopped_in_view_ns(),
+            false => self.parts.iter().map(|p| p.run.stopped_in_view_ns()).sum(),
+        }
+    }
+
+    /// The circumstances in words, a line each; none when there is nothing to say.
+    pub fn circumstances(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.parts.is_empty() {
+            lines.push(format!(
+                "added up: {} processes ({})",
+                self.parts.len(),
+                self.processes()
+            ));
+        }
+        lines.extend(self.views());
+        lines.extend(self.outside());
+        if self.account.inherited_elsewhere > 0 {
+            lines.push(format!(
+                "{} samples from before forks are counted in the parent's log alone",
+                self.account.inherited_elsewhere
+            ));
+        }
+        lines.extend(self.caveats());
+        lines.extend(self.stopped());
+        lines
+    }
+
+    /// What a metric is not, though one might think so.
+    pub fn caveats(&self) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if self.pasts.is_empty() {
+            return caveats;
+        }
+        if !self.parts.is_empty() {
+            caveats.push(
+                "peak is the sum of each process's own, which need not have been at one time"
+                    .into(),
+            );
+        }
+        let before = self.temporary.and_then(|t| t.before_allocations);
+        if let (Some(n), Precision::Sampled) = (before, self.precision()) {
+            let allocated = self.totals().allocated;
+            let each = allocated.objects_f64() / allocated.samples.max(1) as f64;
+            caveats.push(format!(
+                "temporary has no valid interval: which blocks were freed before {n} further allocations of their thread is                  itself estimated, a sample stands for {each:.0} of these on average, and fewer are not told from none; ± and                  standard errors are those of the sum, given these blocks"
+            ));
+        }
+        caveats
+    }
+
+    /// `server: pid 12, 14; cc1: pid 20`, as many as a line holds.
+    fn processes(&self) -> String {
+        let mut of_program: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for part in self.parts.iter().take(NAMED) {
+            let pids = of_program.entry(name_of(&part.run)).or_default();
+            pids.push(part.run.pid.to_string());
+        }
+        let programs: Vec<String> = of_program
+            .into_iter()
+            .map(|(name, pids)| format!("{name}: pid {}", pids.join(", ")))
+            .collect();
+        let more = match self.parts.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            n => format!("; and {n} more"),
+        };
+        format!("{}{more}", programs.join("; "))
+    }
+
+    /// What part of each process is shown, if not all are shown by the same.
+    fn views(&self) -> Vec<String> {
+        let spans = || self.parts.iter().filter_map(|part| part.run.span);
+        if self.run.span.is_some() || spans().next().is_none() {
+            return Vec::new();
+        }
+        let shown = self.parts.iter().filter(|part| part.run.span.is_some());
+        let shown = shown.take(NAMED);
+        let mut lines: Vec<String> = shown
+            .filter_map(|part| {
+                let (pid, view) = (part.run.pid, part.run.span?.describe());
+                Some(format!("view of pid {pid}, since its own start: {view}"))
+            })
+            .collect();
+        if spans().count() > NAMED {
+            lines.push("and so on for the other processes".into());
+        }
+        lines
+    }
+
+    /// Which processes do not have the time that was asked for.
+    fn outside(&self) -> Vec<String> {
+        let number = |outside: Outside| {
+            let those = self.parts.iter();
+            those.filter(|p| p.run.outside == Some(outside)).count()
+        };
+        [
+            (
+                Outside::NotBegun,
+                "had not begun then: nothing of them is shown",
+            ),
+            (Outside::Over, "had ended before: nothing of them is in use"),
+            (
+                Outside::Silent,
+                "have no record so late, and no end: shown as they were at their last record",
+            ),
+        ]
+        .into_iter()
+        .filter(|(outside, _)| number(*outside) > 0)
+        .map(|(outside, what)| format!("{} of the processes {what}", number(outside)))
+        .collect()
+    }
+
+    fn stopped(&self) -> Option<String> {
+        let stopped_s = seconds(self.stopped_ns());
+        let were = self.parts.iter();
+        let were = were.filter(|p| p.run.stopped_in_view_ns() > 0).count();
+        match (stopped_s > 0.0, self.parts.is_empty()) {
+            (false, _) => None,
+            (true, true) => Some(format!(
+                "recording was stopped for {stopped_s:.3} s of it: what was allocated then is missing"
+            )),
+            (true, false) => Some(format!(
+                "recording was stopped for {stopped_s:.3} s, in sum over {were} of the processes: what was allocated then \
+                 is missing"
+            )),
+        }
+    }
+}
+
+/// The circumstances in JSON, flattened into a document.
+#[derive(Debug, Serialize)]
+pub struct Circumstances<'a> {
+    /// For how long nothing was recorded in what the numbers are about; of several processes, in sum.
+    stopped_s: f64,
+    /// When that was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stops: Vec<Stop>,
+    /// Of several: which.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<Process<'a>>,
+    /// What a metric is not, though one might think so; in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    caveats: Vec<String>,
+    /// Samples from before forks that the parent's log has.
+    #[serde(skip_serializing_if = "is_none")]
+    inherited_elsewhere: u64,
+}
+
+fn is_none(n: &u64) -> bool {
+    *n == 0
+}
+
+#[derive(Debug, Serialize)]
+struct Stop {
+    from_s: f64,
+    to_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Process<'a> {
+    file: &'a str,
+    program: &'a str,
+    pid: u32,
+    start_unix_ns: u64,
+    duration_ns: u64,
+    interval_bytes: Option<u64>,
+    ended: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<String>,
+    /// Why it does not have the time that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<&'static str>,
+    stopped_s: f64,
+    stops: Vec<Stop>,
+}
+
+fn stops(run: &Run) -> Vec<Stop> {
+    let stops = run.stops_in_view().into_iter();
+    stops
+        .map(|(from_ns, to_ns)| Stop {
+            from_s: seconds(from_ns),
+            to_s: seconds(to_ns),
+        })
+        .collect()
+}
+
+impl<'a> Circumstances<'a> {
+    /// Those of a profile.
+    pub fn of(profile: &'a Profile) -> Circumstances<'a> {
+        let processes = profile.parts.iter().map(|part| Process {
+            file: &part.file,
+            program: &part.run.program,
+            pid: part.run.pid,
+            start_unix_ns: part.run.start_wall_ns,
+            duration_ns: part.run.duration_ns,
+            interval_bytes: part.run.interval,
+            ended: part.run.ending.describe(),
+            view: part.run.span.map(|span| span.describe()),
+            outside: part.run.outside.map(|outside| match outside {
+                Outside::NotBegun => "not begun",
+                Outside::Over => "ended",
+                Outside::Silent => "no record",
+            }),
+            stopped_s: seconds(part.run.stopped_in_view_ns()),
+            stops: stops(&part.run),
+        });
+        Circumstances {
+            stopped_s: seconds(profile.stopped_ns()),
+            stops: stops(&profile.run),
+            processes: processes.collect(),
+            caveats: profile.caveats(),
+            inherited_elsewhere: profile.account.inherited_elsewhere,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Several files: the profiles of several processes, read one by one and added up.
+
+use std::path::{Path, PathBuf};
+
+use heapprof_symbolizer::{Ending, Input, Moment, Outside, Profile, Reading, View, merged, utc};
+
+use crate::cli::failure::Failure;
+use crate::cli::say;
+use crate::cli::source::read_input;
+
+/// A file that adds something.
+struct One {
+    path: PathBuf,
+    input: Input,
+    start: Option<Begin>,
+}
+
+/// What tells one process from another, on whatever machine it ran.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Begin {
+    pid: u32,
+    forked_from: u32,
+    wall_ns: u64,
+    monotonic_ns: u64,
+}
+
+/// Reads that part of all files and adds it up.
+pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Failure> {
+    let files = different(files)?;
+    let starts = || files.iter().filter_map(|one| one.start);
+    let first_ns = starts()
+        .map(|start| start.wall_ns)
+        .filter(|&ns| ns != 0)
+        .min();
+    let view = on_one_clock(&reading.view, first_ns);
+    let mut parts = Vec::new();
+    for one in &files {
+        let has_parent = one.start.is_some_and(|start| {
+            let is_parent = |other: Begin| {
+                other.pid == start.forked_from && other.monotonic_ns < start.monotonic_ns
+            };
+            start.forked_from != 0 && starts().any(is_parent)
+        });
+        let reading = Reading {
+            view: view.clone(),
+            among_several: files.len() > 1,
+            without_inherited: has_parent,
+            ..reading.clone()
+        };
+        let profile = read_input(&one.path, &one.input, &reading)?;
+        parts.push((one.path.display().to_string(), profile));
+    }
+    refuse_no_time(&view, &parts)?;
+    note_same_process(&parts);
+    Ok(merged(parts))
+}
+
+/// The files, each process once: any segment of a log that rotates leads to all of it.
+fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
+    let mut different: Vec<One> = Vec::new();
+    for path in files {
+        let input = Input::open(path)?;
+        let start = input.start().map(|start| Begin {
+            pid: start.pid,
+            forked_from: start.forked_from,
+            wall_ns: start.wall_ns,
+            monotonic_ns: start.monotonic_ns,
+        });
+        let real = |path: &Path| path.canonicalize().ok();
+        let is_same = |other: &&One| {
+            start.is_some() && start == other.start || real(path) == real(&other.path)
+        };
+        if let Some(other) = different.iter().find(is_same) {
+            say::note(&format_args!(
+                "note: {} is of the same process as {}: counted once",
+                path.display(),
+                other.path.display()
+            ));
+            continue;
+        }
+        different.push(One {
+            path: path.clone(),
+            input,
+            start,
+        });
+    }
+    Ok(different)
+}
+
+/// A time of day is the same instant for all: on the day on which the first of them began, or the next.
+fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
+    let moment = |moment: &Moment| match first_ns {
+        Some(first_ns) => moment.on_the_day_of(first_ns),
+        None => moment.clone(),
+    };
+    match view {
+        View::Whole => View::Whole,
+        View::At(at) => View::At(moment(at)),
+        View::Window(from, to) => View::Window(moment(from), moment(to)),
+    }
+}
+
+/// A time at which none of them ran is an error, as it is of one.
+fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failure> {
+    let is_out = |(_, profile): &(String, Profile)| {
+        matches!(profile.run.outside, Some(Outside::NotBegun | Outside::Over))
+    };
+    if !parts.iter().all(is_out) {
+        return Ok(());
+    }
+    let runs = || parts.iter().map(|(_, profile)| &profile.run);
+    let what = match view {
+        View::Whole => return Ok(()),
+        View::At(at) => at.to_string(),
+        View::Window(from, to) => format!("{from} to {to}"),
+    };
+    let began = runs().map(|run| run.start_wall_ns).min().unwrap_or(0);
+    let ended = runs().map(|run| run.start_wall_ns.saturating_add(run.duration_ns));
+    Err(Failure::Asked(format!(
+        "{what}: none of the processes ran then; the first began at {}, the last record is of {}",
+        utc(began),
+        utc(ended.max().unwrap_or(0))
+    )))
+}
+
+/// Two dumps of one process hold the same blocks. Dumps do not say when their process began, and in containers
+/// different ones have one number: so this is no error.
+fn note_same_process(parts: &[(String, Profile)]) {
+    for (i, (file, profile)) in parts.iter().enumerate() {
+        let is_same = |(_, other): &&(String, Profile)| {
+            let is_dump = |p: &Profile| p.run.ending == Ending::Snapshot;
+            (is_dump(profile) || is_dump(other))
+                && profile.run.pid != 0
+                && (profile.run.pid, &profile.run.program) == (other.run.pid, &other.run.program)
+        };
+        if let Some((earlier, other)) = parts[..i].iter().find(is_same) {
+            say::note(&format_args!(
+                "note: {file} and {earlier} are both of pid {}: if they are of one process, its blocks are counted twice",
+                other.run.pid
+            ));
+        }
+    }
+}

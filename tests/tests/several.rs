@@ -1,0 +1,155 @@
+//! Several real processes, added up, and differences within a log that rotated.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use heapprof_symbolizer::{Input, Profile, merged};
+use heapprof_tests::{Finished, Run};
+use serde_json::Value;
+
+fn read(path: &Path) -> Profile {
+    Input::open(path)
+        .and_then(|input| input.read(|_| ()))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What `heapprof` answers about these files, in JSON.
+#[track_caller]
+fn asked(args: &[&str], files: &[PathBuf]) -> Value {
+    let ran = Run::heapprof().args(args).args(files).run().well();
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
+}
+
+/// The sites' four numbers, by function.
+#[track_caller]
+fn sites(files: &[PathBuf]) -> BTreeMap<String, [u64; 4]> {
+    let document = asked(&["top", "--json", "-n", "0", "--cum"], files);
+    let lines = document["sites"].as_array().unwrap().iter();
+    let mut sites: BTreeMap<String, [u64; 4]> = BTreeMap::new();
+    for line in lines {
+        let four = [
+            "in-use-objects",
+            "in-use-bytes",
+            "allocated-objects",
+            "allocated-bytes",
+        ]
+        .map(|key| line["self"][key].as_u64().unwrap());
+        let sum = sites
+            .entry(line["function"].as_str().unwrap().to_owned())
+            .or_default();
+        for (sum, n) in sum.iter_mut().zip(four) {
+            *sum += n;
+        }
+    }
+    sites
+}
+
+/// The same program three times, loaded where chance would have it: the same stacks, three times the numbers.
+#[test]
+fn runs_of_one_program_are_one_profile() {
+    let ran: Vec<Finished> = (0..3)
+        .map(|_| {
+            let run = Run::fixture("nofp_chain").interval(1).prefix("t");
+            run.run().well()
+        })
+        .collect();
+    let files: Vec<PathBuf> = ran.iter().map(|r| r.folder().join("t.heaplog")).collect();
+    let one = read(&files[0]);
+    let parts = files.iter().map(|file| (String::new(), read(file)));
+    let all = merged(parts.collect());
+    assert_eq!(all.rows.len(), one.rows.len());
+    assert_eq!(all.modules.len(), one.modules.len());
+    assert_eq!(all.parts.len(), 3);
+    // Or nothing would be shown by that.
+    let program = |part: &Path| read(part).modules[0].bias;
+    assert!(
+        program(&files[0]) != program(&files[1]) || program(&files[0]) != program(&files[2]),
+        "all three were loaded at one address"
+    );
+    let of_one = sites(&files[..1]);
+    let of_all = sites(&files);
+    let thrice: BTreeMap<String, [u64; 4]> = of_one
+        .into_iter()
+        .map(|(name, four)| (name, four.map(|n| 3 * n)))
+        .collect();
+    assert_eq!(of_all, thrice);
+}
+
+/// A hundred blocks of before the fork are a hundred, though parent and child have them.
+#[test]
+fn what_was_inherited_counts_once() {
+    let ran = Run::fixture("fork_inherits")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let logs = ran.files_ending(".heaplog");
+    let files: Vec<PathBuf> = logs.iter().map(|name| ran.folder().join(name)).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let blocks = |files: &[PathBuf], function: &str| {
+        let sites = sites(files);
+        sites.get(function).map_or(0, |four| four[2])
+    };
+    let both = |function: &str| {
+        files
+            .iter()
+            .map(|f| blocks(&[f.clone()], function))
+            .sum::<u64>()
+    };
+    assert_eq!(both("allocates_before_the_fork"), 200);
+    assert_eq!(blocks(&files, "allocates_before_the_fork"), 100);
+    assert_eq!(blocks(&files, "allocates_in_the_child"), 7);
+    let document = asked(&["top", "--json"], &files);
+    assert!(
+        document["inherited_elsewhere"].as_u64().unwrap() >= 100,
+        "{document}"
+    );
+}
+
+/// What a checkpoint sums up is before every moment that is kept, and in every window that begins at the start.
+#[test]
+fn differences_know_what_a_checkpoint_sums_up() {
+    let ran = Run::fixture("rotates")
+        .arg("30000")
+        .interval(1)
+        .prefix("t")
+        .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .env("HEAPPROF_MAX_LOG", (256 << 10).to_string())
+        .run()
+        .well();
+    let file = [ran.folder().join("t.heaplog")];
+    let profile = read(&file[0]);
+    let checkpoint = profile.run.checkpoint.expect("the log rotated");
+    let begin = format!("{}us", checkpoint.time_ns.div_ceil(1000) + 1000);
+    for metric in ["allocated-bytes", "allocated-objects", "in-use-bytes"] {
+        let total = |args: &[&str]| {
+            let document = asked(&[&["top", "--json"], args].concat(), &file);
+            document["totals"][metric].as_f64().unwrap()
+        };
+        let diff = |args: &[&str]| {
+            let document = asked(&[&["diff", "--json", "-m", metric], args].concat(), &file);
+            let number = |key: &str| document["total"][key].as_f64().unwrap();
+            (number("before"), number("after"), number("difference"))
+        };
+        let (at_begin, at_end) = (total(&["--at", &begin]), total(&["--at", "end"]));
+        assert!(at_begin > 0.0);
+        assert_eq!(
+            diff(&["--at", &begin, "--at", "end"]),
+            (at_begin, at_end, at_end - at_begin),
+            "{metric}"
+        );
+        assert_eq!(
+            diff(&["--at", "start", "--at", "end"]),
+            (0.0, at_end, at_end)
+        );
+        let window = total(&["--from", &begin, "--to", "end"]);
+        assert_eq!(
+            diff(&[
+                "--from", "start", "--to", &begin, "--from", &begin, "--to", "end"
+            ]),
+            (at_begin, window, window - at_begin),
+            "{metric}"
+        );
+    }
+}
