@@ -2,7 +2,7 @@
 //!
 //! The writer tells it what it writes; when the newest segment is full, the writer has it begin the next. While a
 //! checkpoint is written, events are taken from the queue and set aside, so that no hook waits for it; they come
-//! after it. Only the sorting of the blocks in use is in one piece.
+//! after it, and while they are taken up the queue is still emptied, at half their pace.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,9 @@ pub(crate) struct Rotation {
     pub(crate) segments: Segments,
     pub(crate) keeping: Keeping,
     /// Events that came while a checkpoint was written.
-    pub(crate) set_aside: VecDeque<Event>,
+    set_aside: VecDeque<Event>,
+    /// How many of them went into the log since then.
+    taken_up: usize,
 }
 
 impl Rotation {
@@ -37,7 +39,19 @@ impl Rotation {
             segments: Segments::new(most),
             keeping: Keeping::new(output.start.clone()),
             set_aside: VecDeque::new(),
+            taken_up: 0,
         }
+    }
+
+    /// The next of the events that were set aside. While they are taken up, more are set aside, but half as many: so
+    /// that hooks get on, and this comes to an end.
+    pub(crate) fn next_set_aside(&mut self, session: &Session) -> Option<Event> {
+        let event = self.set_aside.pop_front()?;
+        self.taken_up += 1;
+        if self.taken_up.is_multiple_of(STEPS_A_LOOK) {
+            set_events_aside(session, &mut self.set_aside, STEPS_A_LOOK as u64 / 2);
+        }
+        Some(event)
     }
 
     /// Deletes what must go before what the encoder holds is appended.
@@ -112,7 +126,7 @@ impl Rotation {
         let mut frame = |encoder: &mut Encoder, step: Step| {
             steps += 1;
             if steps % STEPS_A_LOOK == 0 {
-                set_events_aside(session, set_aside);
+                set_events_aside(session, set_aside, u64::MAX);
             }
             let is_full = step == Step::Record && encoder.pending() >= frame_bytes;
             if !is_full && step != Step::EndFrame {
@@ -142,9 +156,11 @@ impl Rotation {
     }
 }
 
-fn set_events_aside(session: &Session, set_aside: &mut VecDeque<Event>) {
+/// Takes up to so many events from the queue.
+fn set_events_aside(session: &Session, set_aside: &mut VecDeque<Event>, most: u64) {
     let mut count = 0;
     while set_aside.len() < SET_ASIDE
+        && count < most
         && let Some(event) = session.next()
     {
         set_aside.push_back(event);

@@ -408,7 +408,7 @@ impl Writer {
         while let Some(event) = self
             .rotation
             .as_mut()
-            .and_then(|rotation| rotation.set_aside.pop_front())
+            .and_then(|rotation| rotation.next_set_aside(session))
         {
             self.event(event);
             if self.output.encoder.pending() >= FLUSH_BYTES {

@@ -93,7 +93,7 @@ fn what_was_inherited_counts_once() {
     let both = |function: &str| {
         files
             .iter()
-            .map(|f| blocks(&[f.clone()], function))
+            .map(|f| blocks(std::slice::from_ref(f), function))
             .sum::<u64>()
     };
     assert_eq!(both("allocates_before_the_fork"), 200);
