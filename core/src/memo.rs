@@ -383,7 +383,11 @@ mod tests {
     /// frame is, in words, whether it saved the frame pointer in it, and whether it found its frame by that register.
     fn rule(address: u64) -> (u64, bool, bool) {
         let function = address >> 8;
-        (1 + function % 5, function % 3 == 0, function % 7 == 0)
+        (
+            1 + function % 5,
+            function.is_multiple_of(3),
+            function.is_multiple_of(7),
+        )
     }
 
     impl Program {
