@@ -1,6 +1,6 @@
 /* Situation: unwind tables that lie. Each function in assembly here works as any other does, and its entry in .eh_frame says
  * something else: a CFA far above or below the stack, at the same place, made of a register that nobody knows or of memory
- * that is not there; no return address, or the function itself as its own caller; a rule that is no rule.
+ * that is not there, or by a sum that never ends; no return address, or the function itself as its own caller; a rule that is no rule.
  * A correct profiler shows the function that allocates and the lying one, and ends there with a reason, or later.
  * If it is wrong: it follows the lie out of the stack (SIGSEGV inside malloc, as libgcc and libunwind do), or for ever.
  *
@@ -39,6 +39,16 @@ LIAR(cfa_no_operation, ".cfi_escape 0x0f, 1, 0xff")
 /* twenty times DW_OP_dup */
 LIAR(cfa_full_stack, ".cfi_escape 0x0f, 21, 0x30, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12,"
                      "0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12")
+/* DW_OP_skip, to itself; DW_OP_lit1 and DW_OP_bra back to it; a value, and DW_OP_bra over a number whose bytes, led
+ * into by that jump, are a jump back to themselves */
+LIAR(cfa_never, ".cfi_escape 0x0f, 3, 0x2f, 0xfd, 0xff")
+LIAR(cfa_never_after_all, ".cfi_escape 0x0f, 4, 0x31, 0x28, 0xfc, 0xff")
+LIAR(cfa_never_in_a_number, ".cfi_escape 0x0f, 9, 0x31, 0x28, 1, 0, 0x0c, 0x2f, 0xfd, 0xff, 0")
+/* The same for rbp and the return address. */
+LIAR(rbp_never, ".cfi_escape 0x10, 6, 3, 0x2f, 0xfd, 0xff")
+LIAR(caller_never, ".cfi_escape 0x16, 16, 3, 0x2f, 0xfd, 0xff")
+/* A jump forwards, over DW_OP_lit0 to DW_OP_breg7 16, is as good as any: no lie at all. */
+LIAR(cfa_after_a_jump, ".cfi_escape 0x0f, 6, 0x2f, 1, 0, 0x30, 0x77, 16")
 LIAR(caller_undefined, ".cfi_undefined rip")
 LIAR(caller_unchanged, ".cfi_same_value rip")
 LIAR(caller_far_away, ".cfi_offset rip, -0x10000000")
@@ -67,6 +77,8 @@ static const struct {
     ENTRY(cfa_of_another_register), ENTRY(cfa_of_no_register), ENTRY(cfa_in_bad_memory),
     ENTRY(cfa_at_the_end_of_memory), ENTRY(cfa_zero),       ENTRY(cfa_of_nothing),
     ENTRY(cfa_no_operation),    ENTRY(cfa_full_stack),
+    ENTRY(cfa_never),           ENTRY(cfa_never_after_all), ENTRY(cfa_never_in_a_number),
+    ENTRY(rbp_never),           ENTRY(caller_never),        ENTRY(cfa_after_a_jump),
     ENTRY(caller_undefined),    ENTRY(caller_unchanged),    ENTRY(caller_far_away),
     ENTRY(caller_in_register),  ENTRY(caller_in_bad_memory), ENTRY(caller_is_nonsense),
     ENTRY(caller_is_itself),    ENTRY(caller_is_itself_for_ever), ENTRY(rbp_far_away),

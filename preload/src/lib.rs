@@ -51,6 +51,7 @@ mod exports;
 mod fast;
 mod files;
 mod fork;
+mod frames;
 mod genuine;
 mod health;
 mod hold;

@@ -25,16 +25,19 @@ use framehop::{ExplicitModuleSectionInfo, Unwinder};
 use heapprof_format::Segment;
 
 use crate::clock;
+use crate::frames::Frames;
 use crate::memory::{Memory, Plain};
 use crate::room::Room;
 use crate::sys;
 use crate::tls::Entered;
 
-/// Bytes of an unwind table: in place, or a copy.
+/// Bytes of an unwind table: in place, or a copy; or those of `.eh_frame`, whose entries are looked at before they
+/// are used.
 #[derive(Clone)]
 pub(crate) enum Table {
     InPlace(&'static [u8]),
     Copied(Arc<[u8]>),
+    Frames(Arc<Frames>),
 }
 
 impl Default for Table {
@@ -50,6 +53,7 @@ impl Deref for Table {
         match self {
             Table::InPlace(bytes) => bytes,
             Table::Copied(bytes) => bytes,
+            Table::Frames(frames) => frames.for_sought(),
         }
     }
 }
@@ -533,8 +537,9 @@ impl Seen<'_> {
         let frame = frame..segment.start + segment.len;
         // SAFETY: as above.
         if let (Some(head), Some(table)) = unsafe { (self.table(&hdr), self.table(&frame)) } {
+            let frames = Frames::new(range, (head.clone(), &hdr), (table, &frame));
             info.eh_frame_hdr = Some(head);
-            info.eh_frame = Some(table);
+            info.eh_frame = Some(Table::Frames(Arc::new(frames)));
             info.eh_frame_hdr_svma = Some(hdr.clone());
             info.eh_frame_svma = Some(frame);
         }

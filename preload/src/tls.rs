@@ -51,6 +51,8 @@ pub(crate) struct Thread {
     pub(crate) told_bytes: Cell<u64>,
     /// The session whose writer has been told of some.
     pub(crate) told_session: Cell<u32>,
+    /// Lower half of the address whose rule a walk wants next; see `frames.rs`.
+    pub(crate) sought: Cell<u32>,
 }
 
 /// Whose code a thread is running.

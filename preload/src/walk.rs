@@ -261,6 +261,7 @@ impl Step {
                 return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
             };
             let stack = &mut self.stack;
+            entered.thread.sought.set(lookup as u32);
             let next =
                 snapshot
                     .unwinder
