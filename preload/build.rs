@@ -14,4 +14,6 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libheapprof.so");
     // An unmapped allocator is a crash in the next free: never unload.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // An arena for which there is no memory: see spare.rs.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=_rjem_je_base_new");
 }

@@ -19,7 +19,7 @@ use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
     clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread, modules,
-    operators, own_alloc, signal, stack, sys, walk, walkers,
+    operators, own_alloc, signal, spare, stack, sys, walk, walkers,
 };
 
 /// What boot takes: walkers, the list of modules, tables of those that move.
@@ -105,6 +105,7 @@ extern "C" fn construct(
         hook::set_phase(Phase::Off);
         return;
     }
+    spare::prepare();
     if !own_alloc::can_have(BOOT_BYTES) {
         say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
         return;
@@ -210,7 +211,11 @@ pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
         if !BEGINNING.swap(true, Ordering::Acquire) {
             // What pthread_create allocates is not the program's.
             entered.thread.inside.set(Inside::Ours);
-            let session = session::current().or_else(begin);
+            let session = match session::current() {
+                // Whoever was at it before us may have given up, and said so.
+                None if hook::is_recording() => begin(),
+                session => session,
+            };
             entered.thread.inside.set(Inside::Hook);
             BEGINNING.store(false, Ordering::Release);
             return session;

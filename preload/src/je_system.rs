@@ -13,7 +13,7 @@ use std::arch::global_asm;
 use std::ffi::{CStr, c_char};
 
 use crate::settings::Environment;
-use crate::sys;
+use crate::{spare, sys};
 
 /// A hidden function that makes the system call of that number with its own arguments, and returns -1 with
 /// errno set as libc's does.
@@ -49,8 +49,31 @@ macro_rules! system_calls {
     };
 }
 
+// As the others, but that there is a spare for what the kernel refuses.
+global_asm!(
+    ".pushsection .text.heapprof_system, \"ax\", @progbits",
+    ".globl mmap",
+    ".hidden mmap",
+    ".type mmap, @function",
+    "mmap:",
+    ".cfi_startproc",
+    "mov r10, rcx",
+    "mov eax, 9",
+    "syscall",
+    "cmp rax, -4095",
+    "jae 2f",
+    "ret",
+    "2:",
+    "mov rcx, r10",
+    "mov r9, rax",
+    "jmp {refused}",
+    ".cfi_endproc",
+    ".size mmap, . - mmap",
+    ".popsection",
+    refused = sym spare::refused,
+);
+
 system_calls! {
-    "mmap" = 9;
     "mprotect" = 10;
     "munmap" = 11;
     "madvise" = 28;

@@ -75,6 +75,7 @@ mod segments;
 mod session;
 mod settings;
 mod signal;
+mod spare;
 mod stack;
 mod sys;
 mod tls;
