@@ -267,7 +267,7 @@ mod tests {
         /// A ledger that goes on from another's state is equal to it, to the last bit.
         #[test]
         fn it_goes_on_from_a_checkpoint(
-            steps in prop::collection::vec((0u32..4, 0u64..3000, 1u64..4096, any::<prop::sample::Index>(), any::<bool>()), 1..200),
+            steps in prop::collection::vec((0u32..4, 0u64..3000, 1u64..4096, any::<prop::sample::Index>(), any::<bool>()), 1..if cfg!(miri) { 40 } else { 200 }),
             at in any::<prop::sample::Index>(),
         ) {
             let mut whole = Ledger::new();
@@ -306,7 +306,7 @@ mod tests {
         /// Against a naive model that keeps every block, at interval 1, where all is exact.
         #[test]
         fn it_agrees_with_a_list_of_blocks(
-            steps in prop::collection::vec((0u32..4, 0u64..3000, any::<prop::sample::Index>(), any::<bool>()), 0..300)
+            steps in prop::collection::vec((0u32..4, 0u64..3000, any::<prop::sample::Index>(), any::<bool>()), 0..if cfg!(miri) { 60 } else { 300 })
         ) {
             let mut ledger = Ledger::new();
             let mut live: Vec<(u64, u32, u64)> = Vec::new();

@@ -293,7 +293,7 @@ mod tests {
         let marks = |seed| {
             let mut sampler = Sampler::default();
             sampler.start(seed, 1000);
-            (0..10_000)
+            (0..if cfg!(miri) { 2_000 } else { 10_000 })
                 .filter(|_| {
                     let hit = !sampler.passes(10);
                     if hit {
