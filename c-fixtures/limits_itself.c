@@ -1,21 +1,25 @@
-/* Situation: a program that has run for a while limits its own address space to a little more than it has, and then starts
- * threads: each allocates and frees, and every third begins with blocks of the main thread's, which it only frees.
+/* Situation: a program that has run for a while limits itself to a little more than it has of address space (as), of
+ * data (data), or of locked memory, with all that it has and will have locked (memlock). Then it starts threads: each allocates and frees, and every third begins with blocks of the main thread's, which it only frees.
  * A correct profiler gives up if it must; a malloc may fail with ENOMEM.
  * If it is wrong: a thread for which the allocator cannot have its structures crashes in its first malloc, as under
  * jemalloc 5.3 alone.
  *
- *   limits_itself <KiB to spare> [<bytes to allocate before>]
+ *   limits_itself <KiB to spare> [<bytes to allocate before> [as|data|memlock]]
  *
  * The threads' stacks are there before the limit.
  */
+#define _GNU_SOURCE
 #include "frames.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { THREADS = 24, STACK = 128 << 10, GIVEN = 400, ROUNDS = 2000 };
@@ -24,14 +28,53 @@ static char stacks[THREADS][STACK] __attribute__((aligned(4096)));
 static void *given[THREADS][GIVEN];
 static pthread_barrier_t all;
 
-static size_t address_space(void)
+/* Bytes of the process, by a line of /proc/self/status. */
+static size_t bytes_of(const char *what)
 {
-    unsigned long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file == NULL || fscanf(file, "%lu", &pages) != 1)
+    char line[256];
+    size_t kib = 0, length = strlen(what);
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, what, length) == 0)
+            kib = strtoul(line + length, NULL, 10);
+    if (kib == 0)
         exit(2);
     fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
+    return kib << 10;
+}
+
+/* Root may lock what it likes. */
+static void gives_up_locking(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    if (syscall(SYS_capget, &header, data) != 0)
+        exit(2);
+    data[0].effective &= ~(1u << CAP_IPC_LOCK);
+    if (syscall(SYS_capset, &header, data) != 0)
+        exit(2);
+}
+
+static void limits_itself(const char *kind, size_t to_spare)
+{
+    int which = strcmp(kind, "data") == 0 ? RLIMIT_DATA : strcmp(kind, "memlock") == 0 ? RLIMIT_MEMLOCK : RLIMIT_AS;
+    size_t used = bytes_of(which == RLIMIT_DATA ? "VmData:" : "VmSize:");
+    struct rlimit limit = {0, RLIM_INFINITY};
+    getrlimit(which, &limit);
+    limit.rlim_cur = used + to_spare;
+    if (limit.rlim_max < limit.rlim_cur)
+        limit.rlim_max = limit.rlim_cur;
+    if (setrlimit(which, &limit) != 0) {
+        printf("skip %s: its hard limit is too small here\n", kind);
+        exit(0);
+    }
+    if (which == RLIMIT_MEMLOCK) {
+        gives_up_locking();
+        if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
+            perror("mlockall");
+            exit(2);
+        }
+    }
 }
 
 /* How many times there was no memory; more than ROUNDS: it was not said as it must be. */
@@ -64,12 +107,7 @@ int main(int argc, char **argv)
         for (int j = 0; j < GIVEN; j++)
             given[i][j] = malloc(64);
 
-    struct rlimit limit = {0, RLIM_INFINITY};
-    getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = address_space() + ((size_t)atol(argv[1]) << 10);
-    if (setrlimit(RLIMIT_AS, &limit) != 0)
-        return 2;
-
+    limits_itself(argc > 3 ? argv[3] : "as", (size_t)atol(argv[1]) << 10);
     pthread_barrier_init(&all, NULL, THREADS);
     for (int i = 0; i < THREADS; i++) {
         pthread_attr_t with_stack;

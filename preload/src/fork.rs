@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::tls::{self, Inside};
+use crate::tls::{self, Inside, Thread};
 use crate::{
     boot, clock, control, counters, desk, health, hold, hook, inheritance, main_thread, modules,
     session, sys, walkers, writer,
@@ -27,6 +27,13 @@ pub(crate) fn is_own_process() -> bool {
     PID.load(Ordering::Acquire) == sys::getpid()
 }
 
+/// Whether this is a child before our handler has run in it: another one, registered earlier, runs first. The
+/// session in force is still the parent's.
+#[inline]
+pub(crate) fn is_unprepared_child(thread: &Thread) -> bool {
+    thread.forking.get() && !is_own_process()
+}
+
 /// In the parent: from here on, what it does is not the child's. Afterwards would be too late: the parent may
 /// run before the child does.
 extern "C" fn before() {
@@ -34,10 +41,13 @@ extern "C" fn before() {
     let session = session::current().filter(|_| hook::is_recording() && writer::keeps_ledger());
     thread.holds_writer.set(session.is_some_and(hold::ask));
     thread.forking_ns.set(clock::now_ns());
+    thread.forking.set(true);
 }
 
 extern "C" fn in_parent() {
-    if tls::current().holds_writer.replace(false) {
+    let thread = tls::current();
+    thread.forking.set(false);
+    if thread.holds_writer.replace(false) {
         hold::release();
     }
 }
@@ -64,5 +74,6 @@ extern "C" fn in_child() {
     health::begin(thread);
     boot::after_fork(parent, thread.forking_ns.get());
     session::after_fork(thread);
+    thread.forking.set(false);
     thread.inside.set(Inside::No);
 }

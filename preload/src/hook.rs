@@ -16,7 +16,7 @@ use crate::levels::Mapped;
 use crate::session::{self, Event, FreeEvent, NewStack, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
-use crate::{boot, clock, counters, health, je, sys, walkers};
+use crate::{boot, clock, counters, fork, health, je, sys, walkers};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,8 @@ pub(crate) fn freed(taken: Taken) {
     let was_inside = thread.inside.replace(Inside::Hook);
     unless_it_panics(|| {
         let at = clock::ticks();
-        let Some(session) = session::current() else {
+        let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
+        let Some(session) = session else {
             return session::keep_early_free(at, taken.0);
         };
         if thread.session.get() != session.number {
@@ -273,6 +274,9 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
 /// The session to record into, begun if need be, and this thread known there. `None`: it could not be begun, or
 /// another thread takes long to begin it.
 pub(crate) fn ready(entered: &Entered) -> Option<&'static Session> {
+    if fork::is_unprepared_child(entered.thread) {
+        return None;
+    }
     let session = session::current().or_else(|| boot::begin_session(entered));
     let Some(session) = session else {
         counters::LOST_NOT_READY.add(1);

@@ -26,6 +26,8 @@ pub(crate) struct Thread {
     pub(crate) walker_hint: Cell<u8>,
     /// Whether the writer stands still for a fork of this thread's.
     pub(crate) holds_writer: Cell<bool>,
+    /// Whether this thread is between our fork handlers.
+    pub(crate) forking: Cell<bool>,
     /// How often the program has asked that this thread be left out, and not taken it back.
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.

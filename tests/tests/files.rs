@@ -90,7 +90,7 @@ int main(void)
 /// file system gave it the inode number of ours, as ext4 does at once.
 #[test]
 fn a_log_that_is_replaced_while_running_is_given_up() {
-    for kind in ["symlink", "fifo", "folder", "nothing", "file"] {
+    for kind in ["symlink", "fifo", "folder", "nothing", "file", "truncated"] {
         let mut running = Run::compiled("waits_for_go", WAITS_FOR_GO, &[])
             .interval(1)
             .prefix("t")
@@ -100,7 +100,9 @@ fn a_log_that_is_replaced_while_running_is_given_up() {
         running.until("a log", |_| {
             path.metadata().is_ok_and(|meta| meta.len() > 100)
         });
-        fs::remove_file(&path).unwrap();
+        if kind != "truncated" {
+            fs::remove_file(&path).unwrap();
+        }
         match kind {
             "symlink" => {
                 fs::write(&target, "precious").unwrap();
@@ -112,6 +114,8 @@ fn a_log_that_is_replaced_while_running_is_given_up() {
                 assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
             }
             "folder" => fs::create_dir(&path).unwrap(),
+            // As `: > t.heaplog` does.
+            "truncated" => drop(fs::File::create(&path).unwrap()),
             "file" => fs::write(&path, "precious").unwrap(),
             _ => {}
         }
@@ -132,6 +136,7 @@ fn a_log_that_is_replaced_while_running_is_given_up() {
             "symlink" => assert_eq!(fs::read(&target).unwrap(), b"precious"),
             "file" => assert_eq!(fs::read(&path).unwrap(), b"precious"),
             "nothing" => assert!(!path.exists(), "it came back"),
+            "truncated" => assert_eq!(path.metadata().unwrap().len(), 0),
             _ => {}
         }
     }

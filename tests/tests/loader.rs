@@ -49,6 +49,20 @@ fn ifunc_resolvers_allocate() {
 }
 
 #[test]
+fn ifunc_resolvers_use_operators() {
+    for now in [None, Some("1")] {
+        let mut run = Run::fixture("ifunc_operators");
+        if let Some(now) = now {
+            run = run.env("LD_BIND_NOW", now);
+        }
+        let ran = check(run);
+        assert_eq!(ran.claims().ok, ["contents", "aligned"]);
+        assert_eq!(ran.log().whole().blocks_of(37003).len(), 1);
+        assert_eq!(ran.stderr, "");
+    }
+}
+
+#[test]
 fn before_main() {
     for _ in 0..5 {
         let ran = check(Run::fixture("before_main"));

@@ -315,8 +315,6 @@ fn whole_inheritance(run: impl Fn() -> Finished) -> Finished {
     panic!("five times the parent's writer did not stop for the fork");
 }
 
-/// The child's log begins at the fork; the reader takes what it inherited from its parent's log. The child's dump
-/// has it by itself.
 /// In the child the thread that forked is the main one. Its function returns, and ours is not to keep the process alive.
 #[test]
 fn fork_in_thread() {
@@ -336,6 +334,8 @@ fn fork_in_thread() {
     }
 }
 
+/// The child's log begins at the fork; the reader takes what it inherited from its parent's log. The child's dump
+/// has it by itself.
 #[test]
 fn fork_inherits() {
     let ran = whole_inheritance(|| {

@@ -96,6 +96,43 @@ fn a_dump_signal_that_is_in_use_is_refused_with_a_line() {
     assert_eq!(ran.files_ending(".heap"), [""; 0]);
 }
 
+/// Handles SIGUSR2 before any constructor runs, and gets it.
+const HANDLES_FROM_THE_START: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+static volatile int got;
+void *kept;
+static void handler(int signal) { (void)signal; got++; }
+static void installs(void) { signal(SIGUSR2, handler); }
+__attribute__((section(".preinit_array"), used)) static void (*const first)(void) = installs;
+int main(void)
+{
+    kept = malloc(20001);
+    raise(SIGUSR2);
+    printf("got %d\n", got);
+    return 7;
+}
+"#;
+
+/// A handler that was there before us stays.
+#[test]
+fn a_dump_signal_that_is_handled_from_the_start_is_refused_with_a_line() {
+    let ran = Run::compiled("handles", HANDLES_FROM_THE_START, &[])
+        .interval(1)
+        .prefix("t")
+        .env("HEAPPROFILESIGNAL", "SIGUSR2")
+        .run();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (7, "got 1\n"));
+    assert_eq!(ran.said().len(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("uses that signal"), "{}", ran.stderr);
+    assert_eq!(
+        ran.files_ending(".heap"),
+        ["t.0001.heap"],
+        "the last one only"
+    );
+}
+
 /// A line of ours is not worth a SIGPIPE, nor a wait for whoever does not read.
 #[test]
 fn nobody_reads_our_lines() {

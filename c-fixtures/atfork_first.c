@@ -1,0 +1,31 @@
+/* The library of atfork_before.c, linked with `-z initfirst`: its handlers are registered before all others, also those of a
+ * preloaded profiler that asks to be first, too (see before_main_first.c). It allocates before: without that, an allocator that
+ * takes its locks in a handler of its own, as jemalloc does, would take them before these handlers run. */
+#include "frames.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+extern void *atfork_first_of_child[100], *atfork_first_inherited;
+
+static void *of_prepare;
+void *atfork_first_of_child[100], *atfork_first_inherited;
+
+static void prepares(void) { of_prepare = malloc(36101); }
+static void after_in_parent(void) { free(of_prepare); free(escapes(malloc(36102))); }
+
+static void after_in_child(void)
+{
+    free(of_prepare);
+    free(atfork_first_inherited);
+    for (int i = 0; i < 100; i++)
+        atfork_first_of_child[i] = malloc(36103);
+    for (int i = 0; i < 50; i++)
+        free(atfork_first_of_child[i]);
+}
+
+__attribute__((constructor)) static void registers(void)
+{
+    free(escapes(malloc(1)));
+    pthread_atfork(prepares, after_in_parent, after_in_child);
+}
