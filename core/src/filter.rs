@@ -99,7 +99,9 @@ mod tests {
     #[test]
     fn an_added_address_is_held_until_it_is_removed() {
         let filter = Filter::new();
-        let addresses: Vec<u64> = (1..5000u64).map(|i| 0x7f00_0000_0000 + i * 48).collect();
+        // So few that no counter sticks: miri's filter has two.
+        let most = if cfg!(miri) { 200 } else { 5000 };
+        let addresses: Vec<u64> = (1..most).map(|i| 0x7f00_0000_0000 + i * 48).collect();
         for &a in &addresses {
             filter.add(a);
         }
