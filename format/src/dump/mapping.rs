@@ -1,0 +1,221 @@
+//! A mapped part of a file, in both forms that a dump has of it: that of `/proc/self/maps`, and go's short one.
+
+use std::fmt::Write as _;
+
+use super::parse::parse_hex;
+use super::write::push_on_one_line;
+use crate::record::Module;
+
+/// Mappings are whole pages.
+const PAGE: u64 = 4096;
+
+/// A mapped part of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// As in `/proc/self/maps`: `r-xp`.
+    pub perms: String,
+    /// Offset in the file of `start`.
+    pub offset: u64,
+    /// As in `/proc/self/maps`: `fe:00`; empty is written as `00:00`.
+    pub device: String,
+    /// As in `/proc/self/maps`.
+    pub inode: u64,
+    /// Build-id of the file, empty when it has none or it is not known.
+    pub build_id: Vec<u8>,
+    /// The file, `[vdso]` and its like, or empty.
+    pub path: String,
+}
+
+impl Mapping {
+    /// The mappings of a loaded module, one for each of its segments, grown to whole pages.
+    pub fn of_module(module: &Module) -> Vec<Mapping> {
+        let flag = |flags: u32, bit: u32, letter: char| if flags & bit != 0 { letter } else { '-' };
+        let mappings = module.segments.iter().map(|segment| {
+            let lead = segment.start % PAGE;
+            let end = segment.start.saturating_add(segment.len);
+            Mapping {
+                start: segment.start - lead,
+                end: end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX),
+                perms: [
+                    flag(segment.flags, 4, 'r'),
+                    flag(segment.flags, 2, 'w'),
+                    flag(segment.flags, 1, 'x'),
+                    'p',
+                ]
+                .iter()
+                .collect(),
+                offset: segment.file_offset.saturating_sub(lead),
+                build_id: module.build_id.clone(),
+                path: module.path.clone(),
+                ..Mapping::default()
+            }
+        });
+        mappings.collect()
+    }
+
+    /// The mapping in a line of `/proc/self/maps`.
+    pub fn parse(line: &str) -> Option<Mapping> {
+        // The path comes last and may hold spaces: it is what follows the fifth word.
+        let mut rest = line;
+        let mut word = || {
+            rest = rest.trim_start_matches(' ');
+            let end = rest.find(' ').unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            rest = after;
+            word
+        };
+        let (start, end) = parse_range(word())?;
+        let perms = word();
+        if !(3..=4).contains(&perms.len()) || !perms.chars().all(|c| "rwxps-".contains(c)) {
+            return None;
+        }
+        let offset = u64::from_str_radix(word(), 16).ok()?;
+        let device = word();
+        if !device.contains(':') {
+            return None;
+        }
+        let inode = word().parse().ok()?;
+        Some(Mapping {
+            start,
+            end,
+            perms: perms.into(),
+            offset,
+            device: device.into(),
+            inode,
+            build_id: Vec::new(),
+            path: rest.trim_start_matches(' ').into(),
+        })
+    }
+
+    /// The mapping in the short form: `0xSTART-0xEND: PATH (@OFFSET) BUILDID`.
+    pub(super) fn parse_short(line: &str) -> Option<Mapping> {
+        let (range, rest) = line.split_once(": ")?;
+        let (start, end) = parse_range(range.trim())?;
+        let (path, rest) = rest.rsplit_once(" (@")?;
+        let (offset, build_id) = rest.split_once(')')?;
+        Some(Mapping {
+            start,
+            end,
+            perms: "r-xp".into(),
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            build_id: parse_bytes(build_id.trim())?,
+            path: path.trim().into(),
+            ..Mapping::default()
+        })
+    }
+
+    /// The path as others may look for it. A deleted file with a build-id can be found under its
+    /// old name and verified; one without must stay marked, or a successor would pass for it.
+    fn shown_path(&self) -> &str {
+        match self.path.strip_suffix(" (deleted)") {
+            Some(path) if !self.build_id.is_empty() => path,
+            _ => &self.path,
+        }
+    }
+
+    pub(super) fn is_executable(&self) -> bool {
+        self.perms.as_bytes().get(2) == Some(&b'x')
+    }
+
+    pub(super) fn write_short(&self, text: &mut String) {
+        let (start, end, offset) = (self.start, self.end, self.offset);
+        let _ = write!(text, "0x{start:08x}-0x{end:08x}: ");
+        push_on_one_line(text, self.shown_path());
+        let _ = write!(text, " (@{offset:08x}) ");
+        for byte in &self.build_id {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text.push('\n');
+    }
+
+    pub(super) fn write_long(&self, text: &mut String) {
+        let from = text.len();
+        let perms = if self.perms.is_empty() {
+            "r-xp"
+        } else {
+            &self.perms
+        };
+        let device = if self.device.is_empty() {
+            "00:00"
+        } else {
+            &self.device
+        };
+        let (start, end, offset, inode) = (self.start, self.end, self.offset, self.inode);
+        let _ = write!(
+            text,
+            "{start:08x}-{end:08x} {perms} {offset:08x} {device} {inode} "
+        );
+        // The kernel's column for the path, 73.
+        while text.len() < from + 73 {
+            text.push(' ');
+        }
+        push_on_one_line(text, self.shown_path());
+        text.push('\n');
+    }
+}
+
+fn parse_range(word: &str) -> Option<(u64, u64)> {
+    let (start, end) = word.split_once('-')?;
+    let (start, end) = (parse_hex(start)?, parse_hex(end)?);
+    (start <= end).then_some((start, end))
+}
+
+fn parse_bytes(hex: &str) -> Option<Vec<u8>> {
+    if !hex.len().is_multiple_of(2) || !hex.is_ascii() {
+        return None;
+    }
+    (0..hex.len())
+        .step_by(2)
+        .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dump::Dump;
+    use crate::dump::tests::text;
+    use crate::record::Segment;
+
+    #[test]
+    fn a_deleted_file_with_a_build_id_can_be_found() {
+        let with = |build_id: Vec<u8>| Dump {
+            mappings: vec![Mapping {
+                perms: "r-xp".into(),
+                build_id,
+                path: "/tmp/a (deleted)".into(),
+                ..Mapping::default()
+            }],
+            ..Dump::default()
+        };
+        assert!(!text(&with(vec![1])).contains("deleted"));
+        assert!(text(&with(vec![])).contains("/tmp/a (deleted)\n"));
+    }
+
+    #[test]
+    fn segments_become_whole_pages() {
+        let module = Module {
+            number: 0,
+            time_ns: 0,
+            path: "/lib/libx.so".into(),
+            build_id: vec![1],
+            bias: 0x7f00_0000_0000,
+            segments: vec![Segment {
+                start: 0x7f00_0000_1234,
+                len: 0x100,
+                file_offset: 0x234,
+                flags: 5,
+            }],
+        };
+        let mapping = &Mapping::of_module(&module)[0];
+        assert_eq!(
+            (mapping.start, mapping.end),
+            (0x7f00_0000_1000, 0x7f00_0000_2000)
+        );
+        assert_eq!((mapping.offset, mapping.perms.as_str()), (0, "r-xp"));
+    }
+}

@@ -1,0 +1,343 @@
+//! A dump from text, of ours or of others.
+
+use super::{Dump, DumpError, DumpErrorKind, DumpLine, Mapping, Sampling, Symbols};
+
+impl Dump {
+    /// The dump in those bytes. Lines that no dump of ours would hold are passed over with a
+    /// remark, because others write some; what looks like a line of the account and is none is an
+    /// error.
+    ///
+    /// # Errors
+    /// When the bytes are no dump, or are damaged or cut off.
+    pub fn parse(bytes: &[u8]) -> Result<Dump, DumpError> {
+        Parser::new(bytes).dump()
+    }
+}
+
+/// The lines of a file, one after another.
+struct Parser<'a> {
+    bytes: &'a [u8],
+    /// Offset of the line that comes next.
+    next: usize,
+    /// Of the line that was taken last, for errors.
+    line: u64,
+    offset: usize,
+    dump: Dump,
+    unknown_lines: u64,
+    first_unknown: u64,
+}
+
+impl<'a> Parser<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Parser {
+            bytes,
+            next: 0,
+            line: 0,
+            offset: 0,
+            dump: Dump::default(),
+            unknown_lines: 0,
+            first_unknown: 0,
+        }
+    }
+
+    fn take(&mut self) -> Option<std::borrow::Cow<'a, str>> {
+        let rest = self
+            .bytes
+            .get(self.next..)
+            .filter(|rest| !rest.is_empty())?;
+        let end = rest.iter().position(|&b| b == b'\n');
+        self.offset = self.next;
+        self.line += 1;
+        self.next += end.map_or(rest.len(), |end| end + 1);
+        let line = &rest[..end.unwrap_or(rest.len())];
+        Some(String::from_utf8_lossy(
+            line.strip_suffix(b"\r").unwrap_or(line),
+        ))
+    }
+
+    fn error<T>(&self, kind: DumpErrorKind) -> Result<T, DumpError> {
+        Err(DumpError {
+            line: self.line.max(1),
+            offset: self.offset as u64,
+            kind,
+        })
+    }
+
+    fn pass_over(&mut self) {
+        if self.unknown_lines == 0 {
+            self.first_unknown = self.line;
+        }
+        self.unknown_lines += 1;
+    }
+
+    fn dump(mut self) -> Result<Dump, DumpError> {
+        if self.bytes.is_empty() {
+            return self.error(DumpErrorKind::Empty);
+        }
+        let header = self.header()?;
+        let has_mappings = self.account()?;
+        self.mappings();
+
+        let mut sums = [0u64; 4];
+        for l in &self.dump.lines {
+            let numbers = [
+                l.in_use_objects,
+                l.in_use_bytes,
+                l.allocated_objects,
+                l.allocated_bytes,
+            ];
+            for (sum, number) in sums.iter_mut().zip(numbers) {
+                *sum = sum.saturating_add(number);
+            }
+        }
+        // The header may say one byte more, see the module's text.
+        let is_whole = sums[..3] == header[..3] && header[3].abs_diff(sums[3]) <= 1;
+        if !is_whole && !has_mappings {
+            self.offset = self.bytes.len();
+            return self.error(DumpErrorKind::Cut);
+        }
+        if !is_whole {
+            let remark = format!("the lines sum to {sums:?}, the header says {header:?}");
+            self.dump.remarks.push(remark);
+        }
+        if !has_mappings {
+            self.dump
+                .remarks
+                .push("no MAPPED_LIBRARIES: addresses belong to no file".into());
+        }
+        if self.bytes.last() != Some(&b'\n') {
+            self.dump
+                .remarks
+                .push("the last line has no end: the file may be cut off".into());
+        }
+        if self.unknown_lines > 0 {
+            let (lines, first) = (self.unknown_lines, self.first_unknown);
+            self.dump.remarks.push(format!(
+                "{lines} lines passed over, the first is line {first}"
+            ));
+        }
+        Ok(self.dump)
+    }
+
+    /// What stands before the account, and the header's numbers.
+    fn header(&mut self) -> Result<[u64; 4], DumpError> {
+        let mut line = self.take().unwrap_or_default();
+        while line.starts_with("%warn") {
+            line = self.take().unwrap_or_default();
+        }
+        if line.trim_end() == "--- symbol" {
+            self.symbols()?;
+            line = self.take().unwrap_or_default();
+            if line.starts_with("--- ") {
+                line = self.take().unwrap_or_default();
+            }
+        }
+        if line.starts_with("heap_v2/") {
+            return self.error(DumpErrorKind::Jemalloc);
+        }
+        let Some(rest) = line.strip_prefix("heap profile:") else {
+            return self.error(DumpErrorKind::NotADump);
+        };
+        let Some((numbers, kind)) = parse_numbers(rest) else {
+            return self.error(DumpErrorKind::Header);
+        };
+        let (name, period) = match kind.split_once('/') {
+            Some((name, period)) => (name.trim(), period.trim().parse().ok()),
+            None => (kind, None),
+        };
+        self.dump.sampling = match (name, period) {
+            ("heapprofile", _) => Sampling::Unsampled,
+            // A period of 1 or 0: every allocation.
+            ("heap_v2" | "heapz_v2", Some(interval)) => Sampling::Poisson { interval },
+            // Go's runtime states twice its rate, for readers that halve it.
+            ("heap", Some(period)) => Sampling::Poisson {
+                interval: period / 2,
+            },
+            _ => return self.error(DumpErrorKind::Kind),
+        };
+        Ok(numbers)
+    }
+
+    fn symbols(&mut self) -> Result<(), DumpError> {
+        let mut symbols = Symbols::default();
+        loop {
+            let Some(line) = self.take() else {
+                return self.error(DumpErrorKind::SymbolsCut);
+            };
+            if line.trim_end() == "---" {
+                self.dump.symbols = Some(symbols);
+                return Ok(());
+            }
+            if let Some(binary) = line.strip_prefix("binary=") {
+                symbols.binary = binary.into();
+            } else if let Some((address, names)) = line
+                .strip_prefix("0x")
+                .and_then(|line| line.split_once(' '))
+                .and_then(|(address, names)| Some((parse_hex(address)?, names)))
+            {
+                symbols
+                    .names
+                    .push((address, names.split("--").map(parse_name).collect()));
+            } else {
+                self.pass_over();
+            }
+        }
+    }
+
+    /// Whether mappings follow.
+    fn account(&mut self) -> Result<bool, DumpError> {
+        while let Some(line) = self.take() {
+            let line = line.trim();
+            if line == "MAPPED_LIBRARIES:" || line == "--- Memory map: ---" {
+                return Ok(true);
+            }
+            if let Some(comment) = line.strip_prefix('#') {
+                self.dump
+                    .comments
+                    .push(comment.strip_prefix(' ').unwrap_or(comment).into());
+            } else if line.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
+                match self.account_line(line) {
+                    Some(line) => self.dump.lines.push(line),
+                    None => return self.error(DumpErrorKind::Line),
+                }
+            } else if !line.is_empty() {
+                self.pass_over();
+            }
+        }
+        Ok(false)
+    }
+
+    fn account_line(&self, line: &str) -> Option<DumpLine> {
+        let (numbers, addresses) = parse_numbers(line)?;
+        line.contains('@').then_some(())?;
+        let [
+            in_use_objects,
+            in_use_bytes,
+            allocated_objects,
+            allocated_bytes,
+        ] = numbers;
+        Some(DumpLine {
+            in_use_objects,
+            in_use_bytes,
+            allocated_objects,
+            allocated_bytes,
+            frames: addresses
+                .split_ascii_whitespace()
+                .map(parse_hex)
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    fn mappings(&mut self) {
+        let mut short: Vec<Mapping> = Vec::new();
+        let mut long: Vec<Mapping> = Vec::new();
+        while let Some(line) = self.take() {
+            if let Some(mapping) = Mapping::parse(&line) {
+                long.push(mapping);
+            } else if let Some(mapping) = Mapping::parse_short(&line) {
+                short.push(mapping);
+            } else if !line.trim().is_empty() && !line.trim_start().starts_with(['#', '-']) {
+                self.pass_over();
+            }
+        }
+        // A build-id belongs to the file: all its mappings get it, those behind one another that
+        // are of the same file as well as the one it was stated for.
+        for mapping in &short {
+            let same = |m: &&mut Mapping| m.start == mapping.start && m.end == mapping.end;
+            match long.iter_mut().find(same) {
+                Some(twin) => twin.build_id.clone_from(&mapping.build_id),
+                None => long.push(mapping.clone()),
+            }
+        }
+        for mapping in long
+            .iter_mut()
+            .filter(|m| m.build_id.is_empty() && !m.path.is_empty())
+        {
+            if let Some(named) = short.iter().find(|s| s.path == mapping.path) {
+                mapping.build_id.clone_from(&named.build_id);
+            }
+        }
+        self.dump.mappings = long;
+    }
+}
+
+/// The name as it was before [`push_name`], as far as can be told.
+fn parse_name(name: &str) -> String {
+    name.trim().replace("operator- -", "operator--")
+}
+
+pub(super) fn parse_hex(word: &str) -> Option<u64> {
+    u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
+}
+
+/// `n: bytes [n: bytes] @` and what follows.
+fn parse_numbers(line: &str) -> Option<([u64; 4], &str)> {
+    let (numbers, rest) = line.split_once('@').unwrap_or((line, ""));
+    let (in_use, allocated) = numbers.split_once('[')?;
+    let allocated = allocated.trim_end().strip_suffix(']')?;
+    let pair = |text: &str| -> Option<(u64, u64)> {
+        let (objects, bytes) = text.split_once(':')?;
+        Some((objects.trim().parse().ok()?, bytes.trim().parse().ok()?))
+    };
+    let ((a, b), (c, d)) = (pair(in_use)?, pair(allocated)?);
+    Some(([a, b, c, d], rest.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dump::tests::line;
+
+    fn failure(text: &str) -> (u64, DumpErrorKind) {
+        let error = Dump::parse(text.as_bytes()).unwrap_err();
+        (error.line, error.kind)
+    }
+
+    #[test]
+    fn sampled_dumps_of_others_are_read_as_they_are() {
+        let text = "heap profile:   3:  300 [  4:  500] @ heap_v2/524288\n  3:  300 [  4:  500] @ 0x1 0x2\n\nMAPPED_LIBRARIES:\n";
+        let dump = Dump::parse(text.as_bytes()).unwrap();
+        assert_eq!(dump.sampling, Sampling::Poisson { interval: 524_288 });
+        assert_eq!(dump.lines, [line([3, 300, 4, 500], &[1, 2])]);
+    }
+
+    #[test]
+    fn strange_lines_are_passed_over_and_told() {
+        let text = "%warn something\nheap profile: 1: 2 [3: 4] @ heapprofile\nhello\n1: 2 [3: 4] @ 0xa\nMAPPED_LIBRARIES:\nbuild=/x\n";
+        let dump = Dump::parse(text.as_bytes()).unwrap();
+        assert_eq!(dump.lines.len(), 1);
+        assert_eq!(dump.remarks, ["2 lines passed over, the first is line 3"]);
+    }
+
+    #[test]
+    fn errors_name_their_line() {
+        let good = "heap profile: 1: 2 [3: 4] @ heapprofile\n";
+        assert_eq!(failure(""), (1, DumpErrorKind::Empty));
+        assert_eq!(failure("hello\n"), (1, DumpErrorKind::NotADump));
+        assert_eq!(
+            failure("heap_v2/524288\n t*: 1\n"),
+            (1, DumpErrorKind::Jemalloc)
+        );
+        assert_eq!(
+            failure("heap profile: 1: x [3: 4] @ heapprofile\n"),
+            (1, DumpErrorKind::Header)
+        );
+        assert_eq!(
+            failure("heap profile: 1: 2 [3: 4] @ growth\n"),
+            (1, DumpErrorKind::Kind)
+        );
+        assert_eq!(
+            failure(&format!("{good}1: 2 [3: 4] @ 0xzz\n")),
+            (2, DumpErrorKind::Line)
+        );
+        assert_eq!(
+            failure(&format!("{good}99999999999999999999: 2 [3: 4] @ 0x1\n")),
+            (2, DumpErrorKind::Line)
+        );
+        assert_eq!(failure(good), (1, DumpErrorKind::Cut));
+        assert_eq!(
+            failure("--- symbol\n0x1 a\n"),
+            (2, DumpErrorKind::SymbolsCut)
+        );
+    }
+}

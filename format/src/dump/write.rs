@@ -1,0 +1,253 @@
+//! A dump as text, with what every reader needs.
+
+use std::fmt::Write as _;
+
+use super::{Dump, DumpLine, Sampling, Symbols};
+
+/// A stack in a dump has at most this many frames: with 19 characters each, far below the 64 KiB
+/// that a line may have.
+pub const MAX_FRAMES: usize = 2000;
+
+/// Largest number that the readers take.
+const MAX_NUMBER: u64 = i64::MAX as u64;
+
+impl DumpLine {
+    /// As the readers accept it: bytes come with at least one object, and all are in their range.
+    fn acceptable(&self) -> [u64; 4] {
+        let pair = |objects: u64, bytes: u64| {
+            let objects = if bytes > 0 { objects.max(1) } else { objects };
+            [objects.min(MAX_NUMBER), bytes.min(MAX_NUMBER)]
+        };
+        let [a, b] = pair(self.in_use_objects, self.in_use_bytes);
+        let [c, d] = pair(self.allocated_objects, self.allocated_bytes);
+        [a, b, c, d]
+    }
+}
+
+impl Dump {
+    /// Appends the dump to `out`. Writes what every reader accepts, see the module's text; a
+    /// [`Sampling::Poisson`] dump keeps its numbers and its kind.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut text = String::new();
+        if let Some(symbols) = &self.symbols {
+            symbols.write(&mut text);
+        }
+
+        let mut order: Vec<&DumpLine> = self.lines.iter().collect();
+        order.sort_by(|a, b| {
+            (b.in_use_bytes, b.allocated_bytes)
+                .cmp(&(a.in_use_bytes, a.allocated_bytes))
+                .then_with(|| a.frames.cmp(&b.frames))
+        });
+        let mut sums = [0u64; 4];
+        for line in &order {
+            for (sum, number) in sums.iter_mut().zip(line.acceptable()) {
+                *sum = sum.saturating_add(number).min(MAX_NUMBER);
+            }
+        }
+        if sums[3] == sums[1] {
+            sums[3] = if sums[3] < MAX_NUMBER {
+                sums[3] + 1
+            } else {
+                sums[3] - 1
+            };
+        }
+
+        text.push_str("heap profile: ");
+        push_numbers(&mut text, &sums);
+        match self.sampling {
+            Sampling::Unsampled => text.push_str(" heapprofile\n"),
+            Sampling::Poisson { interval } => {
+                let _ = writeln!(text, " heap_v2/{interval}");
+            }
+        }
+        for comment in &self.comments {
+            text.push_str("# ");
+            push_on_one_line(&mut text, comment);
+            text.push('\n');
+        }
+        for line in order {
+            push_numbers(&mut text, &line.acceptable());
+            for frame in line.frames.iter().take(MAX_FRAMES) {
+                let _ = write!(text, " 0x{frame:08x}");
+            }
+            text.push('\n');
+        }
+
+        text.push_str("\nMAPPED_LIBRARIES:\n");
+        for mapping in self
+            .mappings
+            .iter()
+            .filter(|m| m.is_executable() && !m.build_id.is_empty())
+        {
+            mapping.write_short(&mut text);
+        }
+        for mapping in &self.mappings {
+            mapping.write_long(&mut text);
+        }
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+impl Symbols {
+    fn write(&self, text: &mut String) {
+        text.push_str("--- symbol\nbinary=");
+        push_on_one_line(text, &self.binary);
+        text.push('\n');
+        for (address, names) in &self.names {
+            let _ = write!(text, "0x{address:08x} ");
+            for (i, name) in names.iter().enumerate() {
+                if i > 0 {
+                    text.push_str("--");
+                }
+                push_name(text, name);
+            }
+            text.push('\n');
+        }
+        text.push_str("---\n");
+    }
+}
+
+/// Readers split names at `--`. A space, which they show and people overlook, keeps one together.
+fn push_name(text: &mut String, name: &str) {
+    if name.is_empty() {
+        text.push_str("??");
+        return;
+    }
+    let from = text.len();
+    push_on_one_line(text, name);
+    while let Some(at) = text[from..].find("--") {
+        text.insert(from + at + 1, ' ');
+    }
+    if text.ends_with('-') {
+        text.push(' ');
+    }
+}
+
+/// Text from outside must not begin a line of its own, nor talk to a terminal.
+pub(super) fn push_on_one_line(text: &mut String, from: &str) {
+    for c in from.chars() {
+        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+            // As /proc/self/maps does with newlines.
+            let _ = write!(text, "\\{:03o}", u32::from(c));
+        } else {
+            text.push(c);
+        }
+    }
+}
+
+fn push_numbers(text: &mut String, [n, b, an, ab]: &[u64; 4]) {
+    let _ = write!(text, "{n:6}: {b:8} [{an:6}: {ab:8}] @");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dump::Mapping;
+    use crate::dump::tests::{line, text};
+
+    #[test]
+    fn a_dump_looks_so() {
+        let dump = Dump {
+            comments: vec!["interval: 524288".into()],
+            lines: vec![
+                line([1, 1000, 1, 1000], &[0x5614cbe73185, 0x5614cbe731c9]),
+                line([2, 2000, 4, 4000], &[0x5614cbe73185, 0x5614cbe731a1]),
+            ],
+            mappings: vec![Mapping {
+                start: 0x5614cbe73000,
+                end: 0x5614cbe74000,
+                perms: "r-xp".into(),
+                offset: 0x1000,
+                build_id: vec![0x08, 0xff],
+                path: "/bin/server".into(),
+                ..Mapping::default()
+            }],
+            ..Dump::default()
+        };
+        assert_eq!(
+            text(&dump),
+            "heap profile:      3:     3000 [     5:     5000] @ heapprofile\n\
+             # interval: 524288\n     \
+                  2:     2000 [     4:     4000] @ 0x5614cbe73185 0x5614cbe731a1\n     \
+                  1:     1000 [     1:     1000] @ 0x5614cbe73185 0x5614cbe731c9\n\
+             \n\
+             MAPPED_LIBRARIES:\n\
+             0x5614cbe73000-0x5614cbe74000: /bin/server (@00001000) 08ff\n\
+             5614cbe73000-5614cbe74000 r-xp 00001000 00:00 0                          /bin/server\n"
+        );
+    }
+
+    #[test]
+    fn the_header_alone_is_bumped_when_nothing_was_freed() {
+        let dump = Dump {
+            lines: vec![line([3, 3000, 3, 3000], &[1])],
+            ..Dump::default()
+        };
+        let text = text(&dump);
+        assert!(
+            text.starts_with("heap profile:      3:     3000 [     3:     3001] @ heapprofile\n")
+        );
+        assert!(text.contains("\n     3:     3000 [     3:     3000] @ 0x00000001\n"));
+        assert!(Dump::parse(text.as_bytes()).unwrap().remarks.is_empty());
+    }
+
+    #[test]
+    fn bytes_never_come_without_objects() {
+        let dump = Dump {
+            lines: vec![line([0, 40, 0, 50], &[1])],
+            ..Dump::default()
+        };
+        let parsed = Dump::parse(text(&dump).as_bytes()).unwrap();
+        assert_eq!(parsed.lines[0], line([1, 40, 1, 50], &[1]));
+    }
+
+    #[test]
+    fn no_line_is_longer_than_readers_bear() {
+        let frames: Vec<u64> = (0..10_000).map(|i| u64::MAX - i).collect();
+        let dump = Dump {
+            lines: vec![line([u64::MAX; 4], &frames)],
+            ..Dump::default()
+        };
+        let text = text(&dump);
+        assert!(text.lines().all(|line| line.len() < 1 << 16));
+        let parsed = Dump::parse(text.as_bytes()).unwrap();
+        assert_eq!(parsed.lines[0].frames, frames[..MAX_FRAMES]);
+    }
+
+    #[test]
+    fn what_comes_from_outside_stays_on_its_line() {
+        let dump = Dump {
+            comments: vec!["command: a\nb\u{1b}[2J".into()],
+            mappings: vec![Mapping {
+                path: "/tmp/a\nb".into(),
+                ..Mapping::default()
+            }],
+            symbols: Some(Symbols {
+                binary: "/tmp/x\ny".into(),
+                names: vec![(
+                    0x10,
+                    vec![
+                        "main".into(),
+                        "operator--(int)".into(),
+                        "a\n---\nb-".into(),
+                        "c".into(),
+                    ],
+                )],
+            }),
+            ..Dump::default()
+        };
+        let text = text(&dump);
+        assert_eq!(text.lines().filter(|line| *line == "---").count(), 1);
+        assert!(text.contains("# command: a\\012b\\033[2J\n"));
+        assert!(
+            text.contains("0x00000010 main--operator- -(int)--a\\012- - -\\012b- --c\n"),
+            "{text}"
+        );
+        let parsed = Dump::parse(text.as_bytes()).unwrap();
+        assert_eq!(
+            parsed.symbols.unwrap().names[0].1[..2],
+            ["main".to_string(), "operator--(int)".to_string()]
+        );
+    }
+}
