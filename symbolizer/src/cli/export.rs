@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use clap::builder::PossibleValue;
 use heapprof_symbolizer::export::{Format, Options};
-use heapprof_symbolizer::{Confidence, InputError, Metric, Reading};
+use heapprof_symbolizer::{Confidence, InputError, Reading};
 
+use crate::cli::choice::choice;
 use crate::cli::confidence;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
@@ -24,8 +24,8 @@ pub(crate) struct Args {
     filter: FilterArgs,
 
     /// The form
-    #[arg(short, long, value_name = "FORMAT")]
-    format: FormatArg,
+    #[arg(short, long, value_name = "FORMAT", value_parser = choice::<Format>())]
+    format: Format,
 
     /// Where to write it [default: standard output]
     #[arg(short, long, value_name = "OUT")]
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let format = args.format.0;
+    let format = args.format;
     // Asked first: reading and naming may take long.
     if args.output.is_none() && format.is_binary() && std::io::stdout().is_terminal() {
         return Err(Failure::BinaryOnTerminal {
@@ -94,75 +94,4 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::to(args.output.as_deref(), |out| {
         format.write(&profile, &symbols, &options, out)
     })
-}
-
-/// The library's formats, as clap wants them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FormatArg(Format);
-
-impl clap::ValueEnum for FormatArg {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FormatArg; Format::ALL.len()] = {
-            let mut all = [FormatArg(Format::Gperftools); Format::ALL.len()];
-            let mut i = 0;
-            while i < all.len() {
-                all[i] = FormatArg(Format::ALL[i]);
-                i += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self.0 {
-            Format::Gperftools => {
-                "gperftools text with addresses, for google-pprof, jeprof, go tool pprof"
-            }
-            Format::Symbolized => {
-                "the same with names in it, for google-pprof and jeprof; see also symbolize"
-            }
-            Format::Pprof => {
-                "gzipped profile.proto, for go tool pprof, Parca, Pyroscope, speedscope"
-            }
-            Format::Folded => "one line a stack, for flame graph tools",
-            Format::Flamegraph => "a flame graph (SVG), for a browser",
-            Format::Json => "everything, for programs",
-            Format::Csv => "allocation sites, for spreadsheets",
-            Format::Speedscope => "for https://www.speedscope.app",
-            Format::Jemalloc => "jemalloc's text with numbers by thread, for jeprof --thread=N",
-            Format::Dhat => "DHAT's JSON, for valgrind's dh_view.html",
-            Format::Callgrind => "for KCachegrind and callgrind_annotate",
-            Format::Firefox => {
-                "for https://profiler.firefox.com, with allocations and frees in time"
-            }
-        };
-        Some(PossibleValue::new(self.0.name()).help(help))
-    }
-}
-
-/// The library's metrics, as clap wants them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MetricArg(pub(crate) Metric);
-
-impl clap::ValueEnum for MetricArg {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [MetricArg; 4] = [
-            MetricArg(Metric::InUseBytes),
-            MetricArg(Metric::InUseObjects),
-            MetricArg(Metric::AllocatedBytes),
-            MetricArg(Metric::AllocatedObjects),
-        ];
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self.0 {
-            Metric::InUseBytes => "bytes allocated and not freed",
-            Metric::InUseObjects => "blocks allocated and not freed",
-            Metric::AllocatedBytes => "bytes ever allocated",
-            Metric::AllocatedObjects => "blocks ever allocated",
-        };
-        Some(PossibleValue::new(self.0.name()).help(help))
-    }
 }

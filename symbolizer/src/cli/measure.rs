@@ -14,11 +14,12 @@ use heapprof_symbolizer::{
 use serde::Serialize;
 
 use crate::cli::colour::Look;
+use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output;
 use crate::cli::table::{Align, Table, stdout_width};
-use crate::cli::top::{columns, how_exact, what_interval, write_totals_at};
+use crate::cli::top::{columns, what_interval, write_totals_at};
 
 /// What counts as temporary.
 #[derive(Debug, clap::Args)]
@@ -382,9 +383,8 @@ fn seconds(seconds: f64) -> String {
 
 #[derive(Serialize)]
 struct Document<'a> {
-    program: &'a str,
-    pid: u32,
-    estimator: String,
+    #[serde(flatten)]
+    head: Head<'a>,
     metric: &'a str,
     unit: &'a str,
     total: f64,
@@ -427,17 +427,12 @@ fn write_json(
         lifetime_median_s: line.lifetimes.median(),
         lifetime_mean_s: line.lifetimes.mean(),
     });
+    let mut head = Head::of(profile);
+    if !what_interval(profile, shown.confidence).is_empty() {
+        head.estimator.push_str("; errors are standard errors");
+    }
     let document = Document {
-        program: &profile.run.program,
-        pid: profile.run.pid,
-        estimator: format!(
-            "{}{}",
-            how_exact(profile),
-            match what_interval(profile, shown.confidence).is_empty() {
-                true => "",
-                false => "; errors are standard errors",
-            }
-        ),
+        head,
         metric: shown.measure.name(),
         unit: shown.measure.unit(),
         total: whole.value,

@@ -1,6 +1,7 @@
 //! The command line: what can be asked, and who answers.
 
 mod bundle;
+mod choice;
 mod colour;
 mod completions;
 mod confidence;
@@ -8,6 +9,7 @@ mod coverage;
 mod ctl;
 mod debuginfod;
 mod diff;
+mod document;
 mod dump;
 mod export;
 mod failure;

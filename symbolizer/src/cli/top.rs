@@ -10,8 +10,10 @@ use heapprof_symbolizer::{
 };
 use serde::Serialize;
 
+use crate::cli::choice::choice;
 use crate::cli::colour::Look;
 use crate::cli::confidence;
+use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::label::{JsonLabel, JsonLines, Label};
@@ -19,7 +21,6 @@ use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
-use crate::cli::tree::ByArg;
 
 /// Show the allocation sites with the most memory
 ///
@@ -35,8 +36,8 @@ pub(crate) struct Args {
     filter: FilterArgs,
 
     /// What a line is [default: an allocation site]
-    #[arg(long, value_name = "GROUP")]
-    by: Option<ByArg>,
+    #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
+    by: Option<By>,
 
     /// How many lines to show; 0 for all
     #[arg(short, long, value_name = "N", default_value_t = 20)]
@@ -68,7 +69,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measure = args.metric.0;
-    let by = args.by.map(|by| by.0);
+    let by = args.by;
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
@@ -433,9 +434,8 @@ fn write_lines(
 
 #[derive(Serialize)]
 struct Document<'a> {
-    program: &'a str,
-    pid: u32,
-    estimator: String,
+    #[serde(flatten)]
+    head: Head<'a>,
     totals: Values,
     standard_errors: Errors,
     intervals: Intervals,
@@ -476,9 +476,7 @@ fn write_json(
         }
     };
     let document = Document {
-        program: &profile.run.program,
-        pid: profile.run.pid,
-        estimator: how_exact(profile),
+        head: Head::of(profile),
         totals: profile.numbers().into(),
         standard_errors: Errors::of(&profile.totals()),
         intervals: Intervals::of(profile, confidence),

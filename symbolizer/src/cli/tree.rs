@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use clap::builder::PossibleValue;
 use heapprof_symbolizer::export::json::{Errors, Values};
 use heapprof_symbolizer::{
     By, Bytes, Circumstances, Confidence, Count, Detail, Direction, Json, Metric, Node, Percent,
@@ -10,14 +9,15 @@ use heapprof_symbolizer::{
 };
 use serde::Serialize;
 
+use crate::cli::choice::choice;
 use crate::cli::colour::{self, Look};
-use crate::cli::export::MetricArg;
+use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::output;
 use crate::cli::source::Source;
 use crate::cli::table::{cut, stdout_width};
-use crate::cli::top::{how_exact, write_totals};
+use crate::cli::top::write_totals;
 
 /// Show the calls that lead to allocations, as a tree
 ///
@@ -40,12 +40,12 @@ pub(crate) struct Args {
     callees: Option<String>,
 
     /// What a branch is
-    #[arg(long, value_name = "GROUP", default_value = "function")]
-    by: ByArg,
+    #[arg(long, value_name = "GROUP", default_value = "function", value_parser = choice::<By>())]
+    by: By,
 
     /// The number that is shown and sorted by
-    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
-    metric: MetricArg,
+    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes", value_parser = choice::<Metric>())]
+    metric: Metric,
 
     /// Leave out branches of less than this share of the whole, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
@@ -61,7 +61,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let by = args.by.0;
+    let by = args.by;
     let detail = Detail {
         threads: by == By::Thread,
         ..Detail::default()
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(function)) => Direction::Callees(function.clone()),
         (None, None) => Direction::Down,
     };
-    let metric = args.metric.0;
+    let metric = args.metric;
     let tree = Tree::of(&profile, &symbols, by, &direction, metric);
     output::to(None, |out| {
         if args.json {
@@ -239,9 +239,8 @@ impl<W: Write> Writer<'_, W> {
 
 #[derive(Serialize)]
 struct Document<'a> {
-    program: &'a str,
-    pid: u32,
-    estimator: String,
+    #[serde(flatten)]
+    head: Head<'a>,
     totals: Values,
     #[serde(flatten)]
     circumstances: Circumstances<'a>,
@@ -272,45 +271,10 @@ impl<'a> JsonNode<'a> {
 
 fn write_json(profile: &Profile, tree: &Tree, out: &mut impl Write) -> io::Result<()> {
     let document = Document {
-        program: &profile.run.program,
-        pid: profile.run.pid,
-        estimator: how_exact(profile),
+        head: Head::of(profile),
         totals: profile.numbers().into(),
         circumstances: Circumstances::of(profile),
         tree: JsonNode::of(&tree.root),
     };
     Json::Compact.write(&document, out)
-}
-
-/// The library's groupings, as clap wants them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ByArg(pub(crate) By);
-
-impl clap::ValueEnum for ByArg {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [ByArg; By::ALL.len()] = {
-            let mut all = [ByArg(By::Function); By::ALL.len()];
-            let mut i = 0;
-            while i < all.len() {
-                all[i] = ByArg(By::ALL[i]);
-                i += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self.0 {
-            By::Function => "function",
-            By::Line => "function and line",
-            By::File => "source file",
-            By::Module => "program or library",
-            By::Crate => "Rust crate, or outermost namespace of C++; else the module",
-            By::Thread => "the thread that allocated (needs a .heaplog)",
-            By::Size => "size class of the request",
-            By::Type => "type, where functions of C++ or Rust tell it",
-        };
-        Some(PossibleValue::new(self.0.name()).help(help))
-    }
 }
