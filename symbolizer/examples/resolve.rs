@@ -62,9 +62,19 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     if report {
         eprint!("{}", symbols.report);
     }
-    for svma in asked {
+    // Answers come in ascending order: a walk beside the questions saves a search for each.
+    let mut order: Vec<usize> = (0..asked.len()).collect();
+    order.sort_unstable_by_key(|&i| asked[i]);
+    let mut answers = vec![&[][..]; asked.len()];
+    let mut known = symbols.iter().peekable();
+    for i in order {
+        while known.next_if(|(svma, _)| *svma < asked[i]).is_some() {}
+        if let Some((_, frames)) = known.peek().filter(|(svma, _)| *svma == asked[i]) {
+            answers[i] = frames;
+        }
+    }
+    for (svma, frames) in asked.into_iter().zip(answers) {
         writeln!(out, "{svma:#x}")?;
-        let frames = symbols.frames_of(svma);
         for frame in frames {
             let function = frame.function.as_ref();
             let name =

@@ -138,7 +138,9 @@ impl World {
 
     /// The total of a metric as google-pprof or jeprof say it: `Total: 123 B`.
     fn perl_total(&self, reader: &str, file: &str, metric: Metric) -> u64 {
-        let text = self.perl(reader, file, metric);
+        // Names do not matter here, and addr2line needs seconds for libc's, each time: they then come from nm.
+        const TOOLS: &str = "--tools=addr2line:/bin/false,nm:/usr/bin/nm,objdump:/usr/bin/objdump,c++filt:/usr/bin/c++filt";
+        let text = self.perl_with(&[TOOLS], reader, file, metric);
         let line = text
             .lines()
             .find(|line| line.starts_with("Total: "))
@@ -151,6 +153,10 @@ impl World {
     }
 
     fn perl(&self, reader: &str, file: &str, metric: Metric) -> String {
+        self.perl_with(&[], reader, file, metric)
+    }
+
+    fn perl_with(&self, more: &[&str], reader: &str, file: &str, metric: Metric) -> String {
         let which = match metric {
             Metric::InUseBytes => "--inuse_space",
             Metric::InUseObjects => "--inuse_objects",
@@ -163,7 +169,7 @@ impl World {
             // A symbolized dump is shown without the program.
             args = vec!["--text", "--show_bytes", which, file];
         }
-        run(reader, &args, self.folder.path())
+        run(reader, &[more, &args].concat(), self.folder.path())
     }
 
     fn go(&self, file: &str, metric: Metric, more: &[&str]) -> String {

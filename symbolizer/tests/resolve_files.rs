@@ -16,12 +16,9 @@ const COMPLETE: [&str; 3] = [
 
 /// A stripped `program`, its debug information in `detached`, and the address of the call in `outer`.
 fn stripped() -> (Fixture, u64, Vec<u8>) {
-    let fixture = Fixture::new();
-    fixture.compile("program.c", C_INLINES, &["-g", "-rdynamic"]);
-    let call = fixture.call_site("program", "<outer>", "<sink>");
+    let fixture = Fixture::stripped("detached");
+    let call = fixture.call_site("program", "<outer", "<sink");
     let id = fixture.build_id("program");
-    fixture.run("objcopy", &["--only-keep-debug", "program", "detached"]);
-    fixture.run("objcopy", &["--strip-all", "program", "program"]);
     (fixture, call, id)
 }
 

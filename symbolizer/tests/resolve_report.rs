@@ -19,13 +19,7 @@ fn report_says(fixture: &Fixture, words: &[&str]) -> String {
 }
 
 fn stripped() -> Fixture {
-    let fixture = Fixture::new();
-    fixture.compile("program.c", C_INLINES, &["-g", "-rdynamic"]);
-    fixture.run(
-        "objcopy",
-        &["--only-keep-debug", "program", "program.debug"],
-    );
-    fixture.run("objcopy", &["--strip-all", "program"]);
+    let fixture = Fixture::stripped("program.debug");
     fixture.run("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
     fixture
 }

@@ -1,5 +1,7 @@
 //! `heapprof info`: what a file is, how it came about, and what it cannot say.
 
+mod json;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -31,12 +33,21 @@ pub(crate) struct Args {
     /// How often, in percent, intervals shall hold the truth
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
     confidence: Confidence,
+
+    /// JSON, with all of it
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = args.source.profile()?;
     let symbols = args.source.symbols(&profile)?;
+    let asked = || args.source.places.servers.account();
     output::to(None, |out| {
+        if args.json {
+            let asked = asked().map(|account| summary(&account));
+            return json::write(&profile, &symbols, args.confidence, asked, out);
+        }
         write_totals_at(&profile, args.confidence, out)?;
         match profile.parts.is_empty() {
             true => write_run(&profile, out)?,
@@ -46,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_walks(&profile, out)?;
         coverage::write(&profile, &symbols, out)?;
         write_modules(&profile, &symbols, out)?;
-        match args.source.places.servers.account() {
+        match asked() {
             Some(account) => writeln!(out, "\nAsked of debuginfod: {}", summary(&account)),
             None => Ok(()),
         }
@@ -340,24 +351,39 @@ fn write_account(
     Ok(())
 }
 
-fn write_walks(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let mut ends: BTreeMap<WalkEnd, (u64, u64, u64)> = BTreeMap::new();
-    let mut whole = 0u64;
+/// What ended in one way.
+#[derive(Default)]
+struct WalkEnds {
+    samples: u64,
+    stacks: u64,
+    /// Bytes allocated.
+    bytes: u64,
+}
+
+fn walk_ends(profile: &Profile) -> BTreeMap<WalkEnd, WalkEnds> {
+    let mut ends: BTreeMap<WalkEnd, WalkEnds> = BTreeMap::new();
     for row in &profile.rows {
         let Some(end) = profile.stack_of(row).end else {
             continue;
         };
         let bytes = Numbers::of(&row.totals).allocated_bytes;
         let entry = ends.entry(end).or_default();
-        entry.0 = entry.0.saturating_add(row.totals.allocated.samples);
-        entry.1 = entry.1.saturating_add(bytes);
-        whole = whole.saturating_add(bytes);
+        entry.samples = entry.samples.saturating_add(row.totals.allocated.samples);
+        entry.bytes = entry.bytes.saturating_add(bytes);
     }
     for stack in &profile.stacks {
         if let Some(entry) = stack.end.and_then(|end| ends.get_mut(&end)) {
-            entry.2 += 1;
+            entry.stacks += 1;
         }
     }
+    ends
+}
+
+fn write_walks(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let ends = walk_ends(profile);
+    let whole = ends
+        .values()
+        .fold(0u64, |sum, ends| sum.saturating_add(ends.bytes));
     if ends.is_empty() {
         return Ok(());
     }
@@ -369,13 +395,13 @@ fn write_walks(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         ("", Align::Right),
         ("end", Align::Left),
     ]);
-    for (end, (samples, bytes, stacks)) in ends {
+    for (end, walks) in ends {
         table.row(vec![
-            Count(samples).to_string(),
-            Count(stacks).to_string(),
-            Bytes(bytes as f64).to_string(),
+            Count(walks.samples).to_string(),
+            Count(walks.stacks).to_string(),
+            Bytes(walks.bytes as f64).to_string(),
             Percent {
-                part: bytes as f64,
+                part: walks.bytes as f64,
                 whole: whole as f64,
             }
             .to_string(),
@@ -402,11 +428,7 @@ fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> 
             continue;
         };
         let quality = &report.quality;
-        let id: String = module
-            .build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let id = hex(&module.build_id);
         let gone = match module.unloaded_ns {
             Some(time) => format!(" (unloaded at {:.3} s)", time as f64 / 1e9),
             None => String::new(),
@@ -442,6 +464,10 @@ fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> 
         }
     }
     Ok(())
+}
+
+fn hex(build_id: &[u8]) -> String {
+    build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_incomplete(report: &heapprof_symbolizer::resolve::ModuleReport) -> bool {

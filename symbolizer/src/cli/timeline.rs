@@ -1,5 +1,7 @@
 //! `heapprof timeline`: in use and allocation rate over time.
 
+mod json;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -16,7 +18,7 @@ use crate::cli::table::stdout_width;
 
 /// Show bytes in use and the rate of allocation over time
 ///
-/// A line of text for each curve; --csv and --svg for other programs. --top K adds the bytes in use
+/// A line of text for each curve; --csv, --svg and --json for other programs. --top K adds the bytes in use
 /// of the K sites that held the most when the whole program did.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K", default_value_t = 0)]
     top: usize,
 
-    /// Steps of time [default: as wide as the terminal, 200 for --csv and --svg]
+    /// Steps of time [default: as wide as the terminal, 200 for --csv, --svg, --json]
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
 
@@ -39,6 +41,10 @@ pub(crate) struct Args {
     /// A picture (SVG)
     #[arg(long)]
     svg: bool,
+
+    /// JSON
+    #[arg(long, conflicts_with_all = ["csv", "svg"])]
+    json: bool,
 
     /// Where to write it [default: standard output]
     #[arg(short, long, value_name = "OUT")]
@@ -66,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let wide = stdout_width().unwrap_or(100).saturating_sub(30).max(20);
     let steps = match args.steps {
         Some(steps) => steps.clamp(1, MOST_STEPS),
-        None if args.csv || args.svg => 200,
+        None if args.csv || args.svg || args.json => 200,
         None => wide,
     };
     let timeline = timeline_of_log(log, &profile, steps, names.len(), |stack| {
@@ -78,6 +84,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             write_csv(&timeline, &names, out)
         } else if args.svg {
             write_svg(&timeline, &names, &profile, out)
+        } else if args.json {
+            json::write(&timeline, &names, &profile, out)
         } else {
             write_text(&timeline, &names, &profile, out)
         }

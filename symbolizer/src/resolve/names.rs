@@ -5,9 +5,10 @@
 //! million pointers.
 
 use super::frame::Name;
+use heapprof_core::NumberMap;
 use std::borrow::{Borrow, Cow};
-use std::collections::HashSet;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const PARTS: usize = 16;
@@ -16,34 +17,67 @@ const PARTS: usize = 16;
 const LONGEST: usize = 256 << 10;
 
 /// A set that hands out the one shared copy of equal strings.
+///
+/// Strings are found by their hash, which is computed once: names are long, and asked for far more often than they are
+/// new. Its key is random, so a file cannot be made whose names share one; those that do are kept aside.
 struct Interned<T> {
-    parts: [Mutex<HashSet<T>>; PARTS],
+    parts: [Mutex<Part<T>>; PARTS],
     hasher: RandomState,
 }
 
-impl<T: Eq + Hash + Borrow<str> + Clone> Interned<T> {
+struct Part<T> {
+    by_hash: NumberMap<u64, T>,
+    /// Different from the one with the same hash.
+    aside: Vec<T>,
+}
+
+impl<T: Borrow<str> + Clone> Part<T> {
+    fn get(&self, hash: u64, text: &str) -> Option<&T> {
+        let found = self.by_hash.get(&hash)?;
+        if found.borrow() == text {
+            return Some(found);
+        }
+        self.aside.iter().find(|other| (*other).borrow() == text)
+    }
+
+    /// What is not there yet.
+    fn insert(&mut self, hash: u64, made: T) {
+        match self.by_hash.entry(hash) {
+            Entry::Vacant(free) => drop(free.insert(made)),
+            Entry::Occupied(_) => self.aside.push(made),
+        }
+    }
+}
+
+impl<T: Borrow<str> + Clone> Interned<T> {
     fn new() -> Self {
+        let part = || Part {
+            by_hash: NumberMap::default(),
+            aside: Vec::new(),
+        };
         Interned {
-            parts: std::array::from_fn(|_| Mutex::new(HashSet::new())),
+            parts: std::array::from_fn(|_| Mutex::new(part())),
             hasher: RandomState::new(),
         }
     }
 
     fn get_or_insert(&self, text: &str, make: impl FnOnce(&str) -> T) -> T {
-        let part = &self.parts[self.hasher.hash_one(text) as usize % PARTS];
+        let hash = self.hasher.hash_one(text);
+        // The map's own places come from the low bits.
+        let part = &self.parts[(hash >> 60) as usize % PARTS];
         // A set has no half-made state that a panicking thread could leave behind.
         let known = part
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .get(text)
+            .get(hash, text)
             .cloned();
         known.unwrap_or_else(|| {
             let made = make(text); // outside the lock: demangling takes microseconds
             let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            match part.get(text) {
+            match part.get(hash, text) {
                 Some(theirs) => theirs.clone(),
                 None => {
-                    part.insert(made.clone());
+                    part.insert(hash, made.clone());
                     made
                 }
             }
@@ -60,17 +94,6 @@ impl Borrow<str> for ByRaw {
         self.0.raw()
     }
 }
-impl PartialEq for ByRaw {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.raw() == other.0.raw()
-    }
-}
-impl Eq for ByRaw {}
-impl Hash for ByRaw {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.raw().hash(state);
-    }
-}
 
 /// A [`Name`] found by its raw form and its name in the source, with a zero byte between.
 #[derive(Clone)]
@@ -79,17 +102,6 @@ struct ByBoth(Arc<str>, Arc<Name>);
 impl Borrow<str> for ByBoth {
     fn borrow(&self) -> &str {
         &self.0
-    }
-}
-impl PartialEq for ByBoth {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-impl Eq for ByBoth {}
-impl Hash for ByBoth {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
     }
 }
 
@@ -137,4 +149,29 @@ impl Names {
 
 fn bounded(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_strings_are_one_whatever_their_hashes() {
+        let mut part = Part {
+            by_hash: NumberMap::default(),
+            aside: Vec::new(),
+        };
+        for text in ["a", "b", "c"] {
+            assert!(part.get(7, text).is_none());
+            part.insert(7, Arc::<str>::from(text));
+        }
+        let all = ["a", "b", "c"].map(|text| part.get(7, text).map(|found| &**found));
+        assert_eq!(all, [Some("a"), Some("b"), Some("c")]);
+        assert!(part.get(8, "a").is_none());
+
+        let names = Names::new();
+        let (first, second) = (names.function(b"_ZN1a1bEv"), names.function(b"_ZN1a1bEv"));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert!(!Arc::ptr_eq(&first, &names.function(b"_ZN1a1cEv")));
+    }
 }

@@ -132,6 +132,11 @@ impl LogBuilder {
         });
     }
 
+    /// Any record.
+    pub(crate) fn given(&mut self, record: &Record) {
+        self.encoder.record(record);
+    }
+
     pub(crate) fn stack(&mut self, frames: &[u64]) -> u32 {
         self.stack_ending(frames, &[], WalkEnd::Root)
     }

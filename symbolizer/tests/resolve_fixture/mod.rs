@@ -156,6 +156,23 @@ impl Fixture {
         self.path("program")
     }
 
+    /// Puts `text`, in assembly, together to `program`; where its `main` is, and what is said of that address.
+    pub fn assemble(&self, text: String) -> (u64, ModuleSymbols) {
+        self.write("program.s", text);
+        self.run("gcc", &["-Wl,--build-id", "-o", "program", "program.s"]);
+        let main = self.address_of("program", "main");
+        (main, self.resolve(main))
+    }
+
+    /// `program` of [`C_INLINES`] without symbols that are not dynamic, its debug information in the file `detached`.
+    pub fn stripped(detached: &str) -> Fixture {
+        let fixture = Fixture::new();
+        fixture.compile("program.c", C_INLINES, &["-g", "-rdynamic"]);
+        fixture.run("objcopy", &["--only-keep-debug", "program", detached]);
+        fixture.run("objcopy", &["--strip-all", "program"]);
+        fixture
+    }
+
     /// The address of a symbol, as `nm` has it. The name is matched whole, or as the part of a mangled one.
     pub fn address_of(&self, file: &str, symbol: &str) -> u64 {
         let table = self.run("nm", &[file]);

@@ -1,0 +1,70 @@
+//! `heapprof timeline --json`: the steps in JSON, described in `docs/json.md`.
+
+use std::io::{self, Write};
+
+use heapprof_symbolizer::{Json, Profile, Timeline};
+use serde::Serialize;
+
+use crate::cli::document::Head;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    duration_ns: u64,
+    step_ns: u64,
+    peak: Option<Peak>,
+    /// Names of the sites whose bytes each step lists.
+    sites: &'a [String],
+    steps: Vec<Step<'a>>,
+}
+
+#[derive(Serialize)]
+struct Peak {
+    time_ns: u64,
+    bytes: f64,
+}
+
+#[derive(Serialize)]
+struct Step<'a> {
+    end_ns: u64,
+    in_use_bytes: f64,
+    in_use_error: f64,
+    highest_in_use_bytes: f64,
+    allocated_bytes: f64,
+    allocated_objects: f64,
+    sites_in_use_bytes: &'a [f64],
+}
+
+pub(super) fn write(
+    timeline: &Timeline,
+    names: &[String],
+    profile: &Profile,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let document = Document {
+        head: Head::of(profile),
+        duration_ns: profile.run.duration_ns,
+        step_ns: timeline.step_ns,
+        peak: profile
+            .peak
+            .filter(|peak| peak.record > 0)
+            .map(|peak| Peak {
+                time_ns: peak.time_ns,
+                bytes: peak.bytes.to_f64(),
+            }),
+        sites: names,
+        steps: (timeline.steps.iter())
+            .map(|step| Step {
+                end_ns: step.end_ns,
+                in_use_bytes: step.in_use,
+                in_use_error: step.in_use_error,
+                highest_in_use_bytes: step.highest,
+                allocated_bytes: step.allocated,
+                allocated_objects: step.allocated_objects,
+                sites_in_use_bytes: &step.groups,
+            })
+            .collect(),
+    };
+    Json::Pretty.write(&document, out)
+}

@@ -1,0 +1,302 @@
+//! Every JSON document has the keys that `docs/json.md` lists, of their types, and no others.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use common::{LogBuilder, heapprof, stderr, stdout, write};
+use heapprof_format::{Counter, Module, Record, Segment, WalkEnd};
+use serde_json::Value;
+
+/// Of the keys in `docs/json.md`, those that no log made here brings: they need segments, a parent's log, a server,
+/// several processes, a stop. What they are when they are there is held against the list all the same.
+const NOT_MADE_HERE: [&str; 8] = [
+    "run.checkpoint",
+    "run.segments",
+    "run.forked_from",
+    "debuginfod",
+    "stops",
+    "processes",
+    "caveats",
+    "inherited_elsewhere",
+];
+
+/// Keys and their types, as a section of `docs/json.md` states them.
+fn documented(command: &str) -> BTreeMap<String, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
+    let text = std::fs::read_to_string(path).expect("docs/json.md");
+    let section = text
+        .split("\n## ")
+        .find(|section| section.starts_with(&format!("`{command}`")))
+        .unwrap_or_else(|| panic!("no section for {command}"));
+    let lines = section.split("```").nth(1).expect("a list").lines().skip(1);
+    let keys: Vec<(String, String)> = lines
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let mut word = || words.next().expect("a key and a type").to_owned();
+            (word(), word())
+        })
+        .collect();
+    let found: BTreeMap<_, _> = keys.iter().cloned().collect();
+    assert_eq!(
+        found.len(),
+        keys.len(),
+        "{command}: a key stands there twice"
+    );
+    found
+}
+
+/// Leaves of a document by their paths; of each its types.
+fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let mut leaf = |kind| {
+        found.entry(path.to_owned()).or_default().insert(kind);
+    };
+    match value {
+        Value::Null => leaf("null"),
+        Value::Bool(_) => leaf("boolean"),
+        Value::String(_) => leaf("string"),
+        Value::Number(n) if n.is_u64() => leaf("integer"),
+        Value::Number(_) => leaf("number"),
+        // A tree's nodes are all alike.
+        Value::Array(all) if path == "tree.children" => {
+            for node in all {
+                leaf_node(found);
+                leaves(node, "tree", found);
+            }
+        }
+        Value::Array(all) => {
+            for one in all {
+                leaves(one, &format!("{path}[]"), found);
+            }
+        }
+        Value::Object(keys) => {
+            for (key, value) in keys {
+                let path = match path {
+                    "" => key.clone(),
+                    path => format!("{path}.{key}"),
+                };
+                leaves(value, &path, found);
+            }
+        }
+    }
+}
+
+fn leaf_node(found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let children = found.entry("tree.children[]".into()).or_default();
+    children.insert("node");
+}
+
+/// Whether a documented key stands for that path. Of what is null, no keys are seen.
+fn stands_for(key: &str, path: &str, is_null: bool) -> bool {
+    let (mut keys, mut parts) = (key.split('.'), path.split('.'));
+    loop {
+        match (keys.next(), parts.next()) {
+            (None, None) => return true,
+            (Some(_), None) => return is_null,
+            (Some(key), Some(part)) if key == "*" || key == part => {}
+            _ => return false,
+        }
+    }
+}
+
+fn is_of(kind: &str, documented: &str) -> bool {
+    match documented.strip_suffix('?') {
+        Some(_) if kind == "null" => true,
+        rest => match rest.unwrap_or(documented) {
+            "any" => true,
+            "number" => matches!(kind, "number" | "integer"),
+            other => other == kind,
+        },
+    }
+}
+
+/// A log with something of everything: sampled, changed while running, damaged, of a file that is there and of
+/// others that are not, with code outside of every module.
+fn rich_log(folder: &Path, interval: u64) -> PathBuf {
+    let mut log = LogBuilder::new(interval);
+    log.start_of("/bin/server", 77, 1_767_225_600_000_000_000);
+    log.given(&Record::Regime {
+        time_ns: 0,
+        interval,
+        by_budget: true,
+    });
+    log.thread(0, "server");
+    // This very test: its names and lines are there to be found.
+    let path = std::env::current_exe()
+        .expect("this test")
+        .display()
+        .to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the map");
+    let of_it = maps.lines().find(|line| line.ends_with(&path));
+    let base = of_it.and_then(|line| line.split('-').next());
+    let base = u64::from_str_radix(base.expect("this test is mapped"), 16).expect("hexadecimal");
+    log.module_record(Module {
+        path,
+        bias: base,
+        segments: vec![Segment {
+            start: base,
+            len: 1 << 30,
+            file_offset: 0,
+            flags: 5,
+        }],
+        number: 0,
+        time_ns: 0,
+        build_id: Vec::new(),
+    });
+    let gone = log.module("/lib/gone.so", 0x50_0000, 0x1000);
+    log.module("/lib/libheapprof.so", 0x60_0000, 0x1000);
+    let here = |function: *const ()| function.addr() as u64 + 1;
+    let (leaf, root) = (here(leaf_node as *const ()), here(documented as *const ()));
+    let in_program = log.stack(&[0x60_0010, leaf, root]);
+    let in_gone = log.stack_ending(&[0x60_0010, 0x50_0101, root], &[], WalkEnd::TooDeep);
+    let nowhere = log.stack(&[0x60_0010, 0x7000_0101, root]);
+    for size in [100, 5000, 1 << 20, 3 << 20] {
+        for stack in [in_program, in_gone, nowhere] {
+            let id = log.alloc(stack, size);
+            log.alloc(stack, size);
+            log.free(id);
+        }
+    }
+    log.given(&Record::Marker {
+        time_ns: 5_000_000,
+        name: "half".into(),
+    });
+    log.module_gone(gone);
+    let from = log.flush();
+    log.alloc(in_program, 10);
+    let to = log.flush();
+    log.counters(&[
+        (Counter::SampledAllocs, 25),
+        (Counter::LostQueueFull, 3),
+        (Counter::CountedBytes, 20 << 20),
+        (Counter::CountedThreads, 1),
+    ]);
+    log.flush();
+    log.alloc(in_program, 77);
+    let mut bytes = log.cut();
+    bytes[(from + to) / 2] ^= 0xff;
+    bytes.truncate(bytes.len() - 1);
+    write(folder, &format!("{interval}.heaplog"), &bytes)
+}
+
+/// What the commands say of several logs has the keys of that section.
+fn conforms(section: &str, commands: &[&[&str]]) {
+    conforms_with(section, commands, &[]);
+}
+
+/// And of other files.
+fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
+    let documented = documented(section);
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = write(folder.path(), "whole.heaplog", &common::server_log(1));
+    let rich = [1, 4096].map(|interval| rich_log(folder.path(), interval));
+    let mut seen: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
+    for log in [&whole, &rich[0], &rich[1]].into_iter().chain(files) {
+        for command in commands {
+            let file = log.display().to_string();
+            let output = heapprof(&[*command, &[file.as_str()]].concat());
+            assert!(output.status.success(), "{command:?}: {}", stderr(&output));
+            let document: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+            leaves(&document, "", &mut seen);
+        }
+    }
+    for (path, kinds) in &seen {
+        for kind in kinds {
+            let is_null = *kind == "null";
+            let found = documented.iter().any(|(key, of)| {
+                // `run.checkpoint` is null where `run.checkpoint.segment` is listed.
+                stands_for(key, path, is_null) && is_of(kind, of)
+            });
+            assert!(found, "{section}: docs/json.md has no {path} of {kind}");
+        }
+    }
+    for (key, of) in &documented {
+        let found = seen.iter().any(|(path, kinds)| {
+            stands_for(key, path, false) && kinds.iter().any(|kind| *kind != "null")
+        });
+        let excused = NOT_MADE_HERE.iter().any(|it| key.starts_with(it));
+        assert!(found || excused, "{section}: {key} ({of}) is never written");
+    }
+}
+
+#[test]
+fn info() {
+    let map = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(map.path(), "70000100 10 jitted\n").expect("a perf map");
+    let map = map.path().display().to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let dump = "heap profile: 1: 2 [3: 4] @ heapprofile\n1: 2 [3: 4] @ 0xa\n";
+    let dump = write(folder.path(), "unmapped.heap", dump.as_bytes());
+    conforms_with(
+        "heapprof info --json",
+        &[&["info", "--json"], &["info", "--json", "--perf-map", &map]],
+        &[dump],
+    );
+}
+
+#[test]
+fn timeline() {
+    conforms(
+        "heapprof timeline --json",
+        &[
+            &["timeline", "--json"],
+            &["timeline", "--json", "--top", "3"],
+        ],
+    );
+}
+
+#[test]
+fn top() {
+    conforms(
+        "heapprof top --json",
+        &[&["top", "--json"], &["top", "--json", "--by", "module"]],
+    );
+}
+
+#[test]
+fn top_of_the_past() {
+    let of = |metric| ["top", "--json", "--metric", metric];
+    let metrics = [
+        "peak",
+        "temporary",
+        "heaptime",
+        "slack",
+        "lifetime",
+        "growth",
+    ];
+    let mut commands: Vec<Vec<&str>> = metrics.map(|metric| of(metric).to_vec()).into();
+    commands.push([&of("peak")[..], &["--by", "file"]].concat());
+    let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
+    conforms("heapprof top --json --metric peak", &commands);
+}
+
+#[test]
+fn tree() {
+    conforms(
+        "heapprof tree --json",
+        &[&["tree", "--json"], &["tree", "--json", "--by", "module"]],
+    );
+}
+
+#[test]
+fn diff() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut other = LogBuilder::new(512);
+    other.start_of("/bin/other", 78, 1);
+    let stack = other.stack(&[1, 2]);
+    other.alloc(stack, 1000);
+    let other = write(folder.path(), "other.heaplog", &other.end());
+    conforms(
+        "heapprof diff --json",
+        &[
+            &["diff", "--json", "--at", "start", "--at", "end"],
+            &["diff", "--json", "--force", &other.display().to_string()],
+        ],
+    );
+}
+
+#[test]
+fn export() {
+    conforms("heapprof export -f json", &[&["export", "-f", "json"]]);
+}
