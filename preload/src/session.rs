@@ -23,6 +23,7 @@ use crate::counters;
 use crate::desk::Request;
 use crate::fork;
 use crate::levels::Mapped;
+use crate::signal;
 use crate::sys;
 use crate::tls::Thread;
 
@@ -210,7 +211,7 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> &'static Ses
         finished: AtomicU32::new(0),
         flush_asked: AtomicU32::new(0),
         flushed: AtomicU32::new(0),
-        dumps_asked: AtomicU32::new(0),
+        dumps_asked: AtomicU32::new(signal::asked_early()),
     }));
     CURRENT.store(session, Ordering::Release);
     session

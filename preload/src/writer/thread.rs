@@ -1,0 +1,153 @@
+//! The thread that the writer runs in: how it begins, and how it ends.
+//!
+//! It is one of ours for life, so that nothing it does is profiled, and takes no signal.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use heapprof_format::EndReason;
+
+use super::Writer;
+use crate::hook::{self, Phase};
+use crate::session::{self, Session};
+use crate::{clock, inheritance, main_thread, own_alloc, sys, tls};
+
+/// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
+const STACK_BYTES: usize = 512 << 10;
+
+/// What the thread is given, until it has taken it.
+struct Handover {
+    writer: Box<Writer>,
+    session: &'static Session,
+}
+
+/// The writer of the session, while it is not the thread's: see `exit.rs`.
+static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether this process's writer runs and keeps a ledger: a fork then waits for it. See `hold.rs`.
+static KEEPS_LEDGER: AtomicBool = AtomicBool::new(false);
+
+/// See [`KEEPS_LEDGER`].
+pub(crate) fn keeps_ledger() -> bool {
+    KEEPS_LEDGER.load(Ordering::Acquire)
+}
+
+/// In a forked child: its writer is not there yet.
+pub(crate) fn after_fork() {
+    KEEPS_LEDGER.store(false, Ordering::Release);
+    THREAD.store(0, Ordering::Relaxed);
+    RUNS.store(0, Ordering::Relaxed);
+}
+
+/// Set when the thread has begun. libc's own steps before that end the process if a seccomp filter forbids them.
+static RUNS: AtomicU32 = AtomicU32::new(0);
+/// How long a program's first sample waits for the thread to run.
+const START_PATIENCE_NS: u64 = 100_000_000;
+
+/// A program that fences itself in right after its first sample shall find the thread complete.
+fn wait_until_it_runs() {
+    let deadline = clock::now_ns() + START_PATIENCE_NS;
+    while RUNS.load(Ordering::Acquire) == 0 {
+        let now = clock::now_ns();
+        if now >= deadline {
+            return;
+        }
+        sys::futex_wait(&RUNS, 0, Some(deadline - now));
+    }
+}
+
+/// Starts the thread. On failure the writer is given back.
+pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<(), Box<Writer>> {
+    HANDOVER.store(
+        Box::into_raw(Box::new(Handover { writer, session })),
+        Ordering::Release,
+    );
+    // The new thread inherits a mask that blocks everything: no signal meant for the program is ever
+    // handled there.
+    let mask = sys::block_signals();
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut id = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: the attributes are initialised before use and destroyed after; `main` matches the type
+    // that pthread_create wants.
+    let error = unsafe {
+        libc::pthread_attr_init(attributes.as_mut_ptr());
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
+        libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
+        let error = libc::pthread_create(
+            id.as_mut_ptr(),
+            attributes.as_ptr(),
+            main,
+            std::ptr::null_mut(),
+        );
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        error
+    };
+    sys::restore_signals(mask);
+    if error == 0 {
+        wait_until_it_runs();
+        return Ok(());
+    }
+    let back = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: made above; no thread was started that could have taken it.
+    Err(unsafe { Box::from_raw(back) }.writer)
+}
+
+/// The writer's thread, by the kernel's number; 0: there is none.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+
+/// There is no memory for what this thread wants. The writer stands still then, for good; a thread of the program's
+/// returns from here.
+pub(crate) fn stop_if_it_is_me() {
+    if THREAD.load(Ordering::Relaxed) != sys::gettid() {
+        return;
+    }
+    KEEPS_LEDGER.store(false, Ordering::Release);
+    if let Some(session) = session::current() {
+        session.finished.store(1, Ordering::Release);
+        sys::futex_wake(&session.finished);
+    }
+    loop {
+        sys::sleep_ns(u64::MAX >> 1);
+    }
+}
+
+extern "C" fn main(_: *mut c_void) -> *mut c_void {
+    tls::current().enter_for_life();
+    THREAD.store(sys::gettid(), Ordering::Relaxed);
+    sys::name_thread(c"heapprof");
+    RUNS.store(1, Ordering::Release);
+    sys::futex_wake(&RUNS);
+    let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if handover.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: made by `start`; the swap made it ours.
+    let Handover { writer, session } = *unsafe { Box::from_raw(handover) };
+    // Leaked: a forked child looks at it where it is, and dropping millions of entries would delay the end.
+    let place = Box::into_raw(writer);
+    // SAFETY: made from a box just now, and never freed. In this process nobody else uses the address.
+    let writer = unsafe { &mut *place };
+    writer.inherit();
+    inheritance::remember(place);
+    KEEPS_LEDGER.store(writer.ledger.is_some(), Ordering::Release);
+    let work = std::panic::AssertUnwindSafe(|| {
+        writer.run(session);
+        if own_alloc::is_short() {
+            KEEPS_LEDGER.store(false, Ordering::Release);
+            writer.end_log(Some(session), EndReason::GaveUp);
+        } else {
+            writer.finish(Some(session), EndReason::Exit);
+        }
+    });
+    if std::panic::catch_unwind(work).is_err() {
+        hook::give_up("the writer");
+    }
+    session.finished.store(1, Ordering::Release);
+    sys::futex_wake(&session.finished);
+    if session.finish.load(Ordering::Acquire) == 0 && main_thread::all_have_left() {
+        // Nobody asked for the end: the program's last thread has left.
+        hook::set_phase(Phase::Off);
+        main_thread::exit_for_the_last();
+    }
+    std::ptr::null_mut()
+}
