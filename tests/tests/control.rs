@@ -371,6 +371,53 @@ fn listening_costs_an_idle_process_nothing() {
     ended(running);
 }
 
+/// A command is obeyed before `ctl` returns, by a writer that was asleep as by one that is busy: its moment lies between
+/// the clock before and the clock after.
+#[test]
+fn a_command_is_obeyed_before_ctl_returns() {
+    for mode in ["idle", "steady"] {
+        let mut running = started(service(mode).interval(1).env("HEAPPROF_CONTROL", "1"));
+        running.until("a writer", |running| writer_of(running.pid()).is_some());
+        let pid = running.pid();
+        let mut asked = Vec::new();
+        for n in 0..10 {
+            let before = now_ns();
+            told(pid, &["mark", &format!("number {n}")]);
+            asked.push((before, now_ns()));
+        }
+        let log = ended(running).log().whole();
+        let start_ns = log.start().monotonic_ns;
+        let times: Vec<u64> = log.records.iter().filter_map(marker_time).collect();
+        assert_eq!(times.len(), asked.len(), "{mode}");
+        for (time, (before, after)) in times.into_iter().zip(asked) {
+            // Stored to the microsecond, by a clock that is right to half of one.
+            let time = start_ns + time;
+            assert!(
+                (before - 2_000..=after + 2_000).contains(&time),
+                "{mode}: {time} not in {before} to {after}"
+            );
+        }
+    }
+}
+
+fn marker_time(record: &Record) -> Option<u64> {
+    match record {
+        Record::Marker { time_ns, .. } => Some(*time_ns),
+        _ => None,
+    }
+}
+
+/// The clock of the logs, in ns.
+fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// However a process ends, nothing of it stays in the system.
 #[test]
 fn a_killed_process_leaves_no_page_behind() {
