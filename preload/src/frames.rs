@@ -6,20 +6,28 @@
 //! by the frame pointer, or ends and says so.
 //!
 //! framehop cannot be told so. But it asks for the table's bytes whenever it has no rule in its cache, and only
-//! then; it is at that moment that the entry is looked at, which takes about as long as its own look-up, and that for
-//! a bad one there are no bytes. For which address it asks is in a word of the thread's, where the walk put it.
+//! then; it is at that moment that the entry is looked at, and that for a bad one there are no bytes. For which address it asks
+//! is in a word of the thread's, where the walk put it. What is read here is read without gimli, whose general
+//! decoding took three times what framehop's own look-up takes.
+//!
+//! ```text
+//! .eh_frame_hdr   version encodings.. pointer:4 count:4 | (first address, entry):4+4 ... in order
+//! .eh_frame       length:4 id:4 ... instructions         id 0: common to several entries; else the distance back to that
+//! ```
 
 use std::ops::Range;
 
-use gimli::{
-    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, EhFrame, EhFrameHdr,
-    EndianSlice, LittleEndian, UnwindSection,
-};
+use gimli::constants as dw;
 
 use crate::modules::Table;
 use crate::tls;
 
-type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+/// The header as every linker writes it: a version, then how the three parts are encoded: a 32-bit distance from the
+/// field, 32 bits, and 32-bit distances from the header. In any other form framehop's own look-up decides alone.
+const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+/// Where its list begins, and the length of one pair of it, in bytes.
+const LIST: usize = 12;
+const PAIR: usize = 8;
 
 /// See the module's text.
 pub(crate) struct Frames {
@@ -27,9 +35,10 @@ pub(crate) struct Frames {
     start: u64,
     /// `.eh_frame_hdr`: leads from addresses to entries.
     header: Table,
+    header_at: u64,
     /// `.eh_frame`.
     table: Table,
-    bases: BaseAddresses,
+    table_at: u64,
 }
 
 impl Frames {
@@ -42,12 +51,9 @@ impl Frames {
         Frames {
             start: module.start,
             header,
+            header_at: header_at.start,
             table,
-            bases: BaseAddresses::default()
-                .set_eh_frame_hdr(header_at.start)
-                .set_eh_frame(table_at.start)
-                .set_text(0)
-                .set_got(0),
+            table_at: table_at.start,
         }
     }
 
@@ -67,82 +73,204 @@ impl Frames {
     /// Whether an expression of the address's entry jumps backwards. `None`: it has no entry, or a damaged one, as
     /// framehop will find too.
     fn jumps_back(&self, address: u64) -> Option<bool> {
-        let header = EhFrameHdr::new(&self.header, LittleEndian);
-        let header = header.parse(&self.bases, 8).ok()?;
-        let table = header.table()?;
-        let pointer = table.lookup(address, &self.bases).ok()?;
-        let at = table.pointer_to_offset(pointer).ok()?;
-        let bytes: &[u8] = &self.table;
-        // Most have no bytes that could be a jump.
-        let (entry, common) = entry(bytes, at.0)?;
-        if !may_jump_back(entry) && !may_jump_back(common) {
-            return Some(false);
+        let table: &[u8] = &self.table;
+        let entry = Entry::at(table, self.entry_of(address)?)?;
+        let common = Entry::at(table, entry.common?)?;
+        let (mut own, common) = (Bytes(table.get(entry.rest)?), table.get(common.rest)?);
+        let Some((pointer, common)) = common_part(Bytes(common)) else {
+            // Of an unusual form: a jump may be anywhere.
+            return Some(may_jump_back(own.0) || may_jump_back(common));
+        };
+        // Where the function begins, how long it is, and what the language adds.
+        own.skip(2 * pointer)?;
+        let added = own.number()?;
+        own.skip(added)?;
+        match any_jumps_back(common) {
+            Some(true) => Some(true),
+            _ => any_jumps_back(own),
         }
-        self.expression_jumps_back(bytes, at)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn expression_jumps_back(&self, bytes: &[u8], at: gimli::EhFrameOffset) -> Option<bool> {
-        let mut section = EhFrame::new(bytes, LittleEndian);
-        section.set_address_size(8);
-        let fde = section
-            .fde_from_offset(&self.bases, at, EhFrame::cie_from_offset)
-            .ok()?;
-        Some(
-            any_jumps_back(fde.instructions(&section, &self.bases), &section)
-                || any_jumps_back(fde.cie().instructions(&section, &self.bases), &section),
-        )
+    /// Offset in `.eh_frame` of the last entry that begins at or before the address.
+    fn entry_of(&self, address: u64) -> Option<usize> {
+        let header: &[u8] = &self.header;
+        if header.get(..4)? != HEADER {
+            return None;
+        }
+        let word = |at: usize| -> Option<i32> {
+            Some(i32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?))
+        };
+        let count = (word(8)? as u32 as usize).min((header.len() - LIST) / PAIR);
+        let list = header.get(LIST..LIST + count * PAIR)?.as_chunks::<PAIR>().0;
+        let sought = i32::try_from(address.wrapping_sub(self.header_at) as i64).ok()?;
+        let first = |pair: &[u8; PAIR]| i32::from_le_bytes([pair[0], pair[1], pair[2], pair[3]]);
+        let after = list.partition_point(|pair| first(pair) <= sought);
+        let pair = list.get(after.checked_sub(1)?)?;
+        let entry = i32::from_le_bytes([pair[4], pair[5], pair[6], pair[7]]);
+        let entry = self.header_at.wrapping_add_signed(entry.into());
+        usize::try_from(entry.checked_sub(self.table_at)?).ok()
     }
 }
 
-/// Whether an expression among these instructions jumps backwards. Up to the first that cannot be read, for which
-/// framehop gives up as well.
-fn any_jumps_back(
-    mut instructions: CallFrameInstructionIter<'_, Bytes<'_>>,
-    section: &EhFrame<Bytes<'_>>,
-) -> bool {
-    while let Ok(Some(instruction)) = instructions.next() {
-        let (CallFrameInstruction::DefCfaExpression { expression }
-        | CallFrameInstruction::Expression { expression, .. }
-        | CallFrameInstruction::ValExpression { expression, .. }) = instruction
-        else {
-            continue;
+/// Where an entry's parts are in the table.
+struct Entry {
+    /// Behind its length and its id.
+    rest: Range<usize>,
+    /// The one that it shares with others; `None`: it is such a one itself.
+    common: Option<usize>,
+}
+
+impl Entry {
+    fn at(table: &[u8], at: usize) -> Option<Entry> {
+        let word = |at: usize| -> Option<usize> {
+            let bytes = table.get(at..at.checked_add(4)?)?;
+            Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
         };
-        if expression
-            .get(section)
-            .is_ok_and(|expression| may_jump_back(expression.0.slice()))
-        {
-            return true;
+        let (id_at, len) = match word(at)? {
+            // The long form: the length follows, in eight bytes. It is longer than any table here.
+            0xffff_ffff => (at + 12, word(at + 4)?),
+            len => (at + 4, len),
+        };
+        let common = match word(id_at)? {
+            0 => None,
+            distance => Some(id_at.checked_sub(distance)?),
+        };
+        let end = id_at.saturating_add(len).min(table.len());
+        Some(Entry {
+            rest: id_at + 4..end,
+            common,
+        })
+    }
+}
+
+/// Bytes that are read from the front.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    #[inline]
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(byte)
+    }
+
+    fn skip(&mut self, count: u64) -> Option<&'a [u8]> {
+        let (skipped, rest) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
+        self.0 = rest;
+        Some(skipped)
+    }
+
+    /// A LEB128 number, of whatever sign.
+    #[inline]
+    fn number(&mut self) -> Option<u64> {
+        let (mut number, mut shift) = (0u64, 0u32);
+        loop {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            if byte < 0x80 {
+                return Some(number);
+            }
+            shift = shift.saturating_add(7);
         }
     }
-    false
+}
+
+/// Of an entry that others share: how many bytes their addresses take, and its instructions. `None`: it is damaged, or of a form
+/// that compilers do not make.
+fn common_part(mut entry: Bytes<'_>) -> Option<(u64, Bytes<'_>)> {
+    let version = entry.byte()?;
+    let len = entry.0.iter().position(|&byte| byte == 0)?;
+    let forms = entry.skip(len as u64)?;
+    entry.byte()?;
+    entry.number()?; // of the code's alignment
+    entry.number()?; // of the data's
+    if version == 1 {
+        entry.byte()?; // the return address's register
+    } else {
+        entry.number()?;
+    }
+    let (&b'z', forms) = forms.split_first()? else {
+        return None;
+    };
+    let added = entry.number()?;
+    let mut added = Bytes(entry.skip(added)?);
+    let size = |encoding: u8| match encoding & 0x0f {
+        0x00 | 0x04 | 0x0c => Some(8),
+        0x02 | 0x0a => Some(2),
+        0x03 | 0x0b => Some(4),
+        _ => None,
+    };
+    let mut pointer = 8;
+    for form in forms {
+        match form {
+            b'R' => pointer = size(added.byte()?)?,
+            b'L' => _ = added.byte()?,
+            b'P' => {
+                let personality = size(added.byte()?)?;
+                added.skip(personality)?;
+            }
+            b'S' | b'B' => {}
+            _ => return None,
+        }
+    }
+    Some((pointer, entry))
+}
+
+/// Whether an expression among these instructions jumps backwards. `None`: they cannot be read on, and none did
+/// before; framehop gives up there as well.
+fn any_jumps_back(mut instructions: Bytes<'_>) -> Option<bool> {
+    while let Some(byte) = instructions.byte() {
+        let instruction = match byte & 0xc0 {
+            0 => dw::DwCfa(byte),
+            high => dw::DwCfa(high), // the operand is in the other bits
+        };
+        let (numbers, fixed, expression) = match instruction {
+            dw::DW_CFA_nop
+            | dw::DW_CFA_advance_loc
+            | dw::DW_CFA_restore
+            | dw::DW_CFA_remember_state
+            | dw::DW_CFA_restore_state => (0, 0, false),
+            dw::DW_CFA_advance_loc1 => (0, 1, false),
+            dw::DW_CFA_advance_loc2 => (0, 2, false),
+            dw::DW_CFA_advance_loc4 => (0, 4, false),
+            dw::DW_CFA_offset
+            | dw::DW_CFA_restore_extended
+            | dw::DW_CFA_undefined
+            | dw::DW_CFA_same_value
+            | dw::DW_CFA_def_cfa_register
+            | dw::DW_CFA_def_cfa_offset
+            | dw::DW_CFA_def_cfa_offset_sf
+            | dw::DW_CFA_GNU_args_size => (1, 0, false),
+            dw::DW_CFA_offset_extended
+            | dw::DW_CFA_offset_extended_sf
+            | dw::DW_CFA_register
+            | dw::DW_CFA_def_cfa
+            | dw::DW_CFA_def_cfa_sf
+            | dw::DW_CFA_val_offset
+            | dw::DW_CFA_val_offset_sf => (2, 0, false),
+            dw::DW_CFA_def_cfa_expression => (0, 0, true),
+            dw::DW_CFA_expression | dw::DW_CFA_val_expression => (1, 0, true),
+            // Of what follows nothing is known: a jump may be anywhere.
+            _ => return Some(may_jump_back(instructions.0)),
+        };
+        for _ in 0..numbers {
+            instructions.number()?;
+        }
+        instructions.skip(fixed)?;
+        if expression {
+            let len = instructions.number()?;
+            if may_jump_back(instructions.skip(len)?) {
+                return Some(true);
+            }
+        }
+    }
+    Some(false)
 }
 
 /// Whether a backward jump is somewhere in these bytes. Wherever: a jump forwards may lead into the middle of an
 /// operation.
 fn may_jump_back(bytes: &[u8]) -> bool {
     // The operation, then a signed distance of two bytes.
-    let is_jump = |byte| byte == gimli::DW_OP_bra.0 || byte == gimli::DW_OP_skip.0;
+    let is_jump = |byte| byte == dw::DW_OP_bra.0 || byte == dw::DW_OP_skip.0;
     bytes.windows(3).any(|w| is_jump(w[0]) && w[2] >= 0x80)
-}
-
-/// The bytes of the entry there and of the one that it shares with others; `None`: there is none.
-fn entry(table: &[u8], at: usize) -> Option<(&[u8], &[u8])> {
-    let word = |at: usize| {
-        let bytes = table.get(at..at.checked_add(4)?)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-    };
-    let body = |at: usize| {
-        let (begin, len) = match word(at)? {
-            // The long form: the length follows, in eight bytes. Which, framehop sees.
-            0xffff_ffff => (at + 12, table.len()),
-            len => (at + 4, len),
-        };
-        Some(begin..begin.saturating_add(len).min(table.len()))
-    };
-    let own = body(at)?;
-    // It begins with the distance back to the other.
-    let common = body(own.start.checked_sub(word(own.start)?)?)?;
-    Some((table.get(own)?, table.get(common)?))
 }
