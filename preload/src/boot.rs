@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What boot takes: walkers, the list of modules, tables of those that move.
-const BOOT_BYTES: usize = 1 << 20;
+const BOOT_BYTES: usize = 2 << 20;
 /// What a session takes: two queues, the writer's first buffers.
 const SESSION_BYTES: usize = 2 << 20;
 
@@ -240,7 +240,8 @@ fn begin() -> Option<&'static Session> {
         }
     };
     let is_said = own_alloc::is_short();
-    if !own_alloc::can_have(SESSION_BYTES) {
+    if !own_alloc::can_have(SESSION_BYTES) || !hook::make_table() {
+        hook::set_phase(Phase::Off);
         if !is_said {
             say!(
                 "there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded"

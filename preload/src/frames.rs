@@ -5,10 +5,11 @@
 //! compiler or linker makes one that jumps backwards, so an entry with such an expression has no rule: the walk goes on
 //! by the frame pointer, or ends and says so.
 //!
-//! framehop cannot be told so. But it asks for the table's bytes whenever it has no rule in its cache, and only
-//! then; it is at that moment that the entry is looked at, and that for a bad one there are no bytes. For which address it asks
-//! is in a word of the thread's, where the walk put it. What is read here is read without gimli, whose general
-//! decoding took three times what framehop's own look-up takes.
+//! framehop cannot be told so. But it asks for the bytes of the header, which leads to entries, whenever it has no rule in its
+//! cache, and only then. It is at that moment that the entry is looked for and looked at, without gimli, whose general
+//! decoding takes several times as long. What framehop is given is a header of that one entry, which it finds at once, or for a
+//! bad entry an empty one. For which address it asks is in a word of the thread's, where the walk put it; the header of one
+//! entry is in the thread's words too.
 //!
 //! ```text
 //! .eh_frame_hdr   version encodings.. pointer:4 count:4 | (first address, entry):4+4 ... in order
@@ -29,11 +30,14 @@ const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 const LIST: usize = 12;
 const PAIR: usize = 8;
 
+/// A header of one entry, as words of 32 bits.
+pub(crate) type Header = [u32; 5];
+
 /// See the module's text.
 pub(crate) struct Frames {
     /// First address of the module (avma).
     start: u64,
-    /// `.eh_frame_hdr`: leads from addresses to entries.
+    /// `.eh_frame_hdr`.
     header: Table,
     header_at: u64,
     /// `.eh_frame`.
@@ -57,24 +61,31 @@ impl Frames {
         }
     }
 
-    /// The table for the address that this thread's walk has come to; empty if that one's entry must not be used.
+    /// A header for the address that this thread's walk has come to: of its entry alone. Empty if that must not be
+    /// used; the module's own if the entry was not found.
     #[cold]
-    pub(crate) fn for_sought(&self) -> &[u8] {
-        let sought = tls::current().sought.get();
+    pub(crate) fn header_for_sought(&self) -> &[u8] {
+        let thread = tls::current();
         // No module that framehop looks into is larger than the lower half can say.
-        let address = self.start + u64::from(sought.wrapping_sub(self.start as u32));
-        if self.jumps_back(address) == Some(true) {
-            &[]
-        } else {
-            &self.table
+        let offset = thread.sought.get().wrapping_sub(self.start as u32);
+        let Some((header, at)) = self.entry_of(self.start + u64::from(offset)) else {
+            return &self.header;
+        };
+        if self.jumps_back(at) == Some(true) {
+            return &[];
         }
+        thread.header.set(header);
+        let bytes = thread.header.as_ptr().cast::<u8>().cast_const();
+        // SAFETY: the thread's own words, which live as long as it does. framehop reads them before its
+        // one call returns, in which nothing sets them again: a signal handler of this thread's takes no walk meanwhile
+        // (`Thread::enter`).
+        unsafe { std::slice::from_raw_parts(bytes, size_of::<Header>()) }
     }
 
-    /// Whether an expression of the address's entry jumps backwards. `None`: it has no entry, or a damaged one, as
-    /// framehop will find too.
-    fn jumps_back(&self, address: u64) -> Option<bool> {
+    /// Whether an expression of the entry there jumps backwards. `None`: it is damaged, as framehop will find too.
+    fn jumps_back(&self, at: usize) -> Option<bool> {
         let table: &[u8] = &self.table;
-        let entry = Entry::at(table, self.entry_of(address)?)?;
+        let entry = Entry::at(table, at)?;
         let common = Entry::at(table, entry.common?)?;
         let (mut own, common) = (Bytes(table.get(entry.rest)?), table.get(common.rest)?);
         let Some((pointer, common)) = common_part(Bytes(common)) else {
@@ -91,24 +102,26 @@ impl Frames {
         }
     }
 
-    /// Offset in `.eh_frame` of the last entry that begins at or before the address.
-    fn entry_of(&self, address: u64) -> Option<usize> {
+    /// The last entry that begins at or before the address: a header of it alone, and its offset in `.eh_frame`.
+    fn entry_of(&self, address: u64) -> Option<(Header, usize)> {
         let header: &[u8] = &self.header;
         if header.get(..4)? != HEADER {
             return None;
         }
-        let word = |at: usize| -> Option<i32> {
-            Some(i32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?))
+        let word = |at: usize| -> Option<u32> {
+            Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?))
         };
-        let count = (word(8)? as u32 as usize).min((header.len() - LIST) / PAIR);
-        let list = header.get(LIST..LIST + count * PAIR)?.as_chunks::<PAIR>().0;
+        let list = header.get(LIST..)?.as_chunks::<PAIR>().0;
+        let list = &list[..list.len().min(word(8)? as usize)];
         let sought = i32::try_from(address.wrapping_sub(self.header_at) as i64).ok()?;
         let first = |pair: &[u8; PAIR]| i32::from_le_bytes([pair[0], pair[1], pair[2], pair[3]]);
         let after = list.partition_point(|pair| first(pair) <= sought);
         let pair = list.get(after.checked_sub(1)?)?;
         let entry = i32::from_le_bytes([pair[4], pair[5], pair[6], pair[7]]);
+        let alone = [word(0)?, word(4)?, 1, first(pair) as u32, entry as u32];
         let entry = self.header_at.wrapping_add_signed(entry.into());
-        usize::try_from(entry.checked_sub(self.table_at)?).ok()
+        let at = usize::try_from(entry.checked_sub(self.table_at)?).ok()?;
+        Some((alone, at))
     }
 }
 

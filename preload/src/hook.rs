@@ -8,7 +8,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{Filter, Memo, Regime, SampleTable, Sampler};
+use heapprof_core::{Filter, Growth, Levels, Memo, Regime, SampleTable, Sampler};
 use heapprof_format::WalkEnd;
 
 use crate::cancel::Deferred;
@@ -383,6 +383,12 @@ fn ship(
     }
     session.stacks.insert(walked.hash);
     Some(walked.hash)
+}
+
+/// Whether there is room for a first sample. For a session that begins.
+pub(crate) fn make_table() -> bool {
+    let levels = TABLE.levels();
+    levels.count() > 0 || levels.grow(0) != Growth::Refused
 }
 
 /// The id of every sample in use, those of other threads at some moment during the call.

@@ -31,13 +31,12 @@ use crate::room::Room;
 use crate::sys;
 use crate::tls::Entered;
 
-/// Bytes of an unwind table: in place, or a copy; or those of `.eh_frame`, whose entries are looked at before they
-/// are used.
+/// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
 #[derive(Clone)]
 pub(crate) enum Table {
     InPlace(&'static [u8]),
     Copied(Arc<[u8]>),
-    Frames(Arc<Frames>),
+    Header(Arc<Frames>),
 }
 
 impl Default for Table {
@@ -53,7 +52,7 @@ impl Deref for Table {
         match self {
             Table::InPlace(bytes) => bytes,
             Table::Copied(bytes) => bytes,
-            Table::Frames(frames) => frames.for_sought(),
+            Table::Header(frames) => frames.header_for_sought(),
         }
     }
 }
@@ -537,9 +536,9 @@ impl Seen<'_> {
         let frame = frame..segment.start + segment.len;
         // SAFETY: as above.
         if let (Some(head), Some(table)) = unsafe { (self.table(&hdr), self.table(&frame)) } {
-            let frames = Frames::new(range, (head.clone(), &hdr), (table, &frame));
-            info.eh_frame_hdr = Some(head);
-            info.eh_frame = Some(Table::Frames(Arc::new(frames)));
+            let frames = Frames::new(range, (head, &hdr), (table.clone(), &frame));
+            info.eh_frame_hdr = Some(Table::Header(Arc::new(frames)));
+            info.eh_frame = Some(table);
             info.eh_frame_hdr_svma = Some(hdr.clone());
             info.eh_frame_svma = Some(frame);
         }

@@ -14,6 +14,8 @@ use std::cell::{Cell, UnsafeCell};
 
 use heapprof_core::{Sampler, bytes_on_the_line};
 
+use crate::frames::Header;
+
 /// What a thread keeps. Only its own thread reads or writes it; a signal handler of that thread may
 /// do so between any two instructions, which is why there are no references into it that outlive
 /// a statement.
@@ -55,6 +57,8 @@ pub(crate) struct Thread {
     pub(crate) told_session: Cell<u32>,
     /// Lower half of the address whose rule a walk wants next; see `frames.rs`.
     pub(crate) sought: Cell<u32>,
+    /// What framehop is given to find it by.
+    pub(crate) header: Cell<Header>,
 }
 
 /// Whose code a thread is running.
@@ -70,7 +74,7 @@ pub(crate) enum Inside {
     Ours = 2,
 }
 
-const SIZE: usize = 128;
+const SIZE: usize = 192;
 const _: () = assert!(size_of::<Thread>() == SIZE && align_of::<Thread>() == 64);
 const _: () = assert!(!std::mem::needs_drop::<Thread>());
 
