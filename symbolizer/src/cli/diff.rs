@@ -291,6 +291,9 @@ fn write_table(
     ]);
     let row = |change: &Change, function: &str, module: &str| {
         let z = match change.z() {
+            // An error of next to nothing makes a number that says no more than "certain".
+            Some(z) if z.is_finite() && z >= 1000.0 => ">999".into(),
+            Some(z) if z.is_finite() && z <= -1000.0 => "<-999".into(),
             Some(z) if z.is_finite() => format!("{z:.1}"),
             _ => "-".into(),
         };
