@@ -465,8 +465,8 @@ fn exactly(number: u64) -> Bounds {
 /// Few runs (16): it fails when so many intervals miss as would do so once in a million if 6 % did. With some 20
 /// metrics: a false alarm in 50,000 tests. An error that is stated at half of what it is misses a third, and is found
 /// nearly always. Many runs (`HEAPPROF_STATISTICS_RUNS`, 500 from `scripts/statistics`): 93 to 97 % of 2,000 tries and more
-/// must hold; were all exactly 95 %, a metric would fail once in 20,000 times. Of fewer tries (of growth, where the program's
-/// clock stamps are far apart on a busy machine), not so few that it would happen once in a thousand times if 7 % missed.
+/// must hold; were all exactly 95 %, a metric would fail once in 20,000 times. Of fewer tries (of growth, whose truth the
+/// program's clock stamps mostly leave too wide open), not so few that it would happen once in a thousand times if 7 % missed.
 #[test]
 fn sampling_intervals_hold_the_truth_as_often_as_they_say() {
     let runs: u64 = match std::env::var("HEAPPROF_STATISTICS_RUNS") {
