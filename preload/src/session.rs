@@ -211,9 +211,12 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> &'static Ses
         finished: AtomicU32::new(0),
         flush_asked: AtomicU32::new(0),
         flushed: AtomicU32::new(0),
-        dumps_asked: AtomicU32::new(signal::asked_early()),
+        dumps_asked: AtomicU32::new(0),
     }));
     CURRENT.store(session, Ordering::Release);
+    // Only now: a signal that comes meanwhile finds either this session or the count that is taken here.
+    let early = signal::asked_early();
+    session.dumps_asked.fetch_add(early, Ordering::AcqRel);
     session
 }
 
