@@ -41,7 +41,7 @@ impl fmt::Display for Errno {
 /// The arguments must be what the call of that number expects: pointers valid for what it reads and
 /// writes.
 #[inline]
-unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
+pub(crate) unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     let answer: i64;
     // SAFETY: the caller's promise; rcx and r11 are what the instruction clobbers, and memory is not
     // declared untouched.
@@ -627,9 +627,13 @@ pub(crate) fn readable(address: u64) -> bool {
     answer == Err(Errno(libc::EINVAL))
 }
 
-/// Blocks every signal in this thread and returns the mask before.
+/// The two signals by which libc's threads reach each other: to cancel one, and to have all change their ids, which waits
+/// for an answer. Linux's first real-time signals, not for programs to use.
+const LIBCS_OWN: u64 = 0b11 << (32 - 1);
+
+/// Blocks every signal but libc's own in this thread and returns the mask before.
 pub(crate) fn block_signals() -> u64 {
-    let (all, mut before) = (u64::MAX, 0u64);
+    let (all, mut before) = (!LIBCS_OWN, 0u64);
     // SAFETY: two words of the kernel's sigset size.
     let _ = unsafe {
         syscall(
