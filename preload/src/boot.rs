@@ -19,7 +19,7 @@ use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
     clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread, modules,
-    operators, own_alloc, signal, spare, stack, sys, walk, walkers,
+    operators, own_alloc, setid, signal, spare, stack, sys, walk, walkers,
 };
 
 /// What boot takes: walkers, the list of modules, tables of those that move.
@@ -95,6 +95,7 @@ extern "C" fn construct(
     say::remember();
     je::be_quiet();
     exec::prepare();
+    setid::prepare();
     if let Some(sanitizer) = loader::sanitizer() {
         // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
         // that, and ThreadSanitizer would come back to us for memory, into a lock of jemalloc's.

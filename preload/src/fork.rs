@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::tls::{self, Inside, Thread};
 use crate::{
     boot, clock, control, counters, desk, health, hold, hook, inheritance, main_thread, modules,
-    session, sys, walkers, writer,
+    session, setid, sys, walkers, writer,
 };
 
 /// The process we believe to be in.
@@ -71,6 +71,7 @@ extern "C" fn in_child() {
     counters::reset();
     main_thread::after_fork();
     writer::after_fork();
+    setid::after_fork();
     health::begin(thread);
     boot::after_fork(parent, thread.forking_ns.get());
     session::after_fork(thread);

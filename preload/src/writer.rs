@@ -22,14 +22,14 @@ use crate::output::Output;
 use crate::rotation::Rotation;
 use crate::session::{ASLEEP, AWAKE, DOZING, FreeEvent, Noted, Session};
 use crate::settings::Settings;
-use crate::{clock, control, hold, main_thread, own_alloc, signal, sys, walkers};
+use crate::{clock, control, hold, main_thread, own_alloc, setid, signal, sys, walkers};
 
 mod account;
 mod commands;
 mod intake;
 mod thread;
 
-pub(crate) use thread::{after_fork, keeps_ledger, start, stop_if_it_is_me};
+pub(crate) use thread::{after_fork, keeps_ledger, start, stop_if_it_is_me, tid};
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;
@@ -277,6 +277,9 @@ impl Writer {
                 self.drain_all(session);
                 hold::stand_still();
             }
+            if setid::is_asked() {
+                setid::serve();
+            }
             let drained = self.drain(session, BATCH);
             let now = clock::now_ns();
             if drained > 0 {
@@ -376,7 +379,8 @@ impl Writer {
             || session.page.is_asked()
             || !session.requests.1.is_empty()
             || session.dumps_asked.load(Ordering::SeqCst) != 0
-            || hold::is_asked();
+            || hold::is_asked()
+            || setid::is_asked();
         if !something_came {
             sys::futex_wait_shared(session.writer, state, timeout);
         }

@@ -1,6 +1,67 @@
-//! Ids: those of the program's threads, and of ours.
+//! Ids and capabilities: what the program's threads may do, and ours.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use heapprof_tests::{Log, Run};
+
+fn is_root() -> bool {
+    // SAFETY: no arguments.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        println!("skipped: only root can give up being root");
+    }
+    root
+}
+
+/// No result of the program's is another than without us, and it is recorded on.
+#[test]
+fn keeps_capabilities() {
+    if !is_root() {
+        return;
+    }
+    for interval in [1, 65_536] {
+        let run = Run::fixture("keeps_capabilities");
+        // The forked child, which is not root, makes a log there.
+        let all = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(run.folder(), all).unwrap();
+        let ran = run.interval(interval).prefix("t").run().well();
+        let claims = ran.claims();
+        assert!(claims.failures.is_empty(), "{:?}", claims.failures);
+        assert_eq!(claims.ok.len(), 11, "{:?}", claims.ok);
+        let logs = ran.files_ending(".heaplog");
+        let [own, child] = &logs[..] else {
+            panic!("two logs expected, not {logs:?}")
+        };
+        // Root's file: it ends, with its line, if the writer wants to write between the two steps of giving up.
+        let log = Log::read(&ran.folder().join(own));
+        assert!(log.torn.is_none(), "{:?}", log.torn);
+        let log = Log::read(&ran.folder().join(child)).whole();
+        if interval == 1 {
+            for (size, in_use) in [(41004, 0), (41005, 100)] {
+                let blocks = log.blocks_of(size);
+                let left = blocks.iter().filter(|block| block.in_use).count();
+                assert_eq!((blocks.len(), left), (100, in_use), "{size}");
+            }
+        }
+    }
+}
+
+/// The program that does it for others.
+#[test]
+fn setpriv() {
+    if !is_root() {
+        return;
+    }
+    for groups in ["--clear-groups", "--keep-groups"] {
+        let ids = ["--reuid=61001", "--regid=61002", groups];
+        let run = Run::program("setpriv").args(ids).arg("id");
+        let alone = Run::tool("setpriv").args(ids).arg("id").run().well();
+        let ran = run.interval(1).prefix("t").run().well();
+        assert_eq!(ran.stdout, alone.stdout);
+        assert!(ran.files().contains(&"t.heaplog".to_owned()));
+    }
+}
 
 /// Our thread answers libc when all are to change their ids, whoever started it.
 #[test]

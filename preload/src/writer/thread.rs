@@ -10,7 +10,7 @@ use heapprof_format::EndReason;
 use super::Writer;
 use crate::hook::{self, Phase};
 use crate::session::{self, Session};
-use crate::{clock, inheritance, main_thread, own_alloc, sys, tls};
+use crate::{clock, inheritance, main_thread, own_alloc, setid, sys, tls};
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
 const STACK_BYTES: usize = 512 << 10;
@@ -95,6 +95,11 @@ pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<()
 /// The writer's thread, by the kernel's number; 0: there is none.
 static THREAD: AtomicU32 = AtomicU32::new(0);
 
+/// See [`THREAD`].
+pub(crate) fn tid() -> u32 {
+    THREAD.load(Ordering::Relaxed)
+}
+
 /// There is no memory for what this thread wants. The writer stands still then, for good; a thread of the program's
 /// returns from here.
 pub(crate) fn stop_if_it_is_me() {
@@ -115,6 +120,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     tls::current().enter_for_life();
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
+    setid::remember();
     RUNS.store(1, Ordering::Release);
     sys::futex_wake(&RUNS);
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -142,6 +148,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     if std::panic::catch_unwind(work).is_err() {
         hook::give_up("the writer");
     }
+    THREAD.store(0, Ordering::Relaxed);
     session.finished.store(1, Ordering::Release);
     sys::futex_wake(&session.finished);
     if session.finish.load(Ordering::Acquire) == 0 && main_thread::all_have_left() {
