@@ -5,7 +5,7 @@
  * inherited was freed in its handler.
  * If it is wrong: the child waits for a lock or a queue whose owner does not exist in it; it is killed here after 20 s.
  *
- *   atfork_before [forks]     default 60
+ *   atfork_before [forks [past]]     default 60; with `past`, the library registers them past a profiler
  *
  * Prints `ok children` and `allocated <n>`: that many processes besides this one allocated.
  */

@@ -1,12 +1,17 @@
 /* The library of atfork_before.c, linked with `-z initfirst`: its handlers are registered before all others, also those of a
- * preloaded profiler that asks to be first, too (see before_main_first.c). It allocates before: without that, an allocator that
- * takes its locks in a handler of its own, as jemalloc does, would take them before these handlers run. */
+ * preloaded profiler that asks to be first, too (see before_main_first.c). Nothing has been allocated then: an allocator that
+ * takes its locks in a handler of its own, as jemalloc does, must see to it that it is asked for memory before it has taken
+ * them. With a second argument, the handlers are registered with libc itself, past whoever would know of it, and after an
+ * allocation: without that, no such allocator could help it. */
+#define _GNU_SOURCE
 #include "frames.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 extern void *atfork_first_of_child[100], *atfork_first_inherited;
+extern void *__dso_handle;
 
 static void *of_prepare;
 void *atfork_first_of_child[100], *atfork_first_inherited;
@@ -24,8 +29,14 @@ static void after_in_child(void)
         free(atfork_first_of_child[i]);
 }
 
-__attribute__((constructor)) static void registers(void)
+__attribute__((constructor)) static void registers(int argc)
 {
+    if (argc < 3) {
+        pthread_atfork(prepares, after_in_parent, after_in_child);
+        return;
+    }
     free(escapes(malloc(1)));
-    pthread_atfork(prepares, after_in_parent, after_in_child);
+    int (*registers_them)(void (*)(void), void (*)(void), void (*)(void), void *) =
+        (int (*)(void (*)(void), void (*)(void), void (*)(void), void *))dlsym(RTLD_NEXT, "__register_atfork");
+    registers_them(prepares, after_in_parent, after_in_child, &__dso_handle);
 }

@@ -82,7 +82,7 @@ macro_rules! genuine {
 }
 
 // Everything that this library imports from libc but for memory and string functions, `gettimeofday` (which libc
-// chooses by a resolver), libc's private names (`__cxa_*`, `__errno_location`, `__register_atfork`), the loader's
+// chooses by a resolver), libc's private names (`__cxa_*`, `__errno_location`), the loader's
 // data, and what Rust's library only uses where it exists (`gettid`, `statx`). A test compares.
 genuine! {
     "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "fstat64" "getauxval" "getcwd" "getenv"
@@ -201,7 +201,7 @@ extern "C" fn missing() -> isize {
 }
 
 /// Where libc defines that function.
-fn in_libc(name: &CStr) -> Option<usize> {
+pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
     // SAFETY: the loader's, set before it relocates anything.
     let mut map = unsafe { _r_debug.map };
     // SAFETY: the loader's list: a chain of nodes that ends with null. At boot and before, only the thread that is
