@@ -5,11 +5,12 @@
 //! Times are of the machine that runs it; compare two versions on one machine, in one sitting.
 
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 
 use divan::{Bencher, black_box};
 use heapprof_core::{
-    Filter, Growth, LEVELS, Ledger, Levels, Rng, SampleTable, Sampler, Slot, StackHasher, StackSet,
-    Weight, level_slots,
+    By, Filter, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Rng, SampleTable, Sampled,
+    Sampler, Slot, StackHasher, StackSet, Weight, level_slots,
 };
 
 fn main() {
@@ -136,4 +137,41 @@ fn ledger_pair(bencher: Bencher, live: u64) {
         ledger.alloc(id, (id % 1000) as u32, 100, 524_288);
         ledger.free(id)
     });
+}
+
+/// A sample and its free, put into a lane and taken out again, of one lane and of two whose events alternate.
+#[divan::bench(args = [1, 2])]
+fn lane_pair(bencher: Bencher, count: usize) {
+    let lanes: Vec<Lane> = (0..count)
+        .map(|number| {
+            let words: Box<[AtomicU64]> = (0..16_384).map(|_| AtomicU64::new(0)).collect();
+            Lane::new(Box::leak(words), number, 0)
+        })
+        .collect();
+    let mut merge = Merge::new(0);
+    let by = By {
+        thread: 1,
+        interval: 1,
+    };
+    let mut at = 0;
+    let pairs = 512;
+    bencher
+        .counter(divan::counter::ItemsCount::new(pairs * count))
+        .bench_local(|| {
+            for lane in std::iter::repeat_n(&lanes, pairs).flatten() {
+                at += 1;
+                let id = lane.new_id();
+                let sampled = Sampled {
+                    at,
+                    id,
+                    stack: 3,
+                    size: 64,
+                    slack: 0,
+                    counted: 64,
+                };
+                assert!(lane.put_sampled(by, &sampled) && lane.put_freed(1, &Freed { at, id }));
+            }
+            merge.look(lanes.iter().enumerate());
+            merge.by_ref().map(black_box).count()
+        });
 }

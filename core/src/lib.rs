@@ -13,6 +13,8 @@
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
 //! | [`Memo`] | sampled malloc | what has this walk in common with the last? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
+//! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
+//! | [`Merge`] | writer | which event of all lanes is next? |
 //! | [`Timeline`] | writer | when was the processor's counter at this value? |
 //! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
@@ -23,9 +25,11 @@ mod budget;
 mod filter;
 
 mod history;
+mod lane;
 mod ledger;
 mod lifetimes;
 mod memo;
+mod merge;
 mod number_hash;
 mod primitive;
 mod sample_table;
@@ -43,9 +47,11 @@ pub use budget::Budget;
 pub use filter::Filter;
 
 pub use history::{Came, History, Past, Temporary};
+pub use lane::{By, Freed, LANES, Lane, Next, Out, Passed, Sampled};
 pub use ledger::{Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
 pub use memo::{Frame, Memo, Met, Place};
+pub use merge::Merge;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use sample_table::SampleTable;
 pub use sampler::{Regime, Rng, Sampler, bytes_on_the_line};

@@ -311,6 +311,13 @@ impl<E: Copy> Memo<E> {
     /// Puts the `fresh` frames (innermost first) in place of those from `keep` on that are still the last walk's.
     #[inline]
     fn settle(&mut self, keep: usize, fresh: &mut Vec<Frame>) {
+        if keep == self.open && fresh.is_empty() {
+            return; // all is where it was
+        }
+        self.replace(keep, fresh);
+    }
+
+    fn replace(&mut self, keep: usize, fresh: &mut Vec<Frame>) {
         let old = keep..self.open;
         if old.len() == fresh.len() {
             let places = old.clone().zip(&mut self.frames[old]);

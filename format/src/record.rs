@@ -301,7 +301,7 @@ counters! {
     LostLogBytes = 20, "log bytes not written";
     /// Dumps that could not be written.
     LostDumps = 21, "dumps not written";
-    /// Samples without a stack because every walker was in use.
+    /// Samples without a stack because every walker was in use. Earlier versions only.
     LostStackBusy = 22, "stacks lost: no walker free";
     /// Frees of recorded blocks that could not be recorded. Law 4: this must be zero.
     LostFrees = 23, "FREES LOST";

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use crate::cancel::Deferred;
 use crate::desk::{self, Ask};
 use crate::hook;
-use crate::session::{Event, Note, Noted, Session};
+use crate::session::{Note, Noted, Rare, Session};
 use crate::tls::{self, Entered, Inside};
 use crate::{clock, control, counters, fork, je, sys};
 
@@ -41,7 +41,7 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
 /// Puts a note among what this thread has recorded. False: there was no room.
 fn note(session: &Session, what: Noted) -> bool {
     let at = clock::ticks();
-    let sent = session.send(Event::Note(Box::new(Note { at, what })));
+    let sent = session.send(Rare::Note(Box::new(Note { at, what })));
     if !sent {
         counters::LOST_QUEUE_FULL.add(1);
     }

@@ -19,13 +19,15 @@ use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
     clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread, modules,
-    operators, own_alloc, setid, signal, spare, stack, sys, walk, walkers,
+    operators, own_alloc, seats, setid, signal, spare, stack, sys, walk,
 };
 
-/// What boot takes: walkers, the list of modules, tables of those that move.
+/// What boot takes: seats with their walkers, the list of modules, tables of those that move.
 const BOOT_BYTES: usize = 2 << 20;
-/// What a session takes: two queues, the writer's first buffers.
+/// What a session takes: its channels, the writer's first buffers.
 const SESSION_BYTES: usize = 2 << 20;
+/// And beside our own arena: the writer's stack, a first lane, a first level of the tables.
+const SESSION_MAPPED_BYTES: usize = 1 << 20;
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -155,7 +157,7 @@ extern "C" fn construct(
     }
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);
-    walkers::prepare();
+    seats::prepare();
     walk::prepare(settings.depth);
     let Some(output) = Output::create(&settings, None) else {
         hook::set_phase(Phase::Off);
@@ -241,7 +243,14 @@ fn begin() -> Option<&'static Session> {
         }
     };
     let is_said = own_alloc::is_short();
-    if !own_alloc::can_have(SESSION_BYTES) || !hook::make_table() {
+    let has_room = own_alloc::can_have(SESSION_BYTES)
+        && own_alloc::can_map(SESSION_MAPPED_BYTES)
+        && hook::make_table();
+    let session = has_room.then(|| {
+        let page = desk::make_page(settings.control != Some(false));
+        session::install(control::in_force(), page)
+    });
+    let Some(session) = session.flatten() else {
         hook::set_phase(Phase::Off);
         if !is_said {
             say!(
@@ -251,9 +260,7 @@ fn begin() -> Option<&'static Session> {
         let mut writer = writer;
         writer.end_log(None, heapprof_format::EndReason::GaveUp);
         return None;
-    }
-    let page = desk::make_page(settings.control != Some(false));
-    let session = session::install(control::in_force(), page);
+    };
     AWAITED.store(false, Ordering::Release);
     if let Err(mut writer) = writer::start(writer, session) {
         hook::set_phase(Phase::Off);

@@ -5,6 +5,8 @@
 //! counter (clock source `tsc`: synchronous on all processors, constant rate, watched). Elsewhere ticks are nanoseconds. The
 //! writer reads both clocks before each look at the queue, and puts every event on the line through such readings.
 //!
+//! Ticks also order the events of different threads; `heapprof_core::Merge` says what becomes of their being inexact.
+//!
 //! A program that replaces `clock_gettime` (libfaketime) does not change our times: it is not asked (`genuine.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +39,20 @@ pub(crate) fn wall_ns() -> u64 {
 /// A moment on the processor's own scale; a [`Clock`] knows when it was.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticks(u64);
+
+impl Ticks {
+    /// As a number, which orders them.
+    #[inline(always)]
+    pub(crate) fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// What [`raw`](Self::raw) gave.
+    #[inline(always)]
+    pub(crate) fn from_raw(raw: u64) -> Ticks {
+        Ticks(raw)
+    }
+}
 
 /// Whether ticks are those of the time stamp counter. Set at boot, before there are any.
 static COUNTER: AtomicBool = AtomicBool::new(false);

@@ -44,7 +44,6 @@ counts! {
     LOST_NOT_READY = LostNotReady;
     LOST_LOG_BYTES = LostLogBytes;
     LOST_DUMPS = LostDumps;
-    LOST_STACK_BUSY = LostStackBusy;
     LOST_FREES = LostFrees;
     LOST_AT_FORK = LostAtFork;
 }

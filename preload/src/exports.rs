@@ -13,6 +13,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::io::Write as _;
 
 use crate::fast::{free, malloc};
+use crate::je::Fit;
 use crate::walk::{Here, here};
 use crate::{early, hook, je, sys};
 
@@ -69,7 +70,8 @@ extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     }
     let ptr = je::malloc(size);
     // SAFETY: the first half passed its own registers.
-    hook::allocated(entry!(malloc), ptr, size, unsafe { Here::caller(sp, bp) });
+    let here = unsafe { Here::caller(sp, bp) };
+    hook::allocated(entry!(malloc), ptr, size, Fit::Plain, here);
     ptr
 }
 
@@ -85,7 +87,8 @@ extern "C-unwind" fn calloc_called_from(
     let ptr = je::calloc(count, size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
-    hook::allocated(entry!(calloc), ptr, count.wrapping_mul(size), here);
+    let bytes = count.wrapping_mul(size);
+    hook::allocated(entry!(calloc), ptr, bytes, Fit::Plain, here);
     ptr
 }
 
@@ -180,7 +183,8 @@ extern "C-unwind" fn resize_called_from(
     // The caller laid the bytes on the line; whether a mark fell on them is still to be seen there.
     if hook::is_due() {
         // SAFETY: the first half passed its own registers.
-        hook::allocated(entry, new, size, unsafe { Here::caller(sp, bp) });
+        let here = unsafe { Here::caller(sp, bp) };
+        hook::allocated(entry, new, size, Fit::Plain, here);
     }
     if new.is_null() {
         return out_of_memory();
@@ -215,7 +219,7 @@ fn aligned(alignment: usize, size: usize, entry: u64) -> *mut c_void {
     }
     let ptr = je::aligned(alignment, size);
     if sampled {
-        hook::allocated(entry, ptr, size, here!());
+        hook::allocated(entry, ptr, size, Fit::Aligned, here!());
     }
     ptr
 }
@@ -284,7 +288,7 @@ pub(crate) unsafe extern "C-unwind" fn pvalloc(size: usize) -> *mut c_void {
         None => std::ptr::null_mut(),
     };
     if sampled {
-        hook::allocated(entry!(pvalloc), ptr, size, here!());
+        hook::allocated(entry!(pvalloc), ptr, size, Fit::Aligned, here!());
     }
     if ptr.is_null() {
         return out_of_memory();

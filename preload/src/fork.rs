@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::tls::{self, Inside, Thread};
 use crate::{
     boot, clock, control, counters, desk, early, genuine, health, hold, hook, inheritance, je,
-    main_thread, modules, session, setid, sys, walkers, writer,
+    main_thread, modules, seats, session, setid, sys, writer,
 };
 
 /// The process we believe to be in.
@@ -143,7 +143,7 @@ extern "C" fn in_child() {
     control::after_fork();
     hook::after_fork();
     modules::after_fork();
-    walkers::after_fork();
+    seats::after_fork();
     counters::reset();
     main_thread::after_fork();
     writer::after_fork();

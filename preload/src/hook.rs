@@ -8,15 +8,16 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{Filter, Growth, Levels, Memo, Regime, SampleTable, Sampler};
+use heapprof_core::{By, Filter, Growth, Levels, Memo, Regime, SampleTable, Sampled, Sampler};
 use heapprof_format::WalkEnd;
 
 use crate::cancel::Deferred;
 use crate::levels::Mapped;
-use crate::session::{self, Event, FreeEvent, NewStack, Session};
+use crate::seats::{self, Seat};
+use crate::session::{self, FreeEvent, NewStack, Rare, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
-use crate::{boot, clock, counters, fork, health, je, sys, walkers};
+use crate::{boot, clock, counters, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -153,11 +154,12 @@ pub(crate) fn freed(taken: Taken) {
         if thread.session.get() != session.number {
             session.welcome(thread);
         }
-        session.send_free(FreeEvent {
+        let free = FreeEvent {
             at,
             id: taken.0,
             thread: thread.number.get(),
-        });
+        };
+        session.send_free(thread, free);
     });
     thread.inside.set(was_inside);
 }
@@ -176,11 +178,11 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
     }
 }
 
-/// A mark fell on this block. `entry` is a PC inside the function that the program called, `here` where to
+/// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the program called, `here` where to
 /// begin the walk: there or at its caller. Law 3: a null result is no event.
 #[cold]
 #[inline(never)]
-pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
+pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {
     let thread = tls::current();
     if regime_of(thread).interval == 0 && is_recording() && !boot::is_awaited() {
         // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
@@ -201,7 +203,7 @@ pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, here: Here) {
             && !ptr.is_null()
             && let Some(session) = ready(&entered)
         {
-            record(&entered, session, (entry, here), ptr, size, interval);
+            record(&entered, session, (entry, here), (ptr, size, fit), interval);
         }
         if boot::is_awaited() {
             boot::begin_session(&entered);
@@ -284,7 +286,7 @@ pub(crate) fn ready(entered: &Entered) -> Option<&'static Session> {
     };
     if entered.thread.session.get() != session.number {
         session.welcome(entered.thread);
-        session.send_early_frees(entered.thread.number.get());
+        session.send_early_frees(entered.thread);
     }
     Some(session)
 }
@@ -293,16 +295,20 @@ fn record(
     entered: &Entered,
     session: &Session,
     (entry, here): (u64, Here),
-    ptr: *mut c_void,
-    size: usize,
+    (ptr, size, fit): (*mut c_void, usize, je::Fit),
     interval: u64,
 ) {
     let thread = entered.thread;
-    let Some(stack) = stack_of(entered, session, entry, here) else {
+    let Some(mut seat) = seats::take(thread) else {
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
-    let id = Session::new_id(thread);
+    let stack = stack_of(entered, session, &mut seat, entry, here);
+    let (Some(stack), Some(lane)) = (stack, session.lane(&seat)) else {
+        counters::LOST_QUEUE_FULL.add(1);
+        return;
+    };
+    let id = lane.new_id();
     // The table before the queue: if the queue has no room, the entry can be taken back, while a
     // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
     // pointer is returned (Law 2).
@@ -313,19 +319,21 @@ fn record(
         return;
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
-    let usable = unsafe { je::usable(ptr) };
+    let usable = unsafe { je::usable_of_new(ptr, size, fit) };
     let counted = health::untold(thread);
-    let sent = session.send(Event::Alloc {
-        at: clock::ticks(),
+    let by = By {
+        thread: thread.number.get(),
+        interval,
+    };
+    let sampled = Sampled {
+        at: clock::ticks().raw(),
         id,
         stack,
         size: size as u64,
         slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
-        thread: thread.number.get(),
-        interval,
         counted,
-    });
-    if sent {
+    };
+    if session.send_sampled(lane, by, &sampled) {
         health::told(thread, counted);
     } else {
         take(ptr);
@@ -335,54 +343,46 @@ fn record(
 
 /// The hash of the current stack, whose frames the writer has or will have before the caller's
 /// record. `None`: there was no room for them.
-fn stack_of(entered: &Entered, session: &Session, entry: u64, here: Here) -> Option<u64> {
-    let Some(mut walker) = walkers::take(entered) else {
-        counters::LOST_STACK_BUSY.add(1);
-        return ship(session, &no_walker(entry), entry, None);
-    };
-    let walked = walk::walk(entered, &mut walker, entry, here);
-    if session.stacks.contains(walked.hash) {
-        return Some(walked.hash);
-    }
-    ship(session, &walked, entry, Some(&walker.walker().memo))
-}
-
-fn no_walker(entry: u64) -> Walked {
-    Walked {
-        hash: entry | 1,
-        end: WalkEnd::Busy,
-    }
-}
-
-#[cold]
-fn ship(
+fn stack_of(
+    entered: &Entered,
     session: &Session,
-    walked: &Walked,
+    seat: &mut Seat,
     entry: u64,
-    memo: Option<&Memo<WalkEnd>>,
+    here: Here,
 ) -> Option<u64> {
-    if session.stacks.contains(walked.hash) {
-        return Some(walked.hash);
+    let walked = walk::walk(entered, seat, entry, here);
+    let walker = seat.walker();
+    let known = (session.number, walked.hash);
+    if walker.known != known {
+        if !session.stacks.contains(walked.hash) && !ship(session, &walked, entry, &walker.memo) {
+            return None;
+        }
+        walker.known = known;
     }
+    Some(walked.hash)
+}
+
+/// Sends the frames of a stack that is not known. False: there was no room.
+#[cold]
+fn ship(session: &Session, walked: &Walked, entry: u64, memo: &Memo<WalkEnd>) -> bool {
     let mut frames = vec![entry];
     let mut interrupted = Vec::new();
-    for frame in memo.into_iter().flat_map(Memo::innermost_first) {
+    for frame in memo.innermost_first() {
         if !frame.returns {
             interrupted.push(frames.len() as u32);
         }
         frames.push(frame.address);
     }
-    let sent = session.send(Event::Stack(Box::new(NewStack {
+    let sent = session.send(Rare::Stack(Box::new(NewStack {
         hash: walked.hash,
         end: walked.end,
         frames: frames.into(),
         interrupted: interrupted.into(),
     })));
-    if !sent {
-        return None;
+    if sent {
+        session.stacks.insert(walked.hash);
     }
-    session.stacks.insert(walked.hash);
-    Some(walked.hash)
+    sent
 }
 
 /// Whether there is room for a first sample. For a session that begins.

@@ -87,9 +87,9 @@ impl Inheritance {
     /// Leaves of what was freed before no trace, and looks at what the sample table says is in use.
     fn compare_with_table(&mut self) {
         let mut there: NumberMap<u64, ()> = NumberMap::default();
-        let first_own = session::first_own_id();
+        let foreign = session::foreign_ids();
         hook::each_sample(|id| {
-            if id < first_own {
+            if id <= foreign {
                 there.insert(id, ());
             }
         });

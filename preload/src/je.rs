@@ -98,16 +98,27 @@ pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// jemalloc's largest small class (its bins end there), in bytes.
 const LARGEST_SMALL: usize = 14336;
 
-/// Whether a request of `size` bytes belongs into the class of a block that has `usable` bytes.
+/// How far the class of a block of `size` bytes is from the next smaller one.
 ///
 /// jemalloc's classes (jemalloc(3), "Implementation notes"): multiples of 16 up to 128, then four to each doubling. So the
-/// class below one in (2^k, 2^(k+1)] is 2^(k-2) smaller. Were this wrong, a block would be larger than need be,
-/// never too small.
+/// class below one in (2^k, 2^(k+1)] is 2^(k-2) smaller.
+#[inline(always)]
+fn spacing(size: usize) -> usize {
+    (1usize << (usize::BITS - 1 - (size.wrapping_sub(1) | 64).leading_zeros())) >> 2
+}
+
+/// Whether a request of `size` bytes belongs into the class of a block that has `usable` bytes. Were this wrong, a
+/// block would be larger than need be, never too small.
 #[inline(always)]
 fn stays_in_class(usable: usize, size: usize) -> bool {
-    let spacing =
-        (1usize << (usize::BITS - 1 - (usable.wrapping_sub(1) | 64).leading_zeros())) >> 2;
-    size <= usable && size > usable.saturating_sub(spacing)
+    size <= usable && size > usable.saturating_sub(spacing(usable))
+}
+
+/// Usable bytes of a small block that was asked for by its size. (Large ones are whole pages, whatever the class.)
+#[inline(always)]
+fn small_class_of(size: usize) -> usize {
+    let size = size.max(SMALLEST);
+    size.wrapping_add(spacing(size) - 1) & !(spacing(size) - 1)
 }
 
 /// # Safety
@@ -136,6 +147,29 @@ pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
 pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
     // SAFETY: the caller's promise.
     unsafe { sys::malloc_usable_size(ptr) }
+}
+
+/// How a block was asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// By its size alone.
+    Plain,
+    /// By an alignment, too.
+    Aligned,
+}
+
+/// The same of one that was just allocated, or resized, for `size` bytes. Without looking it up, if the size alone
+/// tells: in what jemalloc keeps about blocks, that of a new one is rarely in the cache.
+///
+/// # Safety
+/// As [`usable`].
+#[inline(always)]
+pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
+    match fit {
+        Fit::Plain if size <= LARGEST_SMALL => small_class_of(size),
+        // SAFETY: the caller's promise.
+        _ => unsafe { usable(ptr) },
+    }
 }
 
 /// Our own arena, apart from the program's: its blocks never pass through the exports.

@@ -1,9 +1,9 @@
 //! `libheapprof.so`: becomes a program's allocator and records a sample of what it allocates.
 //!
 //! ```text
-//!  app ─> exports ─> hook ─> walk ─> session ═> writer ─> output (log)
+//!  app ─> exports ─> hook ─> walk ─> session ═> inlet ─> writer ─> output (log)
 //!           │         │       │                   └ ledger ─> dumps
-//!           │         │       └ walkers, modules, stack
+//!           │         │       └ seats, walkers, modules, stack
 //!           │         └ tls
 //!           └ je (jemalloc)
 //!  api, control, desk: what is in force, and who asked for it
@@ -57,6 +57,7 @@ mod health;
 mod hold;
 mod hook;
 mod inheritance;
+mod inlet;
 mod je;
 mod je_system;
 mod levels;
@@ -72,6 +73,7 @@ mod rights;
 mod room;
 mod rotation;
 mod say;
+mod seats;
 mod segments;
 mod session;
 mod setid;

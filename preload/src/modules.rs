@@ -2,7 +2,7 @@
 //!
 //! Danger: reading other people's mapped files through the loader's pointers.
 //!
-//! Model: an immutable snapshot, replaced whole. A walk holds one snapshot (`walkers.rs` keeps it
+//! Model: an immutable snapshot, replaced whole. A walk holds one snapshot (`seats.rs` keeps it
 //! alive); a PC that lies in none of its modules is looked up with `_dl_find_object`, glibc's
 //! lock-free question made for unwinders, and a new snapshot with one more module is
 //! put in place. The loader's locked list is read once, at boot, where we are the loader's guest.
@@ -113,7 +113,7 @@ pub(crate) struct NoticeNode {
     pub(crate) older: *const NoticeNode,
 }
 
-/// The snapshot in force. Replaced under `CHANGING`; read by walkers through their hazard.
+/// The snapshot in force. Replaced under `CHANGING`; read by walks through the hazard of their seat.
 static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
 /// Replaced snapshots that a walk may still hold; the writer frees them.
 static RETIRED: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
@@ -141,7 +141,7 @@ pub(crate) fn newest_notice() -> *const NoticeNode {
     NOTICES.load(Ordering::Acquire)
 }
 
-/// The snapshot in force, for `walkers.rs`, which protects it.
+/// The snapshot in force, for `seats.rs`, which protects it.
 pub(crate) fn current() -> *mut Snapshot {
     CURRENT.load(Ordering::SeqCst)
 }

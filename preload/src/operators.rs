@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use tikv_jemalloc_sys as jemalloc;
 
 use crate::fast::free;
+use crate::je::Fit;
 use crate::tls::{self, Inside};
 use crate::walk::Here;
 use crate::{early, exports, genuine, hook, je, loader, say};
@@ -213,7 +214,8 @@ extern "C-unwind" fn new_called_from(
     let ptr = je::malloc(size);
     if sampled {
         // SAFETY: the operator passed its own registers.
-        hook::allocated(entry(index), ptr, size, unsafe { Here::caller(sp, bp) });
+        let here = unsafe { Here::caller(sp, bp) };
+        hook::allocated(entry(index), ptr, size, Fit::Plain, here);
     }
     if ptr.is_null() {
         return elsewhere(size, tag, 0, index);
@@ -239,7 +241,8 @@ extern "C-unwind" fn new_aligned_called_from(
     let ptr = je::aligned(alignment.max(exports::MIN_ALIGN), size);
     if !passes {
         // SAFETY: the operator passed its own registers.
-        hook::allocated(entry(index), ptr, size, unsafe { Here::caller(sp, bp) });
+        let here = unsafe { Here::caller(sp, bp) };
+        hook::allocated(entry(index), ptr, size, Fit::Aligned, here);
     }
     if ptr.is_null() {
         return elsewhere(size, alignment, tag, index);

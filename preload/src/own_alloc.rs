@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::hook::{self, Phase};
 use crate::say::say;
-use crate::{je, writer};
+use crate::{je, sys, writer};
 
 struct OwnArena;
 
@@ -113,14 +113,23 @@ pub(crate) fn is_short() -> bool {
 /// the end, and the caller says so.
 pub(crate) fn can_have(bytes: usize) -> bool {
     let block = je::own_alloc(bytes, 64, false);
-    if block.is_null() {
-        IS_SHORT.store(true, Ordering::Relaxed);
-        hook::set_phase(Phase::Off);
-        return false;
+    if !block.is_null() {
+        // SAFETY: allocated just now.
+        unsafe { je::own_free(block) };
+        return true;
     }
-    // SAFETY: allocated just now.
-    unsafe { je::own_free(block) };
-    true
+    be_short()
+}
+
+/// Whether so much address space is left that is not ours yet. As [`can_have`].
+pub(crate) fn can_map(bytes: usize) -> bool {
+    sys::can_map(bytes) || be_short()
+}
+
+fn be_short() -> bool {
+    IS_SHORT.store(true, Ordering::Relaxed);
+    hook::set_phase(Phase::Off);
+    false
 }
 
 #[inline]

@@ -1,8 +1,8 @@
 //! Rotation: a log within a bound, in segments that each begin with a checkpoint.
 //!
 //! The writer tells it what it writes; when the newest segment is full, the writer has it begin the next. While a
-//! checkpoint is written, events are taken from the queue and set aside, so that no hook waits for it; they come
-//! after it, and while they are taken up the queue is still emptied, at half their pace.
+//! checkpoint is written, events that there might soon be no room for are taken from the queue and set aside, so that no hook waits
+//! for it; they come after it, and while they are taken up others may be, at half their pace.
 
 use std::collections::VecDeque;
 
@@ -12,16 +12,22 @@ use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 use crate::checkpoint::{Keeping, Step};
 use crate::dumps::KeptStack;
 use crate::files::{AppendError, Appended};
+use crate::inlet::{Event, Inlet};
 use crate::output::Output;
 use crate::segments::Segments;
-use crate::session::{Event, Session};
+use crate::session::Session;
 use crate::sys::Errno;
 
 /// Events that are set aside at most, 64 bytes each; beyond that hooks wait, as for any busy writer.
-const SET_ASIDE: usize = 1 << 20;
+const SET_ASIDE: u64 = 1 << 20;
+/// For so many bytes of the bound one: a segment is a quarter of it, and an event takes some 5 bytes there.
+const BYTES_OF_BOUND: u64 = 64;
 
 /// Between two looks at the queue, steps of a checkpoint; a tenth of a millisecond.
 const STEPS_A_LOOK: usize = 512;
+
+/// Events that are set aside between two looks whether that is needed.
+const A_FEW: u64 = 64;
 
 /// See the module's text.
 pub(crate) struct Rotation {
@@ -29,6 +35,8 @@ pub(crate) struct Rotation {
     pub(crate) keeping: Keeping,
     /// Events that came while a checkpoint was written.
     set_aside: VecDeque<Event>,
+    /// How many there may be: not more than fill a part of a segment, of which they are the beginning.
+    may_set_aside: usize,
     /// How many of them went into the log since then.
     taken_up: usize,
 }
@@ -39,17 +47,20 @@ impl Rotation {
             segments: Segments::new(most),
             keeping: Keeping::new(output.start.clone()),
             set_aside: VecDeque::new(),
+            may_set_aside: (most / BYTES_OF_BOUND).clamp(512, SET_ASIDE) as usize,
             taken_up: 0,
         }
     }
 
     /// The next of the events that were set aside. While they are taken up, more are set aside, but half as many: so
     /// that hooks get on, and this comes to an end.
-    pub(crate) fn next_set_aside(&mut self, session: &Session) -> Option<Event> {
+    pub(crate) fn next_set_aside(&mut self, inlet: &mut Inlet, session: &Session) -> Option<Event> {
         let event = self.set_aside.pop_front()?;
         self.taken_up += 1;
         if self.taken_up.is_multiple_of(STEPS_A_LOOK) {
-            set_events_aside(session, &mut self.set_aside, STEPS_A_LOOK as u64 / 2);
+            let most = STEPS_A_LOOK as u64 / 2;
+            let may = self.may_set_aside;
+            set_events_aside((inlet, session), &mut self.set_aside, may, most);
         }
         Some(event)
     }
@@ -74,7 +85,7 @@ impl Rotation {
         ledger: &Ledger,
         stacks: &[Option<KeptStack>],
         counters: &[(Counter, u64)],
-        session: &Session,
+        (inlet, session): (&mut Inlet, &Session),
         time_ns: u64,
     ) {
         let estimated = self.keeping.estimated_bytes(ledger);
@@ -87,7 +98,8 @@ impl Rotation {
             ..Checkpoint::default()
         };
         loop {
-            let written = self.write(checkpoint, output, ledger, stacks, counters, session);
+            let events = (&mut *inlet, session);
+            let written = self.write(checkpoint, output, ledger, stacks, counters, events);
             match written {
                 Ok((next, encoder)) => {
                     if let Err((next, error)) = self.segments.close(output.log_mut(), next) {
@@ -113,7 +125,7 @@ impl Rotation {
         ledger: &Ledger,
         stacks: &[Option<KeptStack>],
         counters: &[(Counter, u64)],
-        session: &Session,
+        (inlet, session): (&mut Inlet, &Session),
     ) -> Result<(Appended, Encoder), AppendError> {
         let mut next = self
             .segments
@@ -122,11 +134,11 @@ impl Rotation {
         let mut encoder = Encoder::new();
         let frame_bytes = self.segments.frame_bytes();
         let mut steps = 0;
-        let set_aside = &mut self.set_aside;
+        let (set_aside, may) = (&mut self.set_aside, self.may_set_aside);
         let mut frame = |encoder: &mut Encoder, step: Step| {
             steps += 1;
             if steps % STEPS_A_LOOK == 0 {
-                set_events_aside(session, set_aside, u64::MAX);
+                set_events_aside((&mut *inlet, session), set_aside, may, u64::MAX);
             }
             let is_full = step == Step::Record && encoder.pending() >= frame_bytes;
             if !is_full && step != Step::EndFrame {
@@ -156,12 +168,20 @@ impl Rotation {
     }
 }
 
-/// Takes up to so many events from the queue.
-fn set_events_aside(session: &Session, set_aside: &mut VecDeque<Event>, most: u64) {
+/// Takes up to so many events from the queue, as long as hooks may soon find it full. The others stay where they are: what is
+/// set aside all goes into the segment that begins, however long that becomes.
+fn set_events_aside(
+    (inlet, session): (&mut Inlet, &Session),
+    set_aside: &mut VecDeque<Event>,
+    may: usize,
+    most: u64,
+) {
     let mut count = 0;
-    while set_aside.len() < SET_ASIDE
+    while set_aside.len() < may
         && count < most
-        && let Some(event) = session.next()
+        && (count % A_FEW != 0 || inlet.is_pressing(session))
+        && let Some(coming) = inlet.advance_or_look(session)
+        && let Some(event) = inlet.event(coming)
     {
         set_aside.push_back(event);
         count += 1;

@@ -1,21 +1,25 @@
 //! A session: the road from the hooks of one process to its writer.
 //!
 //! ```text
-//!  hooks ── events (bounded, crossbeam-channel) ──> writer
-//!        └─ frees that found it full (unbounded) ─┘
+//!         ┌─ samples and frees (a lane for each seat) ──────────────┐
+//!  hooks ─┼─ stacks, threads, notes (bounded, crossbeam-channel) ───┼─> inlet ─> writer
+//!         └─ frees that found no room (unbounded, crossbeam-channel)┘
 //! ```
 //!
-//! A hook only ever tries to send. When the queue is full it wakes the writer and tries for a moment
+//! Samples and frees are what there are millions of; docs/performance.md has what lanes are worth beside one
+//! channel for all.
+//!
+//! A hook only ever tries to send. When there is no room it wakes the writer and tries for a moment
 //! ([`PATIENCE_NS`]); when everything is to be recorded, for as long as the writer gets on
-//! ([`PATIENCE_EXACT_NS`]). Then an allocation is dropped and counted. A free is never dropped (Law 4): it goes the other way, which has no bound of its own
-//! but cannot hold more than there are samples in the table.
+//! ([`PATIENCE_EXACT_NS`]). Then an allocation is dropped and counted. A free is never dropped (Law 4): it goes the other
+//! way, which has no bound of its own but cannot hold more than there are samples in the table.
 //!
 //! A forked child makes a session of its own and never touches its parent's (Law 7).
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
-use heapprof_core::StackSet;
+use heapprof_core::{By, Freed, LANES, Lane, Sampled, StackSet};
 use heapprof_format::{ControlPage, WRITER_AWAKE, WalkEnd};
 
 use crate::clock::Ticks;
@@ -23,24 +27,13 @@ use crate::counters;
 use crate::desk::Request;
 use crate::fork;
 use crate::levels::Mapped;
+use crate::seats::{self, Seat};
 use crate::signal;
 use crate::sys;
 use crate::tls::Thread;
 
-/// What the hooks tell the writer.
-pub(crate) enum Event {
-    Alloc {
-        at: Ticks,
-        id: u64,
-        stack: u64,
-        size: u64,
-        slack: u32,
-        thread: u32,
-        interval: u64,
-        /// By the allocator's count, what this thread allocated since its last sample; see `health.rs`.
-        counted: u64,
-    },
-    Free(FreeEvent),
+/// What the hooks tell the writer seldom.
+pub(crate) enum Rare {
     Stack(Box<NewStack>),
     Thread {
         number: u32,
@@ -80,17 +73,21 @@ pub(crate) struct NewStack {
     pub(crate) interrupted: Box<[u32]>,
 }
 
-const _: () = assert!(size_of::<Event>() <= 64);
+const _: () = assert!(size_of::<Rare>() <= 32);
+const _: () = assert!(seats::MOST <= LANES);
 
-/// Events on their way when few blocks are sampled. All of the queue's memory is touched when it is made: at this size
-/// that is 40 page faults, with [`CAPACITY`] 150.
-const CAPACITY_SPARSE: usize = 2048;
-/// And when many are, or everything: about a millisecond of the writer's work, so that little is left to
-/// do when the program ends.
-const CAPACITY: usize = 8192;
-/// From this interval on few are: a full small queue is 512 MiB or more allocated between two looks of the writer, which
-/// is woken at half of that.
+/// Words of a lane when few blocks are sampled: some 500 samples with their frees, 128 MiB or more allocated by one thread
+/// between two looks of the writer, which is woken at half of that.
+const LANE_SPARSE: usize = 4096;
+/// And when many are, or everything: a quarter of a millisecond of the program's work and less of the writer's, so that
+/// little is left to do when the program ends. Twice of it saves 3 % of what a recorded pair costs, half of it costs 5 %.
+const LANE: usize = 16_384;
+/// Bytes before a lane's words, for what else it keeps: a page.
+const LANE_HEADER: usize = 4096;
+/// From this interval on few are.
 const SPARSE_INTERVAL: u64 = 256 << 10;
+/// Rare events on their way. All of that memory is touched when it is made.
+const RARE: usize = 512;
 
 /// How long a hook tries to send before it drops the record: as long as a writer that was woken may have to wait for a
 /// processor where ten others want it.
@@ -110,9 +107,11 @@ pub(crate) struct Session {
     pub(crate) number: u32,
     /// Whether everything is to be recorded, so that hooks wait for room. Moved with the interval in force.
     pub(crate) exact: AtomicBool,
-    /// Half of what the queue holds.
-    half: usize,
-    events: (Sender<Event>, Receiver<Event>),
+    /// By the number of the seat, made by the first who has the seat and something to say; never freed.
+    lanes: [AtomicPtr<Lane>; seats::MOST],
+    /// Words of each.
+    lane_words: usize,
+    rare: (Sender<Rare>, Receiver<Rare>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
     /// Stacks whose frames are in the queue or beyond.
     pub(crate) stacks: StackSet<Mapped>,
@@ -144,12 +143,10 @@ pub(crate) struct Session {
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
 
-/// Next sample id; ids are given to threads in blocks, and never again, also across a fork.
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-/// The first id that can be of this process and not of the one that it was forked from.
-static FIRST_OWN_ID: AtomicU64 = AtomicU64::new(0);
-/// Ids in a block.
-const ID_BLOCK: u64 = 4096;
+/// Ids of samples up to here are not of this process but of the one that it was forked from: they are never given again.
+static FOREIGN_IDS: AtomicU64 = AtomicU64::new(0);
+/// More ids than other threads of the parent can have given while the copy was made: its pages are not of one moment.
+const GIVEN_MEANWHILE: u64 = 1 << 32;
 
 /// Frees of inherited blocks before a forked child's session has begun, newest first. A child that only
 /// frees never begins one, and leaves no file; one that does must not lose them (Law 4).
@@ -187,19 +184,19 @@ pub(crate) fn current() -> Option<&'static Session> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Puts a new session in place of none, or of the parent's.
-pub(crate) fn install(interval: u64, page: &'static ControlPage) -> &'static Session {
+/// Puts a new session in place of none, or of the parent's. `None`: there is no memory for it.
+pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'static Session> {
     let exact = interval == 1;
-    let capacity = if interval >= SPARSE_INTERVAL {
-        CAPACITY_SPARSE
-    } else {
-        CAPACITY
-    };
     let session = Box::leak(Box::new(Session {
         number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
         exact: AtomicBool::new(exact),
-        half: capacity / 2,
-        events: bounded(capacity),
+        lanes: [const { AtomicPtr::new(std::ptr::null_mut()) }; seats::MOST],
+        lane_words: if interval >= SPARSE_INTERVAL {
+            LANE_SPARSE
+        } else {
+            LANE
+        },
+        rare: bounded(RARE),
         overflow: unbounded(),
         stacks: StackSet::new(Mapped::new()),
         next_thread: AtomicU32::new(0),
@@ -213,29 +210,35 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> &'static Ses
         flushed: AtomicU32::new(0),
         dumps_asked: AtomicU32::new(0),
     }));
+    if !session.make_first_lane() {
+        return None;
+    }
     CURRENT.store(session, Ordering::Release);
     // Only now: a signal that comes meanwhile finds either this session or the count that is taken here.
     let early = signal::asked_early();
     session.dumps_asked.fetch_add(early, Ordering::AcqRel);
-    session
+    Some(session)
 }
 
-/// In a forked child: forget the parent's. It is leaked: its queue may be in any state.
+/// In a forked child: forget the parent's. It is leaked: its lanes may be in any state.
 pub(crate) fn abandon() {
-    CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+    let parent = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null or a leaked session. Looked at is one number in each lane, which is whole whoever was about to change it.
+    if let Some(parent) = unsafe { parent.as_ref() } {
+        let above = parent.lanes().map(|(_, lane)| lane.above()).max();
+        let above = above.map_or(0, |above| above + GIVEN_MEANWHILE);
+        FOREIGN_IDS.fetch_max(above, Ordering::Relaxed);
+    }
 }
 
-/// In a forked child, whose one thread begins a block of ids of its own.
+/// In a forked child.
 pub(crate) fn after_fork(thread: &Thread) {
-    FIRST_OWN_ID.store(NEXT_ID.load(Ordering::Relaxed), Ordering::Relaxed);
-    thread.ids_end.set(0);
-    thread.next_id.set(0);
     thread.session.set(0);
 }
 
-/// See [`FIRST_OWN_ID`].
-pub(crate) fn first_own_id() -> u64 {
-    FIRST_OWN_ID.load(Ordering::Relaxed)
+/// See [`FOREIGN_IDS`].
+pub(crate) fn foreign_ids() -> u64 {
+    FOREIGN_IDS.load(Ordering::Relaxed)
 }
 
 impl Session {
@@ -245,7 +248,7 @@ impl Session {
         thread.number.set(number);
         thread.session.set(self.number);
         // A thread without this record is shown by its number.
-        let _ = self.try_send(Event::Thread {
+        let _ = self.try_send(Rare::Thread {
             number,
             tid: sys::gettid(),
             name: sys::thread_name(),
@@ -253,7 +256,7 @@ impl Session {
     }
 
     /// Sends the frees that came before there was a session, in their order.
-    pub(crate) fn send_early_frees(&self, thread: u32) {
+    pub(crate) fn send_early_frees(&self, thread: &Thread) {
         let mut early = Vec::new();
         let mut next = EARLY.swap(std::ptr::null_mut(), Ordering::AcqRel);
         while !next.is_null() {
@@ -263,63 +266,123 @@ impl Session {
             early.push(FreeEvent {
                 at: node.at,
                 id: node.id,
-                thread,
+                thread: thread.number.get(),
             });
         }
         for free in early.into_iter().rev() {
-            self.send_free(free);
+            self.send_free(thread, free);
         }
     }
 
-    /// A new sample id.
-    #[inline]
-    pub(crate) fn new_id(thread: &Thread) -> u64 {
-        let id = thread.next_id.get();
-        if id < thread.ids_end.get() {
-            thread.next_id.set(id + 1);
-            return id;
-        }
-        let first = NEXT_ID.fetch_add(ID_BLOCK, Ordering::Relaxed);
-        thread.next_id.set(first + 1);
-        thread.ids_end.set(first + ID_BLOCK);
-        first
+    /// Whether there is memory for a first lane. Before anybody else knows this session.
+    pub(crate) fn make_first_lane(&self) -> bool {
+        self.make_lane(0, &self.lanes[0]).is_some()
     }
 
-    /// Sends a record that may be lost. False: it was, for want of room; the caller counts.
+    /// The lane of a seat, made if need be: by a system call, whatever the thread was interrupted in. `None`: there is no
+    /// memory for it.
     #[inline]
-    pub(crate) fn send(&self, event: Event) -> bool {
-        match self.try_send(event) {
-            Ok(()) => true,
-            Err(event) => self.wait_and_send(event),
+    pub(crate) fn lane(&self, seat: &Seat) -> Option<&'static Lane> {
+        let place = self.lanes.get(seat.number())?;
+        // SAFETY: null or made by `make_lane`.
+        let lane = unsafe { place.load(Ordering::Acquire).as_ref() };
+        lane.or_else(|| self.make_lane(seat.number(), place))
+    }
+
+    #[cold]
+    fn make_lane(&self, number: usize, place: &AtomicPtr<Lane>) -> Option<&'static Lane> {
+        let bytes = self.lane_words * size_of::<AtomicU64>();
+        let memory = sys::map_zeroed(LANE_HEADER + bytes)?;
+        const { assert!(size_of::<Lane>() <= LANE_HEADER) };
+        // SAFETY: a zeroed mapping of a page and that many words, page-aligned, never unmapped: the words are reached through
+        // atomics only, and the page before them has room for a lane (asserted above). This thread has the seat, so nobody else
+        // is here with the same place.
+        unsafe {
+            let words = memory.byte_add(LANE_HEADER).cast();
+            let words = std::slice::from_raw_parts(words, self.lane_words);
+            let lane = memory.cast::<Lane>();
+            lane.write(Lane::new(words, number, foreign_ids()));
+            place.store(lane, Ordering::Release);
+            lane.as_ref()
         }
+    }
+
+    /// For the writer: the lanes that there are, with their numbers.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &'static Lane)> {
+        let lanes = self.lanes.iter().enumerate();
+        // SAFETY: as in `lane`.
+        lanes.filter_map(|(n, lane)| Some((n, unsafe { lane.load(Ordering::Acquire).as_ref()? })))
+    }
+
+    /// Sends a sample. False: it was lost, for want of room; the caller counts.
+    #[inline]
+    pub(crate) fn send_sampled(&self, lane: &Lane, by: By, sampled: &Sampled) -> bool {
+        let sent =
+            lane.put_sampled(by, sampled) || self.wait_and_send(|| lane.put_sampled(by, sampled));
+        self.has_put(lane);
+        sent
     }
 
     /// Sends a free, which is never lost.
     #[inline]
-    pub(crate) fn send_free(&self, free: FreeEvent) {
-        if let Err(event) = self.try_send(Event::Free(free)) {
-            if self.wait_and_send(event) {
-                return;
+    pub(crate) fn send_free(&self, thread: &Thread, free: FreeEvent) {
+        if let Some(seat) = seats::take(thread)
+            && let Some(lane) = self.lane(&seat)
+        {
+            let freed = Freed {
+                at: free.at.raw(),
+                id: free.id,
+            };
+            if lane.put_freed(free.thread, &freed)
+                || self.wait_and_send(|| lane.put_freed(free.thread, &freed))
+            {
+                return self.has_put(lane);
             }
-            counters::FREES_OVERFLOWED.add(1);
-            if self.overflow.0.try_send(free).is_err() {
-                counters::LOST_FREES.add(1);
-            }
-            self.wake();
+        }
+        self.send_around(free);
+    }
+
+    #[cold]
+    fn send_around(&self, free: FreeEvent) {
+        counters::FREES_OVERFLOWED.add(1);
+        if self.overflow.0.try_send(free).is_err() {
+            counters::LOST_FREES.add(1);
+        }
+        self.wake();
+    }
+
+    /// Wakes the writer if it must know of what was put into this lane.
+    #[inline]
+    fn has_put(&self, lane: &Lane) {
+        match self.writer.load(Ordering::Relaxed) {
+            AWAKE => {}
+            // It may have looked into the lane just before, and we at its state: see `Writer::rest`.
+            ASLEEP => self.wake(),
+            // It comes back by itself, but for a burst perhaps too late.
+            _ if lane.is_half_full() => self.wake(),
+            _ => {}
         }
     }
 
-    #[inline]
-    fn try_send(&self, event: Event) -> Result<(), Event> {
-        match self.events.0.try_send(event) {
+    /// Sends what comes seldom. False: it was lost, for want of room; the caller counts.
+    #[cold]
+    pub(crate) fn send(&self, event: Rare) -> bool {
+        let mut event = Some(event);
+        let mut send = || {
+            if let Some(it) = event.take() {
+                event = self.try_send(it).err();
+            }
+            event.is_none()
+        };
+        send() || self.wait_and_send(send)
+    }
+
+    fn try_send(&self, event: Rare) -> Result<(), Rare> {
+        match self.rare.0.try_send(event) {
             Ok(()) => {
-                // Sequentially consistent, as is the channel's own step before it: either we see
-                // that the writer went to sleep, or it sees our event before it does.
                 match self.writer.load(Ordering::SeqCst) {
                     ASLEEP => self.wake(),
-                    // It comes back by itself, but for a burst perhaps too late. While it dozes nobody
-                    // else moves the queue's head, so looking at it is cheap.
-                    DOZING if self.events.0.len() > self.half => self.wake(),
+                    DOZING if self.is_half_full() => self.wake(),
                     _ => {}
                 }
                 Ok(())
@@ -336,8 +399,9 @@ impl Session {
         }
     }
 
+    /// Has the writer make room until `send` finds some, or for as long as there is patience.
     #[cold]
-    fn wait_and_send(&self, mut event: Event) -> bool {
+    fn wait_and_send(&self, mut send: impl FnMut() -> bool) -> bool {
         if !fork::is_own_process() {
             // A copy of the process that was made past the fork handlers (`_Fork`, the bare system call)
             // has a copy of the queue, and nobody empties it.
@@ -361,9 +425,8 @@ impl Session {
             } else {
                 sys::sleep_ns(50_000);
             }
-            match self.try_send(event) {
-                Ok(()) => return true,
-                Err(back) => event = back,
+            if send() {
+                return true;
             }
             let taken = self.taken.load(Ordering::Relaxed);
             let now = crate::clock::now_ns();
@@ -377,23 +440,23 @@ impl Session {
         }
     }
 
-    /// For the writer: how many events wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.events.1.len()
+    /// For the writer: the next that came seldom.
+    pub(crate) fn next_rare(&self) -> Option<Rare> {
+        self.rare.1.try_recv().ok()
     }
 
-    /// For the writer: the next event.
-    pub(crate) fn next(&self) -> Option<Event> {
-        self.events.1.try_recv().ok()
-    }
-
-    /// For the writer: the next free that found the queue full.
+    /// For the writer: the next free that found no room.
     pub(crate) fn next_overflowed(&self) -> Option<FreeEvent> {
         self.overflow.1.try_recv().ok()
     }
 
-    /// For the writer: whether nothing waits anywhere.
+    /// For the writer: whether much waits there.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.rare.1.len() > RARE / 2
+    }
+
+    /// For the writer: whether nothing waits there. The lanes are the inlet's to ask.
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.1.is_empty() && self.overflow.1.is_empty()
+        self.rare.1.is_empty() && self.overflow.1.is_empty()
     }
 }

@@ -731,6 +731,16 @@ pub(crate) fn name_thread(name: &CStr) {
     };
 }
 
+/// Whether `len` bytes can be mapped.
+pub(crate) fn can_map(len: usize) -> bool {
+    let Some(memory) = map_zeroed(len) else {
+        return false;
+    };
+    // SAFETY: mapped just now, and nobody else knows of it.
+    let _ = unsafe { syscall(libc::SYS_munmap, [memory as u64, len as u64, 0, 0, 0, 0]) };
+    true
+}
+
 /// `len` bytes of zeroed memory of our own, never given back; `None` when there is none to be had.
 pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     // SAFETY: a new anonymous mapping touches nothing that exists.

@@ -24,8 +24,8 @@ pub(crate) struct Thread {
     sampler: UnsafeCell<Sampler>,
     /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
     pub(crate) inside: Cell<Inside>,
-    /// Walker that this thread used last: its rule cache is warm.
-    pub(crate) walker_hint: Cell<u8>,
+    /// Seat that this thread had last: its walker's rule cache is warm.
+    pub(crate) seat_hint: Cell<u8>,
     /// Whether the writer stands still for a fork of this thread's.
     pub(crate) holds_writer: Cell<bool>,
     /// Whether this thread is between our fork handlers.
@@ -41,9 +41,6 @@ pub(crate) struct Thread {
     pub(crate) forking_ns: Cell<u64>,
     /// Number of this thread in the session's log.
     pub(crate) number: Cell<u32>,
-    /// Next sample id to be given, and the end of the block of ids that this thread has reserved.
-    pub(crate) next_id: Cell<u64>,
-    pub(crate) ids_end: Cell<u64>,
     /// The part of this thread's own stack that is known to be readable; see `stack.rs`.
     pub(crate) stack_low: Cell<u64>,
     pub(crate) stack_high: Cell<u64>,
@@ -205,7 +202,7 @@ impl Thread {
     }
 }
 
-/// Proof that this thread is inside our code: what may allocate from our own arena, take a walker or
+/// Proof that this thread is inside our code: what may allocate from our own arena, walk or
 /// queue a record asks for it.
 pub(crate) struct Entered {
     pub(crate) thread: &'static Thread,

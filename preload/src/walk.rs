@@ -14,10 +14,11 @@ use heapprof_core::{Frame, Met, Place};
 use heapprof_format::WalkEnd;
 
 use crate::modules;
+use crate::seats::Seat;
 use crate::stack::Readable;
 use crate::sys;
 use crate::tls::Entered;
-use crate::walkers::{MAX_FRAMES, Taken, Walker};
+use crate::walkers::{MAX_FRAMES, Walker};
 
 /// Where a walk begins: the registers at one instruction.
 #[derive(Clone, Copy)]
@@ -134,7 +135,7 @@ const UCONTEXT_PC: u64 = 40 + 16 * 8;
 
 /// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
 /// the allocation function that was called. The frames are then in the walker's memo.
-pub(crate) fn walk(entered: &Entered, taken: &mut Taken, entry: u64, here: Here) -> Walked {
+pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -> Walked {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
     let mut step = Step {
         regs: UnwindRegsX86_64::new(here.at.address(), here.sp, here.bp),
@@ -148,7 +149,7 @@ pub(crate) fn walk(entered: &Entered, taken: &mut Taken, entry: u64, here: Here)
     };
     let mut has_begun = false;
     loop {
-        let Some((walker, snapshot)) = taken.begin() else {
+        let Some((walker, snapshot)) = seat.begin() else {
             return Walked {
                 hash: 1,
                 end: WalkEnd::Busy,
@@ -224,23 +225,14 @@ impl Step {
         snapshot: &modules::Snapshot,
     ) -> Pause {
         loop {
-            // The current frame first: it may be one for which a module had to be found.
             let lookup = self.at.address_for_lookup();
-            if !self.module.contains(&lookup) {
-                match snapshot.find(lookup) {
-                    Some(entry) => {
-                        self.module = entry.range.clone();
-                        self.module_number = entry.number + 1;
-                    }
-                    None => return Pause::Unknown(lookup),
-                }
-            }
-            let frame = self.frame();
             let own = self.own.contains(&lookup);
             if !own {
                 if walker.memo.depth(&walker.fresh) + 1 >= self.depth {
                     return Pause::End(WalkEnd::TooDeep);
                 }
+                // Which module it is in, the memo knows, if it is there.
+                let frame = self.frame();
                 let words = self.stack.words();
                 let (memo, fresh) = (&mut walker.memo, &mut walker.fresh);
                 match memo.meet(&frame, fresh, self.depth, self.signal_return, words) {
@@ -252,6 +244,17 @@ impl Step {
                     }
                 }
             }
+            // The current frame first: it may be one for which a module had to be found.
+            if !self.module.contains(&lookup) {
+                match snapshot.find(lookup) {
+                    Some(entry) => {
+                        self.module = entry.range.clone();
+                        self.module_number = entry.number + 1;
+                    }
+                    None => return Pause::Unknown(lookup),
+                }
+            }
+            let frame = self.frame();
             let sp = frame.sp;
             // Written in its place, and read again only after the walk: a copy made now would wait for
             // the stores before it.

@@ -17,12 +17,13 @@ use heapprof_format::{EndReason, Module, Record};
 use crate::clock::Clock;
 use crate::dumps::{Dumps, KeptStack};
 use crate::inheritance::{self, Inheritance, Inherited};
+use crate::inlet::Inlet;
 use crate::modules::{self, NoticeNode};
 use crate::output::Output;
 use crate::rotation::Rotation;
-use crate::session::{ASLEEP, AWAKE, DOZING, FreeEvent, Noted, Session};
+use crate::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
-use crate::{clock, control, hold, main_thread, own_alloc, setid, signal, sys, walkers};
+use crate::{clock, control, hold, main_thread, own_alloc, seats, setid, signal, sys};
 
 mod account;
 mod commands;
@@ -39,6 +40,8 @@ const FLUSH_BYTES: usize = 256 << 10;
 const DOZE_NS: u64 = 20_000_000;
 /// Without events for that long, the writer sleeps until it is woken.
 const IDLE_NS: u64 = 100_000_000;
+/// The first of an idle writer's sleeps: see `rest`.
+const SETTLE_NS: u64 = 20_000_000;
 /// Events between two looks at the clock.
 const BATCH: usize = 1024;
 /// Running totals are written this often.
@@ -50,6 +53,8 @@ pub(crate) struct Writer {
     settings: Settings,
     /// Number of each stack, by its hash.
     stacks: NumberMap<u64, u32>,
+    /// The hash and number of the last: often the next one's, too.
+    last_stack: (u64, u32),
     /// Their frames, for dumps and checkpoints; empty without those.
     kept: Vec<Option<KeptStack>>,
     modules: Vec<Module>,
@@ -72,8 +77,8 @@ pub(crate) struct Writer {
     sampled_allocs: u64,
     sampled_frees: u64,
     frames_walked: u64,
-    /// Frees that found the queue full, until the events before them are through.
-    overflowed: Vec<FreeEvent>,
+    /// Where the events come from.
+    inlet: Inlet,
     /// When the events were.
     clock: Clock,
 }
@@ -101,6 +106,7 @@ impl Writer {
             output,
             settings: settings.clone(),
             stacks: NumberMap::default(),
+            last_stack: (0, 0),
             kept: Vec::new(),
             modules: Vec::new(),
             gone: Vec::new(),
@@ -110,7 +116,7 @@ impl Writer {
             sampled_allocs: 0,
             sampled_frees: 0,
             frames_walked: 0,
-            overflowed: Vec::new(),
+            inlet: Inlet::new(),
             clock: Clock::new(),
         };
         if control::in_force() != settings.interval {
@@ -194,7 +200,8 @@ impl Writer {
         let time_ns = self.since_start(clock::now_ns());
         if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
             let output = &mut self.output;
-            rotation.rotate(output, ledger, &self.kept, &counters, session, time_ns);
+            let events = (&mut self.inlet, session);
+            rotation.rotate(output, ledger, &self.kept, &counters, events, time_ns);
         }
         if control::in_force() != self.settings.interval {
             // The segment's first record tells the interval of the settings.
@@ -207,7 +214,7 @@ impl Writer {
         while let Some(event) = self
             .rotation
             .as_mut()
-            .and_then(|rotation| rotation.next_set_aside(session))
+            .and_then(|rotation| rotation.next_set_aside(&mut self.inlet, session))
         {
             self.event(event);
             if self.output.encoder.pending() >= FLUSH_BYTES {
@@ -311,8 +318,8 @@ impl Writer {
                 last_flush = now;
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {
-                walkers::tend();
-                modules::free_retired(walkers::holds);
+                seats::tend();
+                modules::free_retired(seats::holds);
                 signal::look();
                 last_tended = now;
             }
@@ -371,18 +378,32 @@ impl Writer {
         } else {
             (DOZING, Some(DOZE_NS))
         };
+        // Whoever sent something before it could see the state did not wake us.
+        let something_came = || {
+            idle && !self.inlet.is_empty(session)
+                || session.finish.load(Ordering::SeqCst) != 0
+                || session.flush_asked.load(Ordering::SeqCst) != 0
+                || session.page.is_asked()
+                || !session.requests.1.is_empty()
+                || session.dumps_asked.load(Ordering::SeqCst) != 0
+                || hold::is_asked()
+                || setid::is_asked()
+        };
         session.writer.store(state, Ordering::SeqCst);
-        // Whoever sent before it could see the state did not wake us.
-        let something_came = idle && !session.is_empty()
-            || session.finish.load(Ordering::SeqCst) != 0
-            || session.flush_asked.load(Ordering::SeqCst) != 0
-            || session.page.is_asked()
-            || !session.requests.1.is_empty()
-            || session.dumps_asked.load(Ordering::SeqCst) != 0
-            || hold::is_asked()
-            || setid::is_asked();
-        if !something_came {
-            sys::futex_wait_shared(session.writer, state, timeout);
+        // A hook puts an event into its lane and then looks at the state, with no barrier between, which would cost more than
+        // all else that it does to send: it may have seen us awake while what it put was on its way to us. That takes less
+        // than a microsecond (a processor's stores wait for its cache, not for anybody's leave). So the first sleep is a
+        // short one, and whatever was on its way before it is found after it.
+        let short = timeout.map_or(SETTLE_NS, |timeout| timeout.min(SETTLE_NS));
+        if state == ASLEEP && !something_came() {
+            sys::futex_wait_shared(session.writer, state, Some(short));
+        }
+        if !something_came() {
+            let timeout = match state {
+                ASLEEP => timeout.map(|timeout| timeout - short),
+                _ => timeout,
+            };
+            sys::futex_wait_shared(session.writer, state, timeout); // returns at once if the state is another by now
         }
         session.writer.store(AWAKE, Ordering::SeqCst);
     }

@@ -1,91 +1,69 @@
 //! Intake: events become records, and entries of the ledger.
 
+use heapprof_core::{By, Freed, Out, Sampled};
 use heapprof_format::{Alloc, Free, Module, Record, Stack, Thread as ThreadRecord};
 use std::sync::atomic::Ordering;
 
-use super::{BATCH, Writer};
+use super::Writer;
+use crate::clock::Ticks;
 use crate::dumps::KeptStack;
+use crate::inlet::{Coming, Event};
 use crate::modules::{self, Notice};
-use crate::session::{Event, FreeEvent, Noted, Session};
+use crate::session::{Noted, Rare, Session};
 use crate::{files, health, sys};
 
 impl Writer {
-    /// Takes up to `limit` events. Returns how many there were.
+    /// Takes up to `limit` of the events that are there now, or are left from last time. Returns how many there were.
     pub(super) fn drain(&mut self, session: &Session, limit: usize) -> usize {
-        self.clock.advance();
-        // Frees that went the other way belong behind the events that are queued now, among which
-        // their allocations are.
-        while let Some(free) = session.next_overflowed() {
-            self.overflowed.push(free);
-        }
-        let limit = if self.overflowed.is_empty() {
-            limit
-        } else {
-            session.waiting().max(limit)
+        let first = self.inlet.advance_or_look(session);
+        self.clock.advance(); // the events are older than that
+        let Some(first) = first.and_then(|coming| self.inlet.event(coming)) else {
+            return 0;
         };
+        self.event(first);
+        1 + self.take(session, limit - 1)
+    }
+
+    /// Takes up to `limit` of the events that the last look showed.
+    fn take(&mut self, session: &Session, limit: usize) -> usize {
         let mut count = 0;
         while count < limit
-            && let Some(event) = session.next()
+            && let Some(coming) = self.inlet.advance()
         {
-            self.event(event);
+            let Out { by, sampled, freed } = *self.inlet.out();
+            match coming {
+                Coming::Sampled => self.sampled(by, &sampled),
+                Coming::Freed => self.freed(by.thread, &freed),
+                Coming::Other => {
+                    if let Some(event) = self.inlet.event(coming) {
+                        self.event(event);
+                    }
+                }
+            }
             count += 1;
             if self.rotation.is_some() {
                 self.rotate_if_due(session);
             }
         }
         session.taken.fetch_add(count as u64, Ordering::Relaxed);
-        let frees = std::mem::take(&mut self.overflowed);
-        for free in &frees {
-            self.free(free);
-        }
-        count + frees.len()
+        count
     }
 
     pub(super) fn event(&mut self, event: Event) {
         match event {
-            Event::Alloc {
-                at,
-                id,
-                stack,
-                size,
-                slack,
-                thread,
-                interval,
-                counted,
-            } => {
-                self.counted_bytes += counted & !health::NEW;
-                self.counted_threads += u64::from(counted & health::NEW != 0);
-                let stack = self.stack_number(stack);
-                self.sampled_allocs += 1;
-                if let Some(budget) = &mut self.budget
-                    && (self.settings.record_over == 0 || size < self.settings.record_over)
-                {
-                    budget.sampled(interval);
-                }
-                let alloc = Alloc {
-                    time_ns: self.since_start(self.clock.ns(at)),
-                    thread,
-                    id,
-                    size,
-                    slack: slack.into(),
-                    stack,
-                    interval,
-                };
-                self.output.encoder.alloc(&alloc);
-                if let Some(ledger) = &mut self.ledger {
-                    ledger.alloc(id, stack, size, interval);
-                    if let Some(rotation) = &mut self.rotation {
-                        rotation.keeping.alloc(&alloc, ledger);
-                    }
-                    self.dump_if_due();
-                }
-            }
-            Event::Free(free) => self.free(&free),
-            Event::Note(note) => {
+            Event::Sampled(by, sampled) => self.sampled(by, &sampled),
+            Event::Freed(thread, freed) => self.freed(thread, &freed),
+            Event::Rare(rare) => self.rare(rare),
+        }
+    }
+
+    fn rare(&mut self, rare: Rare) {
+        match rare {
+            Rare::Note(note) => {
                 let time_ns = self.clock.ns(note.at);
                 self.note(time_ns, note.what);
             }
-            Event::Stack(new) => {
+            Rare::Stack(new) => {
                 self.tell_modules();
                 if self.stacks.contains_key(&new.hash) {
                     return; // two threads shipped it at once
@@ -112,7 +90,7 @@ impl Writer {
                     interrupted: new.interrupted.into_vec(),
                 }));
             }
-            Event::Thread { number, tid, name } => {
+            Rare::Thread { number, tid, name } => {
                 // Many name themselves just after they began: its name by now is the better one.
                 let name = thread_name(tid).unwrap_or_else(|| trimmed(&name));
                 let thread = ThreadRecord { number, tid, name };
@@ -124,11 +102,45 @@ impl Writer {
         }
     }
 
-    pub(super) fn free(&mut self, free: &FreeEvent) {
+    #[inline(always)]
+    fn sampled(&mut self, By { thread, interval }: By, it: &Sampled) {
+        self.counted_bytes += it.counted & !health::NEW;
+        self.counted_threads += u64::from(it.counted & health::NEW != 0);
+        if self.last_stack.0 != it.stack {
+            self.last_stack = (it.stack, self.stack_number(it.stack));
+        }
+        let stack = self.last_stack.1;
+        self.sampled_allocs += 1;
+        if let Some(budget) = &mut self.budget
+            && (self.settings.record_over == 0 || it.size < self.settings.record_over)
+        {
+            budget.sampled(interval);
+        }
+        let alloc = Alloc {
+            time_ns: self.since_start(self.clock.ns(Ticks::from_raw(it.at))),
+            thread,
+            id: it.id,
+            size: it.size,
+            slack: it.slack.into(),
+            stack,
+            interval,
+        };
+        self.output.encoder.alloc(&alloc);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.alloc(it.id, stack, it.size, interval);
+            if let Some(rotation) = &mut self.rotation {
+                rotation.keeping.alloc(&alloc, ledger);
+            }
+            self.dump_if_due();
+        }
+    }
+
+    #[inline(always)]
+    fn freed(&mut self, thread: u32, free: &Freed) {
         self.sampled_frees += 1;
         let record = Free {
-            time_ns: self.since_start(self.clock.ns(free.at)),
-            thread: free.thread,
+            time_ns: self.since_start(self.clock.ns(Ticks::from_raw(free.at))),
+            thread,
             id: free.id,
         };
         self.output.encoder.free(&record);
@@ -209,12 +221,11 @@ impl Writer {
 
     /// Takes all events that are there now. What the program's threads still add meanwhile is theirs to add.
     pub(super) fn drain_all(&mut self, session: &Session) {
-        let mut left = session.waiting();
-        while left > 0 {
-            let taken = self.drain(session, left.min(BATCH));
-            left = left.saturating_sub(taken.max(1));
-        }
-        self.drain(session, 0);
+        self.clock.advance();
+        self.take(session, usize::MAX); // what is left of the last look
+        self.inlet.look(session);
+        self.clock.advance();
+        self.take(session, usize::MAX);
     }
 
     pub(super) fn note(&mut self, time_ns: u64, what: Noted) {

@@ -1,0 +1,349 @@
+//! The merge: the events of all lanes in the order of their times, and no block freed before it was allocated.
+//!
+//! Every event has a time that its thread read before it put the event into its lane. Within a lane the events stay in their
+//! order; of several lanes the one goes on whose next event is the earliest.
+//!
+//! That alone could bring a free before the sample of its block, which was put into another lane. Lanes are looked at one after
+//! another, so a free may be seen and its sample not yet; and a processor reads its counter when it gets round to it, perhaps
+//! before the load that brought it the address. (To hold it back would cost more than the rest of the hook.) So a free whose
+//! sample has not come out waits for it. The sample is on its way: the address was given to nobody before it was put in.
+
+use std::collections::VecDeque;
+
+use crate::lane::{By, Freed, LANES, Lane, Next, Out, Passed, Tap, lane_of};
+
+/// See the module's text. The writer's side of all lanes.
+#[derive(Debug)]
+pub struct Merge<'a> {
+    taps: Vec<Tap<'a>>,
+    /// The place of each lane in `taps`, by its number.
+    places: [u8; LANES],
+    /// The lane whose events are taken now, up to the first of another's.
+    current: usize,
+    until: u64,
+    /// Ids up to here are not of these lanes: what they name came out elsewhere, long ago.
+    foreign: u64,
+    /// Frees whose samples have not come out, and those whose have since.
+    waiting: Vec<(By, Freed)>,
+    ready: VecDeque<(By, Freed)>,
+    out: Out,
+}
+
+/// In `places`: there is no such lane yet.
+const NONE: u8 = u8::MAX;
+
+impl<'a> Merge<'a> {
+    /// Of lanes that give ids above `foreign`.
+    #[must_use]
+    pub fn new(foreign: u64) -> Merge<'a> {
+        Merge {
+            taps: Vec::new(),
+            places: [NONE; LANES],
+            current: 0,
+            until: 0,
+            foreign,
+            waiting: Vec::new(),
+            ready: VecDeque::new(),
+            out: Out::NOTHING,
+        }
+    }
+
+    /// Looks at all `lanes`, given with their numbers.
+    pub fn look(&mut self, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
+        for (number, lane) in lanes {
+            let place = &mut self.places[number % LANES];
+            if *place == NONE {
+                *place = self.taps.len() as u8;
+                self.taps.push(Tap::new(lane));
+            }
+        }
+        self.taps.iter_mut().for_each(Tap::look);
+        self.until = 0;
+    }
+
+    /// Goes on to the next event, which is then in [`out`](Self::out). `None`: look again.
+    #[inline(always)]
+    pub fn advance(&mut self) -> Option<Next> {
+        loop {
+            if !self.ready.is_empty() {
+                return self.next_ready();
+            }
+            if let Some(tap) = self.taps.get_mut(self.current)
+                && tap.next_at < self.until
+            {
+                let next = tap.take(&mut self.out);
+                if next == Next::Freed && !self.is_out(self.out.freed.id) {
+                    self.waiting.push((self.out.by, self.out.freed));
+                    continue;
+                }
+                if !self.waiting.is_empty() {
+                    self.look_through_waiting();
+                }
+                return Some(next);
+            }
+            if !self.choose() {
+                self.taps.iter_mut().for_each(Tap::give_back);
+                return None;
+            }
+        }
+    }
+
+    /// The event that [`advance`](Self::advance) went on to.
+    #[inline(always)]
+    #[must_use]
+    pub fn out(&self) -> &Out {
+        &self.out
+    }
+
+    /// When the next event of the lanes was, if there is one.
+    pub fn next_at(&mut self) -> Option<u64> {
+        self.choose().then(|| self.taps[self.current].next_at)
+    }
+
+    /// Whether the sample of that id has come out.
+    #[inline(always)]
+    fn is_out(&self, id: u64) -> bool {
+        let place = self.places[lane_of(id)];
+        let last = self
+            .taps
+            .get(usize::from(place))
+            .map_or(0, |tap| tap.last_id);
+        id <= last || id <= self.foreign
+    }
+
+    #[cold]
+    fn look_through_waiting(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for (by, freed) in waiting {
+            if self.is_out(freed.id) {
+                self.ready.push_back((by, freed));
+            } else {
+                self.waiting.push((by, freed));
+            }
+        }
+    }
+
+    #[cold]
+    fn next_ready(&mut self) -> Option<Next> {
+        (self.out.by, self.out.freed) = self.ready.pop_front()?;
+        Some(Next::Freed)
+    }
+
+    /// Finds the lane with the earliest event, and how far it may be followed.
+    #[inline(never)]
+    fn choose(&mut self) -> bool {
+        let (mut first, mut second) = (u64::MAX, u64::MAX);
+        for (place, tap) in self.taps.iter().enumerate() {
+            if tap.next_at < first {
+                (first, second) = (tap.next_at, first);
+                self.current = place;
+            } else {
+                second = second.min(tap.next_at);
+            }
+        }
+        // The first itself in any case.
+        self.until = if first == u64::MAX {
+            0
+        } else {
+            second.max(first + 1)
+        };
+        first != u64::MAX
+    }
+
+    /// Whether more than half of a lane waits to be taken.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        self.taps.iter().any(Tap::is_half_full)
+    }
+
+    /// How many lanes it has looked at.
+    #[must_use]
+    pub fn known_lanes(&self) -> usize {
+        self.taps.len()
+    }
+
+    /// Whether nothing has come since the last look, in the lanes that it knows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.ready.is_empty() && self.taps.iter().all(Tap::is_empty)
+    }
+}
+
+/// The next event, and whose it is. `None`: look again.
+impl Iterator for Merge<'_> {
+    type Item = (By, Passed);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.advance()?;
+        Some(self.out.passed(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::Sampled;
+    use crate::primitive::atomic::AtomicU64;
+    use proptest::prelude::*;
+    use std::collections::{HashMap, HashSet};
+
+    fn lanes(count: usize) -> Vec<Lane> {
+        let words = || (0..1024).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
+        (0..count)
+            .map(|number| Lane::new(Box::leak(words()), number, 0))
+            .collect()
+    }
+
+    fn sampled(at: u64, id: u64) -> Sampled {
+        Sampled {
+            at,
+            id,
+            stack: 1,
+            size: 8,
+            slack: 0,
+            counted: 8,
+        }
+    }
+
+    /// One step of a program with several threads, or of the writer, as they could have met.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// A thread reads the time for a sample and goes no further for now.
+        Begin { thread: usize },
+        /// It puts it in.
+        Put { thread: usize, lane: usize },
+        /// One of the blocks that were put in is freed, by a thread that read the time so much too early.
+        Free {
+            which: usize,
+            lane: usize,
+            early: u64,
+        },
+        /// The writer looks at the first so many lanes only, as if the others had been empty then, and takes so many events.
+        Look { lanes: usize, take: usize },
+    }
+
+    fn step() -> impl Strategy<Value = (u64, Step)> {
+        let step = prop_oneof![
+            (0usize..4).prop_map(|thread| Step::Begin { thread }),
+            (0usize..4, 0usize..3).prop_map(|(thread, lane)| Step::Put { thread, lane }),
+            (0usize..8, 0usize..3, 0u64..100).prop_map(|(which, lane, early)| Step::Free {
+                which,
+                lane,
+                early
+            }),
+            (1usize..4, 0usize..20).prop_map(|(lanes, take)| Step::Look { lanes, take }),
+        ];
+        (1u64..50, step)
+    }
+
+    proptest! {
+        #[test]
+        fn a_free_comes_after_its_sample_and_all_comes_out(
+            steps in prop::collection::vec(step(), 0..if cfg!(miri) { 40 } else { 200 }),
+        ) {
+            let lanes = lanes(3);
+            let numbered = || lanes.iter().enumerate();
+            let mut merge = Merge::new(0);
+            let mut clock = 100;
+            let mut begun: HashMap<usize, u64> = HashMap::new();
+            let mut live = Vec::new();
+            let (mut put, mut seen, mut ended) = (0, HashSet::new(), HashSet::new());
+            let mut take = |merge: &mut Merge, most: usize| {
+                for _ in 0..most {
+                    match merge.next() {
+                        None => return Ok(()),
+                        Some((by, Passed::Sampled(it))) => {
+                            prop_assert_eq!(by.interval, it.at);
+                            prop_assert!(seen.insert(it.id));
+                        }
+                        Some((_, Passed::Freed(it))) => {
+                            prop_assert!(seen.contains(&it.id), "{} freed before it was there", it.id);
+                            prop_assert!(ended.insert(it.id));
+                        }
+                    }
+                }
+                Ok(())
+            };
+            for (ticks, step) in steps {
+                clock += ticks;
+                match step {
+                    Step::Begin { thread } => {
+                        begun.entry(thread).or_insert(clock);
+                    }
+                    Step::Put { thread, lane } => {
+                        if let Some(at) = begun.remove(&thread) {
+                            let by = By { thread: thread as u32, interval: at };
+                            let id = lanes[lane].new_id();
+                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id));
+                            prop_assert!(found_room);
+                            put += 1;
+                            live.push(id);
+                        }
+                    }
+                    Step::Free { which, lane, early } => {
+                        if !live.is_empty() {
+                            let id = live.swap_remove(which % live.len());
+                            let freed = Freed { at: clock - early, id };
+                            let found_room = lanes[lane].put_freed(9, &freed);
+                            prop_assert!(found_room);
+                        }
+                    }
+                    Step::Look { lanes: count, take: most } => {
+                        merge.look(numbered().take(count));
+                        take(&mut merge, most)?;
+                    }
+                }
+            }
+            merge.look(numbered());
+            take(&mut merge, usize::MAX)?;
+            prop_assert!(merge.is_empty());
+            prop_assert_eq!(seen.len(), put);
+            prop_assert_eq!(ended.len(), put - live.len());
+        }
+
+        /// What nothing holds back comes in the order of time.
+        #[test]
+        fn events_come_by_their_times(
+            events in prop::collection::vec((0usize..3, 1u64..1000, any::<bool>()), 0..60),
+        ) {
+            let lanes = lanes(3);
+            let mut merge = Merge::new(0);
+            let (mut clock, mut live) = (0, Vec::new());
+            for &(lane, ticks, frees) in &events {
+                clock += ticks;
+                let by = By { thread: lane as u32, interval: 1 };
+                let found_room = match live.pop().filter(|_| frees) {
+                    Some(id) => lanes[lane].put_freed(1, &Freed { at: clock, id }),
+                    None => {
+                        live.push(lanes[lane].new_id());
+                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]))
+                    }
+                };
+                prop_assert!(found_room);
+            }
+            merge.look(lanes.iter().enumerate());
+            let times: Vec<u64> = merge
+                .map(|(_, passed)| match passed {
+                    Passed::Sampled(it) => it.at,
+                    Passed::Freed(it) => it.at,
+                })
+                .collect();
+            prop_assert_eq!(times.len(), events.len());
+            prop_assert!(times.is_sorted());
+        }
+    }
+
+    #[test]
+    fn what_was_inherited_is_freed_at_once() {
+        let lanes = lanes(1);
+        let mut merge = Merge::new(77);
+        assert!(lanes[0].put_freed(1, &Freed { at: 1, id: 77 }));
+        merge.look(lanes.iter().enumerate());
+        let (by, passed) = merge.next().unwrap();
+        assert_eq!(
+            (by.thread, passed),
+            (1, Passed::Freed(Freed { at: 1, id: 77 }))
+        );
+        assert_eq!(merge.next(), None);
+    }
+}

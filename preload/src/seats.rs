@@ -1,0 +1,211 @@
+//! The seats: what a hook works with and cannot have for itself, shared by all threads.
+//!
+//! Model: a fixed number of seats, each with a walker (`walkers.rs`) and a lane of the session (`session.rs`). A thread that
+//! samples takes a free one, first the one it had last, whose rule cache is warm, and leaves it when its event is
+//! on its way. So memory does not grow with threads, and nothing need happen when one ends.
+//! More are made by the writer when somebody had to wait.
+//!
+//! A seat also holds the module snapshot of its walk in use (a hazard pointer).
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use crate::modules::{self, Snapshot};
+use crate::sys;
+use crate::tls::Thread;
+use crate::walkers::Walker;
+
+/// Most seats there can be: threads that are inside a hook at once, which on a busy machine are
+/// about as many as processors, plus those preempted in one.
+pub(crate) const MOST: usize = 64;
+
+/// Made at boot.
+const AT_FIRST: usize = 4;
+
+/// Looks of the writer at a seat in use: some tens of microseconds, a few walks.
+const TRIES: u32 = 2_000;
+
+/// Rounds over all seats before a thread goes without: with the sleeps between them, a tenth of a second.
+const ROUNDS: u32 = 1_000;
+/// The first of them without a pause, and with a short one.
+const ROUNDS_AT_ONCE: u32 = 10;
+/// See [`ROUNDS_AT_ONCE`].
+const ROUNDS_YIELDING: u32 = 30;
+/// How long a thread sleeps between the others.
+const SLEEP_NS: u64 = 50_000;
+
+struct Place {
+    walker: UnsafeCell<Walker>,
+    /// Set by the thread that has the seat.
+    busy: AtomicBool,
+    /// The snapshot that it may be reading.
+    hazard: AtomicPtr<Snapshot>,
+}
+
+// SAFETY: `walker` is reached only by the thread that changed `busy` from false to true.
+unsafe impl Sync for Place {}
+
+static PLACES: [AtomicPtr<Place>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
+/// How many of them exist; they are made in order and never freed.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Somebody found none free.
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// A seat, taken.
+pub(crate) struct Seat {
+    place: &'static Place,
+    number: usize,
+}
+
+impl Seat {
+    /// Its number, below [`MOST`]: nobody else has a seat of that number now.
+    #[inline]
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The walker, and the snapshot in force, which stays valid until the next call.
+    pub(crate) fn begin(&mut self) -> Option<(&mut Walker, &Snapshot)> {
+        let snapshot = self.protect()?;
+        // SAFETY: this thread has the seat (it alone changed `busy`), and `self` is borrowed.
+        Some((unsafe { &mut *self.place.walker.get() }, snapshot))
+    }
+
+    /// Publishes the snapshot in force as in use, and returns it.
+    fn protect(&self) -> Option<&'static Snapshot> {
+        loop {
+            let snapshot = modules::current();
+            // Sequentially consistent, as are the replacement and the writer's look at the hazards:
+            // either the writer sees this, or we see below that the snapshot was replaced.
+            self.place.hazard.store(snapshot, Ordering::SeqCst);
+            if modules::current() == snapshot {
+                // SAFETY: not freed while our hazard names it.
+                return unsafe { snapshot.as_ref() };
+            }
+        }
+    }
+
+    /// The walker.
+    pub(crate) fn walker(&mut self) -> &mut Walker {
+        // SAFETY: as in `begin`.
+        unsafe { &mut *self.place.walker.get() }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.place
+            .hazard
+            .store(std::ptr::null_mut(), Ordering::Release);
+        self.place.busy.store(false, Ordering::Release);
+    }
+}
+
+/// Takes a free seat; `None` when all are taken and stay so.
+#[inline]
+pub(crate) fn take(thread: &Thread) -> Option<Seat> {
+    let number = usize::from(thread.seat_hint.get());
+    // SAFETY: set once, never freed.
+    if let Some(place) = unsafe { PLACES[number % MOST].load(Ordering::Acquire).as_ref() }
+        && !place.busy.swap(true, Ordering::Acquire)
+    {
+        return Some(Seat { place, number });
+    }
+    take_another(thread)
+}
+
+#[cold]
+fn take_another(thread: &Thread) -> Option<Seat> {
+    let first = usize::from(thread.seat_hint.get());
+    for round in 0..ROUNDS {
+        let count = COUNT.load(Ordering::Acquire);
+        for i in 0..count {
+            let number = (first + i) % count;
+            // SAFETY: set before COUNT reached beyond it, never freed.
+            let place = unsafe { PLACES[number].load(Ordering::Acquire).as_ref() }?;
+            if !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
+                thread.seat_hint.set(number as u8);
+                return Some(Seat { place, number });
+            }
+        }
+        WANTED.store(true, Ordering::Relaxed);
+        match round {
+            0..ROUNDS_AT_ONCE => {}
+            ROUNDS_AT_ONCE..ROUNDS_YIELDING => sys::yield_now(),
+            _ => sys::sleep_ns(SLEEP_NS),
+        }
+    }
+    None
+}
+
+/// How many there are.
+fn count() -> usize {
+    COUNT.load(Ordering::Acquire)
+}
+
+/// At boot: makes the first ones.
+pub(crate) fn prepare() {
+    for _ in 0..AT_FIRST {
+        add();
+    }
+}
+
+/// In the writer, now and then: makes another if somebody had to wait for one, and tends the walkers of the others.
+pub(crate) fn tend() {
+    if WANTED.swap(false, Ordering::Relaxed) {
+        add();
+    }
+    for place in &PLACES[..count()] {
+        // SAFETY: as in `take`.
+        let Some(place) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else {
+            continue;
+        };
+        // In a program that does little but walk, a seat is free for a moment between two walks only.
+        let free = (0..TRIES).any(|_| {
+            std::hint::spin_loop();
+            !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire)
+        });
+        if free {
+            // SAFETY: this thread changed `busy`, so the walker is its own until it changes it back.
+            unsafe { &mut *place.walker.get() }.tend();
+            place.busy.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Only one thread adds: the constructor's, then the writer, and in a forked child the one there is.
+fn add() {
+    let count = COUNT.load(Ordering::Relaxed);
+    if count == MOST {
+        return;
+    }
+    let place = Box::new(Place {
+        walker: UnsafeCell::new(Walker::new()),
+        busy: AtomicBool::new(false),
+        hazard: AtomicPtr::new(std::ptr::null_mut()),
+    });
+    PLACES[count].store(Box::into_raw(place), Ordering::Release);
+    COUNT.store(count + 1, Ordering::Release);
+}
+
+/// Whether a walk may be reading that snapshot.
+pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
+    PLACES[..count()].iter().any(|place| {
+        // SAFETY: as in `take`.
+        unsafe { place.load(Ordering::Acquire).as_ref() }
+            .is_some_and(|place| place.hazard.load(Ordering::SeqCst) == snapshot)
+    })
+}
+
+/// In a forked child: the threads that had seats are not here, and may have left them half changed (Law 7).
+/// Those seats stay taken for ever; if none is left, there is a new one.
+pub(crate) fn after_fork() {
+    let any_free = PLACES[..count()].iter().any(|place| {
+        // SAFETY: as in `take`.
+        unsafe { place.load(Ordering::Acquire).as_ref() }
+            .is_some_and(|place| !place.busy.load(Ordering::Acquire))
+    });
+    if !any_free {
+        add();
+    }
+}
