@@ -19,7 +19,7 @@ use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
     clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread, modules,
-    operators, own_alloc, seats, setid, signal, spare, stack, sys, walk,
+    namespace, operators, own_alloc, seats, setid, signal, spare, stack, sys, walk,
 };
 
 /// What boot takes: seats with their walkers, the list of modules, tables of those that move.
@@ -98,6 +98,7 @@ extern "C" fn construct(
     je::be_quiet();
     exec::prepare();
     setid::prepare();
+    namespace::prepare();
     if let Some(sanitizer) = loader::sanitizer() {
         // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
         // that, and ThreadSanitizer would come back to us for memory, into a lock of jemalloc's.

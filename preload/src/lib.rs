@@ -65,6 +65,7 @@ mod loader;
 mod main_thread;
 mod memory;
 mod modules;
+mod namespace;
 mod next;
 mod operators;
 mod output;

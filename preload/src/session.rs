@@ -80,7 +80,7 @@ const _: () = assert!(seats::MOST <= LANES);
 /// between two looks of the writer, which is woken at half of that.
 const LANE_SPARSE: usize = 4096;
 /// And when many are, or everything: a quarter of a millisecond of the program's work and less of the writer's, so that
-/// little is left to do when the program ends. Twice of it saves 3 % of what a recorded pair costs, half of it costs 5 %.
+/// little is left to do when the program ends. Half of it costs more than twice of it would save.
 const LANE: usize = 16_384;
 /// Bytes before a lane's words, for what else it keeps: a page.
 const LANE_HEADER: usize = 4096;

@@ -88,6 +88,11 @@ exported! {
 /// Whether the program was under a system call filter when it began.
 static FILTERED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the program is under one since: it might be ended for a call that it does not expect.
+pub(crate) fn has_fenced_itself_in() -> bool {
+    rights::is_filtered() && !FILTERED.load(Ordering::Relaxed)
+}
+
 /// In place of a function that this libc does not have.
 #[cold]
 fn missing() -> c_int {
@@ -114,8 +119,8 @@ fn ready() -> Before {
     if !fork::is_own_process() {
         return Before::Unknown; // a child of vfork: libc finds no thread there but itself
     }
-    if rights::is_filtered() && !FILTERED.load(Ordering::Relaxed) {
-        return Before::Unknown; // it has fenced itself in since, and may end at a call that it does not expect
+    if has_fenced_itself_in() {
+        return Before::Unknown;
     }
     let Ok(mine) = Rights::mine() else {
         return Before::Unknown;

@@ -406,6 +406,14 @@ pub(crate) fn gettid() -> u32 {
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
 }
 
+/// Whether this process has a thread of that number.
+pub(crate) fn has_thread(tid: u32) -> bool {
+    let pid = u64::from(getpid());
+    // SAFETY: numbers only; signal 0 is none, it is only looked whether there is somebody.
+    let answer = unsafe { syscall(libc::SYS_tgkill, [pid, tid.into(), 0, 0, 0, 0]) };
+    answer != Err(Errno(libc::ESRCH))
+}
+
 /// Ends this thread at once.
 pub(crate) fn exit_thread() -> ! {
     loop {

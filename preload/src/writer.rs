@@ -30,7 +30,7 @@ mod commands;
 mod intake;
 mod thread;
 
-pub(crate) use thread::{after_fork, keeps_ledger, start, stop_if_it_is_me, tid};
+pub(crate) use thread::{after_fork, come_back, keeps_ledger, leave, start, stop_if_it_is_me, tid};
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;
@@ -270,15 +270,21 @@ impl Writer {
         sys::futex_wake(&session.flushed);
     }
 
-    /// The life of the thread.
-    fn run(&mut self, session: &Session) {
+    /// The life of the thread. True: only until [`come_back`].
+    fn run(&mut self, session: &Session) -> bool {
         let start = clock::now_ns();
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
         let mut last_tended = 0;
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 {
             if own_alloc::is_short() {
-                return;
+                return false;
+            }
+            if thread::is_asked_to_leave() {
+                self.drain_all(session);
+                self.tell_modules();
+                self.flush();
+                return true;
             }
             if hold::is_asked() {
                 self.drain_all(session);
@@ -327,11 +333,12 @@ impl Writer {
                 continue; // there is more
             }
             if drained == 0 && main_thread::all_have_left() {
-                return;
+                return false;
             }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
             self.rest(session, now, idle);
         }
+        false
     }
 
     /// Has the interval follow the load.
@@ -388,6 +395,7 @@ impl Writer {
                 || session.dumps_asked.load(Ordering::SeqCst) != 0
                 || hold::is_asked()
                 || setid::is_asked()
+                || thread::is_asked_to_leave()
         };
         session.writer.store(state, Ordering::SeqCst);
         // A hook puts an event into its lane and then looks at the state, with no barrier between, which would cost more than

@@ -9,6 +9,7 @@ use heapprof_format::EndReason;
 
 use super::Writer;
 use crate::hook::{self, Phase};
+use crate::say::say;
 use crate::session::{self, Session};
 use crate::{clock, inheritance, main_thread, own_alloc, setid, sys, tls};
 
@@ -17,8 +18,12 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// What the thread is given, until it has taken it.
 struct Handover {
-    writer: Box<Writer>,
+    /// Made from a box. Never freed: a forked child looks at it where it is, and dropping millions of entries would
+    /// delay the end.
+    place: *mut Writer,
     session: &'static Session,
+    /// Whether it had a thread before.
+    again: bool,
 }
 
 /// The writer of the session, while it is not the thread's: see `exit.rs`.
@@ -37,6 +42,7 @@ pub(crate) fn after_fork() {
     KEEPS_LEDGER.store(false, Ordering::Release);
     THREAD.store(0, Ordering::Relaxed);
     RUNS.store(0, Ordering::Relaxed);
+    LEAVE.store(STAYS, Ordering::SeqCst);
 }
 
 /// Set when the thread has begun. libc's own steps before that end the process if a seccomp filter forbids them.
@@ -58,10 +64,15 @@ fn wait_until_it_runs() {
 
 /// Starts the thread. On failure the writer is given back.
 pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<(), Box<Writer>> {
-    HANDOVER.store(
-        Box::into_raw(Box::new(Handover { writer, session })),
-        Ordering::Release,
-    );
+    start_with(Handover {
+        place: Box::into_raw(writer),
+        session,
+        again: false,
+    })
+}
+
+fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
+    HANDOVER.store(Box::into_raw(Box::new(handover)), Ordering::Release);
     // The new thread inherits a mask that blocks everything: no signal meant for the program is ever
     // handled there.
     let mask = sys::block_signals();
@@ -88,8 +99,8 @@ pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<()
         return Ok(());
     }
     let back = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: made above; no thread was started that could have taken it.
-    Err(unsafe { Box::from_raw(back) }.writer)
+    // SAFETY: made above; no thread was started that could have taken it. The writer was made from a box.
+    Err(unsafe { Box::from_raw(Box::from_raw(back).place) })
 }
 
 /// The writer's thread, by the kernel's number; 0: there is none.
@@ -116,6 +127,88 @@ pub(crate) fn stop_if_it_is_me() {
     }
 }
 
+/// Whether the writer is to be without a thread for a while: [`STAYS`], [`ASKED`] or [`LEFT`].
+static LEAVE: AtomicU32 = AtomicU32::new(STAYS);
+const STAYS: u32 = 0;
+const ASKED: u32 = 1;
+/// The writer is in [`HANDOVER`], its thread on its last steps.
+const LEFT: u32 = 2;
+
+/// How long the program waits for the writer to leave.
+const LEAVE_PATIENCE_NS: u64 = 2_000_000_000;
+
+/// For the writer.
+pub(super) fn is_asked_to_leave() -> bool {
+    LEAVE.load(Ordering::SeqCst) == ASKED
+}
+
+/// In a thread of the program's that is inside our code: has the writer's thread end, until [`come_back`]. False: it stays.
+pub(crate) fn leave(session: &Session) -> bool {
+    let thread = tid();
+    let turn = |from, to| LEAVE.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    if thread == 0 || turn(STAYS, ASKED).is_err() {
+        return false;
+    }
+    session.wake();
+    let deadline = clock::now_ns() + LEAVE_PATIENCE_NS;
+    while LEAVE.load(Ordering::SeqCst) == ASKED {
+        let now = clock::now_ns();
+        let over = now >= deadline || session.finish.load(Ordering::SeqCst) != 0;
+        if over && turn(ASKED, STAYS).is_ok() {
+            return false;
+        }
+        sys::futex_wait(&LEAVE, ASKED, Some(deadline.saturating_sub(now)));
+    }
+    // A few instructions of libc's and of the kernel's.
+    while sys::has_thread(thread) && clock::now_ns() < deadline {
+        sys::sleep_ns(20_000);
+    }
+    true
+}
+
+/// In the writer's thread: gives the writer back, and does not touch it any more. False: that is no longer wanted.
+fn hand_back(place: *mut Writer, session: &'static Session) -> bool {
+    let handover = Box::into_raw(Box::new(Handover {
+        place,
+        session,
+        again: true,
+    }));
+    HANDOVER.store(handover, Ordering::Release);
+    THREAD.store(0, Ordering::Relaxed);
+    let kept = KEEPS_LEDGER.swap(false, Ordering::AcqRel);
+    if LEAVE
+        .compare_exchange(ASKED, LEFT, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
+    {
+        sys::futex_wake(&LEAVE);
+        return true;
+    }
+    KEEPS_LEDGER.store(kept, Ordering::Release);
+    THREAD.store(sys::gettid(), Ordering::Relaxed);
+    HANDOVER.store(std::ptr::null_mut(), Ordering::Release);
+    // SAFETY: made above; only who sees `LEFT` takes it.
+    drop(unsafe { Box::from_raw(handover) });
+    false
+}
+
+/// After [`leave`]: the writer has a thread again. If there is none to be had, recording ends.
+pub(crate) fn come_back(session: &'static Session) {
+    let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    RUNS.store(0, Ordering::Relaxed);
+    LEAVE.store(STAYS, Ordering::SeqCst);
+    if handover.is_null() {
+        return;
+    }
+    // SAFETY: made by `hand_back`; the swap made it ours.
+    let handover = *unsafe { Box::from_raw(handover) };
+    if let Err(mut writer) = start_with(handover) {
+        hook::set_phase(Phase::Off);
+        session.finished.store(1, Ordering::Release);
+        say!("cannot start a thread again; recording ends here, the program runs on");
+        writer.finish(Some(session), EndReason::GaveUp);
+    }
+}
+
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     tls::current().enter_for_life();
     THREAD.store(sys::gettid(), Ordering::Relaxed);
@@ -128,25 +221,36 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         return std::ptr::null_mut();
     }
     // SAFETY: made by `start`; the swap made it ours.
-    let Handover { writer, session } = *unsafe { Box::from_raw(handover) };
-    // Leaked: a forked child looks at it where it is, and dropping millions of entries would delay the end.
-    let place = Box::into_raw(writer);
-    // SAFETY: made from a box just now, and never freed. In this process nobody else uses the address.
+    let Handover {
+        place,
+        session,
+        again,
+    } = *unsafe { Box::from_raw(handover) };
+    // SAFETY: made from a box, and never freed. In this process nobody else uses the address, until `hand_back`.
     let writer = unsafe { &mut *place };
-    writer.inherit();
+    if !again {
+        writer.inherit();
+    }
     inheritance::remember(place);
     KEEPS_LEDGER.store(writer.ledger.is_some(), Ordering::Release);
     let work = std::panic::AssertUnwindSafe(|| {
-        writer.run(session);
+        while writer.run(session) {
+            if hand_back(place, session) {
+                return true;
+            }
+        }
         if own_alloc::is_short() {
             KEEPS_LEDGER.store(false, Ordering::Release);
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {
             writer.finish(Some(session), EndReason::Exit);
         }
+        false
     });
-    if std::panic::catch_unwind(work).is_err() {
-        hook::give_up("the writer");
+    match std::panic::catch_unwind(work) {
+        Ok(true) => return std::ptr::null_mut(),
+        Ok(false) => {}
+        Err(_) => hook::give_up("the writer"),
     }
     THREAD.store(0, Ordering::Relaxed);
     session.finished.store(1, Ordering::Release);
