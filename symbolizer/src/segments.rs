@@ -206,7 +206,9 @@ impl Segment {
         };
         let number = match reader.next_record() {
             Ok(Some(Record::Checkpoint(checkpoint))) => checkpoint.segment,
-            _ => 1,
+            Ok(Some(_)) => 1,
+            // Its beginning's beginning: which segment was to come, nobody can tell, and nothing is in it.
+            Ok(None) | Err(_) => return None,
         };
         Some(Segment {
             run: (start.pid, start.wall_ns, start.monotonic_ns),
@@ -232,6 +234,7 @@ fn is_whole(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heapprof_format::{Checkpoint, Encoder, FILE_HEADER};
 
     #[test]
     fn older_segments_are_told_by_their_names() {
@@ -243,5 +246,42 @@ mod tests {
         for other in ["s.heaplog", "s.12.heaplog", "s.0012.heap", "s.00a2.heaplog"] {
             assert_eq!(newest_of(other), None, "{other}");
         }
+    }
+
+    /// A segment with that number, or the first bytes of one whose writer was killed.
+    fn write(path: &Path, checkpoint: Option<u32>) {
+        let mut encoder = Encoder::new();
+        encoder.record(&Record::Start(Start {
+            pid: 7,
+            settings: vec![(MAX_LOG.into(), "1".into())],
+            ..Start::default()
+        }));
+        if let Some(segment) = checkpoint {
+            let checkpoint = Checkpoint {
+                segment,
+                ..Checkpoint::default()
+            };
+            encoder.record(&Record::Checkpoint(checkpoint));
+            encoder.record(&Record::CheckpointEnd { time_ns: 0 });
+        }
+        let bytes = [&FILE_HEADER[..], encoder.finish()].concat();
+        fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_next_segment_are_none_of_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        write(&at("t.0002.heaplog"), Some(2));
+        write(&at("t.heaplog"), Some(3));
+        let kept = |name: &str| {
+            let bytes = fs::read(at(name)).unwrap();
+            joined(&at(name), &bytes).map(|joined| joined.bytes().len())
+        };
+        let both = kept("t.heaplog").unwrap();
+        // It says no number yet, and segment 1, which has none either, was deleted long ago.
+        write(&at("t.0004.heaplog"), None);
+        assert_eq!(kept("t.heaplog"), Some(both));
+        assert_eq!(kept("t.0004.heaplog"), None);
     }
 }
