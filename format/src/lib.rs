@@ -49,7 +49,7 @@ pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, V
 pub use log::Encoder;
 pub use read::{ReadError, ReadErrorKind, Reader, SegmentStart};
 pub use record::{
-    Alloc, Counter, EndReason, FORKED_AT, Free, Module, PARENT_LOG, Record, Segment, Stack, Start,
-    Thread, WalkEnd,
+    Alloc, Counter, EndReason, Event, FORKED_AT, Free, Module, PARENT_LOG, Record, Segment, Stack,
+    Start, Thread, WalkEnd,
 };
 pub use varint::{unzigzag, zigzag};

@@ -13,7 +13,7 @@ use crate::log::{
     Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, Kind, THREAD_FOLLOWS, TIME_IN_TAG, TIME_UNIT_NS,
 };
 use crate::record::{
-    Alloc, Counter, EndReason, Free, Module, Record, Segment, Stack, Start, Thread, WalkEnd,
+    Alloc, Counter, EndReason, Event, Free, Module, Record, Segment, Stack, Start, Thread, WalkEnd,
 };
 use crate::varint::{take, unzigzag};
 
@@ -217,6 +217,26 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The next record, if it is an allocation or a free and nothing is amiss. Otherwise `None`, and the reader stays where it is:
+    /// [`next_record`](Self::next_record) has it, whatever it is. For what there are millions of: a [`Record`] is large.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<Event> {
+        let (&tag, rest) = self.payload.split_first()?;
+        if self.passing_over.is_some() {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.payload, rest);
+        let event = match tag & 3 {
+            KIND_ALLOC => self.take_alloc(tag).map(Event::Alloc),
+            KIND_FREE => self.take_free(tag).map(Event::Free),
+            _ => None,
+        };
+        if event.is_none() {
+            self.payload = before; // malformed as it is, it will be found so again
+        }
+        event
+    }
+
     /// Offset in the file of the next byte to be read.
     pub fn offset(&self) -> u64 {
         (self.next_frame - self.payload.len()) as u64
@@ -383,30 +403,8 @@ impl<'a> Reader<'a> {
         let (&tag, rest) = self.payload.split_first()?;
         self.payload = rest;
         match tag & 3 {
-            KIND_ALLOC => {
-                self.take_hot(tag)?;
-                let step = unzigzag(take(&mut self.payload)?);
-                let id = self.deltas.id().wrapping_add(1).wrapping_add(step as u64);
-                *self.deltas.id() = id;
-                Some(Some(Record::Alloc(Alloc {
-                    time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
-                    thread: self.deltas.thread,
-                    id,
-                    stack: u32::try_from(take(&mut self.payload)?).ok()?,
-                    size: take(&mut self.payload)?,
-                    slack: take(&mut self.payload)?,
-                    interval: self.deltas.interval,
-                })))
-            }
-            KIND_FREE => {
-                self.take_hot(tag)?;
-                let step = unzigzag(take(&mut self.payload)?);
-                Some(Some(Record::Free(Free {
-                    time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
-                    thread: self.deltas.thread,
-                    id: self.deltas.id().wrapping_sub(step as u64),
-                })))
-            }
+            KIND_ALLOC => Some(Some(Record::Alloc(self.take_alloc(tag)?))),
+            KIND_FREE => Some(Some(Record::Free(self.take_free(tag)?))),
             KIND_OTHER => {
                 let len = usize::try_from(take(&mut self.payload)?).ok()?;
                 let mut body = self.payload.get(..len)?;
@@ -422,6 +420,34 @@ impl<'a> Reader<'a> {
             }
             _ => None,
         }
+    }
+
+    #[inline(always)]
+    fn take_alloc(&mut self, tag: u8) -> Option<Alloc> {
+        self.take_hot(tag)?;
+        let step = unzigzag(take(&mut self.payload)?);
+        let id = self.deltas.id().wrapping_add(1).wrapping_add(step as u64);
+        *self.deltas.id() = id;
+        Some(Alloc {
+            time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
+            thread: self.deltas.thread,
+            id,
+            stack: u32::try_from(take(&mut self.payload)?).ok()?,
+            size: take(&mut self.payload)?,
+            slack: take(&mut self.payload)?,
+            interval: self.deltas.interval,
+        })
+    }
+
+    #[inline(always)]
+    fn take_free(&mut self, tag: u8) -> Option<Free> {
+        self.take_hot(tag)?;
+        let step = unzigzag(take(&mut self.payload)?);
+        Some(Free {
+            time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
+            thread: self.deltas.thread,
+            id: self.deltas.id().wrapping_sub(step as u64),
+        })
     }
 
     #[inline]

@@ -7,6 +7,15 @@
 
 use crate::checkpoint::{Checkpoint, Passed};
 
+/// An allocation or a free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// As [`Record::Alloc`].
+    Alloc(Alloc),
+    /// As [`Record::Free`].
+    Free(Free),
+}
+
 /// One thing that happened, or one thing the reader must know to understand it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {

@@ -6,7 +6,9 @@
 use std::collections::{HashMap, HashSet};
 
 use heapprof_core::{Came, Estimate, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
-use heapprof_format::{Alloc, Checkpoint, Free, Module, Passed, Record, Stack, Sums, Thread};
+use heapprof_format::{
+    Alloc, Checkpoint, Event, Free, Module, Passed, Record, Stack, Sums, Thread,
+};
 
 use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
@@ -120,6 +122,45 @@ impl Fold {
         profile
     }
 
+    /// Takes the next record, which is one of these.
+    #[inline]
+    pub fn event(&mut self, event: Event) {
+        if self.resuming {
+            return self.record(match event {
+                Event::Alloc(alloc) => Record::Alloc(alloc),
+                Event::Free(free) => Record::Free(free),
+            });
+        }
+        self.records += 1;
+        match event {
+            Event::Alloc(alloc) => self.alloc(&alloc),
+            Event::Free(free) => self.free(&free),
+        }
+    }
+
+    fn free(&mut self, free: &Free) {
+        self.passed(free.time_ns);
+        if self.resuming {
+            self.resume_free(free);
+            return;
+        }
+        if let Some(contrast) = &mut self.contrast {
+            contrast.free(free.id, self.records, free.time_ns);
+        }
+        let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
+        if self.span.is_some_and(is_after) {
+            return;
+        }
+        if let Some(history) = &mut self.history {
+            history.free(free.id, free.time_ns);
+        }
+        match self.ledger.free(free.id) {
+            Some(_) => self.keeper.free(free),
+            None if self.left_out.remove(&free.id) => {}
+            None => self.profile.account.unknown_frees += 1,
+        }
+    }
+
     /// Takes the next record.
     pub fn record(&mut self, record: Record) {
         self.records += 1;
@@ -128,28 +169,7 @@ impl Fold {
         }
         match record {
             Record::Alloc(alloc) => self.alloc(&alloc),
-            Record::Free(free) => {
-                self.passed(free.time_ns);
-                if self.resuming {
-                    self.resume_free(&free);
-                    return;
-                }
-                if let Some(contrast) = &mut self.contrast {
-                    contrast.free(free.id, self.records, free.time_ns);
-                }
-                let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
-                if self.span.is_some_and(is_after) {
-                    return;
-                }
-                if let Some(history) = &mut self.history {
-                    history.free(free.id, free.time_ns);
-                }
-                match self.ledger.free(free.id) {
-                    Some(_) => self.keeper.free(&free),
-                    None if self.left_out.remove(&free.id) => {}
-                    None => self.profile.account.unknown_frees += 1,
-                }
-            }
+            Record::Free(free) => self.free(&free),
             Record::Stack(stack) => self.stack(stack),
             Record::Module(module) => self.module(module),
             Record::ModuleGone { module, time_ns } => {

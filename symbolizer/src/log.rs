@@ -1,6 +1,6 @@
 //! A log, read whole: up to its end or its tear, past what is damaged, into a profile.
 
-use heapprof_format::{ReadError, ReadErrorKind, Reader, Record};
+use heapprof_format::{Event, ReadError, ReadErrorKind, Reader, Record};
 
 use crate::detail::Detail;
 use crate::fold::Fold;
@@ -11,6 +11,14 @@ pub(crate) trait Taker {
     /// The next record.
     fn take(&mut self, record: Record);
 
+    /// The next record, which is one of these.
+    fn take_event(&mut self, event: Event) {
+        self.take(match event {
+            Event::Alloc(alloc) => Record::Alloc(alloc),
+            Event::Free(free) => Record::Free(free),
+        });
+    }
+
     /// What is wrong with the log, after its last record.
     fn account(&mut self, account: Account);
 }
@@ -18,6 +26,11 @@ pub(crate) trait Taker {
 impl Taker for Fold {
     fn take(&mut self, record: Record) {
         self.record(record);
+    }
+
+    #[inline]
+    fn take_event(&mut self, event: Event) {
+        self.event(event);
     }
 
     fn account(&mut self, read: Account) {
@@ -65,14 +78,19 @@ pub(crate) fn each_record(
     let mut account = Account::default();
     let mut records = 0u64;
     loop {
+        // Often enough for an eye, rarely enough to cost nothing.
+        if records.is_multiple_of(1 << 16) && records > 0 {
+            progress(reader.offset());
+        }
+        if let Some(event) = reader.next_event() {
+            taker.take_event(event);
+            records += 1;
+            continue;
+        }
         match reader.next_record() {
             Ok(Some(record)) => {
                 taker.take(record);
                 records += 1;
-                // Often enough for an eye, rarely enough to cost nothing.
-                if records.is_multiple_of(1 << 16) {
-                    progress(reader.offset());
-                }
             }
             Ok(None) => break,
             Err(error) => match reader.skip_damage() {
