@@ -44,7 +44,10 @@ pub use checkpoint::{Checkpoint, Passed, Sums};
 pub use control::{
     CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_ANSWER, MAX_CONTROL_COMMAND, WRITER_AWAKE,
 };
-pub use dump::{Dump, DumpError, DumpErrorKind, DumpLine, MAX_FRAMES, Mapping, Sampling, Symbols};
+pub use dump::{
+    Dump, DumpError, DumpErrorKind, DumpLine, DumpNumbers, DumpText, MAX_FRAMES, Mapping, Sampling,
+    Symbols,
+};
 pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION};
 pub use log::Encoder;
 pub use read::{ReadError, ReadErrorKind, Reader, SegmentStart};

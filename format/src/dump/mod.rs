@@ -29,10 +29,12 @@
 mod error;
 mod mapping;
 mod parse;
+mod text;
 mod write;
 
 pub use error::{DumpError, DumpErrorKind};
 pub use mapping::Mapping;
+pub use text::{DumpNumbers, DumpText};
 pub use write::MAX_FRAMES;
 
 /// What a dump says.

@@ -2,90 +2,50 @@
 
 use std::fmt::Write as _;
 
-use super::{Dump, DumpLine, Sampling, Symbols};
+use super::{Dump, DumpLine, DumpNumbers, DumpText, Symbols};
 
 /// A stack in a dump has at most this many frames: with 19 characters each, far below the 64 KiB
 /// that a line may have.
 pub const MAX_FRAMES: usize = 2000;
 
-/// Largest number that the readers take.
-const MAX_NUMBER: u64 = i64::MAX as u64;
-
 impl DumpLine {
-    /// As the readers accept it: bytes come with at least one object, and all are in their range.
-    fn acceptable(&self) -> [u64; 4] {
-        let pair = |objects: u64, bytes: u64| {
-            let objects = if bytes > 0 { objects.max(1) } else { objects };
-            [objects.min(MAX_NUMBER), bytes.min(MAX_NUMBER)]
-        };
-        let [a, b] = pair(self.in_use_objects, self.in_use_bytes);
-        let [c, d] = pair(self.allocated_objects, self.allocated_bytes);
-        [a, b, c, d]
+    /// Its four numbers.
+    pub fn numbers(&self) -> DumpNumbers {
+        DumpNumbers {
+            in_use_objects: self.in_use_objects,
+            in_use_bytes: self.in_use_bytes,
+            allocated_objects: self.allocated_objects,
+            allocated_bytes: self.allocated_bytes,
+        }
     }
 }
 
 impl Dump {
     /// Appends the dump to `out`. Writes what every reader accepts, see the module's text; a
-    /// [`Sampling::Poisson`] dump keeps its numbers and its kind.
+    /// [`Sampling::Poisson`](super::Sampling::Poisson) dump keeps its numbers and its kind.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut text = String::new();
         if let Some(symbols) = &self.symbols {
+            let mut text = String::new();
             symbols.write(&mut text);
+            out.extend_from_slice(text.as_bytes());
         }
-
         let mut order: Vec<&DumpLine> = self.lines.iter().collect();
         order.sort_by(|a, b| {
             (b.in_use_bytes, b.allocated_bytes)
                 .cmp(&(a.in_use_bytes, a.allocated_bytes))
                 .then_with(|| a.frames.cmp(&b.frames))
         });
-        let mut sums = [0u64; 4];
+        let mut sum = DumpNumbers::default();
         for line in &order {
-            for (sum, number) in sums.iter_mut().zip(line.acceptable()) {
-                *sum = sum.saturating_add(number).min(MAX_NUMBER);
-            }
+            sum.add_line(&line.numbers());
         }
-        if sums[3] == sums[1] {
-            sums[3] = if sums[3] < MAX_NUMBER {
-                sums[3] + 1
-            } else {
-                sums[3] - 1
-            };
-        }
-
-        text.push_str("heap profile: ");
-        push_numbers(&mut text, &sums);
-        match self.sampling {
-            Sampling::Unsampled => text.push_str(" heapprofile\n"),
-            Sampling::Poisson { interval } => {
-                let _ = writeln!(text, " heap_v2/{interval}");
-            }
-        }
-        for comment in &self.comments {
-            text.push_str("# ");
-            push_on_one_line(&mut text, comment);
-            text.push('\n');
-        }
+        let mut text = DumpText::after(std::mem::take(out));
+        text.head(self.sampling, &sum, &self.comments);
         for line in order {
-            push_numbers(&mut text, &line.acceptable());
-            for frame in line.frames.iter().take(MAX_FRAMES) {
-                let _ = write!(text, " 0x{frame:08x}");
-            }
-            text.push('\n');
+            text.line(&line.numbers(), line.frames.iter().copied());
         }
-
-        text.push_str("\nMAPPED_LIBRARIES:\n");
-        for mapping in self
-            .mappings
-            .iter()
-            .filter(|m| m.is_executable() && !m.build_id.is_empty())
-        {
-            mapping.write_short(&mut text);
-        }
-        for mapping in &self.mappings {
-            mapping.write_long(&mut text);
-        }
-        out.extend_from_slice(text.as_bytes());
+        text.tail(&self.mappings);
+        *out = text.into_bytes();
     }
 }
 
@@ -134,10 +94,6 @@ pub(super) fn push_on_one_line(text: &mut String, from: &str) {
             text.push(c);
         }
     }
-}
-
-fn push_numbers(text: &mut String, [n, b, an, ab]: &[u64; 4]) {
-    let _ = write!(text, "{n:6}: {b:8} [{an:6}: {ab:8}] @");
 }
 
 #[cfg(test)]

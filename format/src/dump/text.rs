@@ -1,0 +1,233 @@
+//! A dump's text in its parts: head, lines, tail.
+//!
+//! For whoever has more lines than should be in memory as text at once: what there is can be written away between any
+//! two of them. [`Dump::write`](super::Dump::write) is made of the same parts.
+
+use std::fmt::Write as _;
+
+use super::write::push_on_one_line;
+use super::{MAX_FRAMES, Mapping, Sampling};
+
+/// Largest number that the readers take.
+const MAX_NUMBER: u64 = i64::MAX as u64;
+
+/// The numbers of a line, or of all lines together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DumpNumbers {
+    /// Blocks not yet freed.
+    pub in_use_objects: u64,
+    /// Bytes not yet freed.
+    pub in_use_bytes: u64,
+    /// Blocks ever allocated.
+    pub allocated_objects: u64,
+    /// Bytes ever allocated.
+    pub allocated_bytes: u64,
+}
+
+impl DumpNumbers {
+    /// As the readers accept it: bytes come with at least one object, and all are in their range.
+    fn acceptable(&self) -> DumpNumbers {
+        let pair = |objects: u64, bytes: u64| {
+            let objects = if bytes > 0 { objects.max(1) } else { objects };
+            (objects.min(MAX_NUMBER), bytes.min(MAX_NUMBER))
+        };
+        let (in_use_objects, in_use_bytes) = pair(self.in_use_objects, self.in_use_bytes);
+        let (allocated_objects, allocated_bytes) =
+            pair(self.allocated_objects, self.allocated_bytes);
+        DumpNumbers {
+            in_use_objects,
+            in_use_bytes,
+            allocated_objects,
+            allocated_bytes,
+        }
+    }
+
+    /// Adds a line to the sum that stands in a dump's head: what its line will say is added.
+    pub fn add_line(&mut self, line: &DumpNumbers) {
+        let line = line.acceptable();
+        let add = |sum: &mut u64, number: u64| *sum = sum.saturating_add(number).min(MAX_NUMBER);
+        add(&mut self.in_use_objects, line.in_use_objects);
+        add(&mut self.in_use_bytes, line.in_use_bytes);
+        add(&mut self.allocated_objects, line.allocated_objects);
+        add(&mut self.allocated_bytes, line.allocated_bytes);
+    }
+
+    fn push(&self, out: &mut Vec<u8>) {
+        push_number(out, self.in_use_objects, 6);
+        out.extend_from_slice(b": ");
+        push_number(out, self.in_use_bytes, 8);
+        out.extend_from_slice(b" [");
+        push_number(out, self.allocated_objects, 6);
+        out.extend_from_slice(b": ");
+        push_number(out, self.allocated_bytes, 8);
+        out.extend_from_slice(b"] @");
+    }
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct DumpText {
+    bytes: Vec<u8>,
+}
+
+impl DumpText {
+    /// A text that begins with these bytes.
+    pub fn after(bytes: Vec<u8>) -> Self {
+        DumpText { bytes }
+    }
+
+    /// What there is.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets what there is, when it has been written away.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// The text, as its bytes.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// What comes first. `sum` is that of all lines, each added by [`DumpNumbers::add_line`].
+    pub fn head(&mut self, sampling: Sampling, sum: &DumpNumbers, comments: &[String]) {
+        let mut sum = *sum;
+        if sum.allocated_bytes == sum.in_use_bytes {
+            sum.allocated_bytes = if sum.allocated_bytes < MAX_NUMBER {
+                sum.allocated_bytes + 1
+            } else {
+                sum.allocated_bytes - 1
+            };
+        }
+        self.bytes.extend_from_slice(b"heap profile: ");
+        sum.push(&mut self.bytes);
+        let mut text = String::new();
+        match sampling {
+            Sampling::Unsampled => text.push_str(" heapprofile\n"),
+            Sampling::Poisson { interval } => {
+                let _ = writeln!(text, " heap_v2/{interval}");
+            }
+        }
+        for comment in comments {
+            text.push_str("# ");
+            push_on_one_line(&mut text, comment);
+            text.push('\n');
+        }
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// A line. `frames` as in [`DumpLine::frames`](super::DumpLine::frames).
+    #[inline]
+    pub fn line(&mut self, numbers: &DumpNumbers, frames: impl IntoIterator<Item = u64>) {
+        numbers.acceptable().push(&mut self.bytes);
+        for frame in frames.into_iter().take(MAX_FRAMES) {
+            push_address(&mut self.bytes, frame);
+        }
+        self.bytes.push(b'\n');
+    }
+
+    /// What comes last.
+    pub fn tail(&mut self, mappings: &[Mapping]) {
+        let mut text = String::from("\nMAPPED_LIBRARIES:\n");
+        let with_build_id = |m: &&Mapping| m.is_executable() && !m.build_id.is_empty();
+        for mapping in mappings.iter().filter(with_build_id) {
+            mapping.write_short(&mut text);
+        }
+        for mapping in mappings {
+            mapping.write_long(&mut text);
+        }
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Appends the number, in decimal, after as many spaces as make it so wide: what `{number:width$}` writes, in a
+/// third of its time.
+fn push_number(out: &mut Vec<u8>, mut number: u64, width: usize) {
+    let mut digits = [b' '; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    let from = first.min(digits.len() - width);
+    out.extend_from_slice(&digits[from..]);
+}
+
+/// Appends what ` 0x{address:08x}` writes, in a tenth of its time: a large dump has millions of addresses, and the end of a
+/// program waits for it.
+#[inline]
+fn push_address(out: &mut Vec<u8>, address: u64) {
+    let digits = (16 - address.leading_zeros() as usize / 4).max(8);
+    // All sixteen places are written, the first digit first; then what is behind the last is taken back.
+    let from_the_first = address << (64 - 4 * digits);
+    let mut text = [0u8; 19];
+    text[..3].copy_from_slice(b" 0x");
+    text[3..11].copy_from_slice(&hex_digits((from_the_first >> 32) as u32));
+    text[11..].copy_from_slice(&hex_digits(from_the_first as u32));
+    let len = out.len() + 3 + digits;
+    out.extend_from_slice(&text);
+    out.truncate(len);
+}
+
+/// The eight digits of a number, all at once: each half byte of it becomes a byte, then a character.
+#[inline]
+fn hex_digits(number: u32) -> [u8; 8] {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let mut halves = u64::from(number);
+    halves = (halves | halves << 16) & 0x0000_ffff_0000_ffff;
+    halves = (halves | halves << 8) & 0x00ff_00ff_00ff_00ff;
+    halves = (halves | halves << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // A half byte of ten or more has bit 4 set when six is added; `a` comes 39 after what would follow `9`.
+    let letters = (halves + 6 * ONES) >> 4 & ONES;
+    (halves + u64::from(b'0') * ONES + 39 * letters).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn address(address: u64) -> String {
+        let mut out = b"@".to_vec();
+        push_address(&mut out, address);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn number(number: u64, width: usize) -> String {
+        let mut out = Vec::new();
+        push_number(&mut out, number, width);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn addresses_at_their_borders() {
+        assert_eq!(address(0), "@ 0x00000000");
+        assert_eq!(address(0xffff_ffff), "@ 0xffffffff");
+        assert_eq!(address(0x1_0000_0000), "@ 0x100000000");
+        assert_eq!(address(0x0123_4567_89ab_cdef), "@ 0x123456789abcdef");
+        assert_eq!(address(u64::MAX), "@ 0xffffffffffffffff");
+    }
+
+    #[test]
+    fn numbers_at_their_borders() {
+        assert_eq!(number(0, 6), "     0");
+        assert_eq!(number(999_999, 6), "999999");
+        assert_eq!(number(1_000_000, 6), "1000000");
+        assert_eq!(number(u64::MAX, 8), "18446744073709551615");
+    }
+
+    proptest! {
+        #[test]
+        fn they_are_what_the_library_writes(any in any::<u64>(), shift in 0u32..64, width in 0usize..=20) {
+            let n = any >> shift;
+            prop_assert_eq!(address(n), format!("@ 0x{n:08x}"));
+            prop_assert_eq!(number(n, width), format!("{n:width$}"));
+        }
+    }
+}
