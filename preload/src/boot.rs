@@ -179,13 +179,14 @@ extern "C" fn construct(
     let at_once = settings.prefix.is_some()
         && (settings.dump_seconds > 0 || signal::install(settings.dump_signal))
         || awaited;
+    let patience_ns = settings.exit_wait_ms * 1_000_000;
     PENDING.store(
         Box::into_raw(Box::new(Writer::new(output, &settings))),
         Ordering::Release,
     );
     SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
     fork::register();
-    exit::register();
+    exit::register(patience_ns);
     health::begin(entered.thread);
     hook::set_phase(Phase::Recording);
     if at_once {

@@ -3,23 +3,30 @@
 //! The occasions are judged after each event of the ledger, so a dump shows the heap at the very event that
 //! called for it. After any dump all of them count anew, as in gperftools.
 
-use std::collections::BTreeMap;
+use heapprof_core::Ledger;
+use heapprof_format::WalkEnd;
 
-use heapprof_core::{Ledger, Row};
-use heapprof_format::{Dump, DumpLine, Mapping, Module, WalkEnd};
-
-use crate::counters;
-use crate::files;
-use crate::inheritance::Inheritance;
+use crate::files::Unfinished;
 use crate::say::say;
 use crate::settings::Settings;
+use crate::snapshot::{Context, Snapshot, Stacks};
 use crate::sys::Errno;
+use crate::{clock, counters, exit};
 
 /// A stack, kept for the dumps.
 pub(crate) struct KeptStack {
     pub(crate) frames: Box<[u64]>,
     pub(crate) interrupted: Box<[u32]>,
     pub(crate) end: WalkEnd,
+}
+
+impl KeptStack {
+    /// Its addresses as a dump has them: readers take one from all but the first, so one that was interrupted is told
+    /// plus one.
+    pub(crate) fn written(&self) -> impl Iterator<Item = u64> + '_ {
+        let frames = self.frames.iter().enumerate();
+        frames.map(|(at, &frame)| frame + u64::from(self.interrupted.contains(&(at as u32))))
+    }
 }
 
 /// When to dump, and what the last dump was.
@@ -39,16 +46,46 @@ pub(crate) struct Dumps {
     /// Whether there is one at exit; not when they were only ever asked for one by one.
     pub(crate) at_exit: bool,
     failed: bool,
+    /// Whether there was no time for the last one.
+    late: bool,
+    making: Option<Making>,
 }
 
-/// What a dump is made of, besides the ledger.
-pub(crate) struct Context<'a> {
-    pub(crate) stacks: &'a [Option<KeptStack>],
-    pub(crate) inheritance: &'a Inheritance,
-    pub(crate) modules: &'a [Module],
-    /// Modules that were unloaded, in that order.
-    pub(crate) gone: &'a [Module],
-    pub(crate) comments: Vec<String>,
+/// A dump in the making: taken at the event that called for it, and written piece by piece, while the writer goes on.
+struct Making {
+    snapshot: Snapshot,
+    file: Unfinished,
+    is_last: bool,
+    since_ns: u64,
+    written: u64,
+}
+
+/// Bytes of dump that no machine writes in a nanosecond.
+const MOST_BYTES_A_NS: u64 = 2;
+/// After that, the pace so far counts.
+const PACE_NS: u64 = 5_000_000;
+
+impl Making {
+    /// What is left of it takes at least so long, and if it is not the last one, with that. It may be left off for that, so a
+    /// pace that may have been a busy machine's is taken for half again as fast.
+    fn takes_ns(&self) -> u64 {
+        let whole = self.snapshot.text_bytes as u64;
+        let next = if self.is_last { 0 } else { whole };
+        let left = whole.saturating_sub(self.written) + next;
+        let elapsed = clock::now_ns().saturating_sub(self.since_ns);
+        if elapsed < PACE_NS || self.written == 0 {
+            return left / MOST_BYTES_A_NS;
+        }
+        (u128::from(left) * u128::from(elapsed) * 2 / 3 / u128::from(self.written)) as u64
+    }
+}
+
+/// Why there is no dump.
+enum Trouble {
+    /// The program ends, and does not wait for it.
+    Ending,
+    /// In words.
+    Said(String),
 }
 
 impl Dumps {
@@ -71,6 +108,8 @@ impl Dumps {
             },
             at_exit: true,
             failed: false,
+            late: false,
+            making: None,
         }
     }
 
@@ -89,6 +128,8 @@ impl Dumps {
             next_ns: u64::MAX,
             at_exit: false,
             failed: false,
+            late: false,
+            making: None,
         }
     }
 
@@ -123,139 +164,152 @@ impl Dumps {
         self.next_ns
     }
 
-    /// Writes a dump. Returns its path, or why there is none.
-    pub(crate) fn write(
+    /// Whether a dump is in the making: [`go_on`](Self::go_on) is to be called.
+    pub(crate) fn is_making(&self) -> bool {
+        self.making.is_some()
+    }
+
+    /// Begins a dump of this moment. `in_use`: bytes, inherited ones too. `expected_bytes`: of text, nearly. `is_last`: the
+    /// program ends; if there is no time for two, the others give way to this one.
+    ///
+    /// # Errors
+    /// Why there is none, which has been said.
+    pub(crate) fn begin(
         &mut self,
         why: &str,
         ledger: &Ledger,
+        in_use: u64,
+        expected_bytes: u64,
         context: Context<'_>,
         now_ns: u64,
-    ) -> Result<String, String> {
+        is_last: bool,
+    ) -> Result<(), String> {
         self.last_allocated = ledger.total().allocated.bytes();
         self.last_freed = ledger.freed().bytes();
-        let in_use = ledger.total().in_use.bytes() + context.inheritance.in_use_bytes();
         self.high_water = self.high_water.max(in_use);
         if self.every_ns > 0 {
             self.next_ns = now_ns + self.every_ns;
         }
-        let mut text = Vec::new();
-        compose(why, ledger, context).write(&mut text);
+        let takes_ns = expected_bytes / MOST_BYTES_A_NS * if is_last { 1 } else { 2 };
+        let taken = (!exit::forbids(takes_ns))
+            .then(|| Snapshot::take(why, ledger, context, || !exit::forbids(0)));
+        let Some(snapshot) = taken.flatten() else {
+            return Err(self.lost(Trouble::Ending, is_last));
+        };
+        match self.create() {
+            Ok(file) => {
+                self.making = Some(Making {
+                    snapshot,
+                    file,
+                    is_last,
+                    since_ns: clock::now_ns(),
+                    written: 0,
+                });
+                Ok(())
+            }
+            Err(errno) => Err(self.lost(self.cannot_write(&errno), is_last)),
+        }
+    }
+
+    /// Writes the next piece. When that was the last: the dump's path, or why there is none, which has been said.
+    pub(crate) fn go_on(&mut self, stacks: Stacks<'_>) -> Option<Result<String, String>> {
+        let making = self.making.as_mut()?;
+        let is_last = making.is_last;
+        let trouble = if exit::forbids(making.takes_ns()) {
+            Trouble::Ending
+        } else if let Some(piece) = making.snapshot.piece(stacks) {
+            making.written += piece.len() as u64;
+            match making.file.append(piece) {
+                Ok(()) => return None,
+                Err(error) => self.cannot_write(&error),
+            }
+        } else {
+            match self.publish() {
+                Ok(path) => {
+                    self.making = None;
+                    self.failed = false;
+                    counters::DUMPS_WRITTEN.add(1);
+                    return Some(Ok(path));
+                }
+                Err(errno) => self.cannot_write(&errno),
+            }
+        };
+        self.give_way();
+        Some(Err(self.lost(trouble, is_last)))
+    }
+
+    /// Whether there was no time for the last one.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// What is in the making is left off, and deleted. The next one may have its number.
+    pub(crate) fn give_way(&mut self) {
+        if self.making.take().is_some() {
+            self.sequence -= 1;
+        }
+    }
+
+    fn path(&self) -> Vec<u8> {
+        [
+            &self.base[..],
+            format!(".{:04}.heap", self.sequence).as_bytes(),
+        ]
+        .concat()
+    }
+
+    /// Makes the file of the next dump.
+    fn create(&mut self) -> Result<Unfinished, Errno> {
         loop {
             self.sequence += 1;
-            let name = format!(".{:04}.heap", self.sequence);
-            let path = [&self.base[..], name.as_bytes()].concat();
-            match files::publish(&path, &text) {
-                Ok(()) => {
-                    counters::DUMPS_WRITTEN.add(1);
-                    self.failed = false;
-                    return Ok(String::from_utf8_lossy(&path).into_owned());
-                }
-                // Somebody else's file: leave it, take the next number.
+            match Unfinished::create(&self.path()) {
+                // Of a process that was killed, and had our number.
                 Err(Errno(libc::EEXIST)) if self.sequence < 9999 => {}
-                Err(errno) => {
-                    counters::LOST_DUMPS.add(1);
-                    let trouble =
-                        format!("cannot write {}: {errno}", String::from_utf8_lossy(&path));
-                    if !self.failed {
-                        say!("{trouble}; the program runs on, later dumps are tried");
-                    }
-                    self.failed = true;
-                    return Err(trouble);
-                }
+                made => return made,
             }
         }
     }
-}
 
-pub(crate) fn compose(why: &str, ledger: &Ledger, context: Context<'_>) -> Dump {
-    let mut comments = context.comments;
-    comments.push(format!("reason: {why}"));
-    let mut lines: Vec<DumpLine> = Vec::new();
-    // A stack that was met before the fork and after it is one line for each size class all the same.
-    let mut line_of: BTreeMap<(Vec<u64>, u8), usize> = BTreeMap::new();
-    let inherited = &context.inheritance.ledgers;
-    let all = inherited
-        .iter()
-        .map(|from| (&from.ledger, &from.stacks[..]));
-    for (ledger, stacks) in all.chain([(ledger, context.stacks)]) {
-        for row in ledger.rows() {
-            let Some(line) = line_of_row(row, stacks) else {
-                continue;
+    /// Gives it its name, which is returned.
+    fn publish(&mut self) -> Result<String, Errno> {
+        loop {
+            let path = self.path();
+            let Some(making) = &mut self.making else {
+                return Err(Errno(libc::ENOENT));
             };
-            if inherited.is_empty() {
-                lines.push(line);
-                continue;
+            match making.file.publish(&path) {
+                Ok(()) => return Ok(String::from_utf8_lossy(&path).into_owned()),
+                // Somebody else's file: leave it, take the next number.
+                Err(Errno(libc::EEXIST)) if self.sequence < 9999 => self.sequence += 1,
+                Err(errno) => return Err(errno),
             }
-            if line.allocated_objects == 0 {
-                continue; // freed before the fork
+        }
+    }
+
+    fn cannot_write(&self, error: &dyn std::fmt::Display) -> Trouble {
+        let path = self.path();
+        Trouble::Said(format!(
+            "cannot write {}: {error}",
+            String::from_utf8_lossy(&path)
+        ))
+    }
+
+    /// Accounts for a dump that there will not be. Returns why.
+    fn lost(&mut self, trouble: Trouble, is_last: bool) -> String {
+        match trouble {
+            Trouble::Ending => {
+                counters::LOST_DUMPS.add(1);
+                self.late |= is_last;
+                "the program is ending, and does not wait for it".to_owned()
             }
-            let key = (line.frames.clone(), row.class.0);
-            let index = *line_of.entry(key).or_insert(lines.len());
-            match lines.get_mut(index) {
-                Some(known) => {
-                    known.in_use_objects += line.in_use_objects;
-                    known.in_use_bytes += line.in_use_bytes;
-                    known.allocated_objects += line.allocated_objects;
-                    known.allocated_bytes += line.allocated_bytes;
+            Trouble::Said(words) => {
+                counters::LOST_DUMPS.add(1);
+                if !self.failed {
+                    say!("{words}; the program runs on, later dumps are tried");
                 }
-                None => lines.push(line),
+                self.failed = true;
+                words
             }
         }
     }
-    Dump {
-        comments,
-        lines,
-        mappings: mappings(context.modules, context.gone),
-        ..Dump::default()
-    }
-}
-
-/// The line of a row; `None` when its stack's frames were lost.
-fn line_of_row(row: &Row, stacks: &[Option<KeptStack>]) -> Option<DumpLine> {
-    let stack = stacks.get(row.stack as usize)?.as_ref()?;
-    let mut frames = stack.frames.to_vec();
-    for &index in &stack.interrupted {
-        // Readers take one from all addresses but the first.
-        if let Some(frame) = frames.get_mut(index as usize) {
-            *frame += 1;
-        }
-    }
-    let totals = &row.totals;
-    Some(DumpLine {
-        in_use_objects: totals.in_use.objects(),
-        in_use_bytes: totals.in_use.bytes(),
-        allocated_objects: totals.allocated.objects(),
-        allocated_bytes: totals.allocated.bytes(),
-        frames,
-    })
-}
-
-/// What is mapped now, with the build-ids that we know, and what was mapped where nothing is now: blocks
-/// outlive the plug-ins that allocated them.
-fn mappings(modules: &[Module], gone: &[Module]) -> Vec<Mapping> {
-    // Not /proc/self: that is the main thread's, which may have left by pthread_exit.
-    let maps = files::read(b"/proc/thread-self/maps").unwrap_or_default();
-    let mut mappings: Vec<Mapping> = String::from_utf8_lossy(&maps)
-        .lines()
-        .filter_map(Mapping::parse)
-        .filter(|mapping| !mapping.path.is_empty())
-        .collect();
-    for mapping in &mut mappings {
-        let module = modules.iter().rev().find(|module| {
-            module
-                .segments
-                .iter()
-                .any(|s| s.start < mapping.end && mapping.start < s.start + s.len)
-        });
-        if let Some(module) = module {
-            mapping.build_id.clone_from(&module.build_id);
-        }
-    }
-    for mapping in gone.iter().rev().flat_map(Mapping::of_module) {
-        let free = |other: &Mapping| mapping.end <= other.start || other.end <= mapping.start;
-        if mappings.iter().all(free) {
-            mappings.push(mapping);
-        }
-    }
-    mappings
 }

@@ -5,7 +5,7 @@
 //! to its last flush.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use heapprof_format::EndReason;
 
@@ -13,18 +13,31 @@ use crate::hook::{self, Phase};
 use crate::tls::{self, Inside};
 use crate::{boot, clock, fork, session, sys};
 
-/// The program's end waits for the writer at most that long.
-const PATIENCE_NS: u64 = 100_000_000;
+/// `HEAPPROF_EXIT_WAIT_MS`: the program's end is delayed by at most that much. Moved at boot only.
+static PATIENCE_NS: AtomicU64 = AtomicU64::new(0);
 
-/// And when everything is recorded, where the last thousandth of the record counts as well.
-const PATIENCE_EXACT_NS: u64 = 2_000_000_000;
+/// When all of that is over, by the monotonic clock; 0: the end has not begun.
+static DEADLINE_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the end has begun: it is one thread's.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// So much is kept for what comes after the waiting: this thread has to be woken, and the kernel to free our memory, 12 MB
+/// in a millisecond. And half of it before that for what comes after the last dump: what there is of one that takes too
+/// long is deleted. But of a short patience no more than a fifth.
+const RESERVE_NS: u64 = 20_000_000;
+
+fn reserve_ns() -> u64 {
+    RESERVE_NS.min(PATIENCE_NS.load(Ordering::Relaxed) / 5)
+}
 
 #[unsafe(link_section = ".fini_array")]
 #[used]
 static DESTRUCTOR: extern "C" fn() = finish;
 
 /// At boot.
-pub(crate) fn register() {
+pub(crate) fn register(patience_ns: u64) {
+    PATIENCE_NS.store(patience_ns, Ordering::Relaxed);
     unsafe extern "C" {
         fn at_quick_exit(function: extern "C" fn()) -> c_int;
     }
@@ -32,23 +45,47 @@ pub(crate) fn register() {
     unsafe { at_quick_exit(finish) };
 }
 
+/// For the writer, which finishes: from here on the time counts, if it does not already.
+pub(crate) fn begin_unless_begun() {
+    if DEADLINE_NS.load(Ordering::Acquire) == 0 {
+        begin();
+    }
+}
+
+/// Returns when the patience will end.
+fn begin() -> u64 {
+    let deadline = clock::now_ns() + PATIENCE_NS.load(Ordering::Relaxed);
+    DEADLINE_NS.store(deadline, Ordering::Release);
+    deadline
+}
+
+/// For the writer: whether the program ends, and what takes so long does not fit in any more.
+pub(crate) fn forbids(takes_ns: u64) -> bool {
+    let deadline = DEADLINE_NS.load(Ordering::Acquire);
+    deadline != 0 && clock::now_ns() + takes_ns + reserve_ns() * 3 / 2 >= deadline
+}
+
+/// By how much the end may be delayed, in milliseconds.
+pub(crate) fn patience_ms() -> u64 {
+    PATIENCE_NS.load(Ordering::Relaxed) / 1_000_000
+}
+
 /// Ends the recording. Whoever comes second returns at once.
 extern "C" fn finish() {
-    if !hook::is_recording() || !fork::is_own_process() {
+    if !hook::is_recording() || !fork::is_own_process() || HAS_BEGUN.swap(true, Ordering::SeqCst) {
         return;
     }
-    hook::set_phase(Phase::Off);
     let thread = tls::current();
     let was_inside = thread.inside.replace(Inside::Ours);
     if let Some(session) = session::current() {
+        let deadline = begin() - reserve_ns(); // before the writer can see that it is to finish
         session.finish.store(1, Ordering::SeqCst);
         session.wake();
-        let patience = if session.exact.load(Ordering::Relaxed) {
-            PATIENCE_EXACT_NS
-        } else {
-            PATIENCE_NS
-        };
-        let deadline = clock::now_ns() + patience;
+        // Where everything is recorded, threads that go on allocating find the queue full, and wait with us: the writer
+        // would otherwise share the processors with all of them. Where not, they would lose what they record from now on.
+        if !session.exact.load(Ordering::Relaxed) {
+            hook::set_phase(Phase::Off);
+        }
         while session.finished.load(Ordering::Acquire) == 0 {
             let now = clock::now_ns();
             if now >= deadline {
@@ -56,12 +93,22 @@ extern "C" fn finish() {
             }
             sys::futex_wait(&session.finished, 0, Some(deadline - now));
         }
-    } else if let Some(mut writer) = boot::take_pending() {
-        let mask = sys::block_signals();
-        writer.finish(None, EndReason::Exit);
-        sys::restore_signals(mask);
+        hook::set_phase(Phase::Off);
+    } else {
+        hook::set_phase(Phase::Off);
+        if let Some(mut writer) = boot::take_pending() {
+            let mask = sys::block_signals();
+            writer.finish(None, EndReason::Exit);
+            sys::restore_signals(mask);
+        }
     }
     thread.inside.set(was_inside);
+}
+
+/// In a forked child: it has an end of its own.
+pub(crate) fn after_fork() {
+    HAS_BEGUN.store(false, Ordering::Relaxed);
+    DEADLINE_NS.store(0, Ordering::Relaxed);
 }
 
 /// Ends the process without running anything but this.

@@ -157,29 +157,54 @@ impl Appended {
 /// Ending of a segment's second name while it changes names, on a file system that cannot do that in one step.
 const OLD: &[u8] = b".old";
 
-/// Makes the file `path` with that content: it appears under its name only when whole. EEXIST when there
-/// is one already.
-pub(crate) fn publish(path: &[u8], content: &[u8]) -> Result<(), Errno> {
-    let mut unfinished = path.to_vec();
-    unfinished.extend_from_slice(format!(".{}.unfinished", sys::getpid()).as_bytes());
-    let (from, to) = (c_path(&unfinished)?, c_path(path)?);
-    let file = File::open(
-        &from,
-        SAFELY | libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL,
-        0o600,
-    )?;
-    let result = match file.write_all(content) {
-        Ok(()) => match sys::rename_new(&from, &to) {
-            // A file system without that kind of rename: give it a second name, which fails just
-            // as well if the name exists, and take away the first.
-            Err(Errno(libc::EINVAL | libc::ENOSYS)) => sys::link(&from, &to),
-            result => result,
-        },
-        Err((_, errno)) => Err(errno),
-    };
-    // After a rename there is nothing left under the first name; in all other cases it is ours.
-    let _ = sys::unlink(&from);
-    result
+/// A file that gets its name when it is whole. Dropped before, it is deleted.
+pub(crate) struct Unfinished {
+    /// `None` when it has its name.
+    file: Option<Appended>,
+}
+
+impl Unfinished {
+    /// Makes one that is to become `path`.
+    pub(crate) fn create(path: &[u8]) -> Result<Unfinished, Errno> {
+        let mut unfinished = path.to_vec();
+        unfinished.extend_from_slice(format!(".{}.unfinished", sys::getpid()).as_bytes());
+        Appended::create(&unfinished).map(|file| Unfinished { file: Some(file) })
+    }
+
+    /// Appends all of `bytes`, or nothing.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
+        match &mut self.file {
+            Some(file) => file.append(bytes),
+            None => Err(AppendError::Replaced),
+        }
+    }
+
+    /// Gives it its name. EEXIST when there is such a file already: then another name may be tried.
+    pub(crate) fn publish(&mut self, path: &[u8]) -> Result<(), Errno> {
+        let Some(file) = &self.file else {
+            return Err(Errno(libc::ENOENT));
+        };
+        let to = c_path(path)?;
+        match sys::rename_new(&file.path, &to) {
+            // A file system without that kind of rename: give it a second name, which fails just as well if the name
+            // exists, and take away the first.
+            Err(Errno(libc::EINVAL | libc::ENOSYS)) => {
+                sys::link(&file.path, &to)?;
+                let _ = sys::unlink(&file.path);
+            }
+            result => result?,
+        }
+        self.file = None;
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            file.remove();
+        }
+    }
 }
 
 /// Whether something has that name.

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::tls::{self, Inside, Thread};
 use crate::{
-    boot, clock, control, counters, desk, early, genuine, health, hold, hook, inheritance, je,
-    main_thread, modules, seats, session, setid, sys, writer,
+    boot, clock, control, counters, desk, early, exit, genuine, health, hold, hook, inheritance,
+    je, main_thread, modules, seats, session, setid, sys, writer,
 };
 
 /// The process we believe to be in.
@@ -142,6 +142,7 @@ extern "C" fn in_child() {
     desk::after_fork();
     control::after_fork();
     hook::after_fork();
+    exit::after_fork();
     modules::after_fork();
     seats::after_fork();
     counters::reset();

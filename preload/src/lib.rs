@@ -80,6 +80,7 @@ mod session;
 mod setid;
 mod settings;
 mod signal;
+mod snapshot;
 mod spare;
 mod stack;
 mod sys;

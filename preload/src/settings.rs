@@ -11,6 +11,10 @@ use crate::say::say;
 
 /// Mean sampling interval in bytes when nothing else is said: that of jemalloc and Go.
 const DEFAULT_INTERVAL: u64 = 512 << 10;
+/// The end of a program waits for us at most so many milliseconds, unless it is told to wait longer.
+const DEFAULT_EXIT_WAIT_MS: u64 = 100;
+/// An hour.
+const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
 /// Segments of a quarter of it must hold the modules of a program and some stacks.
 const MIN_MAX_LOG: u64 = 64 << 10;
 
@@ -23,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) depth: u32,
     /// Most bytes of log, all segments together; 0: one log without a bound.
     pub(crate) max_log: u64,
+    /// The end of the program waits for the last records and the last dump at most that long, in milliseconds.
+    pub(crate) exit_wait_ms: u64,
     /// A line at start and one at exit.
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: where files go. Dumps are written only when it is set.
@@ -189,6 +195,12 @@ impl Settings {
                 }
                 n => n,
             },
+            exit_wait_ms: environment.number(
+                "HEAPPROF_EXIT_WAIT_MS",
+                DEFAULT_EXIT_WAIT_MS,
+                "a number of milliseconds up to an hour",
+                0..=MAX_EXIT_WAIT_MS,
+            ),
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             prefix: environment
                 .get("HEAPPROFILE")
@@ -243,6 +255,10 @@ impl Settings {
         }
         if let Some(control) = self.control {
             all.push(("HEAPPROF_CONTROL", u8::from(control).to_string()));
+        }
+        if self.exit_wait_ms != DEFAULT_EXIT_WAIT_MS {
+            let most = self.exit_wait_ms.to_string();
+            all.push(("HEAPPROF_EXIT_WAIT_MS", most));
         }
         if self.max_log > 0 {
             all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));

@@ -23,7 +23,7 @@ use crate::output::Output;
 use crate::rotation::Rotation;
 use crate::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
-use crate::{clock, control, hold, main_thread, own_alloc, seats, setid, signal, sys};
+use crate::{clock, control, exit, hold, main_thread, own_alloc, seats, setid, signal, sys};
 
 mod account;
 mod commands;
@@ -225,15 +225,17 @@ impl Writer {
 
     /// Everything that is left, the last dump, and the log's end.
     pub(crate) fn finish(&mut self, session: Option<&Session>, reason: EndReason) {
+        exit::begin_unless_begun();
         if let Some(session) = session {
             self.drain_all(session);
         }
         signal::look();
         self.tell_modules();
         if self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit) {
-            let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
-            let in_use = own + self.inheritance.in_use_bytes();
-            let _ = self.dump(&format!("Exiting, {} bytes in use", in_use));
+            // First what is quick: whatever becomes of the dump, the log is whole.
+            self.end_log(None, reason);
+            let _ = self.finish_dump();
+            self.last_dump();
         }
         self.end_log(None, reason);
         if self.settings.verbose {
@@ -243,6 +245,9 @@ impl Writer {
 
     /// Everything that is left, without a dump, and the log's end.
     pub(crate) fn end_log(&mut self, session: Option<&Session>, reason: EndReason) {
+        if let Some(dumps) = self.dumps.as_mut().filter(|_| reason == EndReason::GaveUp) {
+            dumps.give_way();
+        }
         if let Some(session) = session {
             self.drain_all(session);
         }
@@ -302,7 +307,7 @@ impl Writer {
                 self.flush_for_exec(session);
             }
             if session.dumps_asked.swap(0, Ordering::AcqRel) > 0 {
-                let _ = self.dump("signal");
+                self.begin_dump("signal");
             }
             self.serve(session);
             self.keep_to_budget(now);
@@ -311,7 +316,7 @@ impl Writer {
                 .as_ref()
                 .is_some_and(|dumps| now >= dumps.next_ns())
             {
-                let _ = self.dump("time interval");
+                self.begin_dump("time interval");
             }
             let pending = self.output.pending();
             if pending >= FLUSH_BYTES || pending > 0 && now.saturating_sub(last_flush) >= FLUSH_NS {
@@ -328,6 +333,10 @@ impl Writer {
                 modules::free_retired(seats::holds);
                 signal::look();
                 last_tended = now;
+            }
+            if self.is_dumping() {
+                let _ = self.go_on_with_dump(); // what went wrong has been said
+                continue;
             }
             if drained == BATCH {
                 continue; // there is more

@@ -3,8 +3,9 @@
 use heapprof_format::{Counter, Record};
 
 use super::Writer;
-use crate::dumps::Context;
-use crate::{clock, counters, sys};
+use crate::dumps::Dumps;
+use crate::snapshot::{self, Context, Stacks};
+use crate::{clock, counters, exit, sys};
 
 impl Writer {
     pub(super) fn totals(&self) -> Vec<(Counter, u64)> {
@@ -31,34 +32,100 @@ impl Writer {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
             && let Some(why) = dumps.due(ledger, self.inheritance.in_use_bytes())
         {
-            let _ = self.dump(&why); // what went wrong has been said
+            self.begin_dump(&why);
         }
     }
 
-    /// Writes a dump. Returns its path, or why there is none.
+    /// Begins a dump, which is written while the writer goes on: [`go_on_with_dump`](Self::go_on_with_dump).
     #[cold]
-    pub(super) fn dump(&mut self, why: &str) -> Result<String, String> {
+    pub(super) fn begin_dump(&mut self, why: &str) {
+        let _ = self.take_dump(why, false); // what went wrong has been said
+    }
+
+    /// Writes a dump, whole. Returns its path, or why there is none.
+    #[cold]
+    pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
+        self.take_dump(why, is_last)?;
+        self.finish_dump()
+    }
+
+    /// Takes a dump of this moment, to be written.
+    fn take_dump(&mut self, why: &str, is_last: bool) -> Result<(), String> {
+        let _ = self.finish_dump(); // two that fall due at once: one after the other
         self.tell_modules();
         self.inheritance.settle();
         let comments = self.dump_comments();
         let now_ns = clock::now_ns();
+        let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
+        let in_use = own + self.inheritance.in_use_bytes();
         let (Some(dumps), Some(ledger)) = (&mut self.dumps, &self.ledger) else {
             return Err("no dumps are kept".into());
         };
+        let lines = ledger.rows().len();
+        let bytes = snapshot::expected_bytes(lines, self.stacks.len(), self.frames_walked);
         let context = Context {
-            stacks: &self.kept,
-            inheritance: &self.inheritance,
+            stacks: Stacks {
+                own: &self.kept,
+                inherited: &self.inheritance.ledgers,
+            },
             modules: &self.modules,
             gone: &self.gone,
             comments,
         };
-        let written = dumps.write(why, ledger, context, now_ns);
+        let begun = dumps.begin(why, ledger, in_use, bytes, context, now_ns, is_last);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::Marker {
             time_ns,
             name: format!("dump: {why}"),
         });
-        written
+        begun
+    }
+
+    /// The dump at the end, if there is time for it.
+    pub(super) fn last_dump(&mut self) {
+        let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
+        let in_use = own + self.inheritance.in_use_bytes();
+        let written = self.dump(&format!("Exiting, {in_use} bytes in use"), true);
+        if written.is_ok() || !self.dumps.as_ref().is_some_and(Dumps::is_late) {
+            return;
+        }
+        let instead = if self.output.log_is_whole() {
+            format!(
+                "; `heapprof export --format gperftools {}` makes it",
+                self.output.log_path()
+            )
+        } else {
+            String::new()
+        };
+        crate::say::say!(
+            "the last dump is left out: it would hold up the program's end for more than {} ms \
+             (HEAPPROF_EXIT_WAIT_MS){instead}",
+            exit::patience_ms()
+        );
+    }
+
+    /// Whether a dump is being written.
+    pub(super) fn is_dumping(&self) -> bool {
+        self.dumps.as_ref().is_some_and(Dumps::is_making)
+    }
+
+    /// Writes the next piece of a dump that was begun. When that was the last: its path, or why there is none.
+    pub(super) fn go_on_with_dump(&mut self) -> Option<Result<String, String>> {
+        let stacks = Stacks {
+            own: &self.kept,
+            inherited: &self.inheritance.ledgers,
+        };
+        self.dumps.as_mut()?.go_on(stacks)
+    }
+
+    /// Writes what is left of a dump that was begun.
+    pub(super) fn finish_dump(&mut self) -> Result<String, String> {
+        while self.is_dumping() {
+            if let Some(written) = self.go_on_with_dump() {
+                return written;
+            }
+        }
+        Err("no dump was begun".into())
     }
 
     pub(super) fn dump_comments(&self) -> Vec<String> {

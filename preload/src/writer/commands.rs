@@ -7,9 +7,10 @@ use heapprof_format::{Module, Reader, Record};
 
 use super::Writer;
 use crate::desk::{Ask, Request};
-use crate::dumps::{self, Context, Dumps, KeptStack};
+use crate::dumps::{Dumps, KeptStack};
 use crate::session::{Noted, Session};
-use crate::{clock, control, counters, files, sys};
+use crate::snapshot::{Context, Snapshot, Stacks};
+use crate::{clock, control, counters, exit, files, sys};
 use heapprof_core::Ledger;
 use std::sync::atomic::Ordering;
 
@@ -157,7 +158,7 @@ impl Writer {
         if self.dumps.is_none() {
             self.dumps = Some(Dumps::on_request(&self.output.base));
         }
-        self.dump(reason)
+        self.dump(reason, false)
     }
 
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
@@ -166,15 +167,22 @@ impl Writer {
         self.inheritance.settle();
         let comments = self.dump_comments();
         let ledger = self.ledger.as_ref().ok_or("there is no account")?;
+        let stacks = Stacks {
+            own: &self.kept,
+            inherited: &self.inheritance.ledgers,
+        };
         let context = Context {
-            stacks: &self.kept,
-            inheritance: &self.inheritance,
+            stacks,
             modules: &self.modules,
             gone: &self.gone,
             comments,
         };
+        let taken = Snapshot::take("GetHeapProfile", ledger, context, || !exit::forbids(0));
+        let mut snapshot = taken.ok_or("the program is ending")?;
         let mut text = Vec::new();
-        dumps::compose("GetHeapProfile", ledger, context).write(&mut text);
+        while let Some(piece) = snapshot.piece(stacks) {
+            text.extend_from_slice(piece);
+        }
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
