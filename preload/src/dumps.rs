@@ -177,22 +177,21 @@ impl Dumps {
     pub(crate) fn begin(
         &mut self,
         why: &str,
-        ledger: &Ledger,
         in_use: u64,
         expected_bytes: u64,
         context: Context<'_>,
         now_ns: u64,
         is_last: bool,
     ) -> Result<(), String> {
-        self.last_allocated = ledger.total().allocated.bytes();
-        self.last_freed = ledger.freed().bytes();
+        self.last_allocated = context.ledger.total().allocated.bytes();
+        self.last_freed = context.ledger.freed().bytes();
         self.high_water = self.high_water.max(in_use);
         if self.every_ns > 0 {
             self.next_ns = now_ns + self.every_ns;
         }
         let takes_ns = expected_bytes / MOST_BYTES_A_NS * if is_last { 1 } else { 2 };
-        let taken = (!exit::forbids(takes_ns))
-            .then(|| Snapshot::take(why, ledger, context, || !exit::forbids(0)));
+        let taken =
+            (!exit::forbids(takes_ns)).then(|| Snapshot::take(why, context, || !exit::forbids(0)));
         let Some(snapshot) = taken.flatten() else {
             return Err(self.lost(Trouble::Ending, is_last));
         };

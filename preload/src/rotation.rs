@@ -5,6 +5,7 @@
 //! for it; they come after it, and while they are taken up others may be, at half their pace.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use heapprof_core::Ledger;
 use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
@@ -28,6 +29,19 @@ const STEPS_A_LOOK: usize = 512;
 
 /// Events that are set aside between two looks whether that is needed.
 const A_FEW: u64 = 64;
+
+/// Why a segment was not begun.
+enum Stop {
+    /// Somebody waits for the log to be whole: the program ends, or becomes another. What was set aside comes first.
+    Awaited,
+    Failed(AppendError),
+}
+
+impl From<AppendError> for Stop {
+    fn from(error: AppendError) -> Stop {
+        Stop::Failed(error)
+    }
+}
 
 /// See the module's text.
 pub(crate) struct Rotation {
@@ -110,10 +124,11 @@ impl Rotation {
                     }
                     return;
                 }
+                Err(Stop::Awaited) => return,
                 // What is oldest makes room for what is new.
-                Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT)))
+                Err(Stop::Failed(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))))
                     if self.segments.drop_oldest() => {}
-                Err(error) => return output.give_up_log(0, &error),
+                Err(Stop::Failed(error)) => return output.give_up_log(0, &error),
             }
         }
     }
@@ -126,7 +141,7 @@ impl Rotation {
         stacks: &[Option<KeptStack>],
         counters: &[(Counter, u64)],
         (inlet, session): (&mut Inlet, &Session),
-    ) -> Result<(Appended, Encoder), AppendError> {
+    ) -> Result<(Appended, Encoder), Stop> {
         let mut next = self
             .segments
             .create(&output.base)
@@ -139,6 +154,9 @@ impl Rotation {
             steps += 1;
             if steps % STEPS_A_LOOK == 0 {
                 set_events_aside((&mut *inlet, session), set_aside, may, u64::MAX);
+                if is_awaited(session) {
+                    return Err(Stop::Awaited);
+                }
             }
             let is_full = step == Step::Record && encoder.pending() >= frame_bytes;
             if !is_full && step != Step::EndFrame {
@@ -147,7 +165,7 @@ impl Rotation {
             if next.len() == 0 {
                 next.append(&FILE_HEADER)?;
             }
-            next.append(encoder.finish())
+            Ok(next.append(encoder.finish())?)
         };
         let counters = counters.to_vec();
         let written = self.keeping.write(
@@ -168,6 +186,11 @@ impl Rotation {
     }
 }
 
+/// Whether the log is to be whole at once.
+fn is_awaited(session: &Session) -> bool {
+    session.finish.load(Ordering::Acquire) != 0 || session.flush_asked.load(Ordering::Acquire) != 0
+}
+
 /// Takes up to so many events from the queue, as long as hooks may soon find it full. The others stay where they are: what is
 /// set aside all goes into the segment that begins, however long that becomes.
 fn set_events_aside(
@@ -186,7 +209,5 @@ fn set_events_aside(
         set_aside.push_back(event);
         count += 1;
     }
-    session
-        .taken
-        .fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+    session.taken.fetch_add(count, Ordering::Relaxed);
 }

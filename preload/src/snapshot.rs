@@ -31,8 +31,9 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// What a dump is made of, besides the ledger.
+/// What a dump is made of.
 pub(crate) struct Context<'a> {
+    pub(crate) ledger: &'a Ledger,
     pub(crate) stacks: Stacks<'a>,
     pub(crate) modules: &'a [Module],
     /// Modules that were unloaded, in that order.
@@ -92,7 +93,6 @@ impl Snapshot {
     /// Takes one. `None` when `goes_on` said no, which is asked now and then.
     pub(crate) fn take(
         why: &str,
-        ledger: &Ledger,
         context: Context<'_>,
         goes_on: impl Fn() -> bool,
     ) -> Option<Snapshot> {
@@ -111,7 +111,7 @@ impl Snapshot {
         // A stack that was met before the fork and after it is one line for each size class all the same.
         let mut known = (!stacks.inherited.is_empty()).then(Known::default);
         let ancestors = stacks.inherited.iter().map(|from| &from.ledger);
-        for (number, ledger) in ancestors.chain([ledger]).enumerate() {
+        for (number, ledger) in ancestors.chain([context.ledger]).enumerate() {
             snapshot.lines.reserve(ledger.rows().len());
             for rows in ledger.rows().chunks(ROWS_A_LOOK) {
                 snapshot.add(number as u32, rows, stacks, known.as_mut());

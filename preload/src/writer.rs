@@ -191,7 +191,8 @@ impl Writer {
         let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) else {
             return;
         };
-        if !rotation.is_due(&self.output, ledger) {
+        let ends = session.finish.load(Ordering::Acquire) != 0;
+        if ends || !rotation.is_due(&self.output, ledger) {
             return;
         }
         self.tell_modules();

@@ -64,6 +64,7 @@ impl Writer {
         let lines = ledger.rows().len();
         let bytes = snapshot::expected_bytes(lines, self.stacks.len(), self.frames_walked);
         let context = Context {
+            ledger,
             stacks: Stacks {
                 own: &self.kept,
                 inherited: &self.inheritance.ledgers,
@@ -72,7 +73,7 @@ impl Writer {
             gone: &self.gone,
             comments,
         };
-        let begun = dumps.begin(why, ledger, in_use, bytes, context, now_ns, is_last);
+        let begun = dumps.begin(why, in_use, bytes, context, now_ns, is_last);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::Marker {
             time_ns,

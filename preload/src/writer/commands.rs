@@ -172,12 +172,13 @@ impl Writer {
             inherited: &self.inheritance.ledgers,
         };
         let context = Context {
+            ledger,
             stacks,
             modules: &self.modules,
             gone: &self.gone,
             comments,
         };
-        let taken = Snapshot::take("GetHeapProfile", ledger, context, || !exit::forbids(0));
+        let taken = Snapshot::take("GetHeapProfile", context, || !exit::forbids(0));
         let mut snapshot = taken.ok_or("the program is ending")?;
         let mut text = Vec::new();
         while let Some(piece) = snapshot.piece(stacks) {
