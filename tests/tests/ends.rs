@@ -3,14 +3,18 @@
 //! Both are measured over several runs, of which the best half counts: the machine may be busy with other things, and
 //! a profiler that is late by design is late every time.
 
+use std::fs;
 use std::time::Instant;
 
-use heapprof_format::EndReason;
-use heapprof_tests::{Finished, Log, Run};
+use heapprof_format::{Counter, EndReason};
+use heapprof_tests::{Finished, Log, Run, Running};
 
 /// The number behind the last line that begins with this word.
 fn last(ran: &Finished, word: &str) -> u64 {
-    let rest = |line: &str| line.strip_prefix(word)?.trim().parse().ok();
+    let rest = |line: &str| {
+        let numbers = line.strip_prefix(word)?;
+        numbers.split_whitespace().next_back()?.parse().ok()
+    };
     let found = ran.stdout.lines().filter_map(rest).next_back();
     found.unwrap_or_else(|| panic!("no {word} in {}", ran.stdout))
 }
@@ -25,13 +29,23 @@ fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// The last tick in a log: its block has so many bytes more than `first`.
+fn last_tick(log: &Log, first: u64) -> u64 {
+    let sizes = log.blocks().into_iter().map(|block| block.size);
+    let recorded = sizes.filter(|size| (first..first + 10_000).contains(size));
+    recorded.max().unwrap_or(first) - first
+}
+
 /// Milliseconds before the end after which nothing is in the log.
 fn missing_ms(ran: &Finished) -> u64 {
     // After an exec there is another's.
     let log = Log::read(&ran.folder().join("t.heaplog"));
-    let ticks = log.blocks().into_iter().map(|block| block.size);
-    let recorded = ticks.filter(|size| (500_000..510_000).contains(size)).max();
-    last(ran, "tick ") - (recorded.unwrap_or(500_000) - 500_000)
+    last(ran, "tick ") - last_tick(&log, 500_000)
+}
+
+/// The same, of `exits`, whose blocks are smaller.
+fn missing_ms_of_exits(ran: &Finished) -> u64 {
+    last(ran, "tick ") - last_tick(&ran.log(), 5_000)
 }
 
 fn ended(way: &str, interval: u64) -> Finished {
@@ -43,7 +57,7 @@ fn ended(way: &str, interval: u64) -> Finished {
 }
 
 /// The best of up to nine runs, as soon as one is good enough.
-fn best(limit: u64, measure: impl Fn() -> u64) -> u64 {
+fn best(limit: u64, mut measure: impl FnMut() -> u64) -> u64 {
     let mut best = u64::MAX;
     for _ in 0..9 {
         best = best.min(measure());
@@ -92,15 +106,16 @@ fn a_signal_costs_at_most_the_last_100_ms() {
     }
 }
 
+/// Milliseconds from the last thing that a program did to now, right after its end.
+fn ended_after(ran: &Finished) -> u64 {
+    monotonic_ns().saturating_sub(last(ran, "leaving ")) / 1_000_000
+}
+
 /// From the last thing that the program does to the moment its parent knows of its end, with the library less
 /// without it.
 #[test]
 fn the_end_is_delayed_by_less_than_100_ms() {
-    let end_ms = |run: Run| {
-        let ran = run.run();
-        let now = monotonic_ns();
-        now.saturating_sub(last(&ran, "leaving ")) / 1_000_000
-    };
+    let end_ms = |run: Run| ended_after(&run.run());
     for interval in [1, 65536] {
         for way in ["exit", "_exit"] {
             let started = Instant::now();
@@ -116,4 +131,229 @@ fn the_end_is_delayed_by_less_than_100_ms() {
             );
         }
     }
+}
+
+/// `exits`, with so many blocks in use of so many stacks, and so many threads that go on.
+fn exits(blocks: u32, stacks: u32, threads: u32) -> Run {
+    Run::fixture("exits")
+        .args([blocks, stacks, threads].map(|number| number.to_string()))
+        .prefix("t")
+        .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+}
+
+/// Sixteen threads that allocate without pause share two processors with the writer, which has a dump of 8 MB to write.
+#[test]
+fn threads_that_go_on_allocating_do_not_delay_the_end() {
+    for interval in [1, 65536] {
+        let delay = best(100, || {
+            let alone = ended_after(&exits(20_000, 20_000, 16).without_library().run());
+            let ran = exits(20_000, 20_000, 16).interval(interval).run();
+            let delay = ended_after(&ran).saturating_sub(alone);
+            assert_eq!(ran.code(), 0);
+            let log = ran.log();
+            assert!(log.torn.is_none(), "{:?}", log.torn);
+            let missing = match interval {
+                1 => last(&ran, "tick ") - last_tick(&log, 5_000),
+                _ => 0, // none of these small blocks need be sampled
+            };
+            let has_ended = ran.stderr.is_empty()
+                && log.end() == Some(EndReason::Exit)
+                && ran.files_ending(".heap") == ["t.0001.heap"]
+                && ran.files_ending(".unfinished").is_empty();
+            // All of it in one run.
+            if has_ended {
+                delay.max(missing)
+            } else {
+                u64::MAX
+            }
+        });
+        assert!(delay <= 100, "at {interval}: {delay} ms");
+    }
+}
+
+/// The thread of ours, among those of a program.
+fn writer_of(running: &Running) -> i32 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("a living process");
+    let mut ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    let is_ours = |tid: &i32| {
+        let name = fs::read_to_string(format!("/proc/{}/task/{tid}/comm", running.pid()));
+        name.is_ok_and(|name| name.trim() == "heapprof")
+    };
+    ids.find(is_ours).expect("a thread of ours")
+}
+
+/// Waits for a traced thread to change its state.
+fn wait_for_thread(tid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: writes one int.
+    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
+    assert_eq!(waited, tid, "{}", std::io::Error::last_os_error());
+    status
+}
+
+/// Stops one thread, as a disk stops it that does not answer. It stays stopped until its process ends.
+fn stop_for_good(tid: i32) {
+    let trace = |request| {
+        // SAFETY: neither of the two requests reads or writes memory of ours.
+        let result = unsafe { libc::ptrace(request, tid, 0usize, 0usize) };
+        assert_eq!(result, 0, "ptrace: {}", std::io::Error::last_os_error());
+    };
+    trace(libc::PTRACE_SEIZE);
+    trace(libc::PTRACE_INTERRUPT);
+    assert!(libc::WIFSTOPPED(wait_for_thread(tid)));
+}
+
+/// The last tick that a program has told.
+fn tick_of(running: &Running) -> Option<u64> {
+    let text = running.stdout_so_far();
+    let mut ticks = text.lines().filter_map(|line| line.strip_prefix("tick "));
+    ticks.next_back()?.parse().ok()
+}
+
+/// A writer that does not get on, whatever it is at: the end comes all the same, and the log has what was written before.
+#[test]
+fn a_writer_that_is_stuck_delays_the_end_by_less_than_100_ms() {
+    for (interval, way) in [(1, "exit"), (1, "_exit"), (1024, "exit")] {
+        let alone = || {
+            let ran = exits(1000, 10, 0).arg(way).without_library().run().well();
+            ended_after(&ran)
+        };
+        let stuck = || {
+            let run = exits(1000, 10, 0).arg(way);
+            let word = run.folder().join("word");
+            let mut running = run.arg(&word).interval(interval).start();
+            running.until("some ticks", |running| tick_of(running) > Some(200));
+            let tid = writer_of(&running);
+            let before = tick_of(&running).unwrap_or(0);
+            stop_for_good(tid);
+            fs::write(&word, "").expect("a folder of ours");
+            assert!(!libc::WIFSTOPPED(wait_for_thread(tid)), "the process ends");
+            let ran = running.wait().well();
+            let after = ended_after(&ran);
+            assert_eq!(ran.stderr, "");
+            let log = ran.log();
+            assert!(log.torn.is_none(), "{:?}", log.torn);
+            assert_eq!(log.end(), None, "nobody was there to say so");
+            assert_eq!(ran.files(), ["t.heaplog", "word"]);
+            let missing = before.saturating_sub(last_tick(&log, 5_000));
+            after.max(if interval == 1 { missing } else { 0 })
+        };
+        let delay = best(100, || stuck().saturating_sub(alone()));
+        assert!(delay <= 100, "{way} at {interval}: {delay} ms");
+    }
+}
+
+/// The end comes in the midst of a checkpoint of half a million blocks, whose beginning shows in the folder.
+#[test]
+fn a_checkpoint_does_not_keep_the_end_waiting() {
+    let mut in_the_midst = 0;
+    let delay = best(100, || {
+        let run = exits(500_000, 10, 2)
+            .arg("exit")
+            .env("HEAPPROF_MAX_LOG", "64K");
+        let word = run.folder().join("word");
+        let next = run.folder().join("t.0001.heaplog");
+        let mut running = run.arg(&word).interval(1).start();
+        running.until("a checkpoint", |_| next.exists());
+        fs::write(&word, "").expect("a folder of ours");
+        let ran = running.wait().well();
+        let after = ended_after(&ran);
+        in_the_midst += u32::from(!next.exists());
+        // The end comes last: nothing is missing before it.
+        let info = Run::heapprof()
+            .arg("info")
+            .arg(ran.folder().join("t.heaplog"));
+        let is_whole = info.run().well().stdout.contains("the process ended");
+        if is_whole && ran.files_ending(".heap").len() == 1 {
+            after
+        } else {
+            u64::MAX
+        }
+    });
+    assert!(delay <= 100, "{delay} ms");
+    println!("{in_the_midst} of them left off the checkpoint");
+}
+
+/// 50,000 stacks are a dump of 20 MB. Whatever time it is given, it is there and whole, or there is nothing of it and
+/// a line that names the log; and the log has it all in either case.
+#[test]
+fn a_last_dump_that_takes_too_long_is_left_out_with_a_line() {
+    let mut seen = Vec::new();
+    for (patience_ms, is_there) in [
+        (15, Some(false)),
+        (20, None),
+        (60, None),
+        (30_000, Some(true)),
+    ] {
+        // A machine that gives us no processor for that long leaves no line.
+        let (log, ran) = (0..5)
+            .map(|_| {
+                exits(50_000, 50_000, 0)
+                    .interval(1)
+                    .env("HEAPPROF_EXIT_WAIT_MS", patience_ms.to_string())
+                    .run()
+                    .well()
+            })
+            .map(|ran| (ran.log().whole(), ran))
+            .find(|(log, ran)| log.end().is_some() && ran.files_ending(".unfinished").is_empty())
+            .expect("an end that is in order");
+        assert_eq!(log.end(), Some(EndReason::Exit));
+        assert_eq!(last_tick(&log, 5_000), last(&ran, "tick "));
+        let counters = &log.profile.account.counters;
+        let lost = counters
+            .iter()
+            .any(|&(name, n)| name == Counter::LostDumps && n == 1);
+        match &ran.files()[..] {
+            [dump, log_name] => {
+                assert_eq!([&**dump, &**log_name], ["t.0001.heap", "t.heaplog"]);
+                assert_eq!(ran.stderr, "");
+                assert!(!lost);
+                let dump = ran.named(dump);
+                assert_eq!(dump.profile.numbers(), log.profile.numbers());
+            }
+            files => {
+                assert_eq!(files, ["t.heaplog"]);
+                let said = ran.said();
+                let path = ran.log_path();
+                assert!(
+                    said.len() == 1
+                        && said[0].contains("the last dump is left out")
+                        && said[0].contains(&format!("more than {patience_ms} ms"))
+                        && said[0].contains(&format!("gperftools {}", path.display())),
+                    "{said:?}"
+                );
+                assert!(lost);
+            }
+        }
+        let was_there = ran.files().len() == 2;
+        assert_eq!(is_there.unwrap_or(was_there), was_there, "{patience_ms} ms");
+        seen.push((patience_ms, was_there));
+    }
+    println!("{seen:?}");
+}
+
+/// A large dump in the midst of it all: whoever is killed while it is written has all but the last 100 ms in the log.
+#[test]
+fn a_dump_does_not_keep_the_log_waiting() {
+    let missing = best(100, || {
+        let run = exits(400_000, 400_000, 0)
+            .arg("kill")
+            .interval(1)
+            .env("HEAPPROFILESIGNAL", "SIGUSR2");
+        let mut running = run.start();
+        running.until("its first ticks", |running| {
+            running.stdout_so_far().contains("tick 180\n")
+        });
+        running.signal(libc::SIGUSR2);
+        let ran = running.wait();
+        assert_eq!(ran.code(), 128 + libc::SIGKILL);
+        // It was asked for, and begun.
+        let is_dump = |name: &String| name.contains(".0001.heap");
+        if !ran.files().iter().any(is_dump) {
+            return u64::MAX;
+        }
+        missing_ms_of_exits(&ran)
+    });
+    assert!(missing <= 100, "{missing} ms");
 }

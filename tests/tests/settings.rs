@@ -41,7 +41,7 @@ fn assert_untouched(ran: &Finished) {
 
 #[test]
 fn a_bad_value_is_one_line_and_the_default() {
-    let cases: [(&str, &str, &[&str]); 28] = [
+    let cases: [(&str, &str, &[&str]); 30] = [
         ("HEAPPROF_SAMPLE_INTERVAL", "abc", &["abc", "using 524288"]),
         (
             "HEAPPROF_SAMPLE_INTERVAL",
@@ -63,6 +63,12 @@ fn a_bad_value_is_one_line_and_the_default() {
         ("HEAPPROF_STACK_DEPTH", "x", &["x", "using 512"]),
         ("HEAPPROF_STACK_DEPTH", "99999", &["99999", "using 512"]),
         ("HEAPPROF_STACK_DEPTH", "0", &["0", "using 512"]),
+        ("HEAPPROF_EXIT_WAIT_MS", "soon", &["soon", "using 100"]),
+        (
+            "HEAPPROF_EXIT_WAIT_MS",
+            "3600001",
+            &["3600001", "an hour", "using 100"],
+        ),
         ("HEAPPROF_VERBOSE", "maybe", &["maybe", "using 0"]),
         (
             "HEAPPROFILESIGNAL",
