@@ -125,6 +125,11 @@ impl Ledger {
         self.weights.of(size, interval)
     }
 
+    /// Whether a sample is in use.
+    pub fn holds(&self, id: u64) -> bool {
+        self.live.contains_key(&id)
+    }
+
     /// Whether a sample is in use, and what it is: stack, requested size, interval.
     pub fn block(&self, id: u64) -> Option<(u32, u64, u64)> {
         let live = self.live.get(&id)?;
@@ -235,6 +240,7 @@ mod tests {
         ledger.free(3);
         ledger.forget_what_was_freed();
         assert_eq!(ledger.live_ids().collect::<Vec<_>>(), [1]);
+        assert_eq!([1, 2].map(|id| ledger.holds(id)), [true, false]);
         assert_eq!(ledger.total().allocated, ledger.total().in_use);
         assert_eq!(ledger.total().allocated.bytes(), 100);
         assert_eq!(ledger.freed().bytes(), 0);

@@ -237,6 +237,11 @@ impl Dumps {
         Some(Err(self.lost(trouble, is_last)))
     }
 
+    /// There will not be this one, as the program ends. Returns why.
+    pub(crate) fn leave_off(&mut self, is_last: bool) -> String {
+        self.lost(Trouble::Ending, is_last)
+    }
+
     /// Whether there was no time for the last one.
     pub(crate) fn is_late(&self) -> bool {
         self.late

@@ -28,6 +28,8 @@ pub(crate) struct Inheritance {
     pub(crate) ledgers: Vec<Inherited>,
     /// Modules that were unloaded before the fork.
     pub(crate) gone: Vec<Module>,
+    /// Whether the ledgers were compared with the sample table.
+    is_compared: bool,
     /// Samples that are in a ledger and were not in the table when this process looked: freed by other threads
     /// of the parent between its writer's stop and the fork, unless this process says that it was it.
     doubtful: NumberMap<u64, ()>,
@@ -79,28 +81,77 @@ pub(crate) fn take() -> Inheritance {
     // fields are whole; its thread is not in this process, and the swap made this thread the
     // only one that reaches it.
     let mut all = unsafe { &mut *parents }.bequeath();
-    all.compare_with_table();
+    all.is_compared = false;
+    for inherited in &mut all.ledgers {
+        inherited.ledger.forget_what_was_freed();
+    }
     all
 }
 
+/// Comparing takes so long for each block, in nanoseconds: two lookups far apart.
+const COMPARING_NS: u64 = 100;
+/// Between two questions whether to go on, blocks.
+const BLOCKS_A_LOOK: usize = 8 << 10;
+
 impl Inheritance {
-    /// Leaves of what was freed before no trace, and looks at what the sample table says is in use.
-    fn compare_with_table(&mut self) {
-        let mut there: NumberMap<u64, ()> = NumberMap::default();
+    /// Whether the sample table is still to be asked.
+    pub(crate) fn is_uncompared(&self) -> bool {
+        !self.is_compared && !self.ledgers.is_empty()
+    }
+
+    /// How long [`compare`](Self::compare) will take, about.
+    pub(crate) fn comparing_ns(&self) -> u64 {
+        if !self.is_uncompared() {
+            return 0;
+        }
+        let blocks: usize = self.ledgers.iter().map(|one| one.ledger.live()).sum();
+        blocks as u64 * COMPARING_NS
+    }
+
+    /// Looks at what the sample table says is in use, and remembers what is not there: once, before the first dump. Left
+    /// off, to begin anew, when `goes_on` says no.
+    pub(crate) fn compare(&mut self, goes_on: impl Fn() -> bool) {
+        if !self.is_uncompared() {
+            return;
+        }
+        let mut seen = 0usize;
+        let mut is_stopped = false;
+        let mut stops = || {
+            seen += 1;
+            is_stopped |= seen.is_multiple_of(BLOCKS_A_LOOK) && !goes_on();
+            is_stopped
+        };
         let foreign = session::foreign_ids();
+        let (mut known, mut unknown) = (0usize, 0u64);
         hook::each_sample(|id| {
-            if id <= foreign {
-                there.insert(id, ());
+            if id <= foreign && !stops() {
+                match self.ledgers.iter().any(|one| one.ledger.holds(id)) {
+                    true => known += 1,
+                    false => unknown += 1,
+                }
             }
         });
-        for Inherited { ledger, .. } in &mut self.ledgers {
-            ledger.forget_what_was_freed();
-            let missing = ledger.live_ids().filter(|id| there.remove(id).is_none());
-            self.doubtful.extend(missing.map(|id| (id, ())));
+        let live: usize = self.ledgers.iter().map(|one| one.ledger.live()).sum();
+        if known < live {
+            let mut there: NumberMap<u64, ()> = NumberMap::default();
+            hook::each_sample(|id| {
+                if id <= foreign && !stops() {
+                    there.insert(id, ());
+                }
+            });
+            for Inherited { ledger, .. } in &self.ledgers {
+                let missing = ledger.live_ids().filter(|id| !there.contains_key(id));
+                self.doubtful.extend(missing.map(|id| (id, ())));
+            }
         }
-        // What is left was allocated by other threads after the writer's stop.
-        if !there.is_empty() {
-            counters::LOST_AT_FORK.add(there.len() as u64);
+        if is_stopped {
+            self.doubtful.clear();
+            return;
+        }
+        self.is_compared = true;
+        // Allocated by other threads after the writer's stop.
+        if unknown > 0 {
+            counters::LOST_AT_FORK.add(unknown);
         }
     }
 

@@ -345,6 +345,11 @@ impl Writer {
             if drained == 0 && main_thread::all_have_left() {
                 return false;
             }
+            if drained == 0 && self.output.pending() == 0 {
+                // There is nothing else to do.
+                let ends = || session.finish.load(Ordering::Acquire) != 0;
+                self.inheritance.compare(|| !ends());
+            }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
             self.rest(session, now, idle);
         }

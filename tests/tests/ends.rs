@@ -357,3 +357,69 @@ fn a_dump_does_not_keep_the_log_waiting() {
     });
     assert!(missing <= 100, "{missing} ms");
 }
+
+/// A process with many blocks in use, and children that live for a moment: each allocates one block and leaves.
+const SHORT_CHILD: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static long now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = argc > 1 ? atoi(argv[1]) : 0; i > 0; i--)
+        malloc(16);
+    int pipes[2];
+    if (pipe(pipes) != 0)
+        return 2;
+    pid_t child = fork();
+    if (child == 0) {
+        malloc(40001);
+        long leaving = now_ns();
+        if (write(pipes[1], &leaving, sizeof leaving) != sizeof leaving)
+            _exit(2);
+        _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    long after = now_ns(), leaving;
+    if (read(pipes[0], &leaving, sizeof leaving) != sizeof leaving)
+        return 2;
+    printf("child %d\ntook %ld\n", (int)child, (after - leaving) / 1000000);
+    return status;
+}
+"#;
+
+/// What it inherited is more than it has time to look at. Its log is whole, and it ends as soon.
+#[test]
+fn a_child_that_inherits_much_and_lives_for_a_moment_has_its_log() {
+    let delay = best(100, || {
+        let run = Run::compiled("short_child", SHORT_CHILD, &[])
+            .arg("2000000")
+            .interval(1)
+            .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
+            .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+            .prefix("t");
+        let ran = run.run().well();
+        let log = Log::read(
+            &ran.folder()
+                .join(format!("t_{}.heaplog", last(&ran, "child "))),
+        );
+        assert!(log.torn.is_none(), "{:?}", log.torn);
+        let is_whole = log.end() == Some(EndReason::Exit) && log.blocks_of(40_001).len() == 1;
+        if is_whole {
+            last(&ran, "took ")
+        } else {
+            u64::MAX
+        }
+    });
+    assert!(delay <= 100, "{delay} ms");
+}

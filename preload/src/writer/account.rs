@@ -53,7 +53,10 @@ impl Writer {
     fn take_dump(&mut self, why: &str, is_last: bool) -> Result<(), String> {
         let _ = self.finish_dump(); // two that fall due at once: one after the other
         self.tell_modules();
-        self.inheritance.settle();
+        if !self.settle_inheritance() {
+            let dumps = self.dumps.as_mut().ok_or("no dumps are kept")?;
+            return Err(dumps.leave_off(is_last));
+        }
         let comments = self.dump_comments();
         let now_ns = clock::now_ns();
         let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
@@ -80,6 +83,18 @@ impl Writer {
             name: format!("dump: {why}"),
         });
         begun
+    }
+
+    /// Has what was inherited as a dump needs it. False: the program ends, and there is no time for it.
+    pub(super) fn settle_inheritance(&mut self) -> bool {
+        if !exit::forbids(self.inheritance.comparing_ns()) {
+            self.inheritance.compare(|| !exit::forbids(0));
+        }
+        let is_compared = !self.inheritance.is_uncompared();
+        if is_compared {
+            self.inheritance.settle();
+        }
+        is_compared
     }
 
     /// The dump at the end, if there is time for it.

@@ -164,7 +164,9 @@ impl Writer {
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
         self.keep_account(session)?;
         self.tell_modules();
-        self.inheritance.settle();
+        if !self.settle_inheritance() {
+            return Err("the program is ending".into());
+        }
         let comments = self.dump_comments();
         let ledger = self.ledger.as_ref().ok_or("there is no account")?;
         let stacks = Stacks {
