@@ -257,6 +257,9 @@ impl Writer {
             read += 1;
             if read.is_multiple_of(REPLAY_BATCH) {
                 session.taken.fetch_add(1, Ordering::Relaxed);
+                if session.finish.load(Ordering::Acquire) != 0 {
+                    return Err("the program is ending".into());
+                }
             }
         }
         self.ledger = Some(ledger);
