@@ -127,6 +127,8 @@ pub(crate) struct Session {
     pub(crate) requests: (Sender<Request>, Receiver<Request>),
     /// Events taken out so far: tells a waiting hook whether the writer gets on.
     pub(crate) taken: AtomicU64,
+    /// How many that were when somebody's patience with it ended: until it gets on, nobody waits for it again.
+    given_up_at: AtomicU64,
     /// Set once when the process ends: the writer is to finish. See `exit.rs`.
     pub(crate) finish: AtomicU32,
     /// Set by the writer when it has finished.
@@ -204,6 +206,7 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'sta
         page,
         requests: unbounded(),
         taken: AtomicU64::new(0),
+        given_up_at: AtomicU64::new(u64::MAX),
         finish: AtomicU32::new(0),
         finished: AtomicU32::new(0),
         flush_asked: AtomicU32::new(0),
@@ -415,6 +418,10 @@ impl Session {
             PATIENCE_NS
         };
         let mut seen = self.taken.load(Ordering::Relaxed);
+        if seen == self.given_up_at.load(Ordering::Relaxed) {
+            self.wake();
+            return false; // a stuck disk stalls each thread once, and not each malloc
+        }
         let mut since = crate::clock::now_ns();
         let mut tries = 0u32;
         loop {
@@ -432,9 +439,12 @@ impl Session {
             let now = crate::clock::now_ns();
             if exact && taken != seen {
                 (seen, since) = (taken, now);
-            } else if now.saturating_sub(since) > patience
-                || self.finished.load(Ordering::Relaxed) != 0
-            {
+            } else if self.finished.load(Ordering::Relaxed) != 0 {
+                return false;
+            } else if now.saturating_sub(since) > patience {
+                if taken == seen {
+                    self.given_up_at.store(seen, Ordering::Relaxed);
+                }
                 return false;
             }
         }

@@ -244,6 +244,31 @@ fn a_writer_that_is_stuck_delays_the_end_by_less_than_100_ms() {
     }
 }
 
+/// The same in the midst of the program's life: it stalls once, for the two seconds that recording everything is worth, and goes
+/// on without its profile.
+#[test]
+fn a_writer_that_is_stuck_stalls_the_program_once() {
+    let run = Run::fixture("waits_for_nobody").prefix("t");
+    let word = run.folder().join("word");
+    // What there is room for on the way, and as much again.
+    let mut running = run.arg(&word).arg("20000").interval(1).start();
+    running.until("its word", |running| {
+        running.stdout_so_far().contains("waits")
+    });
+    let tid = writer_of(&running);
+    stop_for_good(tid);
+    fs::write(&word, "").expect("a folder of ours");
+    assert!(!libc::WIFSTOPPED(wait_for_thread(tid)), "the process ends");
+    let ran = running.wait().well();
+    let took = ran
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("took "));
+    let took: u64 = took.and_then(|ms| ms.parse().ok()).expect("milliseconds");
+    // Twice at the most: for a sample, and for the free of another that was in already.
+    assert!((1_900..8_000).contains(&took), "{took} ms");
+}
+
 /// The end comes in the midst of a checkpoint of half a million blocks, whose beginning shows in the folder.
 #[test]
 fn a_checkpoint_does_not_keep_the_end_waiting() {
