@@ -3,7 +3,6 @@
 //! Law 7: it touches nothing whose state another thread of the parent owned. The parent's session, queue and
 //! writer are left behind unread; the tables of samples are lock-free and stay, so that frees of blocks
 //! that the parent sampled find them; the child's own session begins with its first sample.
-
 //!
 //! libc calls the handlers of `pthread_atfork` in their order, those before the fork in reverse. Ours must come between
 //! jemalloc's, which take and give back its locks, and all others, which may allocate:
