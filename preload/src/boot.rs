@@ -18,8 +18,8 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread, modules,
-    namespace, operators, own_alloc, seats, setid, signal, spare, stack, sys, walk,
+    again, clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread,
+    modules, namespace, operators, own_alloc, seats, setid, signal, spare, stack, sys, walk,
 };
 
 /// What boot takes: seats with their walkers, the list of modules, tables of those that move.
@@ -107,6 +107,10 @@ extern "C" fn construct(
              profile a build without it"
         );
         hook::set_phase(Phase::Off);
+        if sanitizer == loader::THREAD_SANITIZER {
+            // SAFETY: what libc passes to constructors; ours runs before all others, so nothing of the program has.
+            unsafe { again::without_us(arguments, environment) };
+        }
         return;
     }
     spare::prepare();

@@ -35,6 +35,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.md, Limits");
 
+mod again;
 mod api;
 mod boot;
 mod cancel;

@@ -210,13 +210,16 @@ fn file_of(address: *mut c_void) -> Option<String> {
     Some(path.to_string_lossy().into_owned())
 }
 
+/// The one that does not run under another allocator at all: see `again.rs`.
+pub(crate) const THREAD_SANITIZER: &str = "ThreadSanitizer";
+
 /// The sanitizer that the program is built with. Each needs to be the allocator itself: at best it sees
 /// nothing, at worst (ThreadSanitizer) it crashes under any other.
 pub(crate) fn sanitizer() -> Option<&'static str> {
     // ThreadSanitizer first: a name that is not found costs the loader an allocation, and the first one of all would
     // lead from jemalloc's beginning into its interceptors and back to us.
     let all = [
-        (c"__tsan_init", "ThreadSanitizer"),
+        (c"__tsan_init", THREAD_SANITIZER),
         (c"__asan_init", "AddressSanitizer"),
         (c"__msan_init", "MemorySanitizer"),
         (c"__lsan_init", "LeakSanitizer"),

@@ -4,6 +4,7 @@
 //! file of its own under the number must not find our line in it. So the first look at it is
 //! remembered, and nothing is written to anything else.
 
+use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys;
@@ -19,9 +20,32 @@ pub(crate) fn remember() {
     }
 }
 
+/// A line in the making, on the stack: what is said about a want of memory, or before there may be any, needs none.
+struct Line {
+    bytes: [u8; 400],
+    len: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, words: &str) -> std::fmt::Result {
+        let end = self.len + words.len();
+        let place = self.bytes.get_mut(self.len..end).ok_or(std::fmt::Error)?;
+        place.copy_from_slice(words.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
 /// Writes `heapprof: …` as one write, so that lines of several processes do not mix.
 pub(crate) fn line(words: std::fmt::Arguments<'_>) {
-    bytes(format!("heapprof: {words}\n").as_bytes());
+    let mut line = Line {
+        bytes: [0; 400],
+        len: 0,
+    };
+    match writeln!(line, "heapprof: {words}") {
+        Ok(()) => bytes(&line.bytes[..line.len]),
+        Err(_) => bytes(format!("heapprof: {words}\n").as_bytes()), // long paths
+    }
 }
 
 /// Writes that, as it is.

@@ -298,6 +298,58 @@ pub(crate) fn readlink(path: &CStr) -> Result<Vec<u8>, Errno> {
     Ok(buffer)
 }
 
+/// Writes the path of the program's executable, and a zero behind it. False: it has none that fits. Nothing is allocated,
+/// and no function of libc's is called.
+pub(crate) fn read_own_path(path: &mut [u8]) -> bool {
+    // SAFETY: reads a C string, writes at most that many bytes.
+    let read = unsafe {
+        syscall(
+            libc::SYS_readlinkat,
+            [
+                libc::AT_FDCWD as i64 as u64,
+                c"/proc/self/exe".as_ptr() as u64,
+                path.as_mut_ptr() as u64,
+                path.len() as u64,
+                0,
+                0,
+            ],
+        )
+    };
+    match read {
+        Ok(len) if (len as usize) < path.len() => {
+            path[len as usize] = 0;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Becomes the program at that path, which ends with a zero.
+///
+/// # Safety
+/// Arrays of C strings that end with a null.
+pub(crate) unsafe fn execve(
+    path: &[u8],
+    arguments: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
+) -> Errno {
+    // SAFETY: the caller's promise; what comes back is an error.
+    let answer = unsafe {
+        syscall(
+            libc::SYS_execve,
+            [
+                path.as_ptr() as u64,
+                arguments as u64,
+                environment as u64,
+                0,
+                0,
+                0,
+            ],
+        )
+    };
+    answer.err().unwrap_or(Errno(0))
+}
+
 /// The working directory.
 pub(crate) fn getcwd() -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0u8; libc::PATH_MAX as usize];

@@ -490,7 +490,14 @@ fn sanitizers_and_valgrind() {
             assert_said(&ran, &[word, "nothing is recorded"]);
         }
     }
-    // These end the program in their own start: `heapprof run` says so before.
+    // Under any other allocator this one's runtime comes to a standstill: the program is started again without us.
+    let thread = || Run::compiled("sanitized", PROGRAM, &["-fsanitize=thread"]);
+    let alone = thread().without_library().run();
+    let ran = thread().interval(1).prefix("t").run();
+    assert_eq!(ran.code(), alone.code(), "{}", ran.stderr);
+    assert_said(&ran, &["ThreadSanitizer", "nothing is recorded"]);
+    assert!(ran.files_ending(".heaplog").is_empty());
+    // Nothing is recorded of these: `heapprof run` says so before.
     for sanitizer in ["address", "thread"] {
         let flag = format!("-fsanitize={sanitizer}");
         let compiled = Run::compiled("sanitized", PROGRAM, &[&flag]);
