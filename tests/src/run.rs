@@ -30,6 +30,7 @@ pub struct Run {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     preload: bool,
+    exit_wait: bool,
     limit: Duration,
     ignored_signal: Option<i32>,
     folder: Arc<TempDir>,
@@ -52,6 +53,7 @@ impl Run {
             args: Vec::new(),
             env: Vec::new(),
             preload: true,
+            exit_wait: true,
             limit: TIME_LIMIT,
             ignored_signal: None,
             folder: Arc::new(tempfile::tempdir().expect("a temporary folder")),
@@ -127,6 +129,14 @@ impl Run {
         self.env("HEAPPROFILE", path)
     }
 
+    /// The end waits for the record no longer than it does by default. Elsewhere it waits for longer: a machine that runs tests
+    /// may be busy enough, or its disk, that a tenth of a second is not enough for what a test wants to see.
+    #[must_use]
+    pub fn default_exit_wait(mut self) -> Run {
+        self.exit_wait = false;
+        self
+    }
+
     /// Another limit than a minute.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Run {
@@ -186,6 +196,7 @@ impl Run {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
+            .envs(self.exit_wait.then_some(("HEAPPROF_EXIT_WAIT_MS", "10000")))
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(self.inside.as_deref().unwrap_or(self.folder.path()))
             .stdin(Stdio::null())

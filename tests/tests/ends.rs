@@ -51,6 +51,7 @@ fn missing_ms_of_exits(ran: &Finished) -> u64 {
 fn ended(way: &str, interval: u64) -> Finished {
     Run::fixture("late_end")
         .arg(way)
+        .default_exit_wait()
         .interval(interval)
         .prefix("t")
         .run()
@@ -120,7 +121,7 @@ fn the_end_is_delayed_by_less_than_100_ms() {
         for way in ["exit", "_exit"] {
             let started = Instant::now();
             let delay = best(100, || {
-                let fixture = || Run::fixture("late_end").arg(way);
+                let fixture = || Run::fixture("late_end").arg(way).default_exit_wait();
                 let alone = end_ms(fixture().without_library());
                 end_ms(fixture().interval(interval).prefix("t")).saturating_sub(alone)
             });
@@ -136,6 +137,7 @@ fn the_end_is_delayed_by_less_than_100_ms() {
 /// `exits`, with so many blocks in use of so many stacks, and so many threads that go on.
 fn exits(blocks: u32, stacks: u32, threads: u32) -> Run {
     Run::fixture("exits")
+        .default_exit_wait()
         .args([blocks, stacks, threads].map(|number| number.to_string()))
         .prefix("t")
         .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
@@ -248,7 +250,9 @@ fn a_writer_that_is_stuck_delays_the_end_by_less_than_100_ms() {
 /// on without its profile.
 #[test]
 fn a_writer_that_is_stuck_stalls_the_program_once() {
-    let run = Run::fixture("waits_for_nobody").prefix("t");
+    let run = Run::fixture("waits_for_nobody")
+        .default_exit_wait()
+        .prefix("t");
     let word = run.folder().join("word");
     // What there is room for on the way, and as much again.
     let mut running = run.arg(&word).arg("20000").interval(1).start();
@@ -428,6 +432,7 @@ int main(int argc, char **argv)
 fn a_child_that_inherits_much_and_lives_for_a_moment_has_its_log() {
     let delay = best(100, || {
         let run = Run::compiled("short_child", SHORT_CHILD, &[])
+            .default_exit_wait()
             .arg("2000000")
             .interval(1)
             .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
