@@ -165,7 +165,8 @@ impl<'a> Merge<'a> {
     /// Whether nothing has come since the last look, in the lanes that it knows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.ready.is_empty() && self.taps.iter().all(Tap::is_empty)
+        // A free that waits comes with its sample, which its lane will show.
+        self.ready.is_empty() && self.taps.iter().all(Tap::is_empty)
     }
 }
 

@@ -178,8 +178,8 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
     }
 }
 
-/// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the program called, `here` where to
-/// begin the walk: there or at its caller. Law 3: a null result is no event.
+/// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
+/// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
 #[cold]
 #[inline(never)]
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {

@@ -179,13 +179,18 @@ fn add() {
     if count == MOST {
         return;
     }
+    make(count);
+    COUNT.store(count + 1, Ordering::Release);
+}
+
+/// Puts a new seat in that place.
+fn make(number: usize) {
     let place = Box::new(Place {
         walker: UnsafeCell::new(Walker::new()),
         busy: AtomicBool::new(false),
         hazard: AtomicPtr::new(std::ptr::null_mut()),
     });
-    PLACES[count].store(Box::into_raw(place), Ordering::Release);
-    COUNT.store(count + 1, Ordering::Release);
+    PLACES[number].store(Box::into_raw(place), Ordering::Release);
 }
 
 /// Whether a walk may be reading that snapshot.
@@ -198,14 +203,14 @@ pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
 }
 
 /// In a forked child: the threads that had seats are not here, and may have left them half changed (Law 7).
-/// Those seats stay taken for ever; if none is left, there is a new one.
+/// Those seats stay taken for ever; if none is left, a new one takes the first's place, as there may be no room for more.
 pub(crate) fn after_fork() {
     let any_free = PLACES[..count()].iter().any(|place| {
         // SAFETY: as in `take`.
         unsafe { place.load(Ordering::Acquire).as_ref() }
             .is_some_and(|place| !place.busy.load(Ordering::Acquire))
     });
-    if !any_free {
-        add();
+    if !any_free && count() > 0 {
+        make(0);
     }
 }

@@ -21,7 +21,8 @@ impl Writer {
             return 0;
         };
         self.event(first);
-        1 + self.take(session, limit - 1)
+        session.taken.fetch_add(1, Ordering::Relaxed);
+        1 + self.take(session, limit.saturating_sub(1))
     }
 
     /// Takes up to `limit` of the events that the last look showed.
