@@ -55,16 +55,31 @@ pub struct Live {
 
 const _: () = assert!(size_of::<Live>() == 16);
 
+/// What is kept of a row: an allocation and a free change one sum each, and what is in use is their difference.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    allocated: Estimate,
+    freed: Estimate,
+}
+
+impl Sums {
+    fn totals(&self) -> Totals {
+        Totals {
+            allocated: self.allocated,
+            in_use: self.allocated.without(&self.freed),
+        }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    rows: Vec<Row>,
+    rows: Vec<(u32, SizeClass, Sums)>,
     row_of: NumberMap<(u32, u8), u32>,
     live: NumberMap<u64, Live>,
     /// Each mean interval that a sample came with, in bytes, in order of appearance.
     intervals: Vec<u64>,
-    total: Totals,
-    freed: Estimate,
+    total: Sums,
     weights: WeightCache,
 }
 
@@ -75,15 +90,12 @@ impl Ledger {
     }
 
     /// A sampled block of `size` bytes was allocated under `interval`, by the stack of that number.
-    /// Returns the index of its row.
-    pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> u32 {
+    /// Returns the index of its row, and what it stands for.
+    pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> (u32, Weight) {
         let weight = self.weights.of(size, interval);
         let row = self.row(stack, SizeClass::of(size));
-        let totals = &mut self.rows[row as usize].totals;
-        for totals in [totals, &mut self.total] {
-            totals.allocated.add(&weight);
-            totals.in_use.add(&weight);
-        }
+        self.rows[row as usize].2.allocated.add(&weight);
+        self.total.allocated.add(&weight);
         let interval = self.interval(interval);
         let live = Live {
             size,
@@ -91,7 +103,7 @@ impl Ledger {
             interval,
         };
         self.live.insert(id, live);
-        row
+        (row, weight)
     }
 
     /// The sample of that id was freed. Returns what it was, if it is known.
@@ -100,11 +112,8 @@ impl Ledger {
         let weight = self
             .weights
             .of(live.size, self.intervals[live.interval as usize]);
-        let totals = &mut self.rows[live.row as usize].totals;
-        for totals in [totals, &mut self.total] {
-            totals.in_use.remove(&weight);
-        }
-        self.freed.add(&weight);
+        self.rows[live.row as usize].2.freed.add(&weight);
+        self.total.freed.add(&weight);
         Some(live)
     }
 
@@ -113,10 +122,10 @@ impl Ledger {
     /// the whole.
     pub fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) -> u32 {
         let row = self.row(stack, class);
-        for totals in [&mut self.rows[row as usize].totals, &mut self.total] {
-            totals.allocated.merge(freed);
+        for sums in [&mut self.rows[row as usize].2, &mut self.total] {
+            sums.allocated.merge(freed);
+            sums.freed.merge(freed);
         }
-        self.freed.merge(freed);
         row
     }
 
@@ -133,23 +142,28 @@ impl Ledger {
     /// Whether a sample is in use, and what it is: stack, requested size, interval.
     pub fn block(&self, id: u64) -> Option<(u32, u64, u64)> {
         let live = self.live.get(&id)?;
-        let stack = self.rows[live.row as usize].stack;
+        let stack = self.rows[live.row as usize].0;
         Some((stack, live.size, self.intervals[live.interval as usize]))
     }
 
     /// All rows, in the order of their first sample. A row may have nothing in use.
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> {
+        self.rows.iter().map(|(stack, class, sums)| Row {
+            stack: *stack,
+            class: *class,
+            totals: sums.totals(),
+        })
     }
 
     /// The sum of all rows.
-    pub fn total(&self) -> &Totals {
-        &self.total
+    #[inline]
+    pub fn total(&self) -> Totals {
+        self.total.totals()
     }
 
     /// The sum of all that was freed.
     pub fn freed(&self) -> &Estimate {
-        &self.freed
+        &self.total.freed
     }
 
     /// Samples in use.
@@ -165,11 +179,8 @@ impl Ledger {
         let weight = self
             .weights
             .of(live.size, self.intervals[live.interval as usize]);
-        let totals = &mut self.rows[live.row as usize].totals;
-        for totals in [totals, &mut self.total] {
-            totals.allocated.remove(&weight);
-            totals.in_use.remove(&weight);
-        }
+        self.rows[live.row as usize].2.allocated.remove(&weight);
+        self.total.allocated.remove(&weight);
     }
 
     /// The ids of the samples in use.
@@ -179,11 +190,13 @@ impl Ledger {
 
     /// From here on, what is in use now is all that was ever allocated: how a forked process begins.
     pub fn forget_what_was_freed(&mut self) {
-        for totals in self.rows.iter_mut().map(|row| &mut row.totals) {
-            totals.allocated = totals.in_use;
+        let rows = self.rows.iter_mut().map(|(_, _, sums)| sums);
+        for sums in rows.chain([&mut self.total]) {
+            *sums = Sums {
+                allocated: sums.totals().in_use,
+                freed: Estimate::default(),
+            };
         }
-        self.total.allocated = self.total.in_use;
-        self.freed = Estimate::default();
     }
 
     /// Number of an interval. Mostly the last one met.
@@ -200,11 +213,7 @@ impl Ledger {
     pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
         let rows = &mut self.rows;
         *self.row_of.entry((stack, class.0)).or_insert_with(|| {
-            rows.push(Row {
-                stack,
-                class,
-                totals: Totals::default(),
-            });
+            rows.push((stack, class, Sums::default()));
             rows.len() as u32 - 1
         })
     }
@@ -223,7 +232,7 @@ mod tests {
         ledger.alloc(2, 0, 100, 1);
         ledger.alloc(3, 1, 5000, 1);
         assert_eq!(ledger.free(2).map(|live| live.size), Some(100));
-        let row = ledger.rows()[0].totals;
+        let row = ledger.rows().next().unwrap().totals;
         assert_eq!((row.allocated.objects(), row.allocated.bytes()), (2, 200));
         assert_eq!((row.in_use.objects(), row.in_use.bytes()), (1, 100));
         assert_eq!(ledger.total().in_use.bytes(), 5100);
@@ -244,7 +253,7 @@ mod tests {
         assert_eq!(ledger.total().allocated, ledger.total().in_use);
         assert_eq!(ledger.total().allocated.bytes(), 100);
         assert_eq!(ledger.freed().bytes(), 0);
-        assert_eq!(ledger.rows()[1].totals, Totals::default());
+        assert_eq!(ledger.rows().nth(1).unwrap().totals, Totals::default());
         ledger.free(1);
         assert_eq!(ledger.total().in_use.bytes(), 0);
         assert_eq!(ledger.total().allocated.bytes(), 100);
@@ -254,11 +263,11 @@ mod tests {
     fn a_sample_can_be_as_if_it_had_never_been() {
         let mut ledger = Ledger::new();
         ledger.alloc(1, 0, 100, 1);
-        let before = (*ledger.total(), ledger.rows().to_vec());
+        let before = (ledger.total(), ledger.rows().collect::<Vec<_>>());
         ledger.alloc(2, 0, 100, 512);
         ledger.forget(2);
         ledger.forget(2);
-        assert_eq!((*ledger.total(), ledger.rows().to_vec()), before);
+        assert_eq!((ledger.total(), ledger.rows().collect::<Vec<_>>()), before);
         assert_eq!((ledger.live(), ledger.freed().bytes()), (1, 0));
     }
 
@@ -266,7 +275,7 @@ mod tests {
     fn an_unknown_free_is_ignored() {
         let mut ledger = Ledger::new();
         assert_eq!(ledger.free(9), None);
-        assert_eq!(ledger.total(), &Totals::default());
+        assert_eq!(ledger.total(), Totals::default());
     }
 
     proptest! {
@@ -304,7 +313,7 @@ mod tests {
                     if is_resumed || id == at as u64 { resumed.alloc(id, stack, size, interval); }
                 }
             }
-            prop_assert_eq!(whole.rows(), resumed.rows());
+            prop_assert!(whole.rows().eq(resumed.rows()));
             prop_assert_eq!(whole.total(), resumed.total());
             prop_assert_eq!(whole.freed(), resumed.freed());
         }

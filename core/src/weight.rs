@@ -118,6 +118,12 @@ impl Weight {
         }
     }
 
+    /// Whether it brings no variance: every block was taken.
+    #[inline]
+    fn is_exact(&self) -> bool {
+        (self.objects_variance.0 | self.bytes_variance.0) == 0
+    }
+
     /// The same sample, seen as a block that carries `bytes` of something other than its size, such
     /// as the slack behind it: it stands for `bytes / p` of them, with variance
     /// `bytes² (1 - p) / p²`.
@@ -159,12 +165,15 @@ pub struct Estimate {
 
 impl Estimate {
     /// Adds one sample.
+    #[inline]
     pub fn add(&mut self, weight: &Weight) {
         self.samples = self.samples.saturating_add(1);
         self.objects += weight.objects;
         self.bytes += weight.bytes;
-        self.objects_variance += weight.objects_variance;
-        self.bytes_variance += weight.bytes_variance;
+        if !weight.is_exact() {
+            self.objects_variance += weight.objects_variance;
+            self.bytes_variance += weight.bytes_variance;
+        }
     }
 
     /// Takes away a sample that was added before.

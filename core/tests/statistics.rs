@@ -81,7 +81,7 @@ struct Tally {
 /// Allocated objects and bytes, in-use objects and bytes: value, standard error, samples.
 fn four(ledger: &Ledger, stack: u32) -> [(f64, f64, u64); 4] {
     let (mut allocated, mut in_use) = (Estimate::default(), Estimate::default());
-    for row in ledger.rows().iter().filter(|row| row.stack == stack) {
+    for row in ledger.rows().filter(|row| row.stack == stack) {
         allocated.merge(&row.totals.allocated);
         in_use.merge(&row.totals.in_use);
     }

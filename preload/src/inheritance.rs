@@ -184,7 +184,7 @@ impl Inheritance {
     pub(crate) fn total(&self) -> Totals {
         let mut sum = Totals::default();
         for inherited in &self.ledgers {
-            sum.merge(inherited.ledger.total());
+            sum.merge(&inherited.ledger.total());
         }
         sum
     }

@@ -113,8 +113,10 @@ impl Snapshot {
         let ancestors = stacks.inherited.iter().map(|from| &from.ledger);
         for (number, ledger) in ancestors.chain([context.ledger]).enumerate() {
             snapshot.lines.reserve(ledger.rows().len());
-            for rows in ledger.rows().chunks(ROWS_A_LOOK) {
-                snapshot.add(number as u32, rows, stacks, known.as_mut());
+            let mut rows = ledger.rows();
+            while rows.len() > 0 {
+                let some = rows.by_ref().take(ROWS_A_LOOK);
+                snapshot.add(number as u32, some, stacks, known.as_mut());
                 if !goes_on() {
                     return None;
                 }
@@ -131,7 +133,7 @@ impl Snapshot {
     fn add(
         &mut self,
         ledger: u32,
-        rows: &[Row],
+        rows: impl Iterator<Item = Row>,
         stacks: Stacks<'_>,
         mut known: Option<&mut Known>,
     ) {
@@ -139,13 +141,13 @@ impl Snapshot {
             let Some(stack) = stacks.get(ledger, row.stack) else {
                 continue; // its frames were lost
             };
-            let numbers = numbers(row);
+            let numbers = numbers(&row);
             if let Some(known) = &mut known {
                 if numbers.allocated_objects == 0 {
                     continue; // freed before the fork
                 }
                 let next = self.lines.len() as u32;
-                let index = *known.entry(identity(stack, row)).or_insert(next);
+                let index = *known.entry(identity(stack, &row)).or_insert(next);
                 if let Some(line) = self.lines.get_mut(index as usize)
                     && let Some(other) = stacks.get(line.ledger, line.stack)
                     && other.written().eq(stack.written())

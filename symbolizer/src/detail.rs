@@ -145,11 +145,11 @@ impl Keeper {
     }
 
     pub(crate) fn finish(self) -> Detailed {
-        let threads = self.ledger.rows().iter().map(|row| {
+        let threads = self.ledger.rows().map(|row| {
             let (stack, thread) = self.pairs[row.stack as usize];
             ThreadRow {
                 thread,
-                row: Row { stack, ..*row },
+                row: Row { stack, ..row },
             }
         });
         Detailed {

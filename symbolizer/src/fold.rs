@@ -117,7 +117,7 @@ impl Fold {
     /// The profile as it stands, to be read while folding goes on. `reason` says what for.
     pub fn snapshot(&self, reason: &str) -> Profile {
         let mut profile = self.profile.clone();
-        profile.rows = self.ledger.rows().to_vec();
+        profile.rows = self.ledger.rows().collect();
         profile.run.reason = reason.into();
         profile
     }
@@ -232,7 +232,7 @@ impl Fold {
         let mut counters: Vec<_> = self.counters.into_iter().collect();
         counters.sort_by_key(|(counter, _)| counter.number());
         self.profile.account.counters = counters;
-        self.profile.rows = self.ledger.rows().to_vec();
+        self.profile.rows = self.ledger.rows().collect();
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
         self.profile.peak = Some(self.peak);
@@ -319,12 +319,11 @@ impl Fold {
         let seen = &mut self.profile.run.intervals_seen;
         let (least, most) = seen.unwrap_or((alloc.interval, alloc.interval));
         *seen = Some((least.min(alloc.interval), most.max(alloc.interval)));
-        let row = self
+        let (row, weight) = self
             .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
         if alloc.thread != BEFORE_THE_FORK && !self.resuming {
             let usable = alloc.size + alloc.slack.min(LARGEST_BLOCK);
-            let weight = self.ledger.weight(alloc.size, alloc.interval);
             self.profile.usable.add(&weight.carrying(usable));
         }
         let in_use = self.ledger.total().in_use.bytes_fixed();

@@ -168,7 +168,7 @@ impl Writer {
             comments.push("inherited: what was in use at the fork counts as allocated".to_owned());
         }
         if let Some(ledger) = &self.ledger {
-            let mut total = *ledger.total();
+            let mut total = ledger.total();
             total.merge(&self.inheritance.total());
             comments.push(format!(
                 "standard error: in use {:.0} objects, {:.0} bytes; allocated {:.0} objects, {:.0} bytes",
