@@ -11,14 +11,17 @@
 //! ```
 //!
 //! An event is as few words as it can be: what crosses from one processor's cache to another's is most of its price.
-//! Thread and interval are told once for many events; a free is two words, a sample mostly five:
+//! Thread and interval are told once for many events, and what is near the event before is told by how far it is, in one word with
+//! its kind:
 //!
 //! | kind | words |
 //! | --- | --- |
-//! | `BY` | thread and kind, interval: whose events follow, and under what interval they are sampled |
-//! | `FREED` | id and kind, time |
-//! | `SAMPLED` | id and kind, time, stack, size, slack; counted is size and slack |
-//! | `SAMPLED_COUNTED` | the same, counted |
+//! | `BY` | thread, interval: whose events follow, and under what interval they are sampled |
+//! | `FREED` | id, time |
+//! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
+//! | `SAMPLED` | id, time, stack, size, slack, counted |
+//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack. Its id is the next, counted is size and slack |
+//! | `SAMPLED_AGAIN` | the same, and the stack is that of the last sample |
 //!
 //! Ids are given by the lane, in the order in which samples are put in: so whoever knows the last one that came out knows of
 //! each whether it did. Those of lane n are in the blocks of [`BLOCK`] ids whose number is n modulo [`LANES`].
@@ -31,9 +34,24 @@ use crate::primitive::atomic::{AtomicU64, Ordering};
 const BY: u64 = 0;
 const FREED: u64 = 1;
 const SAMPLED: u64 = 2;
-const SAMPLED_COUNTED: u64 = 3;
-/// Where the kind is in an event's first word.
-const KIND: u64 = 3;
+const FREED_NEAR: u64 = 3;
+const SAMPLED_NEAR: u64 = 4;
+const SAMPLED_AGAIN: u64 = 5;
+
+/// An event's first word: its kind, and in the upper bits what is first in the table.
+const KIND_BITS: u32 = 3;
+/// Of what is near: ticks, and above them either the distance of ids, a signed number, or size and slack.
+const TICK_BITS: u32 = 28;
+const NEAR_SHIFT: u32 = KIND_BITS + TICK_BITS;
+const SIZE_BITS: u32 = 21;
+const SLACK_SHIFT: u32 = NEAR_SHIFT + SIZE_BITS;
+const SLACK_BITS: u32 = 64 - SLACK_SHIFT;
+
+/// The lowest so many bits of a word.
+#[inline(always)]
+const fn low(word: u64, bits: u32) -> u64 {
+    word & ((1 << bits) - 1)
+}
 
 /// Lanes there can be.
 pub const LANES: usize = 64;
@@ -45,6 +63,17 @@ const BLOCK: u64 = 4096;
 #[inline(always)]
 pub(crate) fn lane_of(id: u64) -> usize {
     (id / BLOCK) as usize % LANES
+}
+
+/// The id that a lane gives after that one.
+#[inline(always)]
+fn id_after(id: u64) -> u64 {
+    let after = id + 1;
+    if after.is_multiple_of(BLOCK) {
+        after + BLOCK * (LANES as u64 - 1)
+    } else {
+        after
+    }
 }
 
 /// Words of the longest event, with the `BY` before it.
@@ -64,7 +93,7 @@ pub struct By {
 pub struct Sampled {
     /// When, on the scale that orders the events of all lanes: see [`Merge`](crate::Merge).
     pub at: u64,
-    /// Below 2^62.
+    /// Below 2^61.
     pub id: u64,
     /// Hash of its stack.
     pub stack: u64,
@@ -81,7 +110,7 @@ pub struct Sampled {
 pub struct Freed {
     /// When, as in [`Sampled`].
     pub at: u64,
-    /// Below 2^62.
+    /// Below 2^61.
     pub id: u64,
 }
 
@@ -161,6 +190,18 @@ struct Behind {
     thread: AtomicU64,
     interval: AtomicU64,
     next_id: AtomicU64,
+    /// What the next event may be near to.
+    near: Near,
+}
+
+/// Of the last events, on either side of a lane: what the next is told by.
+#[derive(Debug, Default)]
+struct Near {
+    /// Time of the last event.
+    at: AtomicU64,
+    /// Id and stack of the last sample.
+    id: AtomicU64,
+    stack: AtomicU64,
 }
 
 /// See the module's text.
@@ -201,11 +242,7 @@ impl Lane {
     pub fn new_id(&self) -> u64 {
         let next = &self.behind.0.next_id;
         let id = next.load(Ordering::Relaxed);
-        let mut after = id + 1;
-        if after.is_multiple_of(BLOCK) {
-            after += BLOCK * (LANES as u64 - 1);
-        }
-        next.store(after, Ordering::Relaxed);
+        next.store(id_after(id), Ordering::Relaxed);
         id
     }
 
@@ -217,23 +254,54 @@ impl Lane {
     /// Puts a sample in. False: there is no room.
     #[inline]
     pub fn put_sampled(&self, by: By, it: &Sampled) -> bool {
+        let near = &self.behind.0.near;
         let slack = u64::from(it.slack);
-        if it.counted == it.size.wrapping_add(slack) {
-            self.put(by, [it.id << 2 | SAMPLED, it.at, it.stack, it.size, slack])
+        let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
+        let is_near = ticks < 1 << TICK_BITS
+            && it.size < 1 << SIZE_BITS
+            && slack < 1 << SLACK_BITS
+            && it.counted == it.size + slack
+            && it.id == id_after(near.id.load(Ordering::Relaxed));
+        let found_room = if is_near {
+            let what = ticks << KIND_BITS | it.size << NEAR_SHIFT | slack << SLACK_SHIFT;
+            if it.stack == near.stack.load(Ordering::Relaxed) {
+                self.put(by, [what | SAMPLED_AGAIN])
+            } else {
+                self.put(by, [what | SAMPLED_NEAR, it.stack])
+            }
         } else {
-            let first = it.id << 2 | SAMPLED_COUNTED;
+            let first = it.id << KIND_BITS | SAMPLED;
             self.put(by, [first, it.at, it.stack, it.size, slack, it.counted])
+        };
+        if found_room {
+            near.at.store(it.at, Ordering::Relaxed);
+            near.id.store(it.id, Ordering::Relaxed);
+            near.stack.store(it.stack, Ordering::Relaxed);
         }
+        found_room
     }
 
     /// Puts a free by that thread in. False: there is no room.
     #[inline]
     pub fn put_freed(&self, thread: u32, it: &Freed) -> bool {
+        let near = &self.behind.0.near;
         let by = By {
             thread,
             interval: self.behind.0.interval.load(Ordering::Relaxed),
         };
-        self.put(by, [it.id << 2 | FREED, it.at])
+        let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
+        let distance = it.id.wrapping_sub(near.id.load(Ordering::Relaxed));
+        let upper = distance << NEAR_SHIFT;
+        let is_near = ticks < 1 << TICK_BITS && upper as i64 >> NEAR_SHIFT == distance as i64;
+        let found_room = if is_near {
+            self.put(by, [upper | ticks << KIND_BITS | FREED_NEAR])
+        } else {
+            self.put(by, [it.id << KIND_BITS | FREED, it.at])
+        };
+        if found_room {
+            near.at.store(it.at, Ordering::Relaxed);
+        }
+        found_room
     }
 
     /// Whether more than half of it waits to be taken.
@@ -270,7 +338,7 @@ impl Lane {
             behind.thread.store(by.thread.into(), Ordering::Relaxed);
             behind.interval.store(by.interval, Ordering::Relaxed);
             self.word(at)
-                .store(u64::from(by.thread) << 2 | BY, Ordering::Relaxed);
+                .store(u64::from(by.thread) << KIND_BITS | BY, Ordering::Relaxed);
             self.word(at.wrapping_add(1))
                 .store(by.interval, Ordering::Relaxed);
             at = at.wrapping_add(2);
@@ -304,6 +372,9 @@ pub(crate) struct Tap<'a> {
     by: By,
     /// Id of the last sample that came out.
     pub(crate) last_id: u64,
+    last_stack: u64,
+    /// When the last event was.
+    last_at: u64,
     /// When the next event was; `u64::MAX`: there is none.
     pub(crate) next_at: u64,
 }
@@ -320,6 +391,8 @@ impl<'a> Tap<'a> {
                 interval: 0,
             },
             last_id: 0,
+            last_stack: 0,
+            last_at: 0,
             next_at: u64::MAX,
         }
     }
@@ -356,15 +429,22 @@ impl<'a> Tap<'a> {
         self.next_at = u64::MAX;
         while self.at != self.end {
             let first = self.word(0);
-            if first & KIND != BY {
-                self.next_at = self.word(1);
-                return;
+            match low(first, KIND_BITS) {
+                BY => {
+                    self.by = By {
+                        thread: (first >> KIND_BITS) as u32,
+                        interval: self.word(1),
+                    };
+                    self.at = self.at.wrapping_add(2);
+                    continue;
+                }
+                FREED | SAMPLED => self.next_at = self.word(1),
+                _ => {
+                    let ticks = low(first >> KIND_BITS, TICK_BITS);
+                    self.next_at = self.last_at.wrapping_add(ticks);
+                }
             }
-            self.by = By {
-                thread: (first >> 2) as u32,
-                interval: self.word(1),
-            };
-            self.at = self.at.wrapping_add(2);
+            return;
         }
     }
 
@@ -372,28 +452,57 @@ impl<'a> Tap<'a> {
     #[inline(always)]
     pub(crate) fn take(&mut self, out: &mut Out) -> Next {
         let first = self.word(0);
-        let (at, id) = (self.next_at, first >> 2);
+        let at = self.next_at;
         out.by = self.by;
-        let (next, words) = if first & KIND == FREED {
-            out.freed = Freed { at, id };
-            (Next::Freed, 2)
-        } else {
-            let (size, slack) = (self.word(3), self.word(4) as u32);
-            let is_counted = first & KIND == SAMPLED_COUNTED;
-            self.last_id = id;
-            out.sampled = Sampled {
-                at,
-                id,
-                stack: self.word(2),
-                size,
-                slack,
-                counted: match is_counted {
-                    true => self.word(5),
-                    false => size.wrapping_add(slack.into()),
-                },
-            };
-            (Next::Sampled, 5 + u64::from(is_counted))
+        let (next, words) = match low(first, KIND_BITS) {
+            FREED => {
+                out.freed = Freed {
+                    at,
+                    id: first >> KIND_BITS,
+                };
+                (Next::Freed, 2)
+            }
+            FREED_NEAR => {
+                let distance = first as i64 >> NEAR_SHIFT;
+                out.freed = Freed {
+                    at,
+                    id: self.last_id.wrapping_add_signed(distance),
+                };
+                (Next::Freed, 1)
+            }
+            SAMPLED => {
+                self.last_id = first >> KIND_BITS;
+                self.last_stack = self.word(2);
+                out.sampled = Sampled {
+                    at,
+                    id: self.last_id,
+                    stack: self.last_stack,
+                    size: self.word(3),
+                    slack: self.word(4) as u32,
+                    counted: self.word(5),
+                };
+                (Next::Sampled, 6)
+            }
+            kind => {
+                self.last_id = id_after(self.last_id);
+                let is_again = kind == SAMPLED_AGAIN;
+                if !is_again {
+                    self.last_stack = self.word(1);
+                }
+                let size = low(first >> NEAR_SHIFT, SIZE_BITS);
+                let slack = first >> SLACK_SHIFT;
+                out.sampled = Sampled {
+                    at,
+                    id: self.last_id,
+                    stack: self.last_stack,
+                    size,
+                    slack: slack as u32,
+                    counted: size + slack,
+                };
+                (Next::Sampled, if is_again { 1 } else { 2 })
+            }
         };
+        self.last_at = at;
         self.at = self.at.wrapping_add(words);
         self.find_next();
         if self.at.wrapping_sub(self.given_back) > self.lane.words.len() as u64 / 8 {
@@ -422,32 +531,81 @@ mod tests {
         Lane::new(Box::leak(words), 0, 0)
     }
 
-    fn event() -> impl Strategy<Value = (By, Passed)> {
+    /// An event as it mostly is, or one that is near to nothing.
+    #[derive(Debug, Clone)]
+    enum Coming {
+        Sampled(Sampled),
+        /// The next id, so many ticks later.
+        SampledNext {
+            ticks: u64,
+            stack: u64,
+            size: u64,
+            slack: u32,
+        },
+        Freed(Freed),
+        /// Of an id so far from the last.
+        FreedNear {
+            ticks: u64,
+            distance: i64,
+        },
+    }
+
+    fn coming() -> impl Strategy<Value = (By, Coming)> {
         let by = (0u32..3, prop_oneof![Just(1u64), Just(4096)]);
         let by = by.prop_map(|(thread, interval)| By { thread, interval });
-        let sampled = (any::<(u64, u64, u64, u32, u64)>(), any::<bool>()).prop_map(
-            |((at, stack, size, slack, counted), is_usual)| {
-                Passed::Sampled(Sampled {
+        let sampled =
+            any::<(u64, u64, u64, u32, u64)>().prop_map(|(at, stack, size, slack, counted)| {
+                Coming::Sampled(Sampled {
                     at: at >> 1,
-                    id: at >> 3,
+                    id: at >> 4,
                     stack,
                     size,
                     slack,
-                    counted: if is_usual {
-                        size.wrapping_add(slack.into())
-                    } else {
-                        counted
-                    },
+                    counted,
                 })
-            },
-        );
+            });
         let freed = any::<u64>().prop_map(|at| {
-            Passed::Freed(Freed {
+            Coming::Freed(Freed {
                 at: at >> 1,
-                id: at >> 2,
+                id: at >> 4,
             })
         });
-        (by, prop_oneof![sampled, freed])
+        // On both sides of every limit to what is near.
+        let around = |bits: u32| {
+            prop_oneof![
+                0..1u64 << bits,
+                Just((1 << bits) - 1),
+                Just(1 << bits),
+                Just(0)
+            ]
+        };
+        let next = (
+            around(TICK_BITS),
+            0u64..3,
+            around(SIZE_BITS),
+            around(SLACK_BITS),
+        );
+        let next = next.prop_map(|(ticks, stack, size, slack)| Coming::SampledNext {
+            ticks,
+            stack,
+            size,
+            slack: slack as u32,
+        });
+        let distance = (around(63 - NEAR_SHIFT), any::<bool>());
+        let near = (around(TICK_BITS), distance).prop_map(|(ticks, (distance, is_negative))| {
+            Coming::FreedNear {
+                ticks,
+                distance: if is_negative {
+                    -(distance as i64)
+                } else {
+                    distance as i64
+                },
+            }
+        });
+        (
+            by,
+            prop_oneof![1 => sampled, 4 => next, 1 => freed, 4 => near],
+        )
     }
 
     proptest! {
@@ -455,26 +613,40 @@ mod tests {
         /// the ring.
         #[test]
         fn it_is_a_queue(
-            steps in prop::collection::vec((event(), 0usize..4), 0..if cfg!(miri) { 30 } else { 300 }),
+            steps in prop::collection::vec((coming(), 0usize..4), 0..if cfg!(miri) { 30 } else { 300 }),
             words in prop_oneof![Just(16usize), Just(64)],
         ) {
             let lane = lane(words);
             let mut tap = Tap::new(&lane);
             let mut model = VecDeque::new();
-            let mut interval = 0;
-            for ((by, passed), taken) in steps {
+            let (mut interval, mut at, mut id) = (0, 0u64, 0u64);
+            for ((by, coming), taken) in steps {
+                let passed = match coming {
+                    Coming::Sampled(it) => Passed::Sampled(it),
+                    Coming::SampledNext { ticks, stack, size, slack } => Passed::Sampled(Sampled {
+                        at: at + ticks,
+                        id: id_after(id),
+                        stack,
+                        size,
+                        slack,
+                        counted: size + u64::from(slack),
+                    }),
+                    Coming::Freed(it) => Passed::Freed(it),
+                    Coming::FreedNear { ticks, distance } => Passed::Freed(Freed {
+                        at: at + ticks,
+                        id: id.saturating_add_signed(distance),
+                    }),
+                };
                 let found_room = match &passed {
-                    Passed::Sampled(it) => {
-                        let found_room = lane.put_sampled(by, it);
-                        if found_room {
-                            interval = by.interval;
-                        }
-                        found_room
-                    }
+                    Passed::Sampled(it) => lane.put_sampled(by, it),
                     Passed::Freed(it) => lane.put_freed(by.thread, it),
                 };
                 prop_assert!(found_room || !model.is_empty());
                 if found_room {
+                    match &passed {
+                        Passed::Sampled(it) => (interval, at, id) = (by.interval, it.at, it.id),
+                        Passed::Freed(it) => at = it.at,
+                    }
                     model.push_back((By { interval, ..by }, passed));
                 }
                 for _ in 0..taken {
@@ -492,6 +664,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_as_usual_is_a_word_or_two() {
+        let lane = lane(64);
+        let by = By {
+            thread: 0,
+            interval: 1,
+        };
+        let put = |at, stack| {
+            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            let id = lane.new_id();
+            let sampled = Sampled {
+                at,
+                id,
+                stack,
+                size: 100,
+                slack: 12,
+                counted: 112,
+            };
+            assert!(lane.put_sampled(by, &sampled));
+            let between = lane.behind.0.put.load(Ordering::Relaxed);
+            assert!(lane.put_freed(0, &Freed { at: at + 500, id }));
+            let after = lane.behind.0.put.load(Ordering::Relaxed);
+            (between - before, after - between)
+        };
+        put(1000, 7);
+        assert_eq!(put(2000, 7), (1, 1));
+        assert_eq!(put(3000, 8), (2, 1));
+        assert_eq!(put(1 << 40, 8), (6, 1));
+        assert_eq!(put(1 << 20, 8), (6, 1), "a time that goes back");
     }
 
     #[test]
@@ -520,8 +723,8 @@ mod tests {
         let free = |id| lane.put_freed(7, &Freed { at: id, id });
         let put = (1..).take_while(|&id| free(id)).count() as u64;
         assert!(
-            (26..=31).contains(&put),
-            "{put} of two words each, and one of two before them"
+            (54..=62).contains(&put),
+            "{put} of a word each, and one of two before them"
         );
         assert!(lane.is_half_full());
         tap.look();
