@@ -194,6 +194,33 @@ impl<E: Copy> Memo<E> {
         self.ahead = self.open;
     }
 
+    /// Whether a walk that begins at the frame `at` would be the last one again, from its first frame to its end: then there is
+    /// nothing to do, and this is all that a walk costs. Walks of `limit` frames are cut, and none of them is another's.
+    ///
+    /// `word` reads the stack.
+    #[inline]
+    #[must_use]
+    pub fn is_again(
+        &self,
+        era: u32,
+        at: &Frame,
+        limit: usize,
+        mut word: impl FnMut(u64) -> Option<u64>,
+    ) -> bool {
+        if !self.is_whole || self.era != era || self.frames.len() >= limit {
+            return false;
+        }
+        if !self.frames.last().is_some_and(|first| first.is_at(at)) {
+            return false;
+        }
+        for frame in self.frames.iter().rev() {
+            if !frame.still_holds(&mut word) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// From here on the walk under way meets nothing: its stack pointers are no longer in order.
     pub fn meet_no_more(&mut self) {
         self.ahead = 0;

@@ -75,9 +75,10 @@ impl Readable {
     /// [`word`](Self::word) for many words, of which nearly all lie in what is known to be readable now.
     #[inline(always)]
     pub(crate) fn words(&mut self) -> impl FnMut(u64) -> Option<u64> + '_ {
-        let (low, past) = (self.low, self.high.saturating_sub(7));
+        let low = self.low;
+        let length = self.high.saturating_sub(7).saturating_sub(low);
         move |address| {
-            if address < low || address >= past {
+            if address.wrapping_sub(low) >= length {
                 return self.word(address).ok();
             }
             // SAFETY: as in `word`; what is readable only grows.

@@ -135,12 +135,48 @@ const UCONTEXT_PC: u64 = 40 + 16 * 8;
 
 /// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
 /// the allocation function that was called. The frames are then in the walker's memo.
+#[inline]
 pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -> Walked {
+    let mut stack = Readable::around(entered.thread, here.sp);
+    let at = Frame::new(
+        here.at.address(),
+        here.at.is_return_address(),
+        here.sp,
+        here.bp,
+        0,
+    );
+    let depth = DEPTH.load(Ordering::Relaxed) as usize;
+    let walker = seat.walker();
+    // No snapshot is looked at: as long as nothing was unloaded, whatever code the addresses are in is the same.
+    if walker
+        .memo
+        .is_again(modules::closed(), &at, depth, stack.words())
+    {
+        let end = walker.memo.why_ended();
+        if walker.last.0 != entry {
+            walker.last = (entry, walker.memo.hash().finish(entry, end as u64));
+        }
+        return Walked {
+            hash: walker.last.1,
+            end,
+        };
+    }
+    walk_anew(entered, seat, entry, here, stack)
+}
+
+#[inline(never)]
+fn walk_anew(
+    entered: &Entered,
+    seat: &mut Seat,
+    entry: u64,
+    here: Here,
+    stack: Readable,
+) -> Walked {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
     let mut step = Step {
         regs: UnwindRegsX86_64::new(here.at.address(), here.sp, here.bp),
         at: here.at,
-        stack: Readable::around(entered.thread, here.sp),
+        stack,
         module: own.clone(),
         module_number: 0,
         own,
@@ -186,10 +222,9 @@ pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -
             walker.memo.end(&mut walker.fresh, end, is_whole);
         }
         let end = walker.memo.why_ended();
-        return Walked {
-            hash: walker.memo.hash().finish(entry, end as u64),
-            end,
-        };
+        let hash = walker.memo.hash().finish(entry, end as u64);
+        walker.last = (entry, hash);
+        return Walked { hash, end };
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Walker {
     caches: Vec<CacheX86_64<Room>>,
     /// The last walk, which the next one may have much in common with.
     pub(crate) memo: Memo<WalkEnd>,
+    /// The allocation function that the last walk's stack was called with, and the hash of both.
+    pub(crate) last: (u64, u64),
     /// The frames of this walk that are not the memo's, innermost first.
     pub(crate) fresh: Vec<Frame>,
     /// The session and hash of the last stack that was found to be known.
@@ -35,6 +37,7 @@ impl Walker {
         Walker {
             caches: vec![CacheX86_64::new_in()],
             memo: Memo::with_room_for(MAX_FRAMES, WalkEnd::Busy),
+            last: (0, 0),
             fresh: Vec::with_capacity(MAX_FRAMES),
             known: (0, 0),
             displaced: 0,
