@@ -484,9 +484,18 @@ mod tests {
             (address != ROOT).then_some(caller)
         }
 
+        fn is_again(&self, memo: &Memo<&'static str>, era: u32, limit: usize) -> bool {
+            let at = self.at;
+            let frame = Frame::new(at.address, at.returns, at.sp, at.bp, 1);
+            memo.is_again(era, &frame, limit, |place| self.words.get(&place).copied())
+        }
+
         /// As the walker does: how many frames were unwound.
         fn walk(&self, memo: &mut Memo<&'static str>, limit: usize) -> usize {
             let (mut fresh, mut at, mut unwound) = (Vec::new(), self.at, 0);
+            if self.is_again(memo, 1, limit) {
+                return 0;
+            }
             memo.begin(1);
             loop {
                 let mut frame = Frame::new(at.address, at.returns, at.sp, at.bp, 1);
@@ -576,7 +585,10 @@ mod tests {
     #[test]
     fn only_what_changed_is_unwound() {
         let mut memo = memo();
+        assert!(!ten(0).is_again(&memo, 1, 100));
         assert_eq!(ten(0).walk(&mut memo, 100), 10);
+        assert!(ten(0).is_again(&memo, 1, 100) && !ten(8).is_again(&memo, 1, 100));
+        assert!(!ten(0).is_again(&memo, 1, 10), "it would be cut");
         assert_eq!(ten(0).walk(&mut memo, 100), 0);
         // The frame that is called from elsewhere is not unwound; its caller, which is elsewhere, is.
         assert_eq!(ten(8).walk(&mut memo, 100), 1);
@@ -587,6 +599,7 @@ mod tests {
     fn another_era_meets_nothing() {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
+        assert!(!ten(0).is_again(&memo, 2, 100));
         memo.begin(2);
         assert_eq!(memo.depth(&[]), 0);
         assert_eq!(memo.innermost_first().count(), 0);
@@ -597,6 +610,7 @@ mod tests {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
         assert!(matches!(memo_meets(&mut memo, &ten(8)), Met::Part(_)));
+        assert!(!ten(0).is_again(&memo, 1, 100) && !ten(8).is_again(&memo, 1, 100));
         assert_eq!(memo_meets(&mut memo, &ten(8)), Met::Nothing);
         assert_eq!(ten(8).walk(&mut memo, 100), 10);
     }
