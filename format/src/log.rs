@@ -103,8 +103,9 @@ impl Deltas {
 /// ```
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// Room for the header, then the payload.
+    /// Room for the header, then the payload, up to `end`; behind that there is room for more.
     bytes: Vec<u8>,
+    end: usize,
     /// The body of the record being written, before its length is known.
     body: Vec<u8>,
     deltas: Deltas,
@@ -120,7 +121,7 @@ impl Encoder {
 
     /// Bytes of the frame so far; 0 when it is empty.
     pub fn pending(&self) -> usize {
-        if self.finished { 0 } else { self.bytes.len() }
+        if self.finished { 0 } else { self.end }
     }
 
     /// Ends the frame and returns its bytes, header included, to be appended to the file. The next
@@ -129,11 +130,12 @@ impl Encoder {
         if self.pending() == 0 {
             return &[];
         }
-        let header = FrameHeader::for_payload(self.sequence, &self.bytes[FRAME_HEADER_LEN..]);
-        self.bytes[..FRAME_HEADER_LEN].copy_from_slice(&header.to_bytes());
+        let frame = &mut self.bytes[..self.end];
+        let header = FrameHeader::for_payload(self.sequence, &frame[FRAME_HEADER_LEN..]);
+        frame[..FRAME_HEADER_LEN].copy_from_slice(&header.to_bytes());
         self.sequence = self.sequence.wrapping_add(1);
         self.finished = true;
-        &self.bytes
+        frame
     }
 
     /// Adds any record.
@@ -226,48 +228,74 @@ impl Encoder {
                 put(body, alloc.interval);
             });
         }
-        self.hot(KIND_ALLOC, alloc.time_ns, alloc.thread);
+        let step = self.step_to(alloc.time_ns);
+        let is_other_thread = self.switch_to(alloc.thread);
         let expected = self.deltas.id().wrapping_add(1);
-        put(
-            &mut self.bytes,
-            zigzag(alloc.id.wrapping_sub(expected) as i64),
-        );
         *self.deltas.id() = alloc.id;
-        put(&mut self.bytes, u64::from(alloc.stack));
-        put(&mut self.bytes, alloc.size);
-        put(&mut self.bytes, alloc.slack);
+        let mut out = self.hot();
+        out.begin(KIND_ALLOC, step, is_other_thread.then_some(alloc.thread));
+        out.put(zigzag(alloc.id.wrapping_sub(expected) as i64));
+        out.put(u64::from(alloc.stack));
+        out.put(alloc.size);
+        out.put(alloc.slack);
+        self.end += out.len;
     }
 
     /// Adds a free. A time before that of the record before it is written as that one's.
     #[inline]
     pub fn free(&mut self, free: &Free) {
         self.open(free.time_ns);
-        self.hot(KIND_FREE, free.time_ns, free.thread);
+        let step = self.step_to(free.time_ns);
+        let is_other_thread = self.switch_to(free.thread);
         let previous = *self.deltas.id();
-        put(
-            &mut self.bytes,
-            zigzag(previous.wrapping_sub(free.id) as i64),
-        );
+        let mut out = self.hot();
+        out.begin(KIND_FREE, step, is_other_thread.then_some(free.thread));
+        out.put(zigzag(previous.wrapping_sub(free.id) as i64));
+        self.end += out.len;
     }
 
-    /// The byte that every hot record begins with, and what it announces.
-    #[inline]
-    fn hot(&mut self, kind: u8, time_ns: u64, thread: u32) {
+    /// Goes on to that time. Returns how far it was.
+    #[inline(always)]
+    fn step_to(&mut self, time_ns: u64) -> u64 {
         let step = (time_ns / TIME_UNIT_NS).saturating_sub(self.deltas.time);
         self.deltas.time += step;
-        let mut tag = kind | (step.min(TIME_IN_TAG) as u8) << 3;
-        let switched = thread != self.deltas.thread;
-        if switched {
-            tag |= THREAD_FOLLOWS;
+        step
+    }
+
+    /// Goes over to that thread. Returns whether it was another.
+    #[inline(always)]
+    fn switch_to(&mut self, thread: u32) -> bool {
+        std::mem::replace(&mut self.deltas.thread, thread) != thread
+    }
+
+    /// Where the next hot record goes.
+    #[inline(always)]
+    fn hot(&mut self) -> Hot<'_> {
+        if self.bytes.len() < self.end + LONGEST_HOT {
+            self.make_room(LONGEST_HOT);
         }
-        self.bytes.push(tag);
-        if switched {
-            self.deltas.thread = thread;
-            put(&mut self.bytes, u64::from(thread));
+        match self.bytes[self.end..].first_chunk_mut() {
+            Some(bytes) => Hot { bytes, len: 0 },
+            None => unreachable!("room was made"),
         }
-        if step >= TIME_IN_TAG {
-            put(&mut self.bytes, step);
+    }
+
+    /// Makes room for `more` bytes behind the end, and then some.
+    #[cold]
+    fn make_room(&mut self, more: usize) {
+        let least = self.end + more;
+        self.bytes
+            .resize(least.max(2 * self.bytes.len()).max(256), 0);
+    }
+
+    /// Adds bytes.
+    fn extend(&mut self, bytes: &[u8]) {
+        let end = self.end + bytes.len();
+        if self.bytes.len() < end {
+            self.make_room(bytes.len());
         }
+        self.bytes[self.end..end].copy_from_slice(bytes);
+        self.end = end;
     }
 
     fn start(&mut self, start: &Start) {
@@ -294,15 +322,20 @@ impl Encoder {
         self.open(time_ns);
         self.body.clear();
         fill(&mut self.body);
-        self.bytes.push(KIND_OTHER | (kind as u8) << 2);
-        put(&mut self.bytes, self.body.len() as u64);
-        self.bytes.extend_from_slice(&self.body);
+        let length = self.body.len() as u64;
+        let mut out = self.hot();
+        out.byte(KIND_OTHER | (kind as u8) << 2);
+        out.put(length);
+        self.end += out.len;
+        let body = std::mem::take(&mut self.body);
+        self.extend(&body);
+        self.body = body;
     }
 
     /// Begins a frame if none is open, at that time.
     #[inline]
     fn open(&mut self, time_ns: u64) {
-        if self.finished || self.bytes.is_empty() {
+        if self.finished || self.end == 0 {
             self.begin(time_ns);
         }
     }
@@ -310,13 +343,59 @@ impl Encoder {
     #[cold]
     fn begin(&mut self, time_ns: u64) {
         self.finished = false;
-        self.bytes.clear();
-        self.bytes.resize(FRAME_HEADER_LEN, 0);
+        self.end = FRAME_HEADER_LEN;
         self.deltas = Deltas {
             time: time_ns / TIME_UNIT_NS,
             ..Deltas::default()
         };
-        put(&mut self.bytes, self.deltas.time);
+        let time = self.deltas.time;
+        let mut out = self.hot();
+        out.put(time);
+        self.end += out.len;
+    }
+}
+
+/// Bytes of the longest hot record, and more: one, and six varints of at most ten.
+const LONGEST_HOT: usize = 64;
+
+/// A short record in its place, being written. Into an array and not onto a vector, which would ask before each byte whether there is
+/// room.
+struct Hot<'a> {
+    bytes: &'a mut [u8; LONGEST_HOT],
+    len: usize,
+}
+
+impl Hot<'_> {
+    #[inline(always)]
+    fn byte(&mut self, byte: u8) {
+        self.bytes[self.len % LONGEST_HOT] = byte;
+        self.len += 1;
+    }
+
+    /// As [`put`].
+    #[inline(always)]
+    fn put(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8);
+    }
+
+    /// The byte that every hot record begins with, and what it announces. `thread`: if it changed.
+    #[inline(always)]
+    fn begin(&mut self, kind: u8, step: u64, thread: Option<u32>) {
+        let tag = kind | (step.min(TIME_IN_TAG) as u8) << 3;
+        self.byte(match thread {
+            Some(_) => tag | THREAD_FOLLOWS,
+            None => tag,
+        });
+        if let Some(thread) = thread {
+            self.put(u64::from(thread));
+        }
+        if step >= TIME_IN_TAG {
+            self.put(step);
+        }
     }
 }
 

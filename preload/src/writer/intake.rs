@@ -31,10 +31,15 @@ impl Writer {
         while count < limit
             && let Some(coming) = self.inlet.advance()
         {
-            let Out { by, sampled, freed } = *self.inlet.out();
             match coming {
-                Coming::Sampled => self.sampled(by, &sampled),
-                Coming::Freed => self.freed(by.thread, &freed),
+                Coming::Sampled => {
+                    let Out { by, sampled, .. } = *self.inlet.out();
+                    self.sampled(by, &sampled);
+                }
+                Coming::Freed => {
+                    let Out { by, freed, .. } = *self.inlet.out();
+                    self.freed(by.thread, &freed);
+                }
                 Coming::Other => {
                     if let Some(event) = self.inlet.event(coming) {
                         self.event(event);
