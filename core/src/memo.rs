@@ -99,13 +99,16 @@ impl Frame {
     /// Whether every word still has its value.
     #[inline(always)]
     fn still_holds(&self, word: &mut impl FnMut(u64) -> Option<u64>) -> bool {
-        let mut holds = |i: usize| word(self.place(i)) == Some(self.values[i]);
-        match self.reads {
-            0 => true,
-            1 => holds(0),
-            2 => holds(0) && holds(1),
-            _ => false,
+        let reads = usize::from(self.reads);
+        if reads > WORDS {
+            return false;
         }
+        for (value, offset) in self.values.iter().zip(&self.offsets).take(reads) {
+            if word(self.sp.wrapping_add_signed(i64::from(*offset))) != Some(*value) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Whether a walk that is here would go on as the one that was there, for all that is known without reading.
