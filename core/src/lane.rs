@@ -20,8 +20,9 @@
 //! | `FREED` | id, time |
 //! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
 //! | `SAMPLED` | id, time, stack, size, slack, counted |
-//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack. Its id is the next, counted is size and slack |
-//! | `SAMPLED_AGAIN` | the same, and the stack is that of the last sample |
+//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next |
+//! | ... with `AGAIN` | without stack: it is that of the last sample |
+//! | ... with `ALONE` | without counted: it is size and slack |
 //!
 //! Ids are given by the lane, in the order in which samples are put in: so whoever knows the last one that came out knows of
 //! each whether it did. Those of lane n are in the blocks of [`BLOCK`] ids whose number is n modulo [`LANES`].
@@ -36,7 +37,8 @@ const FREED: u64 = 1;
 const SAMPLED: u64 = 2;
 const FREED_NEAR: u64 = 3;
 const SAMPLED_NEAR: u64 = 4;
-const SAMPLED_AGAIN: u64 = 5;
+const AGAIN: u64 = 1;
+const ALONE: u64 = 2;
 
 /// An event's first word: its kind, and in the upper bits what is first in the table.
 const KIND_BITS: u32 = 3;
@@ -260,14 +262,17 @@ impl Lane {
         let is_near = ticks < 1 << TICK_BITS
             && it.size < 1 << SIZE_BITS
             && slack < 1 << SLACK_BITS
-            && it.counted == it.size + slack
             && it.id == id_after(near.id.load(Ordering::Relaxed));
         let found_room = if is_near {
             let what = ticks << KIND_BITS | it.size << NEAR_SHIFT | slack << SLACK_SHIFT;
-            if it.stack == near.stack.load(Ordering::Relaxed) {
-                self.put(by, [what | SAMPLED_AGAIN])
-            } else {
-                self.put(by, [what | SAMPLED_NEAR, it.stack])
+            let first = what | SAMPLED_NEAR;
+            let is_again = it.stack == near.stack.load(Ordering::Relaxed);
+            let is_alone = it.counted == it.size + slack;
+            match (is_again, is_alone) {
+                (true, true) => self.put(by, [first | AGAIN | ALONE]),
+                (true, false) => self.put(by, [first | AGAIN, it.counted]),
+                (false, true) => self.put(by, [first | ALONE, it.stack]),
+                (false, false) => self.put(by, [first, it.stack, it.counted]),
             }
         } else {
             let first = it.id << KIND_BITS | SAMPLED;
@@ -485,21 +490,27 @@ impl<'a> Tap<'a> {
             }
             kind => {
                 self.last_id = id_after(self.last_id);
-                let is_again = kind == SAMPLED_AGAIN;
-                if !is_again {
-                    self.last_stack = self.word(1);
+                let mut words = 1;
+                if kind & AGAIN == 0 {
+                    self.last_stack = self.word(words);
+                    words += 1;
                 }
                 let size = low(first >> NEAR_SHIFT, SIZE_BITS);
                 let slack = first >> SLACK_SHIFT;
+                let mut counted = size + slack;
+                if kind & ALONE == 0 {
+                    counted = self.word(words);
+                    words += 1;
+                }
                 out.sampled = Sampled {
                     at,
                     id: self.last_id,
                     stack: self.last_stack,
                     size,
                     slack: slack as u32,
-                    counted: size + slack,
+                    counted,
                 };
-                (Next::Sampled, if is_again { 1 } else { 2 })
+                (Next::Sampled, words)
             }
         };
         self.last_at = at;
@@ -541,6 +552,7 @@ mod tests {
             stack: u64,
             size: u64,
             slack: u32,
+            more: u64,
         },
         Freed(Freed),
         /// Of an id so far from the last.
@@ -584,12 +596,14 @@ mod tests {
             0u64..3,
             around(SIZE_BITS),
             around(SLACK_BITS),
+            0u64..2,
         );
-        let next = next.prop_map(|(ticks, stack, size, slack)| Coming::SampledNext {
+        let next = next.prop_map(|(ticks, stack, size, slack, more)| Coming::SampledNext {
             ticks,
             stack,
             size,
             slack: slack as u32,
+            more,
         });
         let distance = (around(63 - NEAR_SHIFT), any::<bool>());
         let near = (around(TICK_BITS), distance).prop_map(|(ticks, (distance, is_negative))| {
@@ -623,13 +637,13 @@ mod tests {
             for ((by, coming), taken) in steps {
                 let passed = match coming {
                     Coming::Sampled(it) => Passed::Sampled(it),
-                    Coming::SampledNext { ticks, stack, size, slack } => Passed::Sampled(Sampled {
+                    Coming::SampledNext { ticks, stack, size, slack, more } => Passed::Sampled(Sampled {
                         at: at + ticks,
                         id: id_after(id),
                         stack,
                         size,
                         slack,
-                        counted: size + u64::from(slack),
+                        counted: size + u64::from(slack) + more,
                     }),
                     Coming::Freed(it) => Passed::Freed(it),
                     Coming::FreedNear { ticks, distance } => Passed::Freed(Freed {

@@ -226,11 +226,14 @@ fn the_filter_says_maybe_while_a_sample_lives() {
     });
 }
 
-/// A lane of the fewest words there may be: the fifth short event has no room until some are taken.
+/// A lane of the fewest words there may be: the third long event has no room until some are taken.
 fn lane(number: usize) -> &'static Lane {
     let words: Box<[AtomicU64]> = (0..16).map(|_| AtomicU64::new(0)).collect();
     Box::leak(Box::new(Lane::new(Box::leak(words), number, 0)))
 }
+
+/// Ticks after which nothing is near: the event is told in its long form.
+const LONG_AFTER: u64 = 1 << 40;
 
 fn sampled(at: u64, id: u64) -> Sampled {
     Sampled {
@@ -260,7 +263,7 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
         let lane = lane(0);
         let other = thread::spawn(move || {
             // The third has room only if the writer was here meanwhile, and then goes over the end of the ring.
-            [1, 2, 3].map(|at| lane.put_sampled(BY, &sampled(at, lane.new_id())))
+            [1, 2, 3].map(|n| lane.put_sampled(BY, &sampled(n * LONG_AFTER, lane.new_id())))
         });
         let mut merge = Merge::new(0);
         let mut all = taken(&mut merge, &[lane]);
@@ -268,7 +271,7 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
         let put = other.join().unwrap();
         all.extend(taken(&mut merge, &[lane]));
         let expected = (1..).zip(put).filter(|(_, put)| *put);
-        let expected = expected.map(|(n, _)| Passed::Sampled(sampled(n, n)));
+        let expected = expected.map(|(n, _)| Passed::Sampled(sampled(n * LONG_AFTER, n)));
         assert!(put[0] && all.iter().copied().eq(expected));
         assert!(merge.is_empty());
     });

@@ -175,16 +175,20 @@ extern "C-unwind" fn resize_called_from(
     let taken = hook::take(ptr);
     // SAFETY: the caller's promise.
     let new = unsafe { je::realloc(ptr, size) };
-    match taken {
-        Some(taken) if new.is_null() => hook::put_back(ptr, taken),
-        Some(taken) => hook::freed(taken),
-        None => {}
-    }
+    let before = match taken {
+        Some(taken) if new.is_null() => {
+            hook::put_back(ptr, taken);
+            None
+        }
+        taken => taken,
+    };
     // The caller laid the bytes on the line; whether a mark fell on them is still to be seen there.
     if hook::is_due() {
         // SAFETY: the first half passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
-        hook::allocated(entry, new, size, Fit::Plain, here);
+        hook::reallocated(entry, (new, size), here, before);
+    } else if let Some(taken) = before {
+        hook::freed(taken);
     }
     if new.is_null() {
         return out_of_memory();

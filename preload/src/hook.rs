@@ -180,9 +180,35 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
 
 /// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
 /// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
+pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {
+    let mut nothing = None;
+    sampled(entry, (ptr, size, fit), here, &mut nothing);
+}
+
+/// The same of a block that was resized. `before` is the sample that it was: a realloc is a free and an allocation, and if both
+/// are recorded, then with one seat and at one time.
+pub(crate) fn reallocated(
+    entry: u64,
+    (ptr, size): (*mut c_void, usize),
+    here: Here,
+    before: Option<Taken>,
+) {
+    let mut before = before;
+    sampled(entry, (ptr, size, je::Fit::Plain), here, &mut before);
+    if let Some(taken) = before {
+        freed(taken);
+    }
+}
+
 #[cold]
 #[inline(never)]
-pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {
+fn sampled(
+    entry: u64,
+    block: (*mut c_void, usize, je::Fit),
+    here: Here,
+    before: &mut Option<Taken>,
+) {
+    let (ptr, size, _) = block;
     let thread = tls::current();
     if regime_of(thread).interval == 0 && is_recording() && !boot::is_awaited() {
         // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
@@ -203,7 +229,7 @@ pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit,
             && !ptr.is_null()
             && let Some(session) = ready(&entered)
         {
-            record(&entered, session, (entry, here), (ptr, size, fit), interval);
+            record(&entered, session, (entry, here), block, interval, before);
         }
         if boot::is_awaited() {
             boot::begin_session(&entered);
@@ -297,6 +323,7 @@ fn record(
     (entry, here): (u64, Here),
     (ptr, size, fit): (*mut c_void, usize, je::Fit),
     interval: u64,
+    before: &mut Option<Taken>,
 ) {
     let thread = entered.thread;
     let Some(mut seat) = seats::take(thread) else {
@@ -308,6 +335,15 @@ fn record(
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
+    let at = clock::ticks();
+    if let Some(taken) = before.take() {
+        let free = FreeEvent {
+            at,
+            id: taken.0,
+            thread: thread.number.get(),
+        };
+        session.send_free_in(lane, free);
+    }
     let id = lane.new_id();
     // The table before the queue: if the queue has no room, the entry can be taken back, while a
     // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
@@ -326,7 +362,7 @@ fn record(
         interval,
     };
     let sampled = Sampled {
-        at: clock::ticks().raw(),
+        at: at.raw(),
         id,
         stack,
         size: size as u64,

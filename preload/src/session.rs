@@ -332,17 +332,25 @@ impl Session {
         if let Some(seat) = seats::take(thread)
             && let Some(lane) = self.lane(&seat)
         {
-            let freed = Freed {
-                at: free.at.raw(),
-                id: free.id,
-            };
-            if lane.put_freed(free.thread, &freed)
-                || self.wait_and_send(|| lane.put_freed(free.thread, &freed))
-            {
-                return self.has_put(lane);
-            }
+            return self.send_free_in(lane, free);
         }
         self.send_around(free);
+    }
+
+    /// The same in a lane whose seat this thread has.
+    #[inline]
+    pub(crate) fn send_free_in(&self, lane: &Lane, free: FreeEvent) {
+        let freed = Freed {
+            at: free.at.raw(),
+            id: free.id,
+        };
+        if lane.put_freed(free.thread, &freed)
+            || self.wait_and_send(|| lane.put_freed(free.thread, &freed))
+        {
+            self.has_put(lane);
+        } else {
+            self.send_around(free);
+        }
     }
 
     #[cold]
