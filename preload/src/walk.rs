@@ -253,6 +253,9 @@ enum Pause {
 }
 
 impl Step {
+    /// Goes on until it ends or must pause. A function of its own: unwinding takes a kilobyte of the program's stack, learning a
+    /// module (`walk_anew`) takes more, and they need not stand on each other.
+    #[inline(never)]
     fn run(
         &mut self,
         entered: &Entered,
