@@ -47,14 +47,30 @@ impl<L: Levels> SampleTable<L> {
 
     /// Records that sample `id` lives at `address`, which must be above 2 and not in the table.
     /// False: there was no room and no memory.
+    #[inline]
     pub fn insert(&self, address: u64, id: u64) -> bool {
         debug_assert!(address > RESERVED);
         let hash = spread(address);
+        // As nearly always: at home in the newest level.
+        let at_home = self.home(hash);
+        at_home.is_some_and(|slot| Self::fill(slot, address, id))
+            || self.insert_somewhere(hash, address, id)
+    }
+
+    /// Where that hash belongs in the newest level.
+    #[inline(always)]
+    fn home(&self, hash: u64) -> Option<&'static Slot> {
+        let newest = newest_first(&self.levels).next()?;
+        window(newest, hash).next()
+    }
+
+    #[inline(never)]
+    fn insert_somewhere(&self, hash: u64, address: u64, id: u64) -> bool {
         for _ in 0..GROWTH_TRIES {
             let seen = self.levels.count();
             // Only the newest level: the older ones drain, and a table that shrank is mostly empty.
             if let Some(level) = newest_first(&self.levels).next()
-                && Self::insert_in(level, hash, address, id)
+                && window(level, hash).any(|slot| Self::fill(slot, address, id))
             {
                 return true;
             }
@@ -67,29 +83,27 @@ impl<L: Levels> SampleTable<L> {
         false
     }
 
-    fn insert_in(level: &'static [Slot], hash: u64, address: u64, id: u64) -> bool {
-        for slot in window(level, hash) {
-            let key = slot.key.load(Ordering::Relaxed);
-            if key > GONE {
-                continue;
-            }
-            // Acquire pairs with the Release of the `take` that left Gone: its reading of `value`
-            // is over before we write another.
-            if slot
+    /// Puts the sample into a slot that nobody has. False: somebody has.
+    #[inline(always)]
+    fn fill(slot: &Slot, address: u64, id: u64) -> bool {
+        let key = slot.key.load(Ordering::Relaxed);
+        // Acquire pairs with the Release of the `take` that left Gone: its reading of `value`
+        // is over before we write another.
+        let is_mine = key <= GONE
+            && slot
                 .key
                 .compare_exchange(key, RESERVED, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                slot.value.store(id, Ordering::Relaxed);
-                // Release: whoever finds the address finds the id.
-                slot.key.store(address, Ordering::Release);
-                return true;
-            }
+                .is_ok();
+        if is_mine {
+            slot.value.store(id, Ordering::Relaxed);
+            // Release: whoever finds the address finds the id.
+            slot.key.store(address, Ordering::Release);
         }
-        false
+        is_mine
     }
 
     /// Takes the sample at `address` out of the table, if there is one.
+    #[inline]
     pub fn take(&self, address: u64) -> Option<u64> {
         let slot = self.find(address)?;
         let id = slot.value.load(Ordering::Relaxed);
@@ -102,11 +116,19 @@ impl<L: Levels> SampleTable<L> {
         self.find(address).is_some()
     }
 
+    #[inline]
     fn find(&self, address: u64) -> Option<&'static Slot> {
         if address <= RESERVED {
             return None;
         }
         let hash = spread(address);
+        self.home(hash)
+            .filter(|slot| slot.key.load(Ordering::Acquire) == address)
+            .or_else(|| self.find_somewhere(hash, address))
+    }
+
+    #[inline(never)]
+    fn find_somewhere(&self, hash: u64, address: u64) -> Option<&'static Slot> {
         for level in newest_first(&self.levels) {
             for slot in window(level, hash) {
                 match slot.key.load(Ordering::Acquire) {
