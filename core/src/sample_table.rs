@@ -111,6 +111,18 @@ impl<L: Levels> SampleTable<L> {
         Some(id)
     }
 
+    /// Has the sample at `address` be `id` from now on, if there is one, and returns which it was. For whoever has the block:
+    /// nobody else may take it meanwhile.
+    #[inline]
+    pub fn replace(&self, address: u64, id: u64) -> Option<u64> {
+        let slot = self.find(address)?;
+        let was = slot.value.load(Ordering::Relaxed);
+        // The key's Release that made the address findable is not needed again: whoever frees the block was given it by this
+        // thread, after this.
+        slot.value.store(id, Ordering::Relaxed);
+        Some(was)
+    }
+
     /// Whether a sample lives at `address`.
     pub fn holds(&self, address: u64) -> bool {
         self.find(address).is_some()
@@ -169,7 +181,9 @@ mod tests {
         assert_eq!(table.take(0x1000), Some(7));
         assert_eq!(table.take(0x1000), None);
         assert!(table.insert(0x1000, 8));
-        assert_eq!(table.take(0x1000), Some(8));
+        assert_eq!(table.replace(0x1000, 9), Some(8));
+        assert_eq!(table.replace(0x2000, 9), None);
+        assert_eq!(table.take(0x1000), Some(9));
     }
 
     #[test]

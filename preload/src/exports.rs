@@ -13,6 +13,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::io::Write as _;
 
 use crate::fast::{free, malloc};
+use crate::hook::Before;
 use crate::je::Fit;
 use crate::walk::{Here, here};
 use crate::{early, hook, je, sys};
@@ -172,23 +173,31 @@ extern "C-unwind" fn resize_called_from(
         // SAFETY: the caller's promise; an early block is never anything else.
         return unsafe { resize_early(ptr, size) };
     }
-    let taken = hook::take(ptr);
     // SAFETY: the caller's promise.
-    let new = unsafe { je::realloc(ptr, size) };
-    let before = match taken {
-        Some(taken) if new.is_null() => {
-            hook::put_back(ptr, taken);
-            None
+    let usable = unsafe { je::usable(ptr) };
+    let (new, before) = if je::stays_in_place(usable, size) {
+        // It goes on being this block's, and nobody else can meet it here.
+        (ptr, Before::Here)
+    } else {
+        let taken = hook::take(ptr);
+        // SAFETY: the caller's promise.
+        let new = unsafe { je::realloc_elsewhere(ptr, usable, size) };
+        match taken {
+            Some(taken) if new.is_null() => {
+                hook::put_back(ptr, taken);
+                (new, Before::Nothing)
+            }
+            Some(taken) => (new, Before::Taken(taken)),
+            None => (new, Before::Nothing),
         }
-        taken => taken,
     };
     // The caller laid the bytes on the line; whether a mark fell on them is still to be seen there.
     if hook::is_due() {
         // SAFETY: the first half passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
         hook::reallocated(entry, (new, size), here, before);
-    } else if let Some(taken) = before {
-        hook::freed(taken);
+    } else {
+        before.end(new);
     }
     if new.is_null() {
         return out_of_memory();

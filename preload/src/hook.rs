@@ -133,6 +133,30 @@ pub(crate) fn take(ptr: *mut c_void) -> Option<Taken> {
     Some(Taken(id))
 }
 
+/// The sample that a block was before it was resized.
+pub(crate) enum Before {
+    /// It was none, or is none any more.
+    Nothing,
+    /// This one.
+    Taken(Taken),
+    /// If there is one, it is still in the table: the block is where it was.
+    Here,
+}
+
+impl Before {
+    /// Records its end, if there was one. `ptr` is where the block is now.
+    pub(crate) fn end(self, ptr: *mut c_void) {
+        let taken = match self {
+            Before::Nothing => None,
+            Before::Taken(taken) => Some(taken),
+            Before::Here => take(ptr),
+        };
+        if let Some(taken) = taken {
+            freed(taken);
+        }
+    }
+}
+
 /// Records that a sample's block was freed, or is about to be.
 #[cold]
 #[inline(never)]
@@ -181,33 +205,24 @@ pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
 /// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
 /// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {
-    let mut nothing = None;
-    sampled(entry, (ptr, size, fit), here, &mut nothing);
+    sampled(entry, (ptr, size, fit), here, &mut Before::Nothing);
 }
 
-/// The same of a block that was resized. `before` is the sample that it was: a realloc is a free and an allocation, and if both
-/// are recorded, then with one seat and at one time.
+/// The same of a block that was resized: a realloc is a free and an allocation, and if both are recorded, then with one seat
+/// and at one time.
 pub(crate) fn reallocated(
     entry: u64,
     (ptr, size): (*mut c_void, usize),
     here: Here,
-    before: Option<Taken>,
+    mut before: Before,
 ) {
-    let mut before = before;
     sampled(entry, (ptr, size, je::Fit::Plain), here, &mut before);
-    if let Some(taken) = before {
-        freed(taken);
-    }
+    before.end(ptr);
 }
 
 #[cold]
 #[inline(never)]
-fn sampled(
-    entry: u64,
-    block: (*mut c_void, usize, je::Fit),
-    here: Here,
-    before: &mut Option<Taken>,
-) {
+fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before: &mut Before) {
     let (ptr, size, _) = block;
     let thread = tls::current();
     if regime_of(thread).interval == 0 && is_recording() && !boot::is_awaited() {
@@ -323,7 +338,7 @@ fn record(
     (entry, here): (u64, Here),
     (ptr, size, fit): (*mut c_void, usize, je::Fit),
     interval: u64,
-    before: &mut Option<Taken>,
+    before: &mut Before,
 ) {
     let thread = entered.thread;
     let Some(mut seat) = seats::take(thread) else {
@@ -336,23 +351,33 @@ fn record(
         return;
     };
     let at = clock::ticks();
-    if let Some(taken) = before.take() {
+    let id = lane.new_id();
+    let (ended, is_in_table) = match std::mem::replace(before, Before::Nothing) {
+        Before::Nothing => (None, false),
+        Before::Taken(taken) => (Some(taken.0), false),
+        Before::Here => {
+            let ended = TABLE.replace(ptr as u64, id);
+            (ended, ended.is_some())
+        }
+    };
+    if let Some(ended) = ended {
         let free = FreeEvent {
             at,
-            id: taken.0,
+            id: ended,
             thread: thread.number.get(),
         };
         session.send_free_in(lane, free);
     }
-    let id = lane.new_id();
     // The table before the queue: if the queue has no room, the entry can be taken back, while a
     // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
     // pointer is returned (Law 2).
-    FILTER.add(ptr as u64);
-    if !TABLE.insert(ptr as u64, id) {
-        FILTER.remove(ptr as u64);
-        counters::LOST_TABLE_FULL.add(1);
-        return;
+    if !is_in_table {
+        FILTER.add(ptr as u64);
+        if !TABLE.insert(ptr as u64, id) {
+            FILTER.remove(ptr as u64);
+            counters::LOST_TABLE_FULL.add(1);
+            return;
+        }
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { je::usable_of_new(ptr, size, fit) };

@@ -72,12 +72,35 @@ pub(crate) fn calloc(count: usize, size: usize) -> *mut c_void {
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise; the usable size of null is 0.
     let usable = unsafe { usable(ptr) };
-    if stays_in_class(usable, size) {
+    if stays_in_place(usable, size) {
+        return ptr;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { realloc_elsewhere(ptr, usable, size) }
+}
+
+/// Whether a block that has `usable` bytes is resized to `size` by leaving it as it is; if so, it now is.
+#[inline(always)]
+pub(crate) fn stays_in_place(usable: usize, size: usize) -> bool {
+    let stays = stays_in_class(usable, size);
+    if stays {
         // On the sampler's line it is a new block; jemalloc, which is not asked, does not count it.
         let own = &crate::tls::current().own_bytes;
         own.set(own.get().wrapping_sub(usable as u64));
-        return ptr;
     }
+    stays
+}
+
+/// The rest of [`realloc`]: of a block that has `usable` bytes and does not stay in place.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(crate) unsafe fn realloc_elsewhere(
+    ptr: *mut c_void,
+    usable: usize,
+    size: usize,
+) -> *mut c_void {
     if usable.wrapping_sub(1) >= LARGEST_SMALL || size > LARGEST_SMALL {
         // SAFETY: the caller's promise.
         return unsafe { sys::realloc(ptr, size.max(SMALLEST)) };
