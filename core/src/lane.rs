@@ -10,50 +10,17 @@
 //!   ──────────┴──────────────────────────┴──────────────> words, without end, in a ring
 //! ```
 //!
-//! An event is as few words as it can be: what crosses from one processor's cache to another's is most of its price.
-//! Thread and interval are told once for many events, and what is near the event before is told by how far it is, in one word with
-//! its kind:
-//!
-//! | kind | words |
-//! | --- | --- |
-//! | `BY` | thread, interval: whose events follow, and under what interval they are sampled |
-//! | `FREED` | id, time |
-//! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
-//! | `SAMPLED` | id, time, stack, size, slack, counted |
-//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next |
-//! | ... with `AGAIN` | without stack: it is that of the last sample |
-//! | ... with `ALONE` | without counted: it is size and slack |
-//!
 //! Ids are given by the lane, in the order in which samples are put in: so whoever knows the last one that came out knows of
 //! each whether it did. Those of lane n are in the blocks of [`BLOCK`] ids whose number is n modulo [`LANES`].
 //!
 //! An event is visible as a whole or not at all. Not here: in which order the events of several lanes are to be taken
 //! ([`Merge`](crate::Merge)), and what becomes of one that finds no room.
 
+use crate::event::{
+    AGAIN, ALONE, BY, By, FREED, FREED_NEAR, Freed, KIND_BITS, LONGEST, NEAR_SHIFT, SAMPLED,
+    SAMPLED_NEAR, SIZE_BITS, SLACK_BITS, SLACK_SHIFT, Sampled, TICK_BITS,
+};
 use crate::primitive::atomic::{AtomicU64, Ordering};
-
-const BY: u64 = 0;
-const FREED: u64 = 1;
-const SAMPLED: u64 = 2;
-const FREED_NEAR: u64 = 3;
-const SAMPLED_NEAR: u64 = 4;
-const AGAIN: u64 = 1;
-const ALONE: u64 = 2;
-
-/// An event's first word: its kind, and in the upper bits what is first in the table.
-const KIND_BITS: u32 = 3;
-/// Of what is near: ticks, and above them either the distance of ids, a signed number, or size and slack.
-const TICK_BITS: u32 = 28;
-const NEAR_SHIFT: u32 = KIND_BITS + TICK_BITS;
-const SIZE_BITS: u32 = 21;
-const SLACK_SHIFT: u32 = NEAR_SHIFT + SIZE_BITS;
-const SLACK_BITS: u32 = 64 - SLACK_SHIFT;
-
-/// The lowest so many bits of a word.
-#[inline(always)]
-const fn low(word: u64, bits: u32) -> u64 {
-    word & ((1 << bits) - 1)
-}
 
 /// Lanes there can be.
 pub const LANES: usize = 64;
@@ -69,108 +36,12 @@ pub(crate) fn lane_of(id: u64) -> usize {
 
 /// The id that a lane gives after that one.
 #[inline(always)]
-fn id_after(id: u64) -> u64 {
+pub(crate) fn id_after(id: u64) -> u64 {
     let after = id + 1;
     if after.is_multiple_of(BLOCK) {
         after + BLOCK * (LANES as u64 - 1)
     } else {
         after
-    }
-}
-
-/// Words of the longest event, with the `BY` before it.
-const LONGEST: usize = 8;
-
-/// Whose an event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct By {
-    /// Number of the thread.
-    pub thread: u32,
-    /// Mean interval in force, in bytes.
-    pub interval: u64,
-}
-
-/// A sampled allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sampled {
-    /// When, on the scale that orders the events of all lanes: see [`Merge`](crate::Merge).
-    pub at: u64,
-    /// Below 2^61.
-    pub id: u64,
-    /// Hash of its stack.
-    pub stack: u64,
-    /// Bytes asked for.
-    pub size: u64,
-    /// Bytes beyond them that the block has.
-    pub slack: u32,
-    /// By the allocator's count, what the thread allocated since the last sample that told of it, and a mark.
-    pub counted: u64,
-}
-
-/// The end of a sampled block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Freed {
-    /// When, as in [`Sampled`].
-    pub at: u64,
-    /// Below 2^61.
-    pub id: u64,
-}
-
-/// What comes out of a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Passed {
-    /// A sampled allocation.
-    Sampled(Sampled),
-    /// The end of a sampled block.
-    Freed(Freed),
-}
-
-/// Which of an [`Out`] it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// A sampled allocation.
-    Sampled,
-    /// The end of a sampled block.
-    Freed,
-}
-
-/// What came out last. A place in memory for each, and not a value that is handed on: handed on, it would be copied by wider
-/// loads than it was just stored by, for which a processor has to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Out {
-    /// Whose it is.
-    pub by: By,
-    /// The last [`Next::Sampled`].
-    pub sampled: Sampled,
-    /// The last [`Next::Freed`].
-    pub freed: Freed,
-}
-
-impl Out {
-    /// Nothing came out yet.
-    pub(crate) const NOTHING: Out = Out {
-        by: By {
-            thread: 0,
-            interval: 0,
-        },
-        sampled: Sampled {
-            at: 0,
-            id: 0,
-            stack: 0,
-            size: 0,
-            slack: 0,
-            counted: 0,
-        },
-        freed: Freed { at: 0, id: 0 },
-    };
-
-    /// As a value.
-    pub(crate) fn passed(&self, next: Next) -> (By, Passed) {
-        let passed = match next {
-            Next::Sampled => Passed::Sampled(self.sampled),
-            Next::Freed => Passed::Freed(self.freed),
-        };
-        (self.by, passed)
     }
 }
 
@@ -358,182 +229,36 @@ impl Lane {
         true
     }
 
+    /// For the writer: words put in so far. What is in them is seen.
     #[inline(always)]
-    fn word(&self, at: u64) -> &AtomicU64 {
+    pub(crate) fn published(&self) -> u64 {
+        self.behind.0.published.load(Ordering::Acquire)
+    }
+
+    /// For the writer: words up to there are taken out.
+    #[inline(always)]
+    pub(crate) fn give_back(&self, taken: u64) {
+        self.taken.0.store(taken, Ordering::Release);
+    }
+
+    /// How many words there is room for.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> u64 {
+        self.words.len() as u64
+    }
+
+    /// The word of that place, counted from the beginning of all.
+    #[inline(always)]
+    pub(crate) fn word(&self, at: u64) -> &AtomicU64 {
         &self.words[at as usize & (self.words.len() - 1)]
-    }
-}
-
-/// The writer's side of a lane.
-#[derive(Debug)]
-pub(crate) struct Tap<'a> {
-    lane: &'a Lane,
-    /// Words taken out so far.
-    at: u64,
-    /// Words that were there when that was last asked.
-    end: u64,
-    /// Words given back so far.
-    given_back: u64,
-    by: By,
-    /// Id of the last sample that came out.
-    pub(crate) last_id: u64,
-    last_stack: u64,
-    /// When the last event was.
-    last_at: u64,
-    /// When the next event was; `u64::MAX`: there is none.
-    pub(crate) next_at: u64,
-}
-
-impl<'a> Tap<'a> {
-    pub(crate) fn new(lane: &'a Lane) -> Tap<'a> {
-        Tap {
-            lane,
-            at: 0,
-            end: 0,
-            given_back: 0,
-            by: By {
-                thread: 0,
-                interval: 0,
-            },
-            last_id: 0,
-            last_stack: 0,
-            last_at: 0,
-            next_at: u64::MAX,
-        }
-    }
-
-    /// Looks what is there by now.
-    #[inline]
-    pub(crate) fn look(&mut self) {
-        self.end = self.lane.behind.0.published.load(Ordering::Acquire);
-        if self.next_at == u64::MAX {
-            self.find_next();
-        }
-    }
-
-    /// Whether more than half of the lane waits to be taken.
-    pub(crate) fn is_half_full(&self) -> bool {
-        let published = self.lane.behind.0.published.load(Ordering::Acquire);
-        published.wrapping_sub(self.at) > self.lane.words.len() as u64 / 2
-    }
-
-    /// Whether anything has come since the last look, or is left from it.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lane.behind.0.published.load(Ordering::Acquire) == self.at
-    }
-
-    #[inline(always)]
-    fn word(&self, at: u64) -> u64 {
-        self.lane
-            .word(self.at.wrapping_add(at))
-            .load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    fn find_next(&mut self) {
-        self.next_at = u64::MAX;
-        while self.at != self.end {
-            let first = self.word(0);
-            match low(first, KIND_BITS) {
-                BY => {
-                    self.by = By {
-                        thread: (first >> KIND_BITS) as u32,
-                        interval: self.word(1),
-                    };
-                    self.at = self.at.wrapping_add(2);
-                    continue;
-                }
-                FREED | SAMPLED => self.next_at = self.word(1),
-                _ => {
-                    let ticks = low(first >> KIND_BITS, TICK_BITS);
-                    self.next_at = self.last_at.wrapping_add(ticks);
-                }
-            }
-            return;
-        }
-    }
-
-    /// Takes the next event out, which must be there, into `out`.
-    #[inline(always)]
-    pub(crate) fn take(&mut self, out: &mut Out) -> Next {
-        let first = self.word(0);
-        let at = self.next_at;
-        out.by = self.by;
-        let (next, words) = match low(first, KIND_BITS) {
-            FREED => {
-                out.freed = Freed {
-                    at,
-                    id: first >> KIND_BITS,
-                };
-                (Next::Freed, 2)
-            }
-            FREED_NEAR => {
-                let distance = first as i64 >> NEAR_SHIFT;
-                out.freed = Freed {
-                    at,
-                    id: self.last_id.wrapping_add_signed(distance),
-                };
-                (Next::Freed, 1)
-            }
-            SAMPLED => {
-                self.last_id = first >> KIND_BITS;
-                self.last_stack = self.word(2);
-                out.sampled = Sampled {
-                    at,
-                    id: self.last_id,
-                    stack: self.last_stack,
-                    size: self.word(3),
-                    slack: self.word(4) as u32,
-                    counted: self.word(5),
-                };
-                (Next::Sampled, 6)
-            }
-            kind => {
-                self.last_id = id_after(self.last_id);
-                let mut words = 1;
-                if kind & AGAIN == 0 {
-                    self.last_stack = self.word(words);
-                    words += 1;
-                }
-                let size = low(first >> NEAR_SHIFT, SIZE_BITS);
-                let slack = first >> SLACK_SHIFT;
-                let mut counted = size + slack;
-                if kind & ALONE == 0 {
-                    counted = self.word(words);
-                    words += 1;
-                }
-                out.sampled = Sampled {
-                    at,
-                    id: self.last_id,
-                    stack: self.last_stack,
-                    size,
-                    slack: slack as u32,
-                    counted,
-                };
-                (Next::Sampled, words)
-            }
-        };
-        self.last_at = at;
-        self.at = self.at.wrapping_add(words);
-        self.find_next();
-        if self.at.wrapping_sub(self.given_back) > self.lane.words.len() as u64 / 8 {
-            self.give_back();
-        }
-        next
-    }
-
-    /// Gives the room of what was taken out back.
-    pub(crate) fn give_back(&mut self) {
-        if self.given_back != self.at {
-            self.given_back = self.at;
-            self.lane.taken.0.store(self.at, Ordering::Release);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Next, Out, Passed};
+    use crate::tap::Tap;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 

@@ -22,8 +22,10 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod event;
 mod filter;
 
+mod event;
 mod history;
 mod lane;
 mod ledger;
@@ -39,15 +41,17 @@ mod slope;
 mod slots;
 mod stack_hash;
 mod stack_set;
+mod tap;
 mod timeline;
 mod weight;
 mod weight_cache;
 
 pub use budget::Budget;
+pub use event::{By, Freed, Next, Out, Passed, Sampled};
 pub use filter::Filter;
 
 pub use history::{Came, History, Past, Temporary};
-pub use lane::{By, Freed, LANES, Lane, Next, Out, Passed, Sampled};
+pub use lane::{LANES, Lane};
 pub use ledger::{Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
 pub use memo::{Frame, Memo, Met, Place};

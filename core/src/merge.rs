@@ -10,7 +10,9 @@
 
 use std::collections::VecDeque;
 
-use crate::lane::{By, Freed, LANES, Lane, Next, Out, Passed, Tap, lane_of};
+use crate::event::{By, Freed, Next, Out, Passed};
+use crate::lane::{LANES, Lane, lane_of};
+use crate::tap::Tap;
 
 /// See the module's text. The writer's side of all lanes.
 #[derive(Debug)]
@@ -183,7 +185,7 @@ impl Iterator for Merge<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::Sampled;
+    use crate::event::Sampled;
     use crate::primitive::atomic::AtomicU64;
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};

@@ -1,0 +1,134 @@
+//! The events of lanes, and the words that they are told in.
+//!
+//! An event is as few words as it can be: what crosses from one processor's cache to another's is most of its price.
+//! Thread and interval are told once for many events, and what is near the event before is told by how far it is, in one word with
+//! its kind:
+//!
+//! | kind | words |
+//! | --- | --- |
+//! | `BY` | thread, interval: whose events follow, and under what interval they are sampled |
+//! | `FREED` | id, time |
+//! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
+//! | `SAMPLED` | id, time, stack, size, slack, counted |
+//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next |
+//! | ... with `AGAIN` | without stack: it is that of the last sample |
+//! | ... with `ALONE` | without counted: it is size and slack |
+
+pub(crate) const BY: u64 = 0;
+pub(crate) const FREED: u64 = 1;
+pub(crate) const SAMPLED: u64 = 2;
+pub(crate) const FREED_NEAR: u64 = 3;
+pub(crate) const SAMPLED_NEAR: u64 = 4;
+pub(crate) const AGAIN: u64 = 1;
+pub(crate) const ALONE: u64 = 2;
+
+/// An event's first word: its kind, and in the upper bits what is first in the table.
+pub(crate) const KIND_BITS: u32 = 3;
+/// Of what is near: ticks, and above them either the distance of ids, a signed number, or size and slack.
+pub(crate) const TICK_BITS: u32 = 28;
+pub(crate) const NEAR_SHIFT: u32 = KIND_BITS + TICK_BITS;
+pub(crate) const SIZE_BITS: u32 = 21;
+pub(crate) const SLACK_SHIFT: u32 = NEAR_SHIFT + SIZE_BITS;
+pub(crate) const SLACK_BITS: u32 = 64 - SLACK_SHIFT;
+
+/// The lowest so many bits of a word.
+#[inline(always)]
+pub(crate) const fn low(word: u64, bits: u32) -> u64 {
+    word & ((1 << bits) - 1)
+}
+
+/// Words of the longest event, with the `BY` before it.
+pub(crate) const LONGEST: usize = 8;
+
+/// Whose an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct By {
+    /// Number of the thread.
+    pub thread: u32,
+    /// Mean interval in force, in bytes.
+    pub interval: u64,
+}
+
+/// A sampled allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampled {
+    /// When, on the scale that orders the events of all lanes: see [`Merge`](crate::Merge).
+    pub at: u64,
+    /// Below 2^61.
+    pub id: u64,
+    /// Hash of its stack.
+    pub stack: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// Bytes beyond them that the block has.
+    pub slack: u32,
+    /// By the allocator's count, what the thread allocated since the last sample that told of it, and a mark.
+    pub counted: u64,
+}
+
+/// The end of a sampled block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Freed {
+    /// When, as in [`Sampled`].
+    pub at: u64,
+    /// Below 2^61.
+    pub id: u64,
+}
+
+/// What comes out of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passed {
+    /// A sampled allocation.
+    Sampled(Sampled),
+    /// The end of a sampled block.
+    Freed(Freed),
+}
+
+/// Which of an [`Out`] it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A sampled allocation.
+    Sampled,
+    /// The end of a sampled block.
+    Freed,
+}
+
+/// What came out last. A place in memory for each, and not a value that is handed on: handed on, it would be copied by wider
+/// loads than it was just stored by, for which a processor has to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Out {
+    /// Whose it is.
+    pub by: By,
+    /// The last [`Next::Sampled`].
+    pub sampled: Sampled,
+    /// The last [`Next::Freed`].
+    pub freed: Freed,
+}
+
+impl Out {
+    /// Nothing came out yet.
+    pub(crate) const NOTHING: Out = Out {
+        by: By {
+            thread: 0,
+            interval: 0,
+        },
+        sampled: Sampled {
+            at: 0,
+            id: 0,
+            stack: 0,
+            size: 0,
+            slack: 0,
+            counted: 0,
+        },
+        freed: Freed { at: 0, id: 0 },
+    };
+
+    /// As a value.
+    pub(crate) fn passed(&self, next: Next) -> (By, Passed) {
+        let passed = match next {
+            Next::Sampled => Passed::Sampled(self.sampled),
+            Next::Freed => Passed::Freed(self.freed),
+        };
+        (self.by, passed)
+    }
+}
