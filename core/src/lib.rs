@@ -24,8 +24,6 @@
 mod budget;
 mod event;
 mod filter;
-
-mod event;
 mod history;
 mod lane;
 mod ledger;
@@ -49,7 +47,6 @@ mod weight_cache;
 pub use budget::Budget;
 pub use event::{By, Freed, Next, Out, Passed, Sampled};
 pub use filter::Filter;
-
 pub use history::{Came, History, Past, Temporary};
 pub use lane::{LANES, Lane};
 pub use ledger::{Ledger, Live, Row, Totals};
