@@ -127,7 +127,15 @@ impl Weight {
     /// The same sample, seen as a block that carries `bytes` of something other than its size, such
     /// as the slack behind it: it stands for `bytes / p` of them, with variance
     /// `bytes² (1 - p) / p²`.
+    #[inline]
     pub fn carrying(&self, bytes: u64) -> Weight {
+        if self.is_exact() {
+            // One block, which stands for itself.
+            return Weight {
+                bytes: Fixed::from_int(bytes),
+                ..*self
+            };
+        }
         let x = i128::from(bytes);
         Weight {
             bytes: Fixed(self.objects.0.saturating_mul(x)),
