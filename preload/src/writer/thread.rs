@@ -29,7 +29,7 @@ struct Handover {
 /// The writer of the session, while it is not the thread's: see `exit.rs`.
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether this process's writer runs and keeps a ledger: a fork then waits for it. See `hold.rs`.
+/// Whether this process's writer runs, or is about to, and keeps a ledger: a fork then waits for it. See `hold.rs`.
 static KEEPS_LEDGER: AtomicBool = AtomicBool::new(false);
 
 /// See [`KEEPS_LEDGER`].
@@ -72,6 +72,10 @@ pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<()
 }
 
 fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
+    // Before there is a thread: whoever forks from here on waits for it to begin and to stop, and does not take it for none.
+    // SAFETY: made from a box; the thread that will have it does not run yet.
+    let keeps_ledger = unsafe { (*handover.place).ledger.is_some() };
+    KEEPS_LEDGER.store(keeps_ledger, Ordering::Release);
     HANDOVER.store(Box::into_raw(Box::new(handover)), Ordering::Release);
     // The new thread inherits a mask that blocks everything: no signal meant for the program is ever
     // handled there.
@@ -98,6 +102,7 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
         wait_until_it_runs();
         return Ok(());
     }
+    KEEPS_LEDGER.store(false, Ordering::Release);
     let back = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: made above; no thread was started that could have taken it. The writer was made from a box.
     Err(unsafe { Box::from_raw(Box::from_raw(back).place) })
@@ -232,7 +237,6 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         writer.inherit();
     }
     inheritance::remember(place);
-    KEEPS_LEDGER.store(writer.ledger.is_some(), Ordering::Release);
     let work = std::panic::AssertUnwindSafe(|| {
         while writer.run(session) {
             if hand_back(place, session) {
