@@ -55,7 +55,15 @@ pub struct Live {
 
 const _: () = assert!(size_of::<Live>() == 16);
 
-/// What is kept of a row: an allocation and a free change one sum each, and what is in use is their difference.
+/// What is kept of a row.
+#[derive(Debug, Clone)]
+struct Account {
+    stack: u32,
+    class: SizeClass,
+    sums: Sums,
+}
+
+/// An allocation and a free change one of these each, and what is in use is their difference.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     allocated: Estimate,
@@ -74,7 +82,7 @@ impl Sums {
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    rows: Vec<(u32, SizeClass, Sums)>,
+    rows: Vec<Account>,
     row_of: NumberMap<(u32, u8), u32>,
     live: NumberMap<u64, Live>,
     /// Each mean interval that a sample came with, in bytes, in order of appearance.
@@ -94,7 +102,7 @@ impl Ledger {
     pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> (u32, Weight) {
         let weight = self.weights.of(size, interval);
         let row = self.row(stack, SizeClass::of(size));
-        self.rows[row as usize].2.allocated.add(&weight);
+        self.rows[row as usize].sums.allocated.add(&weight);
         self.total.allocated.add(&weight);
         let interval = self.interval(interval);
         let live = Live {
@@ -112,7 +120,7 @@ impl Ledger {
         let weight = self
             .weights
             .of(live.size, self.intervals[live.interval as usize]);
-        self.rows[live.row as usize].2.freed.add(&weight);
+        self.rows[live.row as usize].sums.freed.add(&weight);
         self.total.freed.add(&weight);
         Some(live)
     }
@@ -122,7 +130,7 @@ impl Ledger {
     /// the whole.
     pub fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) -> u32 {
         let row = self.row(stack, class);
-        for sums in [&mut self.rows[row as usize].2, &mut self.total] {
+        for sums in [&mut self.rows[row as usize].sums, &mut self.total] {
             sums.allocated.merge(freed);
             sums.freed.merge(freed);
         }
@@ -142,16 +150,16 @@ impl Ledger {
     /// Whether a sample is in use, and what it is: stack, requested size, interval.
     pub fn block(&self, id: u64) -> Option<(u32, u64, u64)> {
         let live = self.live.get(&id)?;
-        let stack = self.rows[live.row as usize].0;
+        let stack = self.rows[live.row as usize].stack;
         Some((stack, live.size, self.intervals[live.interval as usize]))
     }
 
     /// All rows, in the order of their first sample. A row may have nothing in use.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> {
-        self.rows.iter().map(|(stack, class, sums)| Row {
-            stack: *stack,
-            class: *class,
-            totals: sums.totals(),
+        self.rows.iter().map(|account| Row {
+            stack: account.stack,
+            class: account.class,
+            totals: account.sums.totals(),
         })
     }
 
@@ -179,7 +187,7 @@ impl Ledger {
         let weight = self
             .weights
             .of(live.size, self.intervals[live.interval as usize]);
-        self.rows[live.row as usize].2.allocated.remove(&weight);
+        self.rows[live.row as usize].sums.allocated.remove(&weight);
         self.total.allocated.remove(&weight);
     }
 
@@ -190,7 +198,7 @@ impl Ledger {
 
     /// From here on, what is in use now is all that was ever allocated: how a forked process begins.
     pub fn forget_what_was_freed(&mut self) {
-        let rows = self.rows.iter_mut().map(|(_, _, sums)| sums);
+        let rows = self.rows.iter_mut().map(|account| &mut account.sums);
         for sums in rows.chain([&mut self.total]) {
             *sums = Sums {
                 allocated: sums.totals().in_use,
@@ -213,7 +221,11 @@ impl Ledger {
     pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
         let rows = &mut self.rows;
         *self.row_of.entry((stack, class.0)).or_insert_with(|| {
-            rows.push((stack, class, Sums::default()));
+            rows.push(Account {
+                stack,
+                class,
+                sums: Sums::default(),
+            });
             rows.len() as u32 - 1
         })
     }

@@ -16,7 +16,7 @@
 
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
 use crate::record::{Alloc, Free, Record, Start};
-use crate::varint::{put, zigzag};
+use crate::varint::{each_byte, put, zigzag};
 
 /// Nanoseconds in the log's unit of time.
 pub(crate) const TIME_UNIT_NS: u64 = 1000;
@@ -374,12 +374,8 @@ impl Hot<'_> {
 
     /// As [`put`].
     #[inline(always)]
-    fn put(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.byte(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.byte(value as u8);
+    fn put(&mut self, value: u64) {
+        each_byte(value, |byte| self.byte(byte));
     }
 
     /// The byte that every hot record begins with, and what it announces. `thread`: if it changed.

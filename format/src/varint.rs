@@ -5,12 +5,18 @@
 
 /// Appends `value` to `out` in LEB128, one to ten bytes.
 #[inline]
-pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
+    each_byte(value, |byte| out.push(byte));
+}
+
+/// The bytes of `value` in LEB128, one to ten, one after another.
+#[inline(always)]
+pub(crate) fn each_byte(mut value: u64, mut take: impl FnMut(u8)) {
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        take(value as u8 | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    take(value as u8);
 }
 
 /// Takes one varint from the front of `bytes`; `None` when it is cut short or overlong.
