@@ -14,8 +14,10 @@ fn numbers(ran: &Finished, word: &str) -> (u64, u64) {
     (a.parse().unwrap(), b.parse().unwrap())
 }
 
-/// Every one of 10,240 threads is in the log; and between 5120 and 20,480 threads the process does not grow, whether
-/// everything is recorded or a sample, with dumps or without. 64 bytes kept of each would be 960 KiB.
+/// Every one of 10,240 threads is in the log; and between 20,480 and 81,920 threads the process does not grow, whether
+/// everything is recorded or a sample, with dumps or without. 32 bytes kept of each would be 1920 KiB; what is in use
+/// at a moment, of the program's blocks and stacks and of ours, varies by some hundreds of KiB on a busy machine,
+/// however many threads there were.
 #[test]
 fn short_threads() {
     let ran = Run::fixture("short_threads").interval(1).prefix("t");
@@ -25,14 +27,14 @@ fn short_threads() {
     assert_eq!(threads.len(), 10_240);
 
     for (interval, dumps) in [(1, true), (4096, false)] {
-        let mut run = Run::fixture("short_threads").arg("20480");
+        let mut run = Run::fixture("short_threads").arg("81920");
         if dumps {
             run = run.prefix("t");
         }
         let ran = run.interval(interval).run().well();
         let (before, after) = numbers(&ran, "anonymous_kib");
-        println!("interval {interval}: {before} KiB after 5120 threads, {after} after 20,480");
-        assert!(after < before + 768, "{interval}: {before} {after}");
+        println!("interval {interval}: {before} KiB after 20,480 threads, {after} after 81,920");
+        assert!(after < before + 1536, "{interval}: {before} {after}");
     }
 }
 
