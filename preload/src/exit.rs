@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use heapprof_format::EndReason;
 
 use crate::hook::{self, Phase};
+use crate::session::Session;
 use crate::tls::{self, Inside};
 use crate::{boot, clock, fork, session, sys};
 
@@ -81,18 +82,12 @@ extern "C" fn finish() {
         let deadline = begin() - reserve_ns(); // before the writer can see that it is to finish
         session.finish.store(1, Ordering::SeqCst);
         session.wake();
-        // Where everything is recorded, threads that go on allocating find the queue full, and wait with us: the writer
-        // would otherwise share the processors with all of them. Where not, they would lose what they record from now on.
+        // Threads that go on allocating wait with us: the writer would otherwise share the processors with all of them. Where
+        // everything is recorded, they find the queue full; where not, they would lose what they record from now on.
         if !session.exact.load(Ordering::Relaxed) {
-            hook::set_phase(Phase::Off);
+            hook::set_phase(Phase::Ending);
         }
-        while session.finished.load(Ordering::Acquire) == 0 {
-            let now = clock::now_ns();
-            if now >= deadline {
-                break;
-            }
-            sys::futex_wait(&session.finished, 0, Some(deadline - now));
-        }
+        wait_until(session, deadline);
         hook::set_phase(Phase::Off);
     } else {
         hook::set_phase(Phase::Off);
@@ -103,6 +98,32 @@ extern "C" fn finish() {
         }
     }
     thread.inside.set(was_inside);
+}
+
+/// For a thread that would sample while another ends the process: waits, no longer than that one does.
+#[cold]
+pub(crate) fn wait() {
+    if let Some(session) = session::current()
+        && fork::is_own_process()
+    {
+        wait_until(
+            session,
+            DEADLINE_NS
+                .load(Ordering::Acquire)
+                .saturating_sub(reserve_ns()),
+        );
+    }
+}
+
+/// Waits until the writer has finished, or that time by the monotonic clock.
+fn wait_until(session: &Session, deadline: u64) {
+    while session.finished.load(Ordering::Acquire) == 0 {
+        let now = clock::now_ns();
+        if now >= deadline {
+            break;
+        }
+        sys::futex_wait(&session.finished, 0, Some(deadline - now));
+    }
 }
 
 /// In a forked child: it has an end of its own.

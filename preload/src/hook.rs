@@ -17,7 +17,7 @@ use crate::seats::{self, Seat};
 use crate::session::{self, FreeEvent, NewStack, Rare, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
-use crate::{boot, clock, counters, fork, health, je, sys};
+use crate::{boot, clock, counters, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) enum Phase {
     Recording = 1,
     /// Allocate only: forwarding, given up, or past the end.
     Off = 2,
+    /// Allocate only, while the end is being written; but whoever would sample waits for that (`exit.rs`).
+    Ending = 3,
 }
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Boot as u8);
@@ -291,8 +293,11 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
             counters::LOST_NOT_READY.add(1);
             return Verdict::NotAsked;
         }
-        _ => {
+        n => {
             thread.with_sampler(Sampler::stop);
+            if n == Phase::Ending as u8 {
+                exit::wait();
+            }
             return Verdict::NotAsked;
         }
     }

