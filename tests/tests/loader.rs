@@ -254,3 +254,22 @@ fn the_library_imports_nothing_that_a_program_may_export() {
         .collect();
     assert_eq!(others, [""; 0]);
 }
+
+/// `malloc` and `free` of what is not sampled (preload/src/fast.rs) begin at a cache line, and so lie in one.
+#[test]
+fn the_fast_ways_begin_at_a_line() {
+    let listed = Command::new("nm")
+        .args(["--dynamic", "--defined-only", "--format=posix"])
+        .arg(&Build::get().library)
+        .output()
+        .expect("nm runs (scripts/install-deps installs it)");
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for name in ["malloc", "free"] {
+        let line = listed
+            .lines()
+            .find(|line| line.split(' ').next() == Some(name));
+        let address = line.and_then(|line| line.split(' ').nth(2)).unwrap();
+        let address = u64::from_str_radix(address, 16).unwrap();
+        assert_eq!(address % 64, 0, "{name} at {address:x}");
+    }
+}
