@@ -296,11 +296,13 @@ impl Step {
             let sp = frame.sp;
             // Written in its place, and read again only after the walk: a copy made now would wait for
             // the stores before it.
-            let (cache, fresh) = walker.parts(lookup);
+            let (cache, fresh, memo) = walker.parts(lookup);
             fresh.push(frame);
             let Some(frame) = fresh.last_mut() else {
                 return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
             };
+            let may_learn = memo.may_learn(frame);
+            let rules_known = cache.stats().hit_count;
             let stack = &mut self.stack;
             entered.thread.sought.set(lookup as u32);
             let next =
@@ -316,7 +318,20 @@ impl Step {
                 frame.note_more(); // the trampoline's frame: its words are not all noted
             }
             if own {
-                walker.fresh.pop();
+                fresh.pop();
+            } else if let Ok(Some(address)) = next
+                && may_learn
+                && !crossing
+                && cache.stats().hit_count != rules_known
+            {
+                // A rule that is kept in the cache is of the simple kind that `learn` asks for.
+                let place = Place {
+                    address,
+                    returns: true,
+                    sp: self.regs.sp(),
+                    bp: self.regs.bp(),
+                };
+                memo.learn(frame, place);
             }
             match next {
                 Ok(Some(0)) | Ok(None) | Err(Error::ReturnAddressIsNull) => {

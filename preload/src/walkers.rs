@@ -46,11 +46,14 @@ impl Walker {
 
     /// The cache for the rule of an address, and what else a walk needs at the same time.
     #[inline(always)]
-    pub(crate) fn parts(&mut self, address: u64) -> (&mut CacheX86_64<Room>, &mut Vec<Frame>) {
+    pub(crate) fn parts(
+        &mut self,
+        address: u64,
+    ) -> (&mut CacheX86_64<Room>, &mut Vec<Frame>, &Memo<WalkEnd>) {
         // The cache takes the address modulo 509: choose by other bits.
         let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         let index = hash as usize & (self.caches.len() - 1);
-        (&mut self.caches[index], &mut self.fresh)
+        (&mut self.caches[index], &mut self.fresh, &self.memo)
     }
 
     /// Gives it more caches, if its rules keep displacing each other. Now and then, in the writer.
