@@ -12,6 +12,7 @@ use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
 use crate::checkpoint::{Keeping, Step};
 use crate::dumps::KeptStack;
+use crate::exit;
 use crate::files::{AppendError, Appended};
 use crate::inlet::{Event, Inlet};
 use crate::output::Output;
@@ -27,12 +28,16 @@ const BYTES_OF_BOUND: u64 = 64;
 /// Between two looks at the queue, steps of a checkpoint; a tenth of a millisecond.
 const STEPS_A_LOOK: usize = 512;
 
+/// What a byte of a checkpoint may take, in nanoseconds: blocks in use are collected, sorted and merged.
+const NS_A_BYTE: u64 = 20;
+
 /// Events that are set aside between two looks whether that is needed.
 const A_FEW: u64 = 64;
 
 /// Why a segment was not begun.
 enum Stop {
-    /// Somebody waits for the log to be whole: the program ends, or becomes another. What was set aside comes first.
+    /// Somebody waits for the log to be whole: the program becomes another, or ends, and will not wait for so long. What was
+    /// set aside comes first.
     Awaited,
     Failed(AppendError),
 }
@@ -92,6 +97,16 @@ impl Rotation {
         output.log_is_whole() && self.segments.is_full(output.len(), checkpoint)
     }
 
+    /// Whether the program ends, and would have to wait too long for a checkpoint. Where it is a matter of a moment, what comes
+    /// at the end rotates like all else: it may be all that the lanes hold.
+    pub(crate) fn is_late(&self, session: &Session, ledger: &Ledger) -> bool {
+        is_late(session, self.checkpoint_ns(ledger))
+    }
+
+    fn checkpoint_ns(&self, ledger: &Ledger) -> u64 {
+        self.keeping.estimated_bytes(ledger) * NS_A_BYTE
+    }
+
     /// Begins the next segment, as of `time_ns`. Everything so far is in the log.
     pub(crate) fn rotate(
         &mut self,
@@ -149,12 +164,13 @@ impl Rotation {
         let mut encoder = Encoder::new();
         let frame_bytes = self.segments.frame_bytes();
         let mut steps = 0;
+        let takes_ns = self.checkpoint_ns(ledger);
         let (set_aside, may) = (&mut self.set_aside, self.may_set_aside);
         let mut frame = |encoder: &mut Encoder, step: Step| {
             steps += 1;
             if steps % STEPS_A_LOOK == 0 {
                 set_events_aside((&mut *inlet, session), set_aside, may, u64::MAX);
-                if is_awaited(session) {
+                if is_awaited(session, takes_ns) {
                     return Err(Stop::Awaited);
                 }
             }
@@ -186,9 +202,14 @@ impl Rotation {
     }
 }
 
-/// Whether the log is to be whole at once.
-fn is_awaited(session: &Session) -> bool {
-    session.finish.load(Ordering::Acquire) != 0 || session.flush_asked.load(Ordering::Acquire) != 0
+/// Whether the log is to be whole before another `takes_ns` have passed.
+fn is_awaited(session: &Session, takes_ns: u64) -> bool {
+    is_late(session, takes_ns) || session.flush_asked.load(Ordering::Acquire) != 0
+}
+
+/// Whether the program ends, and does not wait for another `takes_ns`.
+fn is_late(session: &Session, takes_ns: u64) -> bool {
+    session.finish.load(Ordering::Acquire) != 0 && exit::forbids(takes_ns)
 }
 
 /// Takes up to so many events from the queue, as long as hooks may soon find it full. The others stay where they are: what is

@@ -70,6 +70,8 @@ pub(crate) struct Writer {
     budget: Option<Budget>,
     /// When the log is to keep within a bound.
     rotation: Option<Rotation>,
+    /// Time of the newest event that was taken in, in nanoseconds since the start.
+    reached_ns: u64,
     /// The allocator's own count of bytes that threads allocated up to their last samples, and how many threads
     /// these are.
     counted_bytes: u64,
@@ -111,6 +113,7 @@ impl Writer {
             modules: Vec::new(),
             gone: Vec::new(),
             last_notice: std::ptr::null(),
+            reached_ns: 0,
             counted_bytes: 0,
             counted_threads: 0,
             sampled_allocs: 0,
@@ -191,14 +194,15 @@ impl Writer {
         let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) else {
             return;
         };
-        let ends = session.finish.load(Ordering::Acquire) != 0;
-        if ends || !rotation.is_due(&self.output, ledger) {
+        let is_due = rotation.is_due(&self.output, ledger);
+        if !is_due || rotation.is_late(session, ledger) {
             return;
         }
         self.tell_modules();
         self.flush();
         let counters = self.totals();
-        let time_ns = self.since_start(clock::now_ns());
+        // As of the newest event that is in it: what follows may have happened long before now, and has its own time.
+        let time_ns = self.reached_ns;
         if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
             let output = &mut self.output;
             let events = (&mut self.inlet, session);
