@@ -660,6 +660,15 @@ mod tests {
         Program::new(&calls.collect::<Vec<_>>())
     }
 
+    /// With the memo as without one.
+    #[track_caller]
+    fn assert_is_the_walk(memo: &mut Memo<&'static str>, program: &Program) {
+        program.walk(memo, 100);
+        let mut without = self::memo();
+        program.walk(&mut without, 100);
+        assert_eq!(found(memo), found(&without));
+    }
+
     #[test]
     fn a_register_that_does_not_matter_is_found_out() {
         let (mut memo, mut program) = (memo(), functions(&[1, 1, 1, 3]));
@@ -698,10 +707,7 @@ mod tests {
         program.words.insert(program.at.bp - 8, saved[1]);
         program.walk(&mut memo, 100);
         program.at.bp -= 16;
-        program.walk(&mut memo, 100);
-        let mut without = self::memo();
-        program.walk(&mut without, 100);
-        assert_eq!(found(&memo), found(&without));
+        assert_is_the_walk(&mut memo, &program);
     }
 
     #[test]
@@ -715,10 +721,7 @@ mod tests {
         for caller in [3, 8] {
             let mut program = functions(&[1, 7, 1, caller, 4]);
             program.at.bp = 0x9009;
-            program.walk(&mut memo, 100);
-            let mut without = self::memo();
-            program.walk(&mut without, 100);
-            assert_eq!(found(&memo), found(&without));
+            assert_is_the_walk(&mut memo, &program);
         }
     }
 

@@ -404,7 +404,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn draws_are_exponential() {
-        // A thousand ranges of the same probability, and of the last one a thousand in turn: the tail is a range of its own.
+        // A thousand ranges of the same probability, and of the last one, which is the tail, twenty in turn.
         const RANGES: usize = 1000;
         const DRAWS: usize = 4_000_000;
         let (mut rng, mean) = (Rng::new(20), 1u64 << 40);

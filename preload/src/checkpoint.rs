@@ -108,6 +108,8 @@ impl Ord for Whole {
 /// See the module's text. Times are those of the log.
 pub(crate) struct Keeping {
     pub(crate) start: Start,
+    /// Time of the newest event.
+    pub(crate) reached_ns: u64,
     births: NumberMap<u64, Birth>,
     /// When each stack was first sampled; `u64::MAX`: never.
     first_ns: Vec<u64>,
@@ -129,6 +131,7 @@ impl Keeping {
     pub(crate) fn new(start: Start) -> Keeping {
         Keeping {
             start,
+            reached_ns: 0,
             births: NumberMap::default(),
             first_ns: Vec::new(),
             known_bytes: 0,
@@ -144,6 +147,7 @@ impl Keeping {
 
     /// After the ledger was told the same.
     pub(crate) fn alloc(&mut self, alloc: &Alloc, ledger: &mut Ledger) {
+        self.reached_ns = self.reached_ns.max(alloc.time_ns);
         let birth = Birth {
             time_ns: alloc.time_ns,
             slack: alloc.slack as u32,
@@ -167,6 +171,7 @@ impl Keeping {
     }
 
     pub(crate) fn free(&mut self, free: &Free) {
+        self.reached_ns = self.reached_ns.max(free.time_ns);
         if self.births.remove(&free.id).is_none() {
             self.inherited.push(*free);
         }

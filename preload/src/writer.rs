@@ -70,8 +70,6 @@ pub(crate) struct Writer {
     budget: Option<Budget>,
     /// When the log is to keep within a bound.
     rotation: Option<Rotation>,
-    /// Time of the newest event that was taken in, in nanoseconds since the start.
-    reached_ns: u64,
     /// The allocator's own count of bytes that threads allocated up to their last samples, and how many threads
     /// these are.
     counted_bytes: u64,
@@ -113,7 +111,6 @@ impl Writer {
             modules: Vec::new(),
             gone: Vec::new(),
             last_notice: std::ptr::null(),
-            reached_ns: 0,
             counted_bytes: 0,
             counted_threads: 0,
             sampled_allocs: 0,
@@ -201,9 +198,10 @@ impl Writer {
         self.tell_modules();
         self.flush();
         let counters = self.totals();
-        // As of the newest event that is in it: what follows may have happened long before now, and has its own time.
-        let time_ns = self.reached_ns;
+        let mut time_ns = 0;
         if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
+            // As of the newest event that is in it: what follows may have happened long before now, and has its own time.
+            time_ns = rotation.keeping.reached_ns;
             let output = &mut self.output;
             let events = (&mut self.inlet, session);
             rotation.rotate(output, ledger, &self.kept, &counters, events, time_ns);

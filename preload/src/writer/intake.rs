@@ -131,7 +131,6 @@ impl Writer {
             stack,
             interval,
         };
-        self.reached_ns = self.reached_ns.max(alloc.time_ns);
         self.output.encoder.alloc(&alloc);
         if let Some(ledger) = &mut self.ledger {
             ledger.alloc(it.id, stack, it.size, interval);
@@ -150,7 +149,6 @@ impl Writer {
             thread,
             id: free.id,
         };
-        self.reached_ns = self.reached_ns.max(record.time_ns);
         self.output.encoder.free(&record);
         if let Some(rotation) = &mut self.rotation {
             rotation.keeping.free(&record);
