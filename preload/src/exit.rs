@@ -5,7 +5,7 @@
 //! to its last flush.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use heapprof_format::EndReason;
 
@@ -100,18 +100,19 @@ extern "C" fn finish() {
     thread.inside.set(was_inside);
 }
 
-/// For a thread that would sample while another ends the process: waits, no longer than that one does.
+/// For a thread that would sample: if another ends the process, sleeps until the time is over that the end may take, which
+/// as a rule it does not live to see. It is not woken when the writer has finished: with it all the others would be, and the one that
+/// ends the process would share the processors with them once more.
 #[cold]
 pub(crate) fn wait() {
-    if let Some(session) = session::current()
-        && fork::is_own_process()
-    {
-        wait_until(
-            session,
-            DEADLINE_NS
-                .load(Ordering::Acquire)
-                .saturating_sub(reserve_ns()),
-        );
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    while HAS_BEGUN.load(Ordering::Relaxed) && fork::is_own_process() {
+        let now = clock::now_ns();
+        let deadline = DEADLINE_NS.load(Ordering::Acquire);
+        if now >= deadline {
+            break;
+        }
+        sys::futex_wait(&NEVER, 0, Some(deadline - now));
     }
 }
 

@@ -448,6 +448,7 @@ impl Session {
             if exact && taken != seen {
                 (seen, since) = (taken, now);
             } else if self.finished.load(Ordering::Relaxed) != 0 {
+                crate::exit::wait();
                 return false;
             } else if now.saturating_sub(since) > patience {
                 if taken == seen {

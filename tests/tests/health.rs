@@ -40,17 +40,25 @@ fn recording_everything_agrees_with_the_allocator_to_some_kilobytes() {
     assert!(line.ends_with("agrees"), "{line}");
 }
 
-/// Twelve runs of a few hundred samples; all agree but once in a hundred times (1/1000 each).
+/// Twelve runs of a few hundred samples and more. Each may disagree once in a thousand times by the line's own measure: one of them may, by
+/// half as much again. Two do once in 15,000 runs of this test, and beyond that half (five standard errors) one does once in 100,000.
 #[test]
 fn sampling_agrees_within_its_error() {
+    let mut disagree = Vec::new();
     for interval in [16 << 10, 64 << 10, 256 << 10] {
         for _ in 0..4 {
             let ran = truth(interval);
             let health = Health::of(&read(&ran.log_path())).expect("a count");
-            assert!(health.agrees(), "interval {interval}: {health:?}");
             assert!(health.tolerance < 0.5 * health.counted, "{health:?}");
+            let error = (health.samples - health.counted).abs();
+            assert_eq!(health.agrees(), error <= health.tolerance);
+            assert!(error <= 1.5 * health.tolerance, "{interval}: {health:?}");
+            if !health.agrees() {
+                disagree.push((interval, health));
+            }
         }
     }
+    assert!(disagree.len() <= 1, "{disagree:?}");
 }
 
 /// Rewrites a log without some of its allocations, as if they had gone past the hooks.
