@@ -69,6 +69,7 @@ fn sampler_draws(bencher: Bencher) {
 #[divan::bench(args = [0, 1_000, 30_000])]
 fn filter_asks(bencher: Bencher, live: usize) {
     let filter = Box::leak(Box::new(Filter::new()));
+    filter.set_unit(Filter::unit_for(4096), std::iter::empty());
     addresses(live)
         .iter()
         .for_each(|&address| filter.add(address));

@@ -46,7 +46,7 @@ mod weight_cache;
 
 pub use budget::Budget;
 pub use event::{By, Freed, Next, Out, Passed, Sampled};
-pub use filter::Filter;
+pub use filter::{Filter, Unit};
 pub use history::{Came, History, Past, Temporary};
 pub use lane::{LANES, Lane};
 pub use ledger::{Ledger, Live, Row, Totals};

@@ -177,6 +177,7 @@ extern "C" fn construct(
         );
     }
     ORIGIN.remember(&output);
+    hook::prepare_filter(settings.interval);
     control::prepare(&settings);
     let awaited = settings.listens_from_the_start();
     AWAITED.store(awaited, Ordering::Release);

@@ -50,6 +50,12 @@ pub(crate) fn owns(ptr: *mut c_void) -> bool {
     (ptr as usize).wrapping_sub(start()) < ROOM
 }
 
+/// Where early blocks may begin, as far as there are any.
+pub(crate) fn addresses() -> impl Iterator<Item = u64> {
+    let used = USED.load(Ordering::Relaxed).min(ROOM);
+    (0..used).step_by(HEAD).map(|at| (start() + at) as u64)
+}
+
 /// Bytes of an early block.
 pub(crate) fn usable(ptr: *mut c_void) -> usize {
     debug_assert!(owns(ptr));

@@ -62,15 +62,15 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
     naked_asm!(
-        "movabs rax, {multiplier}",
+        "lea rcx, [rip + {filter}]",
+        "mov rax, qword ptr [rcx + {multiplier}]",
         "imul rax, rdi",
         "shr rax, {shift}",
-        "lea rcx, [rip + {filter}]",
         "cmp byte ptr [rcx + rax], 0",
         "jne {sampled}",
         "jmp {free}",
         ".p2align 6",
-        multiplier = const Filter::MULTIPLIER,
+        multiplier = const Filter::MULTIPLIER_AT,
         shift = const Filter::SHIFT,
         filter = sym hook::FILTER,
         sampled = sym free_sampled,

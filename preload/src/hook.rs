@@ -17,7 +17,7 @@ use crate::seats::{self, Seat};
 use crate::session::{self, FreeEvent, NewStack, Rare, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
-use crate::{boot, clock, counters, exit, fork, health, je, sys};
+use crate::{boot, clock, counters, early, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,6 +120,11 @@ pub(crate) fn may_be_sampled(ptr: *mut c_void) -> bool {
 /// Lets a block of `early.rs` be asked for in every free of it.
 pub(crate) fn mark_early(address: u64) {
     FILTER.add(address);
+}
+
+/// At boot, before there is any sample: what will be asked suits samples `interval` bytes apart.
+pub(crate) fn prepare_filter(interval: u64) {
+    FILTER.set_unit(Filter::unit_for(interval), early::addresses());
 }
 
 /// A sample that was taken out of the table.
