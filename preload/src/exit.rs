@@ -23,6 +23,12 @@ static DEADLINE_NS: AtomicU64 = AtomicU64::new(0);
 /// Whether the end has begun: it is one thread's.
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
+/// When the thread that ends the process went on from waiting, by the monotonic clock; 0: it has not.
+static GONE_ON_NS: AtomicU64 = AtomicU64::new(0);
+
+/// In which a process ends as a rule, once it goes on: destructors of libraries, the last of stdio.
+const MOMENT_NS: u64 = 10_000_000;
+
 /// So much is kept for what comes after the waiting: this thread has to be woken, and the kernel to free our memory, 12 MB
 /// in a millisecond. And half of it before that for what comes after the last dump: what there is of one that takes too
 /// long is deleted. But of a short patience no more than a fifth.
@@ -89,6 +95,7 @@ extern "C" fn finish() {
         }
         wait_until(session, deadline);
         hook::set_phase(Phase::Off);
+        GONE_ON_NS.store(clock::now_ns(), Ordering::Relaxed);
     } else {
         hook::set_phase(Phase::Off);
         if let Some(mut writer) = boot::take_pending() {
@@ -100,19 +107,20 @@ extern "C" fn finish() {
     thread.inside.set(was_inside);
 }
 
-/// For a thread that would sample: if another ends the process, sleeps until the time is over that the end may take, which
-/// as a rule it does not live to see. It is not woken when the writer has finished: with it all the others would be, and the one that
-/// ends the process would share the processors with them once more.
+/// For a thread that would sample: if another ends the process, sleeps until that one has gone on from here, and a moment longer: as
+/// a rule the process has no more to do. It is not woken: with it all the others would be, and the one that ends the process
+/// would share the processors with them once more. Whatever happens, the time that the end may take is the limit.
 #[cold]
 pub(crate) fn wait() {
     static NEVER: AtomicU32 = AtomicU32::new(0);
     while HAS_BEGUN.load(Ordering::Relaxed) && fork::is_own_process() {
         let now = clock::now_ns();
         let deadline = DEADLINE_NS.load(Ordering::Acquire);
-        if now >= deadline {
+        let gone = GONE_ON_NS.load(Ordering::Relaxed);
+        if now >= deadline || gone != 0 && now >= gone + MOMENT_NS {
             break;
         }
-        sys::futex_wait(&NEVER, 0, Some(deadline - now));
+        sys::futex_wait(&NEVER, 0, Some(MOMENT_NS.min(deadline - now)));
     }
 }
 
@@ -131,6 +139,7 @@ fn wait_until(session: &Session, deadline: u64) {
 pub(crate) fn after_fork() {
     HAS_BEGUN.store(false, Ordering::Relaxed);
     DEADLINE_NS.store(0, Ordering::Relaxed);
+    GONE_ON_NS.store(0, Ordering::Relaxed);
 }
 
 /// Ends the process without running anything but this.
