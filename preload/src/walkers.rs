@@ -64,8 +64,8 @@ impl Walker {
         let displaced = stats.map(|stats| stats.miss_wrong_address_count).sum();
         let since = displaced - std::mem::replace(&mut self.displaced, displaced).min(displaced);
         let times = match since {
-            ..=MANY_DISPLACED => return,
-            ..=VERY_MANY_DISPLACED => 2,
+            0..MANY_DISPLACED => return,
+            MANY_DISPLACED..VERY_MANY_DISPLACED => 2,
             _ => 16,
         };
         let count = (self.caches.len() * times).min(MOST_CACHES);
