@@ -48,7 +48,7 @@ pub(crate) fn id_after(id: u64) -> u64 {
 /// On lines of the cache of its own: what one side writes at every event the other must not have to fetch back.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Apart<T>(T);
+pub(crate) struct Apart<T>(pub(crate) T);
 
 /// What the thread that puts events in keeps. But for `published` it is nobody else's.
 #[derive(Debug, Default)]

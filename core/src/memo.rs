@@ -427,7 +427,7 @@ impl<E: Copy> Memo<E> {
     }
 
     /// Its frames, innermost first.
-    pub fn innermost_first(&self) -> impl Iterator<Item = &Frame> {
+    pub fn innermost_first(&self) -> impl ExactSizeIterator<Item = &Frame> + Clone {
         self.frames.iter().rev()
     }
 }

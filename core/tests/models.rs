@@ -280,6 +280,57 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
 }
 
 #[test]
+fn a_stack_comes_out_of_its_lane_whole() {
+    model(|| {
+        let words: Box<[AtomicU64]> = (0..8).map(|_| AtomicU64::new(0)).collect();
+        let lane: &'static StackLane = Box::leak(Box::new(StackLane::new(Box::leak(words))));
+        // Five words each: the second has room only if the first was taken meanwhile, and goes over the end of the ring.
+        let other = thread::spawn(move || {
+            [1, 2].map(|n| lane.put(n, 4, n * 5, [(n * 7, true)].into_iter()))
+        });
+        let mut all: Vec<SentStack> = lane.take().into_iter().collect();
+        let put = other.join().unwrap();
+        all.extend(std::iter::from_fn(|| lane.take()));
+        let expected = (1..).zip(put).filter(|(_, put)| *put);
+        let expected = expected.map(|(n, _)| SentStack {
+            hash: n,
+            end: 4,
+            frames: vec![n * 5, n * 7],
+            interrupted: vec![1],
+        });
+        assert!(put[0] && all.into_iter().eq(expected));
+    });
+}
+
+/// A sample names a stack that another thread has put in before it said that the stack is known.
+#[test]
+fn a_stack_is_there_when_a_sample_of_another_thread_names_it() {
+    model(|| {
+        let words: Box<[AtomicU64]> = (0..8).map(|_| AtomicU64::new(0)).collect();
+        let stacks: &'static StackLane = Box::leak(Box::new(StackLane::new(Box::leak(words))));
+        let lane = lane(0);
+        let known = Arc::new(AtomicBool::new(false));
+        let finds = {
+            let known = Arc::clone(&known);
+            thread::spawn(move || {
+                assert!(stacks.put(9, 0, 5, std::iter::empty()));
+                known.store(true, Ordering::Release);
+            })
+        };
+        let samples = thread::spawn(move || {
+            known.load(Ordering::Acquire) && lane.put_sampled(BY, &sampled(1, lane.new_id()))
+        });
+        // The lanes of samples first, as the inlet looks.
+        let mut merge = Merge::new(0);
+        let has_come = !taken(&mut merge, &[lane]).is_empty();
+        let stack = stacks.take();
+        assert!(!has_come || stack.is_some_and(|it| it.hash == 9));
+        finds.join().unwrap();
+        samples.join().unwrap();
+    });
+}
+
+#[test]
 fn a_lane_goes_from_hand_to_hand_with_its_seat() {
     model(|| {
         let lane = lane(0);

@@ -8,15 +8,14 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{By, Filter, Growth, Levels, Memo, Regime, SampleTable, Sampled, Sampler};
-use heapprof_format::WalkEnd;
+use heapprof_core::{By, Filter, Growth, Levels, Regime, SampleTable, Sampled, Sampler};
 
 use crate::cancel::Deferred;
 use crate::levels::Mapped;
 use crate::seats::{self, Seat};
-use crate::session::{self, FreeEvent, NewStack, Rare, Session};
+use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
-use crate::walk::{self, Here, Walked};
+use crate::walk::{self, Here};
 use crate::{boot, clock, counters, early, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
@@ -355,8 +354,14 @@ fn record(
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
-    let stack = stack_of(entered, session, &mut seat, entry, here);
-    let (Some(stack), Some(lane)) = (stack, session.lane(&seat)) else {
+    let lanes = session.lanes_of(&seat);
+    let sent = lanes.and_then(|lanes| {
+        Some((
+            stack_of(entered, session, lanes, &mut seat, (entry, here))?,
+            lanes,
+        ))
+    });
+    let Some((stack, SeatLanes { events: lane, .. })) = sent else {
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
@@ -417,43 +422,23 @@ fn record(
 fn stack_of(
     entered: &Entered,
     session: &Session,
+    lanes: &SeatLanes,
     seat: &mut Seat,
-    entry: u64,
-    here: Here,
+    (entry, here): (u64, Here),
 ) -> Option<u64> {
     let walked = walk::walk(entered, seat, entry, here);
     let walker = seat.walker();
     let known = (session.number, walked.hash);
     if walker.known != known {
-        if !session.stacks.contains(walked.hash) && !ship(session, &walked, entry, &walker.memo) {
-            return None;
+        if !session.stacks.contains(walked.hash) {
+            if !session.send_stack(&lanes.stacks, &walked, entry, &walker.memo) {
+                return None;
+            }
+            session.stacks.insert(walked.hash);
         }
         walker.known = known;
     }
     Some(walked.hash)
-}
-
-/// Sends the frames of a stack that is not known. False: there was no room.
-#[cold]
-fn ship(session: &Session, walked: &Walked, entry: u64, memo: &Memo<WalkEnd>) -> bool {
-    let mut frames = vec![entry];
-    let mut interrupted = Vec::new();
-    for frame in memo.innermost_first() {
-        if !frame.returns {
-            interrupted.push(frames.len() as u32);
-        }
-        frames.push(frame.address);
-    }
-    let sent = session.send(Rare::Stack(Box::new(NewStack {
-        hash: walked.hash,
-        end: walked.end,
-        frames: frames.into(),
-        interrupted: interrupted.into(),
-    })));
-    if sent {
-        session.stacks.insert(walked.hash);
-    }
-    sent
 }
 
 /// Whether there is room for a first sample. For a session that begins.

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use heapprof_core::{By, Freed, Merge, Next, Out, Sampled};
+use heapprof_core::{By, Freed, Merge, Next, Out, Sampled, SentStack};
 
 use crate::session::{self, FreeEvent, Note, Rare, Session};
 
@@ -25,6 +25,7 @@ pub(crate) enum Event {
     Sampled(By, Sampled),
     /// With the number of the thread.
     Freed(u32, Freed),
+    Stack(SentStack),
     Rare(Rare),
 }
 
@@ -32,7 +33,7 @@ pub(crate) enum Event {
 pub(crate) struct Inlet {
     lanes: Merge<'static>,
     /// Stacks and threads, which come first.
-    first: VecDeque<Rare>,
+    first: VecDeque<Event>,
     /// Notes, by their time.
     notes: VecDeque<Box<Note>>,
     /// Frees that went the other way, which come last.
@@ -58,10 +59,15 @@ impl Inlet {
         while let Some(free) = session.next_overflowed() {
             self.overflowed.push_back(free);
         }
-        self.lanes.look(session.lanes());
+        self.lanes
+            .look(session.lanes().map(|(n, lanes)| (n, &lanes.events)));
+        for (_, lanes) in session.lanes() {
+            let stacks = std::iter::from_fn(|| lanes.stacks.take());
+            self.first.extend(stacks.map(Event::Stack));
+        }
         while let Some(rare) = session.next_rare() {
             match rare {
-                Rare::Stack(_) | Rare::Thread { .. } => self.first.push_back(rare),
+                Rare::Thread { .. } => self.first.push_back(Event::Rare(rare)),
                 Rare::Note(note) => {
                     let place = self
                         .notes
@@ -112,13 +118,12 @@ impl Inlet {
 
     #[cold]
     fn advance_to_rare(&mut self) -> bool {
-        let rare = self.first.pop_front().or_else(|| {
+        self.other = self.first.pop_front().or_else(|| {
             let note_at = self.notes.front()?.at.raw();
             let is_due = self.lanes.next_at().is_none_or(|at| at > note_at);
             let note = is_due.then(|| self.notes.pop_front()).flatten();
-            note.map(Rare::Note)
+            note.map(|note| Event::Rare(Rare::Note(note)))
         });
-        self.other = rare.map(Event::Rare);
         self.other.is_some()
     }
 

@@ -19,7 +19,7 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
-use heapprof_core::{By, Freed, LANES, Lane, Sampled, StackSet};
+use heapprof_core::{By, Freed, LANES, Lane, Memo, Sampled, StackLane, StackSet};
 use heapprof_format::{ControlPage, WRITER_AWAKE, WalkEnd};
 
 use crate::clock::Ticks;
@@ -31,10 +31,11 @@ use crate::seats::{self, Seat};
 use crate::signal;
 use crate::sys;
 use crate::tls::Thread;
+use crate::walk::Walked;
+use crate::walkers::MAX_FRAMES;
 
 /// What the hooks tell the writer seldom.
 pub(crate) enum Rare {
-    Stack(Box<NewStack>),
     Thread {
         number: u32,
         tid: u32,
@@ -65,14 +66,6 @@ pub(crate) struct FreeEvent {
     pub(crate) thread: u32,
 }
 
-/// A stack that was not known, with its frames.
-pub(crate) struct NewStack {
-    pub(crate) hash: u64,
-    pub(crate) end: WalkEnd,
-    pub(crate) frames: Box<[u64]>,
-    pub(crate) interrupted: Box<[u32]>,
-}
-
 const _: () = assert!(size_of::<Rare>() <= 32);
 const _: () = assert!(seats::MOST <= LANES);
 
@@ -82,7 +75,10 @@ const LANE_SPARSE: usize = 4096;
 /// And when many are, or everything: a quarter of a millisecond of the program's work and less of the writer's, so that
 /// little is left to do when the program ends. Half of it costs more than twice of it would save.
 const LANE: usize = 16_384;
-/// Bytes before a lane's words, for what else it keeps: a page.
+/// Words of a lane for stacks: some 190 of 40 frames, or three of the largest depth.
+const STACK_LANE: usize = 8192;
+const _: () = assert!(STACK_LANE > 2 * StackLane::words_of(MAX_FRAMES + 1));
+/// Bytes before the lanes' words, for what else they keep: a page.
 const LANE_HEADER: usize = 4096;
 /// From this interval on few are.
 const SPARSE_INTERVAL: u64 = 256 << 10;
@@ -101,6 +97,14 @@ pub(crate) const AWAKE: u32 = WRITER_AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
 
+/// Of one seat.
+pub(crate) struct SeatLanes {
+    /// Samples and frees.
+    pub(crate) events: Lane,
+    /// Stacks that were not known.
+    pub(crate) stacks: StackLane,
+}
+
 /// See the module's text. Made once for each process and never freed.
 pub(crate) struct Session {
     /// Tells sessions apart: the parent's number is not the child's.
@@ -108,8 +112,8 @@ pub(crate) struct Session {
     /// Whether everything is to be recorded, so that hooks wait for room. Moved with the interval in force.
     pub(crate) exact: AtomicBool,
     /// By the number of the seat, made by the first who has the seat and something to say; never freed.
-    lanes: [AtomicPtr<Lane>; seats::MOST],
-    /// Words of each.
+    lanes: [AtomicPtr<SeatLanes>; seats::MOST],
+    /// Words of each for samples and frees.
     lane_words: usize,
     rare: (Sender<Rare>, Receiver<Rare>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
@@ -228,7 +232,7 @@ pub(crate) fn abandon() {
     let parent = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null or a leaked session. Looked at is one number in each lane, which is whole whoever was about to change it.
     if let Some(parent) = unsafe { parent.as_ref() } {
-        let above = parent.lanes().map(|(_, lane)| lane.above()).max();
+        let above = parent.lanes().map(|(_, lanes)| lanes.events.above()).max();
         let above = above.map_or(0, |above| above + GIVEN_MEANWHILE);
         FOREIGN_IDS.fetch_max(above, Ordering::Relaxed);
     }
@@ -279,42 +283,69 @@ impl Session {
 
     /// Whether there is memory for a first lane. Before anybody else knows this session.
     pub(crate) fn make_first_lane(&self) -> bool {
-        self.make_lane(0, &self.lanes[0]).is_some()
+        self.make_lanes(0, &self.lanes[0]).is_some()
     }
 
-    /// The lane of a seat, made if need be: by a system call, whatever the thread was interrupted in. `None`: there is no
-    /// memory for it.
+    /// The lanes of a seat, made if need be: by a system call, whatever the thread was interrupted in. `None`: there is no
+    /// memory for them.
     #[inline]
-    pub(crate) fn lane(&self, seat: &Seat) -> Option<&'static Lane> {
+    pub(crate) fn lanes_of(&self, seat: &Seat) -> Option<&'static SeatLanes> {
         let place = self.lanes.get(seat.number())?;
-        // SAFETY: null or made by `make_lane`.
-        let lane = unsafe { place.load(Ordering::Acquire).as_ref() };
-        lane.or_else(|| self.make_lane(seat.number(), place))
+        // SAFETY: null or made by `make_lanes`.
+        let lanes = unsafe { place.load(Ordering::Acquire).as_ref() };
+        lanes.or_else(|| self.make_lanes(seat.number(), place))
     }
 
     #[cold]
-    fn make_lane(&self, number: usize, place: &AtomicPtr<Lane>) -> Option<&'static Lane> {
-        let bytes = self.lane_words * size_of::<AtomicU64>();
-        let memory = sys::map_zeroed(LANE_HEADER + bytes)?;
-        const { assert!(size_of::<Lane>() <= LANE_HEADER) };
+    fn make_lanes(
+        &self,
+        number: usize,
+        place: &AtomicPtr<SeatLanes>,
+    ) -> Option<&'static SeatLanes> {
+        let words = self.lane_words + STACK_LANE;
+        let memory = sys::map_zeroed(LANE_HEADER + words * size_of::<AtomicU64>())?;
+        const { assert!(size_of::<SeatLanes>() <= LANE_HEADER) };
         // SAFETY: a zeroed mapping of a page and that many words, page-aligned, never unmapped: the words are reached through
-        // atomics only, and the page before them has room for a lane (asserted above). This thread has the seat, so nobody else
-        // is here with the same place.
+        // atomics only, and the page before them has room for what is written there (asserted above). This thread has the seat,
+        // so nobody else is here with the same place.
         unsafe {
-            let words = memory.byte_add(LANE_HEADER).cast();
-            let words = std::slice::from_raw_parts(words, self.lane_words);
-            let lane = memory.cast::<Lane>();
-            lane.write(Lane::new(words, number, foreign_ids()));
-            place.store(lane, Ordering::Release);
-            lane.as_ref()
+            let words = std::slice::from_raw_parts(memory.byte_add(LANE_HEADER).cast(), words);
+            let (of_events, of_stacks) = words.split_at(self.lane_words);
+            let lanes = memory.cast::<SeatLanes>();
+            lanes.write(SeatLanes {
+                events: Lane::new(of_events, number, foreign_ids()),
+                stacks: StackLane::new(of_stacks),
+            });
+            place.store(lanes, Ordering::Release);
+            lanes.as_ref()
         }
     }
 
     /// For the writer: the lanes that there are, with their numbers.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &'static Lane)> {
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &'static SeatLanes)> {
         let lanes = self.lanes.iter().enumerate();
-        // SAFETY: as in `lane`.
-        lanes.filter_map(|(n, lane)| Some((n, unsafe { lane.load(Ordering::Acquire).as_ref()? })))
+        // SAFETY: as in `lanes_of`.
+        lanes.filter_map(|(n, lanes)| Some((n, unsafe { lanes.load(Ordering::Acquire).as_ref()? })))
+    }
+
+    /// Sends the frames of a stack that is not known, of which a sample will tell. False: there was no room.
+    #[cold]
+    pub(crate) fn send_stack(
+        &self,
+        lane: &StackLane,
+        walked: &Walked,
+        entry: u64,
+        memo: &Memo<WalkEnd>,
+    ) -> bool {
+        let callers = memo.innermost_first();
+        let callers = callers.map(|frame| (frame.address, !frame.returns));
+        let put = || lane.put(walked.hash, walked.end as u8, entry, callers.clone());
+        let sent = put() || self.wait_and_send(put);
+        // The sample wakes a writer that sleeps; one that comes back by itself may come too late for more of these.
+        if lane.is_half_full() {
+            self.wake();
+        }
+        sent
     }
 
     /// Sends a sample. False: it was lost, for want of room; the caller counts.
@@ -330,9 +361,9 @@ impl Session {
     #[inline]
     pub(crate) fn send_free(&self, thread: &Thread, free: FreeEvent) {
         if let Some(seat) = seats::take(thread)
-            && let Some(lane) = self.lane(&seat)
+            && let Some(lanes) = self.lanes_of(&seat)
         {
-            return self.send_free_in(lane, free);
+            return self.send_free_in(&lanes.events, free);
         }
         self.send_around(free);
     }
@@ -471,11 +502,12 @@ impl Session {
 
     /// For the writer: whether much waits there.
     pub(crate) fn is_half_full(&self) -> bool {
-        self.rare.1.len() > RARE / 2
+        self.rare.1.len() > RARE / 2 || self.lanes().any(|(_, lanes)| lanes.stacks.is_half_full())
     }
 
-    /// For the writer: whether nothing waits there. The lanes are the inlet's to ask.
+    /// For the writer: whether nothing waits there. The lanes of events are the inlet's to ask.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rare.1.is_empty() && self.overflow.1.is_empty()
+        let has_stacks = self.lanes().any(|(_, lanes)| !lanes.stacks.is_empty());
+        !has_stacks && self.rare.1.is_empty() && self.overflow.1.is_empty()
     }
 }

@@ -1,7 +1,7 @@
 //! Intake: events become records, and entries of the ledger.
 
-use heapprof_core::{By, Freed, Out, Sampled};
-use heapprof_format::{Alloc, Free, Module, Record, Stack, Thread as ThreadRecord};
+use heapprof_core::{By, Freed, Out, Sampled, SentStack};
+use heapprof_format::{Alloc, Free, Module, Record, Stack, Thread as ThreadRecord, WalkEnd};
 use std::sync::atomic::Ordering;
 
 use super::Writer;
@@ -59,8 +59,38 @@ impl Writer {
         match event {
             Event::Sampled(by, sampled) => self.sampled(by, &sampled),
             Event::Freed(thread, freed) => self.freed(thread, &freed),
+            Event::Stack(stack) => self.new_stack(stack),
             Event::Rare(rare) => self.rare(rare),
         }
+    }
+
+    fn new_stack(&mut self, new: SentStack) {
+        self.tell_modules();
+        if self.stacks.contains_key(&new.hash) {
+            return; // two threads sent it at once
+        }
+        let number = self.stack_number(new.hash);
+        self.frames_walked += new.frames.len() as u64;
+        if let Some(rotation) = &mut self.rotation {
+            rotation.keeping.stack(new.frames.len());
+        }
+        let end = WalkEnd::from_u8(new.end).unwrap_or(WalkEnd::Busy); // it was made of one
+        if self.ledger.is_some() {
+            self.keep(
+                number,
+                KeptStack {
+                    frames: new.frames.as_slice().into(),
+                    interrupted: new.interrupted.as_slice().into(),
+                    end,
+                },
+            );
+        }
+        self.output.encoder.record(&Record::Stack(Stack {
+            number,
+            end,
+            frames: new.frames,
+            interrupted: new.interrupted,
+        }));
     }
 
     fn rare(&mut self, rare: Rare) {
@@ -68,33 +98,6 @@ impl Writer {
             Rare::Note(note) => {
                 let time_ns = self.clock.ns(note.at);
                 self.note(time_ns, note.what);
-            }
-            Rare::Stack(new) => {
-                self.tell_modules();
-                if self.stacks.contains_key(&new.hash) {
-                    return; // two threads shipped it at once
-                }
-                let number = self.stack_number(new.hash);
-                self.frames_walked += new.frames.len() as u64;
-                if let Some(rotation) = &mut self.rotation {
-                    rotation.keeping.stack(new.frames.len());
-                }
-                if self.ledger.is_some() {
-                    self.keep(
-                        number,
-                        KeptStack {
-                            frames: new.frames.clone(),
-                            interrupted: new.interrupted.clone(),
-                            end: new.end,
-                        },
-                    );
-                }
-                self.output.encoder.record(&Record::Stack(Stack {
-                    number,
-                    end: new.end,
-                    frames: new.frames.into_vec(),
-                    interrupted: new.interrupted.into_vec(),
-                }));
             }
             Rare::Thread { number, tid, name } => {
                 // Many name themselves just after they began: its name by now is the better one.
