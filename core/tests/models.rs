@@ -12,8 +12,8 @@
 #![cfg(loom)]
 
 use heapprof_core::{
-    By, Filter, Freed, Growth, Lane, Levels, Merge, Passed, SampleTable, Sampled, Slot, StackSet,
-    Unit, level_slots,
+    By, Filter, Freed, Growth, Lane, Levels, Merge, Passed, SampleTable, Sampled, SentStack, Slot,
+    StackLane, StackSet, Unit, level_slots,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
