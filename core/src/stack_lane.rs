@@ -32,9 +32,33 @@ pub struct SentStack {
 pub struct StackLane {
     words: &'static [AtomicU64],
     /// Words put in so far, to the end of the last stack.
-    put: Apart<AtomicU64>,
+    put: Apart<Moved>,
     /// Words taken out so far: there is room again.
-    taken: Apart<AtomicU64>,
+    taken: Apart<Moved>,
+}
+
+/// How far one of the two sides is.
+#[derive(Debug, Default)]
+struct Moved {
+    published: AtomicU64,
+    /// The same, to be read on this side: loom follows a store better in a thread that does not read it back.
+    own: AtomicU64,
+}
+
+impl Moved {
+    /// For the other side: what was done with the words until then is seen.
+    fn seen(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    fn own(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    fn publish(&self, words: u64) {
+        self.own.store(words, Ordering::Relaxed);
+        self.published.store(words, Ordering::Release);
+    }
 }
 
 impl StackLane {
@@ -47,8 +71,8 @@ impl StackLane {
         assert!(words.len().is_power_of_two());
         StackLane {
             words,
-            put: Apart(AtomicU64::new(0)),
-            taken: Apart(AtomicU64::new(0)),
+            put: Apart::default(),
+            taken: Apart::default(),
         }
     }
 
@@ -67,10 +91,9 @@ impl StackLane {
         others: impl ExactSizeIterator<Item = (u64, bool)>,
     ) -> bool {
         let len = 1 + others.len();
-        let at = self.put.0.load(Ordering::Relaxed);
+        let at = self.put.0.own();
         let after = at.wrapping_add(Self::words_of(len) as u64);
-        // Acquire: what stood in the words was read before they were given back.
-        if after.wrapping_sub(self.taken.0.load(Ordering::Acquire)) > self.words.len() as u64 {
+        if after.wrapping_sub(self.taken.0.seen()) > self.words.len() as u64 {
             return false;
         }
         let len = len as u64;
@@ -87,14 +110,14 @@ impl StackLane {
                 bits = 0;
             }
         }
-        self.put.0.store(after, Ordering::Release);
+        self.put.0.publish(after);
         true
     }
 
     /// Takes the oldest out.
     pub fn take(&self) -> Option<SentStack> {
-        let at = self.taken.0.load(Ordering::Relaxed);
-        if at == self.put.0.load(Ordering::Acquire) {
+        let at = self.taken.0.own();
+        if at == self.put.0.seen() {
             return None;
         }
         let hash = self.get(at);
@@ -106,9 +129,7 @@ impl StackLane {
             |n: &u64| self.get(first.wrapping_add(len + n / 64)) >> (n % 64) & 1 != 0;
         let interrupted = (0..len).filter(is_interrupted).map(|n| n as u32).collect();
         let words = Self::words_of(len as usize) as u64;
-        self.taken
-            .0
-            .store(at.wrapping_add(words), Ordering::Release);
+        self.taken.0.publish(at.wrapping_add(words));
         Some(SentStack {
             hash,
             end,
@@ -129,8 +150,8 @@ impl StackLane {
 
     fn waiting(&self) -> u64 {
         // In this order what was taken is no more than what was put in.
-        let taken = self.taken.0.load(Ordering::Acquire);
-        self.put.0.load(Ordering::Acquire).wrapping_sub(taken)
+        let taken = self.taken.0.seen();
+        self.put.0.seen().wrapping_sub(taken)
     }
 
     fn set(&self, at: u64, value: u64) {
