@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!         ┌─ samples and frees (a lane for each seat) ──────────────┐
-//!  hooks ─┼─ stacks, threads, notes (bounded, crossbeam-channel) ───┼─> inlet ─> writer
+//!         ├─ stacks that were not known (another) ──────────────────┤
+//!  hooks ─┼─ threads, notes (bounded, crossbeam-channel) ───────────┼─> inlet ─> writer
 //!         └─ frees that found no room (unbounded, crossbeam-channel)┘
 //! ```
 //!
 //! Samples and frees are what there are millions of; docs/performance.md has what lanes are worth beside one
-//! channel for all.
+//! channel for all. Stacks are few, but long: in a lane a hook takes no memory for them. An allocator has locks, which a
+//! writer that is put off its processor may hold, and takes more of the stack than a thread may have left.
 //!
 //! A hook only ever tries to send. When there is no room it wakes the writer and tries for a moment
 //! ([`PATIENCE_NS`]); when everything is to be recorded, for as long as the writer gets on

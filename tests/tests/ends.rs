@@ -207,8 +207,8 @@ fn wait_for_end(running: &mut Running, tid: i32) {
 }
 
 /// Stops one thread for good, in a call of the system where it writes or waits, as a disk stops it that does not answer.
-/// Elsewhere it might hold a lock of our allocator's, which a thread with a stack that is not known yet may want, too: in life it
-/// is not stopped there.
+/// Elsewhere it might hold a lock of jemalloc's that all arenas share, or the kernel's for the address space: in life it is not stopped
+/// there for good.
 fn stop_for_good(running: &Running, tid: i32) {
     let trace = |request| {
         // SAFETY: none of the requests reads or writes memory of ours.
