@@ -11,6 +11,7 @@ use crate::desk::{self, Ask};
 use crate::hook;
 use crate::session::{Note, Noted, Rare, Session};
 use crate::tls::{self, Entered, Inside};
+use crate::walk::here;
 use crate::{clock, control, counters, fork, je, sys};
 
 /// Longest name of a marker, in bytes; what is longer is cut.
@@ -25,7 +26,7 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
     let _deferred = Deferred::begin(); // first made, last dropped
     let entered = tls::current().enter()?;
     let guarded = std::panic::AssertUnwindSafe(|| {
-        let session = hook::ready(&entered)?;
+        let session = hook::ready(&entered, here!())?;
         entered.thread.inside.set(Inside::Ours);
         Some(work(&entered, session))
     });

@@ -12,6 +12,7 @@
 
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where libc's functions are: since 2.34 all in the first.
@@ -202,6 +203,11 @@ extern "C" fn missing() -> isize {
 
 /// Where libc defines that function.
 pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
+    code_in_libc(name).map(|code| code.start)
+}
+
+/// The code of that function in libc.
+pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
     // SAFETY: the loader's, set before it relocates anything.
     let mut map = unsafe { _r_debug.map };
     // SAFETY: the loader's list: a chain of nodes that ends with null. At boot and before, only the thread that is
@@ -214,7 +220,7 @@ pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
             // SAFETY: a module that the loader has mapped, and that is never unloaded.
             let found = unsafe { Symbols::of(module) }.and_then(|symbols| {
                 // SAFETY: as above.
-                unsafe { symbols.find(name) }
+                unsafe { symbols.extent(name) }
             });
             if found.is_some() {
                 return found;
@@ -297,11 +303,20 @@ impl Symbols {
         })
     }
 
-    /// The function's default version.
+    /// Where the function's default version begins.
     ///
     /// # Safety
     /// The module is mapped.
     unsafe fn find(&self, name: &CStr) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.extent(name) }.map(|code| code.start)
+    }
+
+    /// The code of the function's default version.
+    ///
+    /// # Safety
+    /// The module is mapped.
+    unsafe fn extent(&self, name: &CStr) -> Option<Range<usize>> {
         let wanted = name.to_bytes().iter().fold(5381u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
@@ -325,7 +340,8 @@ impl Symbols {
                     && symbol.st_shndx != 0
                     && CStr::from_ptr(self.strings.add(symbol.st_name as usize)) == name
                 {
-                    return Some(self.bias + symbol.st_value as usize);
+                    let start = self.bias + symbol.st_value as usize;
+                    return Some(start..start + symbol.st_size as usize);
                 }
                 if hash & 1 != 0 {
                     return None;

@@ -248,12 +248,12 @@ fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before:
         let verdict = judge(thread, size);
         if let Verdict::Sampled { interval } = verdict
             && !ptr.is_null()
-            && let Some(session) = ready(&entered)
+            && let Some(session) = ready(&entered, here)
         {
             record(&entered, session, (entry, here), block, interval, before);
         }
         if boot::is_awaited() {
-            boot::begin_session(&entered);
+            begin(&entered, here);
         }
         if verdict != Verdict::NotAsked {
             thread.with_sampler(|sampler| sampler.draw_under(regime_of(thread)));
@@ -323,13 +323,24 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
     }
 }
 
-/// The session to record into, begun if need be, and this thread known there. `None`: it could not be begun, or
-/// another thread takes long to begin it.
-pub(crate) fn ready(entered: &Entered) -> Option<&'static Session> {
+/// Begins the session. `None`: it could not be begun, or another thread takes long to begin it, or this is no place to
+/// make a thread.
+#[cold]
+fn begin(entered: &Entered, here: Here) -> Option<&'static Session> {
+    let mut seat = seats::take(entered.thread)?;
+    if walk::is_in_iteration(entered, &mut seat, here) {
+        return None;
+    }
+    drop(seat);
+    boot::begin_session(entered)
+}
+
+/// The session to record into, begun if need be by a thread that is `here`, and this thread known there. `None` as in [`begin`].
+pub(crate) fn ready(entered: &Entered, here: Here) -> Option<&'static Session> {
     if fork::is_unprepared_child(entered.thread) {
         return None;
     }
-    let session = session::current().or_else(|| boot::begin_session(entered));
+    let session = session::current().or_else(|| begin(entered, here));
     let Some(session) = session else {
         counters::LOST_NOT_READY.add(1);
         return None;
@@ -354,17 +365,15 @@ fn record(
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
-    let lanes = session.lanes_of(&seat);
-    let sent = lanes.and_then(|lanes| {
-        Some((
-            stack_of(entered, session, lanes, &mut seat, (entry, here))?,
-            lanes,
-        ))
-    });
-    let Some((stack, SeatLanes { events: lane, .. })) = sent else {
+    let Some(lanes) = session.lanes_of(&seat) else {
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
+    let Some(stack) = stack_of(entered, session, lanes, &mut seat, (entry, here)) else {
+        counters::LOST_QUEUE_FULL.add(1);
+        return;
+    };
+    let lane = &lanes.events;
     let at = clock::ticks();
     let id = lane.new_id();
     let (ended, is_in_table) = match std::mem::replace(before, Before::Nothing) {

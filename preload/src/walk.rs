@@ -13,6 +13,7 @@ use framehop::{Error, FrameAddress, Unwinder};
 use heapprof_core::{Frame, Met, Place};
 use heapprof_format::WalkEnd;
 
+use crate::genuine;
 use crate::modules;
 use crate::seats::Seat;
 use crate::stack::Readable;
@@ -87,6 +88,8 @@ static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
 /// The loader's code. Its entry has no unwind table: a walk that ends there has come to the root, in a thread
 /// that is still running the constructors.
 static LOADER: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The code of libc's `dl_iterate_phdr`, which calls the program's with a lock of the loader's held.
+static ITERATES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Our own code, whose frames are not recorded.
 static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -105,7 +108,21 @@ pub(crate) fn prepare(depth: u32) {
         LOADER[0].store(loader.range.start, Ordering::Relaxed);
         LOADER[1].store(loader.range.end, Ordering::Relaxed);
     }
+    if let Some(code) = genuine::code_in_libc(c"dl_iterate_phdr") {
+        ITERATES[0].store(code.start as u64, Ordering::Relaxed);
+        ITERATES[1].store(code.end as u64, Ordering::Relaxed);
+    }
     SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Whether this thread is called by `dl_iterate_phdr`. It holds a lock then that a thread in dlopen may wait for, which itself holds
+/// one that pthread_create wants: whoever makes a thread here may wait for ever.
+#[cold]
+pub(crate) fn is_in_iteration(entered: &Entered, seat: &mut Seat, here: Here) -> bool {
+    walk(entered, seat, 0, here);
+    let [start, end] = ITERATES.each_ref().map(|it| it.load(Ordering::Relaxed));
+    let mut frames = seat.walker().memo.innermost_first();
+    frames.any(|frame| (start..end).contains(&frame.address))
 }
 
 /// glibc tells the kernel its trampoline with every sigaction, also one that changes nothing. So: give a

@@ -117,6 +117,23 @@ fn own_malloc() {
     assert_eq!(ran.files(), [""; 0]);
 }
 
+/// The session begins, and with it a thread of ours, where that can be waited for: the sample before is lost, and counted.
+#[test]
+fn a_first_sample_under_the_loaders_lock() {
+    let ran = Run::fixture("iterates_first")
+        .interval(1 << 20)
+        .prefix("t")
+        .run()
+        .well();
+    let log = ran.log().whole();
+    assert_eq!(log.blocks_of((64 << 20) + 1).len(), 0);
+    let [kept] = log.blocks_of((64 << 20) + 2)[..] else {
+        panic!("one block")
+    };
+    assert!(kept.in_use);
+    assert_eq!(ran.stderr, "");
+}
+
 /// A library that hands on what it is asked, on either side of us: everything is recorded, and it sees what it would
 /// have seen.
 #[test]
