@@ -6,10 +6,14 @@
 
 use std::ffi::{CStr, CString, NulError};
 
+use crate::setid;
 use crate::sys::{self, Errno, File, Stat};
 
 /// Flags for every opening: no link is followed, and a FIFO that took the file's place does not block.
 const SAFELY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+
+/// How often a descriptor is opened that turns out not to be ours.
+const TRIES: u32 = 10;
 
 /// A file that we made and append to.
 pub(crate) struct Appended {
@@ -44,33 +48,66 @@ pub(crate) fn c_path(path: &[u8]) -> Result<CString, Errno> {
     CString::new(path).map_err(|_: NulError| Errno(libc::ENOENT))
 }
 
+/// [`File::aside`], where that is not a call too many.
+fn out_of_the_way(file: File) -> Result<File, Errno> {
+    match setid::has_fenced_itself_in() {
+        true => Ok(file), // with a filter that may not know it
+        false => file.aside(),
+    }
+}
+
 impl Appended {
     /// Makes the file, which must not exist.
     pub(crate) fn create(path: &[u8]) -> Result<Appended, Errno> {
         let path = c_path(path)?;
-        let file = File::open(
+        let made = File::open(
             &path,
             SAFELY | libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL,
             0o600,
         )?;
-        let identity = file.stat()?;
+        let mut tries = 1;
+        let mut identity = out_of_the_way(made).and_then(|file| file.stat());
+        // The program closed our descriptor, and perhaps opened its own: the file is there by now, and empty.
+        while !identity.as_ref().is_ok_and(|it| it.size == 0) && tries < TRIES {
+            tries += 1;
+            let again = File::open(&path, SAFELY | libc::O_WRONLY, 0);
+            identity = again.and_then(out_of_the_way).and_then(|file| file.stat());
+        }
         Ok(Appended {
             path,
-            identity,
+            identity: identity?,
             len: 0,
         })
     }
 
+    /// Opens it to append, if it is still the same. The program may close our descriptor at any moment, and open its own under the
+    /// number: what is not our file is looked at some more times, and then it is another.
+    fn open(&self) -> Result<File, AppendError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let file = File::open(&self.path, SAFELY | libc::O_WRONLY | libc::O_APPEND, 0)
+                .and_then(out_of_the_way);
+            let found = file.and_then(|file| Ok((file.stat()?, file)));
+            match found {
+                // The length too: a file system may give a deleted file's number to the next one at once.
+                Ok((now, file))
+                    if (now.device, now.inode, now.size)
+                        == (self.identity.device, self.identity.inode, self.len) =>
+                {
+                    return Ok(file);
+                }
+                Ok(_) if tries == TRIES => return Err(AppendError::Replaced),
+                Err(Errno(libc::EBADF)) if tries < TRIES => {}
+                Err(errno) => return Err(AppendError::Kernel(errno)),
+                Ok(_) => {}
+            }
+        }
+    }
+
     /// Appends all of `bytes`, or nothing.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
-        let file = File::open(&self.path, SAFELY | libc::O_WRONLY | libc::O_APPEND, 0)
-            .map_err(AppendError::Kernel)?;
-        let now = file.stat().map_err(AppendError::Kernel)?;
-        // The length too: a file system may give a deleted file's number to the next one at once.
-        let same = (now.device, now.inode) == (self.identity.device, self.identity.inode);
-        if !same || now.size != self.len {
-            return Err(AppendError::Replaced);
-        }
+        let file = self.open()?;
         match file.write_all(bytes) {
             Ok(()) => {
                 self.len += bytes.len() as u64;
@@ -79,7 +116,7 @@ impl Appended {
             Err((done, errno)) => {
                 if done > 0 {
                     // Half a frame helps nobody. If even this fails, the reader finds a torn tail.
-                    let _ = file.truncate(now.size);
+                    let _ = file.truncate(self.len);
                 }
                 Err(AppendError::Kernel(errno))
             }

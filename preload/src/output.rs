@@ -131,6 +131,7 @@ impl Output {
         if bytes.is_empty() {
             return;
         }
+        let mut closed = 0;
         let error = loop {
             match self.log.append(bytes) {
                 Ok(()) => {
@@ -138,6 +139,8 @@ impl Output {
                     return;
                 }
                 Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))) if made_room() => {}
+                // The program closes what it does not know, ours among it.
+                Err(AppendError::Kernel(Errno(libc::EBADF))) if closed < MOST_CLOSED => closed += 1,
                 Err(AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)))
                     if may_wait(bytes.len()) =>
                 {
@@ -195,6 +198,9 @@ impl Output {
         !self.failed
     }
 }
+
+/// How often one append is begun anew because its descriptor was closed.
+const MOST_CLOSED: u32 = 100;
 
 /// The first base under which a log can be made, and that log.
 fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, Appended)> {

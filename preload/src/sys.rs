@@ -103,6 +103,27 @@ impl File {
         Ok(File(fd))
     }
 
+    /// The same file under a number that programs rarely come to: one that closes all that it does not know, and opens
+    /// its own, gets the lowest.
+    pub(crate) fn aside(self) -> Result<File, Errno> {
+        const ASIDE: u64 = 1000;
+        // SAFETY: numbers only.
+        let answer = unsafe {
+            syscall(
+                libc::SYS_fcntl,
+                [self.0, libc::F_DUPFD_CLOEXEC as u64, ASIDE, 0, 0, 0],
+            )
+        };
+        match answer {
+            Ok(fd) => Ok(File(fd)),
+            Err(Errno(libc::EBADF)) => {
+                std::mem::forget(self); // closed by the program, and perhaps another's by now
+                Err(Errno(libc::EBADF))
+            }
+            Err(_) => Ok(self), // there is no such number, or none free
+        }
+    }
+
     pub(crate) fn stat(&self) -> Result<Stat, Errno> {
         let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: fstat writes one `struct stat`, which on x86-64 is the kernel's own layout.

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
+use heapprof_format::EndReason;
 use heapprof_tests::{Build, Log, Run};
 
 #[test]
@@ -28,6 +29,19 @@ fn daemon_close_fds() {
             "it was recorded as a daemon"
         );
     }
+}
+
+/// What the program opens while a number of ours is closed under us is the program's alone.
+#[test]
+fn a_program_that_closes_our_descriptors_and_opens_its_own() {
+    let run = Run::fixture("reuses_descriptors").interval(1).prefix("t");
+    let file = run.folder().join("theirs");
+    let ran = run.arg(&file).run().well();
+    assert_eq!(
+        (ran.stdout.as_str(), ran.stderr.as_str()),
+        ("foreign 0\n", "")
+    );
+    assert_eq!(ran.log().whole().end(), Some(EndReason::Exit));
 }
 
 /// What stands at the log's name already is left alone: a link is not followed, nothing waits for a pipe's
