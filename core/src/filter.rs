@@ -131,10 +131,10 @@ impl Filter {
         change(counter, |n| if n == STUCK { None } else { Some(n + 1) });
     }
 
-    /// Relaxed: whoever has the address of a sample has it from somebody who read the multiplier when it was set already.
+    /// Acquire: what is held for good is there under a multiplier that is seen. Whoever has the address of a sample sees the last.
     #[inline(always)]
     fn counter_of(&self, address: u64) -> &AtomicU8 {
-        self.counter(address, self.multiplier.load(Ordering::Relaxed))
+        self.counter(address, self.multiplier.load(Ordering::Acquire))
     }
 
     #[inline(always)]
