@@ -38,6 +38,7 @@ mod frame;
 mod log;
 mod read;
 mod record;
+mod thread_status;
 mod varint;
 
 pub use checkpoint::{Checkpoint, Passed, Sums};
@@ -55,4 +56,5 @@ pub use record::{
     Alloc, Counter, EndReason, Event, FORKED_AT, Free, Module, PARENT_LOG, Record, Segment, Stack,
     Start, Thread, WalkEnd,
 };
+pub use thread_status::thread_name_in;
 pub use varint::{unzigzag, zigzag};

@@ -29,12 +29,22 @@ const SESSION_BYTES: usize = 2 << 20;
 /// And beside our own arena: the writer's stack, a first lane, a first level of the tables.
 const SESSION_MAPPED_BYTES: usize = 1 << 20;
 
+/// How often a thread offers its processor to the one that begins the session, before it sleeps.
+const BEGIN_YIELDS: u32 = 20;
+/// How long it then sleeps at a time.
+const BEGIN_SLEEP_NS: u64 = 50_000;
+/// After how much sleeping it goes on without the session, and its sample counts as lost.
+const BEGIN_PATIENCE_NS: u64 = 100_000_000;
+
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
 /// The writer before it has a thread: the log exists, nothing has been sampled.
 static PENDING: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
 /// Held by the thread that begins the session.
 static BEGINNING: AtomicBool = AtomicBool::new(false);
+/// Set when somebody's patience with the thread that begins the session has ended: until it is done, nobody waits for it
+/// again. It may want a lock of libc's whose owner allocates a thousand times before it gives it up (a dlopen, in old ones).
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// Whether the session is to begin as soon as it can, so that it may be asked (`desk.rs`), and has not.
 static AWAITED: AtomicBool = AtomicBool::new(false);
 /// Where this process comes from, if it was forked.
@@ -210,7 +220,8 @@ fn describe(interval: u64) -> String {
 /// takes long, or it cannot be done, in which case we have given up.
 #[cold]
 pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
-    for _ in 0..1000 {
+    let (mut tries, mut since) = (0u32, 0);
+    loop {
         if let Some(session) = session::current() {
             return Some(session);
         }
@@ -227,12 +238,29 @@ pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
                 session => session,
             };
             entered.thread.inside.set(Inside::Hook);
+            GIVEN_UP.store(false, Ordering::Relaxed);
             BEGINNING.store(false, Ordering::Release);
             return session;
         }
-        sys::yield_now();
+        if GIVEN_UP.load(Ordering::Relaxed) {
+            return None;
+        }
+        // The threads of a child that forked would else all take the processor from the one that is at it.
+        tries += 1;
+        if tries <= BEGIN_YIELDS {
+            sys::yield_now();
+            continue;
+        }
+        let now = clock::now_ns();
+        if since == 0 {
+            since = now;
+        }
+        if now.saturating_sub(since) > BEGIN_PATIENCE_NS {
+            GIVEN_UP.store(true, Ordering::Relaxed);
+            return None;
+        }
+        sys::sleep_ns(BEGIN_SLEEP_NS);
     }
-    None
 }
 
 fn begin() -> Option<&'static Session> {
@@ -299,6 +327,7 @@ pub(crate) fn after_fork(parent: u32, forked_ns: u64) {
         ORIGIN.parent.store(parent, Ordering::Release);
         ORIGIN.forked_ns.store(forked_ns, Ordering::Release);
     }
+    GIVEN_UP.store(false, Ordering::Relaxed);
     BEGINNING.store(false, Ordering::Release);
     // SAFETY: null or leaked by the constructor.
     if let Some(settings) = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() } {

@@ -13,7 +13,7 @@ use heapprof_format::{
 };
 
 use crate::dumps::KeptStack;
-use crate::{files, sys};
+use crate::proc;
 
 /// What was done on the way to a whole checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -312,9 +312,8 @@ impl Keeping {
                 *named = true;
             }
         }
-        let pid = sys::getpid();
         self.threads.retain(|&number, (thread, had_ended)| {
-            let lives = files::exists(format!("/proc/{pid}/task/{}", thread.tid).as_bytes());
+            let lives = proc::lives(thread.tid);
             let keeps = lives || !*had_ended || named[number as usize];
             *had_ended = !lives;
             keeps

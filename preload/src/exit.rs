@@ -88,11 +88,9 @@ extern "C" fn finish() {
         let deadline = begin() - reserve_ns(); // before the writer can see that it is to finish
         session.finish.store(1, Ordering::SeqCst);
         session.wake();
-        // Threads that go on allocating wait with us: the writer would otherwise share the processors with all of them. Where
-        // everything is recorded, they find the queue full; where not, they would lose what they record from now on.
-        if !session.exact.load(Ordering::Relaxed) {
-            hook::set_phase(Phase::Ending);
-        }
+        // Threads that go on allocating wait with us: the writer would otherwise share the processors with all of them, and
+        // have ever more to take from their lanes.
+        hook::set_phase(Phase::Ending);
         wait_until(session, deadline);
         hook::set_phase(Phase::Off);
         GONE_ON_NS.store(clock::now_ns(), Ordering::Relaxed);

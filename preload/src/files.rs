@@ -266,5 +266,10 @@ pub(crate) fn head(path: &[u8], most: usize) -> Option<Vec<u8>> {
 
 /// A small file of the kernel's, whole.
 pub(crate) fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
-    File::open(&c_path(path)?, libc::O_RDONLY, 0)?.read_to_end()
+    open_to_read(path)?.read_to_end()
+}
+
+/// A file of the kernel's.
+pub(crate) fn open_to_read(path: &[u8]) -> Result<File, Errno> {
+    File::open(&c_path(path)?, libc::O_RDONLY, 0)
 }

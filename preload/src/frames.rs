@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use gimli::constants as dw;
 
-use crate::modules::Table;
+use crate::image::Table;
 use crate::tls;
 
 /// The header as every linker writes it: a version, then how the three parts are encoded: a 32-bit distance from the

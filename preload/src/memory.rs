@@ -9,6 +9,7 @@
 
 use std::mem::MaybeUninit;
 
+use crate::proc;
 use crate::sys::{self, File};
 
 /// Bytes of a module's path that are read at a time.
@@ -28,7 +29,7 @@ pub(crate) unsafe trait Plain {}
 
 impl Memory {
     pub(crate) fn open() -> Memory {
-        Memory(File::open(c"/proc/self/mem", libc::O_RDONLY, 0).ok())
+        Memory(proc::memory())
     }
 
     /// `len` bytes from `address` on, if all can be read.

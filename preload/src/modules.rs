@@ -1,6 +1,6 @@
 //! The loaded modules: which code belongs to which file, and where its unwind table is.
 //!
-//! Danger: reading other people's mapped files through the loader's pointers.
+//! Danger: replacing what other threads' walks are reading.
 //!
 //! Model: an immutable snapshot, replaced whole. A walk holds one snapshot (`seats.rs` keeps it
 //! alive); a PC that lies in none of its modules is looked up with `_dl_find_object`, glibc's
@@ -16,46 +16,19 @@
 //! for every later module whether it is still there.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use framehop::Unwinder;
 use framehop::x86_64::UnwinderX86_64;
-use framehop::{ExplicitModuleSectionInfo, Unwinder};
-use heapprof_format::Segment;
 
 use crate::clock;
-use crate::frames::Frames;
+use crate::image::{Image, Table};
 use crate::memory::{Memory, Plain};
+use crate::notices::{self, Notice};
 use crate::room::Room;
 use crate::sys;
 use crate::tls::Entered;
-
-/// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
-#[derive(Clone)]
-pub(crate) enum Table {
-    InPlace(&'static [u8]),
-    Copied(Arc<[u8]>),
-    Header(Arc<Frames>),
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Table::InPlace(&[])
-    }
-}
-
-impl Deref for Table {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Table::InPlace(bytes) => bytes,
-            Table::Copied(bytes) => bytes,
-            Table::Header(frames) => frames.header_for_sought(),
-        }
-    }
-}
 
 /// What a snapshot knows of a module.
 #[derive(Clone, Debug)]
@@ -92,33 +65,10 @@ impl Snapshot {
     }
 }
 
-/// Something the log must say about modules, in the order in which it became known.
-pub(crate) enum Notice {
-    Loaded {
-        number: u32,
-        path: Vec<u8>,
-        build_id: Vec<u8>,
-        bias: u64,
-        segments: Vec<Segment>,
-    },
-    Gone {
-        number: u32,
-    },
-}
-
-/// A notice in the list of all notices, which only grows.
-pub(crate) struct NoticeNode {
-    pub(crate) notice: Notice,
-    pub(crate) time_ns: u64,
-    pub(crate) older: *const NoticeNode,
-}
-
 /// The snapshot in force. Replaced under `CHANGING`; read by walks through the hazard of their seat.
 static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
 /// Replaced snapshots that a walk may still hold; the writer frees them.
 static RETIRED: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
-/// Newest notice. Nodes are never freed: modules are few, and a fork's child reads them anew.
-static NOTICES: AtomicPtr<NoticeNode> = AtomicPtr::new(std::ptr::null_mut());
 /// Held while a snapshot is being replaced.
 static CHANGING: AtomicBool = AtomicBool::new(false);
 /// Calls of `dlclose` so far.
@@ -135,11 +85,6 @@ const CHANGE_PATIENCE_NS: u64 = 100_000_000;
 const CHANGE_YIELDS: u32 = 20;
 /// And how long one sleeps.
 const CHANGE_SLEEP_NS: u64 = 50_000;
-
-/// The notice last given; the writer follows `older` down to the one it knows.
-pub(crate) fn newest_notice() -> *const NoticeNode {
-    NOTICES.load(Ordering::Acquire)
-}
 
 /// The snapshot in force, for `seats.rs`, which protects it.
 pub(crate) fn current() -> *mut Snapshot {
@@ -196,14 +141,14 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     // SAFETY: the loader's name, a C string or null.
     let name = unsafe { name_of(info.dlpi_name) };
-    let seen = Seen {
+    let image = Image {
         bias: info.dlpi_addr,
         headers,
         name,
         later: None,
     };
     // SAFETY: the module is loaded, and the loader's lock is held by this call; found at boot, it stays.
-    unsafe { seen.add_to(snapshot) };
+    unsafe { add(snapshot, &image) };
     0
 }
 
@@ -281,14 +226,14 @@ fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<
         memory.values(found.map_start + header.e_phoff, header.e_phnum.into())?;
     let map: LinkMap = memory.value(found.link_map as u64)?;
     let name = memory.c_string(map.name as u64)?;
-    let seen = Seen {
+    let image = Image {
         bias: map.bias,
         headers: &headers,
         name: &name,
         later: Some(&memory),
     };
     // SAFETY: nothing of the module is read in place.
-    if !unsafe { seen.add_to(snapshot) } {
+    if !unsafe { add(snapshot, &image) } {
         return None;
     }
     let still_there = find_object(address).is_some_and(|now| {
@@ -299,7 +244,7 @@ fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<
     if !still_there {
         // What was copied may be in part another's. The snapshot is dropped; the log knows of the module already.
         if let Some(entry) = snapshot.find(address) {
-            announce(Notice::Gone {
+            notices::announce(Notice::Gone {
                 number: entry.number,
             });
         }
@@ -325,7 +270,7 @@ pub(crate) fn revalidate(_: &Entered) {
         });
         for entry in gone {
             snapshot.unwinder.remove_module(entry.range.start);
-            announce(Notice::Gone {
+            notices::announce(Notice::Gone {
                 number: entry.number,
             });
         }
@@ -399,16 +344,6 @@ pub(crate) fn free_retired(held: impl Fn(*mut Snapshot) -> bool) {
     }
 }
 
-fn announce(notice: Notice) {
-    let node = Box::into_raw(Box::new(NoticeNode {
-        notice,
-        time_ns: crate::clock::now_ns(),
-        older: NOTICES.load(Ordering::Relaxed),
-    }));
-    // Only the holder of CHANGING, or the constructor, comes here.
-    NOTICES.store(node, Ordering::Release);
-}
-
 /// # Safety
 /// `name` is null or a C string.
 unsafe fn name_of<'a>(name: *const c_char) -> &'a [u8] {
@@ -419,204 +354,38 @@ unsafe fn name_of<'a>(name: *const c_char) -> &'a [u8] {
     unsafe { CStr::from_ptr(name) }.to_bytes()
 }
 
-/// A module as the loader shows it.
-struct Seen<'a> {
-    bias: u64,
-    headers: &'a [libc::Elf64_Phdr],
-    name: &'a [u8],
-    /// Found after boot: how to read what may be unmapped meanwhile. `None`: a module that stays.
-    later: Option<&'a Memory>,
-}
-
-impl Seen<'_> {
-    /// Adds it to a snapshot and announces it.
-    ///
-    /// # Safety
-    /// The module is loaded and stays so for ever, unless it is a later one.
-    unsafe fn add_to(&self, snapshot: &mut Snapshot) -> bool {
-        let permanent = self.later.is_none();
-        let segments = self.segments();
-        let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
-            return false;
-        };
-        let range = (first.start & !4095)..(last.start + last.len);
-        // SAFETY: the caller's promise.
-        let (table, sections) = unsafe { self.unwind_sections(&range, &segments) };
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let module = framehop::Module::new(String::new(), range.clone(), range.start, sections);
-        snapshot.unwinder.add_module(module);
-        let at = snapshot
-            .entries
-            .partition_point(|e| e.range.start <= range.start);
-        snapshot.entries.insert(
-            at,
-            Entry {
-                range,
-                number,
-                table,
-                permanent,
-            },
-        );
-        announce(Notice::Loaded {
-            number,
-            path: self.path(),
-            // SAFETY: the caller's promise.
-            build_id: unsafe { self.build_id(&segments) },
-            bias: self.bias,
-            segments,
-        });
-        true
-    }
-
-    fn headers_of(&self, kind: u32) -> impl Iterator<Item = &libc::Elf64_Phdr> {
-        self.headers.iter().filter(move |h| h.p_type == kind)
-    }
-
-    fn segments(&self) -> Vec<Segment> {
-        let mut segments: Vec<Segment> = self
-            .headers_of(libc::PT_LOAD)
-            .filter(|h| h.p_memsz > 0)
-            .map(|h| Segment {
-                start: self.bias.wrapping_add(h.p_vaddr),
-                len: h.p_memsz,
-                file_offset: h.p_offset,
-                flags: h.p_flags,
-            })
-            .collect();
-        segments.sort_by_key(|s| s.start);
-        segments
-    }
-
-    /// Where `.eh_frame_hdr` is, and what framehop wants to know. All addresses are avmas, also
-    /// where framehop speaks of svmas: the tables are read as they lie in memory, so their relative
-    /// pointers lead to avmas.
-    ///
-    /// # Safety
-    /// As in `add_to`.
-    unsafe fn unwind_sections(
-        &self,
-        range: &Range<u64>,
-        segments: &[Segment],
-    ) -> (u64, ExplicitModuleSectionInfo<Table>) {
-        let mut info = ExplicitModuleSectionInfo {
-            base_svma: range.start,
-            ..Default::default()
-        };
-        let Some(header) = self.headers_of(libc::PT_GNU_EH_FRAME).next() else {
-            return (0, info);
-        };
-        let start = self.bias.wrapping_add(header.p_vaddr);
-        let inside = |at: u64| {
-            segments
-                .iter()
-                .find(|s| s.start <= at && at < s.start + s.len)
-        };
-        // Nothing but the loader's word for its place is believed of a header that may be damaged.
-        let end = start.checked_add(header.p_memsz).filter(|&end| {
-            header.p_memsz >= 8 && inside(start).is_some_and(|s| end <= s.start + s.len)
-        });
-        let Some(end) = end else {
-            return (start, info);
-        };
-        let hdr = start..end;
-        // The second byte says how the address of .eh_frame is written; every linker writes 0x1b: a
-        // signed 32-bit distance from the field itself, which is at offset 4.
-        // SAFETY: the caller's promise, here and below: within a loaded segment of the module.
-        let head = unsafe { self.table(&(hdr.start..hdr.start + 8)) };
-        let Some(&[_, 0x1b, _, _, a, b, c, d]) = head.as_deref() else {
-            return (hdr.start, info);
-        };
-        let distance = i32::from_le_bytes([a, b, c, d]);
-        let frame = (hdr.start + 4).wrapping_add_signed(distance.into());
-        // Its end is not recorded; that of its segment will do, since its entries are reached by
-        // address and it ends with a zero entry. In a copy, only up to the header if that follows.
-        let Some(segment) = inside(frame) else {
-            return (hdr.start, info);
-        };
-        let frame = frame..segment.start + segment.len;
-        // SAFETY: as above.
-        if let (Some(head), Some(table)) = unsafe { (self.table(&hdr), self.table(&frame)) } {
-            let frames = Frames::new(range, (head, &hdr), (table.clone(), &frame));
-            info.eh_frame_hdr = Some(Table::Header(Arc::new(frames)));
-            info.eh_frame = Some(table);
-            info.eh_frame_hdr_svma = Some(hdr.clone());
-            info.eh_frame_svma = Some(frame);
-        }
-        (hdr.start, info)
-    }
-
-    /// The bytes at these addresses; `None` when they are no longer there.
-    ///
-    /// # Safety
-    /// Of a module that stays, they lie within a loaded segment.
-    unsafe fn table(&self, part: &Range<u64>) -> Option<Table> {
-        let len = (part.end - part.start) as usize;
-        match self.later {
-            Some(memory) => Some(Table::Copied(memory.bytes(part.start, len)?.into())),
-            // SAFETY: the caller's promise.
-            None => Some(Table::InPlace(unsafe {
-                std::slice::from_raw_parts(part.start as *const u8, len)
-            })),
-        }
-    }
-
-    /// # Safety
-    /// As in `add_to`.
-    unsafe fn build_id(&self, segments: &[Segment]) -> Vec<u8> {
-        for header in self.headers_of(libc::PT_NOTE) {
-            let start = self.bias.wrapping_add(header.p_vaddr);
-            let Some(end) = start.checked_add(header.p_memsz) else {
-                continue;
-            };
-            if !segments
-                .iter()
-                .any(|s| s.start <= start && end <= s.start + s.len)
-            {
-                continue;
-            }
-            // SAFETY: the caller's promise, and within a loaded segment.
-            let Some(notes) = (unsafe { self.table(&(start..end)) }) else {
-                continue;
-            };
-            if let Some(id) = build_id_note(&notes, header.p_align as usize) {
-                return id.to_vec();
-            }
-        }
-        Vec::new()
-    }
-
-    /// The file's absolute path.
-    fn path(&self) -> Vec<u8> {
-        match self.name {
-            b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
-            b"linux-vdso.so.1" | b"linux-gate.so.1" => b"[vdso]".to_vec(),
-            [b'/', ..] => self.name.to_vec(),
-            relative => {
-                let mut path = sys::getcwd().unwrap_or_default();
-                path.push(b'/');
-                path.extend_from_slice(relative);
-                path
-            }
-        }
-    }
-}
-
-/// The build-id among notes: type 3, owner "GNU".
-fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
-    let align = if align == 8 { 8 } else { 4 };
-    let padded = |len: usize| len.checked_add(align - 1).map(|n| n & !(align - 1));
-    while notes.len() >= 12 {
-        let word = |at: usize| {
-            u32::from_le_bytes([notes[at], notes[at + 1], notes[at + 2], notes[at + 3]])
-        };
-        let (name_len, len, kind) = (word(0) as usize, word(4) as usize, word(8));
-        let name = notes.get(12..12usize.checked_add(name_len)?)?;
-        let start = padded(12 + name_len)?;
-        let body = notes.get(start..start.checked_add(len)?)?;
-        if kind == 3 && name == b"GNU\0" {
-            return Some(body);
-        }
-        notes = notes.get(padded(start + len)?..)?;
-    }
-    None
+/// Adds a module to a snapshot and announces it. False: nothing of it is mapped.
+///
+/// # Safety
+/// The module is loaded and stays so for ever, unless it is a later one.
+unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
+    let segments = image.segments();
+    let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+        return false;
+    };
+    let range = (first.start & !4095)..(last.start + last.len);
+    // SAFETY: the caller's promise.
+    let (table, sections) = unsafe { image.unwind_sections(&range, &segments) };
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+    let module = framehop::Module::new(String::new(), range.clone(), range.start, sections);
+    snapshot.unwinder.add_module(module);
+    let entries = &mut snapshot.entries;
+    let at = entries.partition_point(|e| e.range.start <= range.start);
+    let entry = Entry {
+        range,
+        number,
+        table,
+        permanent: image.later.is_none(),
+    };
+    entries.insert(at, entry);
+    // SAFETY: the caller's promise.
+    let build_id = unsafe { image.build_id(&segments) };
+    notices::announce(Notice::Loaded {
+        number,
+        path: image.path(),
+        build_id,
+        bias: image.bias,
+        segments,
+    });
+    true
 }

@@ -16,7 +16,7 @@ use crate::files::{self, AppendError, Appended};
 use crate::say::say;
 use crate::settings::Settings;
 use crate::sys::{self, Errno};
-use crate::{clock, counters};
+use crate::{clock, counters, proc};
 
 /// Where a forked process comes from.
 pub(crate) struct Forked {
@@ -60,8 +60,7 @@ impl Output {
             base,
             start_ns,
             program: String::from_utf8_lossy(&exe).into_owned(),
-            args: files::read(b"/proc/thread-self/cmdline")
-                .unwrap_or_default()
+            args: proc::of_process("cmdline")
                 .split(|&byte| byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect(),

@@ -11,8 +11,8 @@ use heapprof_core::{Ledger, NumberHasher, NumberMap, Row};
 use heapprof_format::{DumpNumbers, DumpText, Mapping, Module, Sampling};
 
 use crate::dumps::KeptStack;
-use crate::files;
 use crate::inheritance::Inherited;
+use crate::proc;
 
 /// All stacks that a dump may name.
 #[derive(Clone, Copy)]
@@ -252,8 +252,7 @@ fn largest_first(lines: &mut [Line]) {
 /// What is mapped now, with the build-ids that we know, and what was mapped where nothing is now: blocks
 /// outlive the plug-ins that allocated them.
 fn mappings(modules: &[Module], gone: &[Module]) -> Vec<Mapping> {
-    // Not /proc/self: that is the main thread's, which may have left by pthread_exit.
-    let maps = files::read(b"/proc/thread-self/maps").unwrap_or_default();
+    let maps = proc::of_process("maps");
     let mut mappings: Vec<Mapping> = String::from_utf8_lossy(&maps)
         .lines()
         .filter_map(Mapping::parse)

@@ -176,6 +176,24 @@ fn threads_that_go_on_allocating_do_not_delay_the_end() {
     }
 }
 
+/// The same with a log that has a bound: it rotates while it is emptied, which takes its time. Where the threads went on until
+/// their lanes were full, half of such logs had no end.
+#[test]
+fn a_log_with_a_bound_has_its_end_beside_threads_that_go_on_allocating() {
+    let cut_off = (0..12).filter(|_| {
+        let run = exits(1000, 10, 64).env("HEAPPROF_MAX_LOG", "4M");
+        let ran = run.interval(1).run().well();
+        let segments = ran.files_ending(".heaplog").into_iter();
+        let info = Run::heapprof()
+            .arg("info")
+            .args(segments.map(|name| ran.folder().join(name)));
+        !info.run().well().stdout.contains("the process ended")
+    });
+    // On a machine that has more to do than this one may be.
+    let cut_off = cut_off.count();
+    assert!(cut_off <= 2, "{cut_off} of 12 logs have no end");
+}
+
 /// The thread of ours, among those of a program.
 fn writer_of(running: &Running) -> i32 {
     let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("a living process");

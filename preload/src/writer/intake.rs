@@ -8,9 +8,9 @@ use super::Writer;
 use crate::clock::Ticks;
 use crate::dumps::KeptStack;
 use crate::inlet::{Coming, Event};
-use crate::modules::{self, Notice};
+use crate::notices::{self, Notice};
 use crate::session::{Noted, Rare, Session};
-use crate::{files, health, sys};
+use crate::{health, proc};
 
 impl Writer {
     /// Takes up to `limit` of the events that are there now, or are left from last time. Returns how many there were.
@@ -101,7 +101,7 @@ impl Writer {
             }
             Rare::Thread { number, tid, name } => {
                 // Many name themselves just after they began: its name by now is the better one.
-                let name = thread_name(tid).unwrap_or_else(|| trimmed(&name));
+                let name = proc::thread_name(tid).unwrap_or_else(|| trimmed(&name));
                 let thread = ThreadRecord { number, tid, name };
                 if let Some(rotation) = &mut self.rotation {
                     rotation.keeping.thread(thread.clone());
@@ -171,7 +171,7 @@ impl Writer {
 
     /// Writes what became known about modules since the last time, oldest first.
     pub(super) fn tell_modules(&mut self) {
-        let newest = modules::newest_notice();
+        let newest = notices::newest();
         let mut unread = Vec::new();
         let mut at = newest;
         while !at.is_null() && at != self.last_notice {
@@ -258,12 +258,6 @@ impl Writer {
         }
         self.kept[place] = Some(stack);
     }
-}
-
-/// The name of a thread of this process, if it still lives.
-fn thread_name(tid: u32) -> Option<String> {
-    let path = format!("/proc/{}/task/{tid}/comm", sys::getpid());
-    files::read(path.as_bytes()).ok().map(|name| trimmed(&name))
 }
 
 /// The text up to a closing zero or line end.

@@ -1,0 +1,180 @@
+//! Open files.
+
+use std::ffi::CStr;
+
+use super::signals::{Fence, swallow_signal_of};
+use super::{Errno, syscall};
+
+/// An open file, closed when dropped. Held for the length of one operation only (Law 9).
+pub(crate) struct File(pub(super) u64);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: close takes a number. That it is still our file is what "one operation only" is
+        // for: the program could close it meanwhile and open its own under the number.
+        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// What tells one file from another, and how long it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) mode: u32,
+}
+
+impl File {
+    /// Opens `path`; `O_CLOEXEC` is added.
+    pub(crate) fn open(path: &CStr, flags: i32, mode: u32) -> Result<File, Errno> {
+        let flags = (flags | libc::O_CLOEXEC) as u64;
+        // SAFETY: the path is a C string; openat reads it and nothing else.
+        let fd = unsafe {
+            syscall(
+                libc::SYS_openat,
+                [
+                    libc::AT_FDCWD as i64 as u64,
+                    path.as_ptr() as u64,
+                    flags,
+                    u64::from(mode),
+                    0,
+                    0,
+                ],
+            )?
+        };
+        Ok(File(fd))
+    }
+
+    /// The same file under a number that programs rarely come to: one that closes all that it does not know, and opens
+    /// its own, gets the lowest.
+    pub(crate) fn aside(self) -> Result<File, Errno> {
+        const ASIDE: u64 = 1000;
+        // SAFETY: numbers only.
+        let answer = unsafe {
+            syscall(
+                libc::SYS_fcntl,
+                [self.0, libc::F_DUPFD_CLOEXEC as u64, ASIDE, 0, 0, 0],
+            )
+        };
+        match answer {
+            Ok(fd) => Ok(File(fd)),
+            Err(Errno(libc::EBADF)) => {
+                std::mem::forget(self); // closed by the program, and perhaps another's by now
+                Err(Errno(libc::EBADF))
+            }
+            Err(_) => Ok(self), // there is no such number, or none free
+        }
+    }
+
+    pub(crate) fn stat(&self) -> Result<Stat, Errno> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: fstat writes one `struct stat`, which on x86-64 is the kernel's own layout.
+        unsafe {
+            syscall(
+                libc::SYS_fstat,
+                [self.0, stat.as_mut_ptr() as u64, 0, 0, 0, 0],
+            )?;
+        }
+        // SAFETY: zeroed, then filled by the kernel; integers only.
+        let stat = unsafe { stat.assume_init() };
+        Ok(Stat {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            mode: stat.st_mode,
+        })
+    }
+
+    /// Writes all of `bytes`, or as much as could be.
+    ///
+    /// # Errors
+    /// With the number of bytes that were written before the error.
+    ///
+    /// A file size limit answers with an error only: the signal that comes with it is not the program's.
+    pub(crate) fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, Errno)> {
+        let _fence = Fence::new();
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = &bytes[done..];
+            // SAFETY: reads `rest`, which is borrowed for the call.
+            let answer = unsafe {
+                syscall(
+                    libc::SYS_write,
+                    [self.0, rest.as_ptr() as u64, rest.len() as u64, 0, 0, 0],
+                )
+            };
+            match answer {
+                Ok(0) => return Err((done, Errno(libc::ENOSPC))),
+                Ok(n) => done += n as usize,
+                Err(Errno(libc::EINTR)) => {}
+                Err(error) => {
+                    swallow_signal_of(error);
+                    return Err((done, error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts the file to `len` bytes.
+    pub(crate) fn truncate(&self, len: u64) -> Result<(), Errno> {
+        // SAFETY: numbers only.
+        unsafe { syscall(libc::SYS_ftruncate, [self.0, len, 0, 0, 0, 0]) }.map(drop)
+    }
+
+    /// Reads up to `buffer.len()` bytes from `offset` on. Returns how many there were.
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: writes at most `buffer.len()` bytes into `buffer`.
+        let answer = unsafe {
+            syscall(
+                libc::SYS_pread64,
+                [
+                    self.0,
+                    buffer.as_mut_ptr() as u64,
+                    buffer.len() as u64,
+                    offset,
+                    0,
+                    0,
+                ],
+            )
+        };
+        answer.map(|read| read as usize)
+    }
+
+    /// Reads all there is, in pieces.
+    pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
+        self.read_up_to(usize::MAX)
+    }
+
+    /// Reads to the end, or until there are at least `most` bytes.
+    pub(crate) fn read_up_to(&self, most: usize) -> Result<Vec<u8>, Errno> {
+        let mut all = Vec::new();
+        let mut piece = [0u8; 2048];
+        loop {
+            if all.len() >= most {
+                return Ok(all);
+            }
+            // SAFETY: writes at most `piece.len()` bytes into `piece`.
+            let answer = unsafe {
+                syscall(
+                    libc::SYS_read,
+                    [
+                        self.0,
+                        piece.as_mut_ptr() as u64,
+                        piece.len() as u64,
+                        0,
+                        0,
+                        0,
+                    ],
+                )
+            };
+            match answer {
+                Ok(0) => return Ok(all),
+                Ok(n) => all.extend_from_slice(&piece[..n as usize]),
+                Err(Errno(libc::EINTR)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What a log tells of the past besides the four numbers: peaks, temporary blocks, heaptime, slack, growth.
+
+mod common;
+
+use common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
+use common::{heapprof, stderr, stdout};
+use heapprof_core::Temporary;
+use heapprof_symbolizer::{Reading, profile_of_view};
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn the_past_of_any_history(steps in steps()) {
+        const WITHIN: u64 = 10 * MS;
+        let (log, truth) = play(&steps);
+        let reading = Reading { pasts: Some(Temporary::within(WITHIN)), ..Reading::default() };
+        let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+        prop_assert_eq!(profile.pasts.len(), profile.rows.len());
+        let peak_record = truth.peak_record();
+        for stack in 0..STACKS {
+            // peak objects, bytes; temporary objects, bytes; slack; block-µs, byte-µs
+            let mut seen = [0u64; 7];
+            for (row, past) in profile.rows.iter().zip(&profile.pasts) {
+                if row.stack == stack {
+                    let heaptime = &past.heaptime;
+                    let add = [
+                        past.peak.objects(), past.peak.bytes(),
+                        past.temporary.objects(), past.temporary.bytes(),
+                        past.slack.bytes(),
+                        (heaptime.object_seconds() * 1e6).round() as u64,
+                        (heaptime.byte_seconds() * 1e6).round() as u64,
+                    ];
+                    for (sum, n) in seen.iter_mut().zip(add) { *sum += n; }
+                }
+            }
+            let mut expected = [0u64; 7];
+            for b in truth.blocks.iter().filter(|b| b.stack == stack) {
+                let lived = (b.went.map_or(truth.end, |w| w.0) - b.came.0) / US;
+                let at_peak = u64::from(b.came.1 <= peak_record && b.went.is_none_or(|w| w.1 > peak_record));
+                let temporary = u64::from(b.went.is_some_and(|w| w.0 - b.came.0 <= WITHIN));
+                let live = u64::from(b.went.is_none());
+                let add = [at_peak, at_peak * b.size, temporary, temporary * b.size, live * b.slack, lived, lived * b.size];
+                for (sum, n) in expected.iter_mut().zip(add) { *sum += n; }
+            }
+            prop_assert_eq!(seen, expected, "stack {}", stack);
+            let died = truth.blocks.iter().filter(|b| b.stack == stack && b.went.is_some()).count() as u64;
+            let lifetimes = profile.lifetimes.get(stack as usize);
+            prop_assert_eq!(lifetimes.map_or(0, |l| l.died_samples()), died);
+        }
+    }
+}
+
+#[test]
+fn top_shows_what_the_past_tells() {
+    let (_folder, file, _) = asked(1);
+    assert_eq!(own(&file, "peak"), [1_000_001.0, 100_000.0, 50_000.0]);
+    assert_eq!(own(&file, "temporary"), [3_000_001.0]);
+    assert_eq!(own(&file, "temporary-objects"), [3.0]);
+    assert_eq!(own(&file, "slack"), [2400.0, 60.0]);
+    // 100,000 bytes for 10 s; 50,000 for 3 s; 500 for 5 + 4 + 3 + 2 + 1 s; the spikes for 1 ms each.
+    assert_eq!(
+        own(&file, "heaptime"),
+        [1_000_000.0, 150_000.0, 7500.0, 3000.001]
+    );
+    assert_eq!(own(&file, "heaptime-objects")[..3], [1000.0, 30.0, 15.0]);
+    let lifetime = ok(&["top", &file, "--metric", "lifetime"]);
+    assert!(lifetime.contains("outlives"), "{lifetime}");
+    let of_requests = lifetime
+        .lines()
+        .find(|l| l.contains("3.00 s"))
+        .expect("a mean of 3 s");
+    assert!(
+        of_requests.split_whitespace().any(|word| word == "10"),
+        "{lifetime}"
+    );
+    let none = ok(&["top", &file, "--metric", "temporary", "--within", "500us"]);
+    assert!(none.contains("nothing: temporary is 0"), "{none}");
+}
+
+#[test]
+fn pprof_has_the_four_first_and_then_the_past() {
+    use heapprof_symbolizer::export::pprof::proto;
+    use prost::Message;
+    use std::io::Read;
+    let (folder, file, _) = asked(1);
+    let out = folder.path().join("x.pb.gz");
+    ok(&["export", &file, "-f", "pprof", "-o", out.to_str().unwrap()]);
+    let bytes = std::fs::read(&out).unwrap();
+    let mut raw = Vec::new();
+    flate2::read::GzDecoder::new(&bytes[..])
+        .read_to_end(&mut raw)
+        .unwrap();
+    let message = proto::Profile::decode(&raw[..]).unwrap();
+    let text = |index: i64| message.string_table[index as usize].as_str();
+    let types: Vec<&str> = message.sample_type.iter().map(|t| text(t.r#type)).collect();
+    assert_eq!(
+        types,
+        [
+            "alloc_objects",
+            "alloc_space",
+            "inuse_objects",
+            "inuse_space",
+            "peak_objects",
+            "peak_space",
+            "temporary_objects",
+            "temporary_space",
+            "heaptime_objects",
+            "heaptime_space",
+            "slack_space",
+            "growth_objects",
+            "growth_space"
+        ]
+    );
+    assert_eq!(text(message.default_sample_type), "inuse_space");
+    let sum = |i: usize| message.sample.iter().map(|s| s.value[i]).sum::<i64>();
+    assert!(message.sample.iter().all(|s| s.value.len() == types.len()));
+    assert_eq!((sum(4), sum(5)), (111, 1_150_001));
+    assert_eq!(sum(9), 1_160_500);
+    if std::process::Command::new("go")
+        .arg("version")
+        .output()
+        .is_ok()
+    {
+        let shown = std::process::Command::new("go")
+            .args(["tool", "pprof", "-top", "-sample_index=heaptime_space"])
+            .arg(&out)
+            .output()
+            .unwrap();
+        let shown = stdout(&shown);
+        assert!(shown.contains("Type: heaptime_space"), "{shown}");
+        assert!(shown.contains("1160500"), "{shown}");
+    }
+}
+
+/// Ten seconds in which stack 3 leaks 500 bytes a second from the fifth on, and stack 1 gives back.
+#[test]
+fn growth_is_a_slope_with_its_error() {
+    let (_folder, file, truth) = asked(1);
+    // By definition: the slope of the least-squares line through the curve, in steps of a millisecond.
+    let slope = |stack: u32, from: u64, to: u64| {
+        let middle = (from + to) as f64 / 2e9;
+        let (mut above, mut below) = (0.0, 0.0);
+        for t in (from..to).step_by(MS as usize) {
+            let in_use = truth.at(t).get(&stack).map_or(0, |four| four[1]) as f64;
+            let off = (t + MS / 2) as f64 / 1e9 - middle;
+            above += off * in_use;
+            below += off * off;
+        }
+        above / below
+    };
+    let grown = own(&file, "growth");
+    let mut expected: Vec<f64> = (1..STACKS).map(|stack| slope(stack, 0, 10 * S)).collect();
+    expected.sort_by(|a, b| b.total_cmp(a));
+    // Stack 0 was there at the very start: no growth, not listed.
+    for (grown, expected) in grown.iter().zip(&expected) {
+        assert!(
+            (grown - expected).abs() < 2.0 + 1e-3 * expected.abs(),
+            "{grown} {expected}"
+        );
+    }
+    assert_eq!(grown.len(), 3);
+    let window = json(&[
+        "top", &file, "--json", "-m", "growth", "--from", "5s", "--to", "9s",
+    ]);
+    let sites = window["sites"].as_array().unwrap();
+    assert_eq!(sites.len(), 1, "only the leak: {window}");
+    let leak = sites[0]["self"].as_f64().unwrap();
+    assert!((leak - slope(3, 5 * S, 9 * S)).abs() < 2.0, "{leak}");
+    assert_eq!(window["unit"], "bytes/second");
+    // What was there before the window and goes in it makes it shrink.
+    let window = json(&[
+        "top", &file, "--json", "-m", "growth", "--from", "3s", "--to", "4500ms",
+    ]);
+    let sites = window["sites"].as_array().unwrap();
+    assert_eq!(sites.len(), 1, "only the requests: {window}");
+    let gone = sites[0]["self"].as_f64().unwrap();
+    let expected = slope(1, 3 * S, 4500 * MS);
+    assert!(
+        expected < 0.0 && (gone - expected).abs() < 2e-3 * expected.abs(),
+        "{gone} {expected}"
+    );
+    let text = ok(&["top", &file, "-m", "growth"]);
+    assert!(text.contains("exact") && text.contains('-'), "{text}");
+    // Sampled: 5 small blocks of the leak make no growth that is sure.
+    let (_folder, file, _) = asked(4096);
+    let text = ok(&["top", &file, "-m", "growth"]);
+    assert!(text.contains("noise") && text.contains("± "), "{text}");
+}
+
+#[test]
+fn every_metric_of_the_past_is_exported_where_there_is_a_place_for_it() {
+    let (folder, file, _) = asked(1);
+    let export = |format: &str, metric: &str| ok(&["export", &file, "-f", format, "-m", metric]);
+    let folded = |metric: &str| -> u64 {
+        let text = export("folded", metric);
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+            .sum()
+    };
+    for (metric, sum) in [
+        ("peak", 1_150_001),
+        ("peak-objects", 111),
+        ("temporary", 3_000_001),
+        ("temporary-objects", 3),
+        ("heaptime", 1_160_500),
+        // In milliseconds: 100 × 10 s, 10 × 3 s, 5 + 4 + 3 + 2 + 1 s, 3 × 1 ms.
+        ("heaptime-objects", 1_045_003),
+        ("slack", 2460),
+    ] {
+        assert_eq!(folded(metric), sum, "{metric}");
+        assert!(export("flamegraph", metric).contains("</svg>"));
+        let json: serde_json::Value = serde_json::from_str(&export("speedscope", metric)).unwrap();
+        assert_eq!(json["profiles"][0]["name"], metric);
+        assert_eq!(json["profiles"][0]["endValue"], sum);
+        let csv = export("csv", metric);
+        let header = csv.lines().next().unwrap();
+        assert!(
+            header.ends_with(&format!(",{metric},{metric}-error")),
+            "{header}"
+        );
+        let column = csv
+            .lines()
+            .skip(1)
+            .map(|line| line.rsplit(',').nth(1).unwrap());
+        let total: f64 = column.map(|number| number.parse::<f64>().unwrap()).sum();
+        let scale = if metric == "heaptime-objects" {
+            1000.0
+        } else {
+            1.0
+        };
+        assert!((total * scale - sum as f64).abs() < 1.0, "{metric} {total}");
+        assert!(export("callgrind", metric).contains("events: Bytes Objects"));
+    }
+    let json: serde_json::Value = serde_json::from_str(&export("json", "peak")).unwrap();
+    assert_eq!(json["past"]["peak"]["value"], 1_150_001.0);
+    assert_eq!(json["past"]["heaptime"]["unit"], "byte-seconds");
+    let rows = json["rows"].as_array().unwrap().iter();
+    let slack: f64 = rows
+        .map(|row| row["past"]["slack"]["value"].as_f64().unwrap())
+        .sum();
+    assert_eq!(slack, 2460.0);
+    let out = heapprof(&["export", &file, "-f", "gperftools", "-m", "heaptime"]);
+    assert!(
+        stderr(&out).contains("gperftools has no place for heaptime"),
+        "{}",
+        stderr(&out)
+    );
+    let dump = folder.path().join("d.heap");
+    std::fs::write(&dump, ok(&["export", &file, "-f", "gperftools"])).unwrap();
+    let out = heapprof(&[
+        "export",
+        dump.to_str().unwrap(),
+        "-f",
+        "folded",
+        "-m",
+        "heaptime",
+    ]);
+    assert!(
+        stderr(&out).contains("a dump holds the heap at one moment"),
+        "{}",
+        stderr(&out)
+    );
+}
