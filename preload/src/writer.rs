@@ -311,6 +311,7 @@ impl Writer {
                 self.flush_for_exec(session);
             }
             if session.dumps_asked.swap(0, Ordering::AcqRel) > 0 {
+                self.drain_all(session); // what was allocated before it was asked belongs into the dump
                 self.begin_dump("signal");
             }
             self.serve(session);
@@ -320,6 +321,7 @@ impl Writer {
                 .as_ref()
                 .is_some_and(|dumps| now >= dumps.next_ns())
             {
+                self.drain_all(session);
                 self.begin_dump("time interval");
             }
             let pending = self.output.pending();

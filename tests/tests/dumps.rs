@@ -279,6 +279,44 @@ fn a_signal_asks_for_a_dump_each_time() {
     }
 }
 
+/// Asks itself for a dump right after each of three bursts, longer than what the writer takes at a time, and waits for it.
+const ASKS_AFTER_BURSTS: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+void *kept[3][5000];
+int main(int argc, char **argv)
+{
+    for (int burst = 0; burst < 3; burst++) {
+        usleep(30000);
+        for (int i = 0; i < 5000; i++)
+            kept[burst][i] = malloc(1000);
+        raise(SIGUSR2);
+        char name[1000];
+        snprintf(name, sizeof name, "%s.%04d.heap", argv[1], burst + 1);
+        for (int i = 0; i < 30000 && access(name, F_OK) != 0; i++)
+            usleep(1000);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_dump_on_a_signal_has_all_that_was_allocated_before_it() {
+    let run = Run::compiled("asks_after_bursts", ASKS_AFTER_BURSTS, &[])
+        .interval(1)
+        .env("HEAPPROFILESIGNAL", "SIGUSR2")
+        .prefix("t");
+    let prefix = run.folder().join("t");
+    let ran = run.arg(&prefix).run().well();
+    let totals = totals(&ran);
+    assert_eq!(totals.len(), 4, "three and the last");
+    for (burst, total) in (1..=3).zip(&totals) {
+        assert!(total.in_use_objects >= burst * 5000, "{burst}: {total:?}");
+    }
+}
+
 /// A signal that somebody else uses stays his: here the parent has set it to be ignored, as nohup does.
 #[test]
 fn a_signal_in_use_is_refused_with_a_line() {
