@@ -23,8 +23,8 @@ pub struct Timeline {
     /// The next `from`, once it is old enough.
     then: ClockReading,
     to: ClockReading,
-    /// Nanoseconds in a tick, times 2^32. 0 while unknown.
-    rate: i128,
+    /// Nanoseconds in a tick, times 2^32. 0 while unknown. A counter of less than 2 Hz has no room here.
+    rate: i64,
 }
 
 impl Timeline {
@@ -54,7 +54,8 @@ impl Timeline {
         self.to = to;
         let ticks = i128::from(to.ticks - self.from.ticks);
         if ticks > 0 {
-            self.rate = (i128::from(to.ns - self.from.ns) << 32) / ticks;
+            let rate = (i128::from(to.ns - self.from.ns) << 32) / ticks;
+            self.rate = i64::try_from(rate).unwrap_or(0);
         }
     }
 
@@ -63,7 +64,9 @@ impl Timeline {
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
         let since = i128::from(ticks.wrapping_sub(self.to.ticks).cast_signed());
-        self.to.ns.wrapping_add(((since * self.rate) >> 32) as u64)
+        self.to
+            .ns
+            .wrapping_add(((since * i128::from(self.rate)) >> 32) as u64)
     }
 }
 

@@ -44,7 +44,11 @@ fn write_in_any_order<'a>(encoder: &'a mut Encoder, random: &[u64]) -> &'a [u8] 
         let freed = &mut live[(word % 4096) as usize];
         if *freed != 0 {
             let id = *freed;
-            encoder.free(&Free { time_ns, thread: 0, id });
+            encoder.free(&Free {
+                time_ns,
+                thread: 0,
+                id,
+            });
         }
         *freed = id;
         encoder.alloc(&Alloc {

@@ -372,10 +372,17 @@ impl Hot<'_> {
         self.len += 1;
     }
 
-    /// As [`put`].
+    /// As [`put`]. One byte or two without asking which: sizes and distances come in any order, and a wrong guess costs more.
     #[inline(always)]
     fn put(&mut self, value: u64) {
-        each_byte(value, |byte| self.byte(byte));
+        if value < 1 << 14 {
+            let more = u8::from(value >= 0x80);
+            self.bytes[self.len % LONGEST_HOT] = value as u8 & 0x7f | more << 7;
+            self.bytes[(self.len + 1) % LONGEST_HOT] = (value >> 7) as u8;
+            self.len += 1 + usize::from(more);
+        } else {
+            each_byte(value, |byte| self.byte(byte));
+        }
     }
 
     /// The byte that every hot record begins with, and what it announces. `thread`: if it changed.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::hook::{self, Phase};
 use crate::loader::{self, Malloc};
 use crate::output::{Forked, Output};
+use crate::patience::{self, Patience};
 use crate::say::{self, say};
 use crate::session::{self, Session};
 use crate::settings::{Environment, Settings};
@@ -28,13 +29,6 @@ const BOOT_BYTES: usize = 2 << 20;
 const SESSION_BYTES: usize = 2 << 20;
 /// And beside our own arena: the writer's stack, a first lane, a first level of the tables.
 const SESSION_MAPPED_BYTES: usize = 1 << 20;
-
-/// How often a thread offers its processor to the one that begins the session, before it sleeps.
-const BEGIN_YIELDS: u32 = 20;
-/// How long it then sleeps at a time.
-const BEGIN_SLEEP_NS: u64 = 50_000;
-/// After how much sleeping it goes on without the session, and its sample counts as lost.
-const BEGIN_PATIENCE_NS: u64 = 100_000_000;
 
 /// Read once; leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
@@ -220,7 +214,7 @@ fn describe(interval: u64) -> String {
 /// takes long, or it cannot be done, in which case we have given up.
 #[cold]
 pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
-    let (mut tries, mut since) = (0u32, 0);
+    let mut patience = Patience::of(patience::SHORT_NS);
     loop {
         if let Some(session) = session::current() {
             return Some(session);
@@ -245,21 +239,10 @@ pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
         if GIVEN_UP.load(Ordering::Relaxed) {
             return None;
         }
-        // The threads of a child that forked would else all take the processor from the one that is at it.
-        tries += 1;
-        if tries <= BEGIN_YIELDS {
-            sys::yield_now();
-            continue;
-        }
-        let now = clock::now_ns();
-        if since == 0 {
-            since = now;
-        }
-        if now.saturating_sub(since) > BEGIN_PATIENCE_NS {
+        if !patience.pause() {
             GIVEN_UP.store(true, Ordering::Relaxed);
-            return None;
+            return None; // the sample counts as lost
         }
-        sys::sleep_ns(BEGIN_SLEEP_NS);
     }
 }
 

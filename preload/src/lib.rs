@@ -73,6 +73,7 @@ mod notices;
 mod operators;
 mod output;
 mod own_alloc;
+mod patience;
 mod proc;
 mod rights;
 mod room;

@@ -22,12 +22,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use framehop::Unwinder;
 use framehop::x86_64::UnwinderX86_64;
 
-use crate::clock;
 use crate::image::{Image, Table};
 use crate::memory::{Memory, Plain};
 use crate::notices::{self, Notice};
+use crate::patience::{self, Patience};
 use crate::room::Room;
-use crate::sys;
 use crate::tls::Entered;
 
 /// What a snapshot knows of a module.
@@ -77,14 +76,6 @@ static CLOSED: AtomicU32 = AtomicU32::new(0);
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 /// `_dl_find_object`, or 0 where glibc is older than 2.35.
 static FIND_OBJECT: AtomicU64 = AtomicU64::new(0);
-
-/// How long to wait for another thread that is replacing the snapshot. That takes it microseconds; but it may have to wait for
-/// a processor that ten others want. After that this sample's walk ends early, and says so.
-const CHANGE_PATIENCE_NS: u64 = 100_000_000;
-/// Times to let others run before sleeping between two looks.
-const CHANGE_YIELDS: u32 = 20;
-/// And how long one sleeps.
-const CHANGE_SLEEP_NS: u64 = 50_000;
 
 /// The snapshot in force, for `seats.rs`, which protects it.
 pub(crate) fn current() -> *mut Snapshot {
@@ -279,23 +270,14 @@ pub(crate) fn revalidate(_: &Entered) {
     });
 }
 
-/// Replaces the snapshot by a changed copy. False when `edit` says so, or nobody could be waited for.
+/// Replaces the snapshot by a changed copy. False when `edit` says so, or another thread that is at it takes long: then this
+/// sample's walk ends early, and says so.
 fn change(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
-    let (mut tries, mut since) = (0, 0);
+    let mut patience = Patience::of(patience::SHORT_NS);
     while CHANGING.swap(true, Ordering::Acquire) {
-        tries += 1;
-        if tries <= CHANGE_YIELDS {
-            sys::yield_now();
-            continue;
-        }
-        let now = clock::now_ns();
-        if since == 0 {
-            since = now;
-        }
-        if now.saturating_sub(since) > CHANGE_PATIENCE_NS {
+        if !patience.pause() {
             return false;
         }
-        sys::sleep_ns(CHANGE_SLEEP_NS);
     }
     let before = CURRENT.load(Ordering::SeqCst);
     let changed = if before.is_null() {

@@ -11,7 +11,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::modules::{self, Snapshot};
-use crate::sys;
+use crate::patience::{self, Patience};
 use crate::tls::Thread;
 use crate::walkers::Walker;
 
@@ -25,14 +25,8 @@ const AT_FIRST: usize = 4;
 /// Looks of the writer at a seat in use: some tens of microseconds, a few walks.
 const TRIES: u32 = 2_000;
 
-/// Rounds over all seats before a thread goes without: with the sleeps between them, a tenth of a second.
-const ROUNDS: u32 = 1_000;
-/// The first of them without a pause, and with a short one.
+/// Rounds over all seats before a thread lets others run.
 const ROUNDS_AT_ONCE: u32 = 10;
-/// See [`ROUNDS_AT_ONCE`].
-const ROUNDS_YIELDING: u32 = 30;
-/// How long a thread sleeps between the others.
-const SLEEP_NS: u64 = 50_000;
 
 struct Place {
     walker: UnsafeCell<Walker>,
@@ -117,7 +111,8 @@ pub(crate) fn take(thread: &Thread) -> Option<Seat> {
 #[cold]
 fn take_another(thread: &Thread) -> Option<Seat> {
     let first = usize::from(thread.seat_hint.get());
-    for round in 0..ROUNDS {
+    let mut patience = Patience::of(patience::SHORT_NS);
+    for round in 0u32.. {
         let count = COUNT.load(Ordering::Acquire);
         for i in 0..count {
             let number = (first + i) % count;
@@ -129,10 +124,8 @@ fn take_another(thread: &Thread) -> Option<Seat> {
             }
         }
         WANTED.store(true, Ordering::Relaxed);
-        match round {
-            0..ROUNDS_AT_ONCE => {}
-            ROUNDS_AT_ONCE..ROUNDS_YIELDING => sys::yield_now(),
-            _ => sys::sleep_ns(SLEEP_NS),
+        if round >= ROUNDS_AT_ONCE && !patience.pause() {
+            break;
         }
     }
     None

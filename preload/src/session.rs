@@ -29,6 +29,7 @@ use crate::counters;
 use crate::desk::Request;
 use crate::fork;
 use crate::levels::Mapped;
+use crate::patience::Patience;
 use crate::seats::{self, Seat};
 use crate::signal;
 use crate::sys;
@@ -463,27 +464,21 @@ impl Session {
             self.wake();
             return false; // a stuck disk stalls each thread once, and not each malloc
         }
-        let mut since = crate::clock::now_ns();
-        let mut tries = 0u32;
+        let mut patience = Patience::of(patience);
         loop {
             self.wake();
-            tries += 1;
-            if tries < 20 {
-                sys::yield_now();
-            } else {
-                sys::sleep_ns(50_000);
-            }
+            let goes_on = patience.pause();
             if send() {
                 return true;
             }
             let taken = self.taken.load(Ordering::Relaxed);
-            let now = crate::clock::now_ns();
             if exact && taken != seen {
-                (seen, since) = (taken, now);
+                seen = taken;
+                patience.renew();
             } else if self.finished.load(Ordering::Relaxed) != 0 {
                 crate::exit::wait();
                 return false;
-            } else if now.saturating_sub(since) > patience {
+            } else if !goes_on {
                 if taken == seen {
                     self.given_up_at.store(seen, Ordering::Relaxed);
                 }
