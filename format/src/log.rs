@@ -232,12 +232,21 @@ impl Encoder {
         let is_other_thread = self.switch_to(alloc.thread);
         let expected = self.deltas.id().wrapping_add(1);
         *self.deltas.id() = alloc.id;
+        let distance = zigzag(alloc.id.wrapping_sub(expected) as i64);
+        let stack = u64::from(alloc.stack);
         let mut out = self.hot();
-        out.begin(KIND_ALLOC, step, is_other_thread.then_some(alloc.thread));
-        out.put(zigzag(alloc.id.wrapping_sub(expected) as i64));
-        out.put(u64::from(alloc.stack));
-        out.put(alloc.size);
-        out.put(alloc.slack);
+        if !is_other_thread
+            && step < TIME_IN_TAG
+            && distance | stack | alloc.size | alloc.slack < Packed::LIMIT
+        {
+            out.packed(Packed::tag(KIND_ALLOC, step).and(distance).and(stack));
+            out.packed(Packed::NONE.and(alloc.size).and(alloc.slack));
+        } else {
+            out.begin(KIND_ALLOC, step, is_other_thread.then_some(alloc.thread));
+            for number in [distance, stack, alloc.size, alloc.slack] {
+                out.put(number);
+            }
+        }
         self.end += out.len;
     }
 
@@ -248,9 +257,14 @@ impl Encoder {
         let step = self.step_to(free.time_ns);
         let is_other_thread = self.switch_to(free.thread);
         let previous = *self.deltas.id();
+        let distance = zigzag(previous.wrapping_sub(free.id) as i64);
         let mut out = self.hot();
-        out.begin(KIND_FREE, step, is_other_thread.then_some(free.thread));
-        out.put(zigzag(previous.wrapping_sub(free.id) as i64));
+        if !is_other_thread && step < TIME_IN_TAG && distance < Packed::LIMIT {
+            out.packed(Packed::tag(KIND_FREE, step).and(distance));
+        } else {
+            out.begin(KIND_FREE, step, is_other_thread.then_some(free.thread));
+            out.put(distance);
+        }
         self.end += out.len;
     }
 
@@ -372,17 +386,18 @@ impl Hot<'_> {
         self.len += 1;
     }
 
-    /// As [`put`]. One byte or two without asking which: sizes and distances come in any order, and a wrong guess costs more.
+    /// As [`put`].
     #[inline(always)]
     fn put(&mut self, value: u64) {
-        if value < 1 << 14 {
-            let more = u8::from(value >= 0x80);
-            self.bytes[self.len % LONGEST_HOT] = value as u8 & 0x7f | more << 7;
-            self.bytes[(self.len + 1) % LONGEST_HOT] = (value >> 7) as u8;
-            self.len += 1 + usize::from(more);
-        } else {
-            each_byte(value, |byte| self.byte(byte));
-        }
+        each_byte(value, |byte| self.byte(byte));
+    }
+
+    /// Whatever has been packed, of which there may be two in a record.
+    #[inline(always)]
+    fn packed(&mut self, packed: Packed) {
+        let at = self.len % (LONGEST_HOT / 2);
+        self.bytes[at..at + 8].copy_from_slice(&packed.bytes.to_le_bytes());
+        self.len += packed.bits / 8;
     }
 
     /// The byte that every hot record begins with, and what it announces. `thread`: if it changed.
@@ -398,6 +413,40 @@ impl Hot<'_> {
         }
         if step >= TIME_IN_TAG {
             self.put(step);
+        }
+    }
+}
+
+/// Varints of a byte or two each, up to three of them and a tag, side by side in a word. Nothing is asked on the way: sizes and
+/// distances come in any order, and to guess wrongly how long one is takes a processor longer than all else that it does here.
+struct Packed {
+    bytes: u64,
+    bits: usize,
+}
+
+impl Packed {
+    /// Numbers below it have a byte or two.
+    const LIMIT: u64 = 1 << 14;
+    const NONE: Packed = Packed { bytes: 0, bits: 0 };
+
+    /// The byte that a hot record begins with, of the thread in force.
+    #[inline(always)]
+    fn tag(kind: u8, step: u64) -> Packed {
+        Packed {
+            bytes: u64::from(kind) | step << 3,
+            bits: 8,
+        }
+    }
+
+    /// And that number, below [`LIMIT`](Self::LIMIT).
+    #[inline(always)]
+    fn and(self, number: u64) -> Packed {
+        let upper = number & !0x7f; // added once more, it is moved up by the bit that says that it follows
+        let has_upper = upper != 0;
+        let bytes = number + upper + (u64::from(has_upper) << 7);
+        Packed {
+            bytes: self.bytes | bytes << self.bits,
+            bits: self.bits + 8 + 8 * usize::from(has_upper),
         }
     }
 }

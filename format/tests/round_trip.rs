@@ -199,7 +199,58 @@ fn read_all(file: &[u8]) -> (Vec<Record>, Option<ReadError>) {
     }
 }
 
+/// A number of up to so many bits, each length as likely as the others.
+fn of_any_length(bits: u32) -> impl Strategy<Value = u64> {
+    (64 - bits..=64, any::<u64>())
+        .prop_map(|(shift, number)| number.checked_shr(shift).unwrap_or(0))
+}
+
+/// A busy thread's events, as most of a log is: each near to the one before, and now and then one that is not.
+fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
+    let number = || prop_oneof![8 => of_any_length(18), 1 => of_any_length(33)];
+    let event = (
+        prop_oneof![8 => of_any_length(6), 1 => of_any_length(40)],
+        prop::sample::select(vec![0, 0, 0, 0, 0, 0, 0, 1]),
+        number(),
+        prop::option::of((number(), number(), of_any_length(32), number())),
+    );
+    prop::collection::vec(event, 0..200).prop_map(|events| {
+        let (mut time_ns, mut thread, mut last_id) = (0, 0, 1u64 << 34);
+        let record = |(step, turn, distance, alloc)| {
+            time_ns += step * 1000;
+            thread = (thread + turn) % 3;
+            match alloc {
+                Some((size, slack, stack, ahead)) => {
+                    last_id = (last_id + 1).wrapping_add_signed(unzigzag(ahead));
+                    Record::Alloc(Alloc {
+                        time_ns,
+                        thread,
+                        id: last_id,
+                        size,
+                        slack,
+                        stack: stack as u32,
+                        interval: 4096,
+                    })
+                }
+                None => Record::Free(Free {
+                    time_ns,
+                    thread,
+                    id: last_id.wrapping_sub(distance),
+                }),
+            }
+        };
+        events.into_iter().map(record).collect()
+    })
+}
+
 proptest! {
+    #[test]
+    fn events_near_each_other_come_back(events in near_each_other()) {
+        let (read, error) = read_all(&written(std::slice::from_ref(&events)));
+        prop_assert_eq!(error, None);
+        prop_assert_eq!(read, events);
+    }
+
     #[test]
     fn every_record_comes_back(frames in prop::collection::vec(records().prop_map(in_order), 0..4)) {
         let (read, error) = read_all(&written(&frames));
