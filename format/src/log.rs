@@ -233,16 +233,16 @@ impl Encoder {
         let expected = self.deltas.id().wrapping_add(1);
         *self.deltas.id() = alloc.id;
         let distance = zigzag(alloc.id.wrapping_sub(expected) as i64);
+        let other_thread = is_other_thread.then_some(alloc.thread);
         let stack = u64::from(alloc.stack);
         let mut out = self.hot();
-        if !is_other_thread
-            && step < TIME_IN_TAG
+        if let Some(begun) = Packed::begin(KIND_ALLOC, step, other_thread)
             && distance | stack | alloc.size | alloc.slack < Packed::LIMIT
         {
-            out.packed(Packed::tag(KIND_ALLOC, step).and(distance).and(stack));
-            out.packed(Packed::NONE.and(alloc.size).and(alloc.slack));
+            out.packed(begun.and(distance));
+            out.packed(Packed::NONE.and(stack).and(alloc.size).and(alloc.slack));
         } else {
-            out.begin(KIND_ALLOC, step, is_other_thread.then_some(alloc.thread));
+            out.begin(KIND_ALLOC, step, other_thread);
             for number in [distance, stack, alloc.size, alloc.slack] {
                 out.put(number);
             }
@@ -258,11 +258,14 @@ impl Encoder {
         let is_other_thread = self.switch_to(free.thread);
         let previous = *self.deltas.id();
         let distance = zigzag(previous.wrapping_sub(free.id) as i64);
+        let other_thread = is_other_thread.then_some(free.thread);
         let mut out = self.hot();
-        if !is_other_thread && step < TIME_IN_TAG && distance < Packed::LIMIT {
-            out.packed(Packed::tag(KIND_FREE, step).and(distance));
+        if let Some(begun) = Packed::begin(KIND_FREE, step, other_thread)
+            && distance < Packed::LIMIT
+        {
+            out.packed(begun.and(distance));
         } else {
-            out.begin(KIND_FREE, step, is_other_thread.then_some(free.thread));
+            out.begin(KIND_FREE, step, other_thread);
             out.put(distance);
         }
         self.end += out.len;
@@ -417,7 +420,7 @@ impl Hot<'_> {
     }
 }
 
-/// Varints of a byte or two each, up to three of them and a tag, side by side in a word. Nothing is asked on the way: sizes and
+/// Varints of a byte or two each, up to three of them, or two behind a tag, side by side in a word. Nothing is asked on the way: sizes and
 /// distances come in any order, and to guess wrongly how long one is takes a processor longer than all else that it does here.
 struct Packed {
     bytes: u64,
@@ -429,13 +432,23 @@ impl Packed {
     const LIMIT: u64 = 1 << 14;
     const NONE: Packed = Packed { bytes: 0, bits: 0 };
 
-    /// The byte that a hot record begins with, of the thread in force.
+    /// What [`Hot::begin`] writes, if it is short.
     #[inline(always)]
-    fn tag(kind: u8, step: u64) -> Packed {
-        Packed {
+    fn begin(kind: u8, step: u64, thread: Option<u32>) -> Option<Packed> {
+        let tag = Packed {
             bytes: u64::from(kind) | step << 3,
             bits: 8,
-        }
+        };
+        let begun = match thread {
+            None => tag,
+            Some(thread) if u64::from(thread) < Packed::LIMIT => Packed {
+                bytes: tag.bytes | u64::from(THREAD_FOLLOWS),
+                ..tag
+            }
+            .and(thread.into()),
+            Some(_) => return None,
+        };
+        (step < TIME_IN_TAG).then_some(begun)
     }
 
     /// And that number, below [`LIMIT`](Self::LIMIT).

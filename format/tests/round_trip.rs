@@ -215,10 +215,11 @@ fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
         prop::option::of((number(), number(), of_any_length(32), number())),
     );
     prop::collection::vec(event, 0..200).prop_map(|events| {
-        let (mut time_ns, mut thread, mut last_id) = (0, 0, 1u64 << 34);
+        let (mut time_ns, mut turns, mut last_id) = (0, 0, 1u64 << 34);
         let record = |(step, turn, distance, alloc)| {
             time_ns += step * 1000;
-            thread = (thread + turn) % 3;
+            turns += turn;
+            let thread = [0, 5, 70_000][turns % 3];
             match alloc {
                 Some((size, slack, stack, ahead)) => {
                     last_id = (last_id + 1).wrapping_add_signed(unzigzag(ahead));
