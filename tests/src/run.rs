@@ -94,6 +94,19 @@ impl Run {
         self
     }
 
+    /// `LD_PRELOAD` of these libraries and ours (`""`), in that order. What is the name of a fixture is that.
+    #[must_use]
+    pub fn preloading(self, libraries: &[&str]) -> Run {
+        let build = Build::get();
+        let path = |name: &&str| match *name {
+            "" => build.library.display().to_string(),
+            name if build.fixtures.join(name).exists() => build.fixture(name).display().to_string(),
+            name => name.to_owned(),
+        };
+        let paths: Vec<String> = libraries.iter().map(path).collect();
+        self.without_library().env("LD_PRELOAD", paths.join(":"))
+    }
+
     /// One more argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Run {

@@ -17,18 +17,6 @@ fn check(run: Run) -> Finished {
     ran
 }
 
-/// `LD_PRELOAD` of these libraries and ours (`""`), in that order. Names with a point are fixtures.
-fn preloaded(run: Run, libraries: &[&str]) -> Run {
-    let build = Build::get();
-    let path = |name: &&str| match *name {
-        "" => build.library.display().to_string(),
-        name if build.fixtures.join(name).exists() => build.fixture(name).display().to_string(),
-        name => name.to_owned(),
-    };
-    let paths: Vec<String> = libraries.iter().map(path).collect();
-    run.without_library().env("LD_PRELOAD", paths.join(":"))
-}
-
 /// Of the program and of a library, before we are relocated and before thread-local words have their values.
 #[test]
 fn ifunc_resolvers_allocate() {
@@ -142,7 +130,7 @@ fn a_counting_preload_before_and_after() {
         (["counting_preload.so", ""], true),
         (["", "counting_preload.so"], false), // the first serves, with every profiler
     ] {
-        let ran = check(preloaded(Run::fixture("threads_basic"), &libraries));
+        let ran = check(Run::fixture("threads_basic").preloading(&libraries));
         let counted = format!("counted {}", u8::from(counts));
         assert!(ran.stdout.contains(&counted), "{libraries:?}");
         assert_eq!(ran.stderr, "", "{libraries:?}");
@@ -153,10 +141,10 @@ fn a_counting_preload_before_and_after() {
 #[test]
 fn other_allocators_before_and_after() {
     for other in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
-        let ran = check(preloaded(Run::fixture("threads_basic"), &["", other]));
+        let ran = check(Run::fixture("threads_basic").preloading(&["", other]));
         assert_eq!(ran.stderr, "", "{other}");
 
-        let run = preloaded(Run::fixture("threads_basic"), &[other, ""]);
+        let run = Run::fixture("threads_basic").preloading(&[other, ""]);
         let ran = run.interval(1).prefix("t").run().well();
         let [line] = ran.said()[..] else {
             panic!("one line expected: {}", ran.stderr)
@@ -170,7 +158,7 @@ fn other_allocators_before_and_after() {
 #[test]
 fn a_fault_catcher_before_and_after() {
     for libraries in [["fault_preload.so", ""], ["", "fault_preload.so"]] {
-        let run = preloaded(Run::fixture("idle").arg("30"), &libraries);
+        let run = Run::fixture("idle").arg("30").preloading(&libraries);
         let mut running = run.interval(1).prefix("t").start();
         running.until("its output", |running| {
             running.stdout_so_far().contains("stack")

@@ -2,18 +2,7 @@
 
 use std::path::Path;
 
-use heapprof_tests::{Build, Finished, Run, assert_claims};
-
-fn preloaded(run: Run, libraries: &[&str]) -> Run {
-    let build = Build::get();
-    let path = |name: &&str| match *name {
-        "" => build.library.display().to_string(),
-        name if build.fixtures.join(name).exists() => build.fixture(name).display().to_string(),
-        name => name.to_owned(),
-    };
-    let paths: Vec<String> = libraries.iter().map(path).collect();
-    run.without_library().env("LD_PRELOAD", paths.join(":"))
-}
+use heapprof_tests::{Finished, Run, assert_claims};
 
 /// The fixture passes with all its checks, and the log holds what it says.
 #[track_caller]
@@ -90,7 +79,7 @@ fn linked_allocator() {
     ] {
         let libraries = [&[""][..], others].concat();
         let ran = check(
-            preloaded(Run::fixture("linked_allocator"), &libraries),
+            Run::fixture("linked_allocator").preloading(&libraries),
             &checks,
         );
         // The first frame is the operator; the second is who called it.
@@ -133,7 +122,7 @@ fn linked_allocator_at_every_interval() {
 fn another_allocator_before_us_serves_the_operators_too() {
     let checks = checks_of("linked_allocator");
     for other in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
-        let run = preloaded(Run::fixture("linked_allocator"), &[other, ""]);
+        let run = Run::fixture("linked_allocator").preloading(&[other, ""]);
         let ran = run.interval(1).prefix("t").run().well();
         assert_eq!(ran.claims().ok, checks, "{other}");
         let [line] = ran.said()[..] else {
@@ -150,7 +139,7 @@ fn operators_fail_as_the_standard_says() {
     let checks = checks_of("cxx_operators");
     for other in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
         for interval in [1, 4096] {
-            let run = preloaded(Run::fixture("cxx_operators"), &["", other]);
+            let run = Run::fixture("cxx_operators").preloading(&["", other]);
             let ran = run.interval(interval).prefix("t").run().well();
             let claims = ran.claims();
             assert_eq!(claims.failures, [""; 0], "{other}");
@@ -164,10 +153,7 @@ fn operators_fail_as_the_standard_says() {
 fn a_counting_preload_before_us_counts_what_new_asks_for() {
     let checks = checks_of("linked_allocator");
     let ran = check(
-        preloaded(
-            Run::fixture("linked_allocator"),
-            &["counting_preload.so", ""],
-        ),
+        Run::fixture("linked_allocator").preloading(&["counting_preload.so", ""]),
         &checks,
     );
     assert!(ran.stdout.contains("counted 1"), "{}", ran.stdout);
@@ -176,7 +162,7 @@ fn a_counting_preload_before_us_counts_what_new_asks_for() {
 #[test]
 fn own_operators() {
     check(
-        preloaded(Run::fixture("own_operators"), &[""]),
+        Run::fixture("own_operators").preloading(&[""]),
         &checks_of("own_operators"),
     );
 }
