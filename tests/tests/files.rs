@@ -44,6 +44,15 @@ fn a_program_that_closes_our_descriptors_and_opens_its_own() {
     assert_eq!(ran.log().whole().end(), Some(EndReason::Exit));
 }
 
+/// What the program puts under a number that we have just got is not read.
+#[test]
+fn a_program_that_takes_free_numbers_keeps_what_is_sent_to_it() {
+    let run = Run::fixture("takes_free_numbers").interval(1).prefix("t");
+    let ran = run.run();
+    assert_eq!(ran.stdout, "ok kept\n", "{}", ran.stderr);
+    assert_eq!(ran.code(), 0);
+}
+
 /// What stands at the log's name already is left alone: a link is not followed, nothing waits for a pipe's
 /// reader, and the recording goes to another name.
 #[test]

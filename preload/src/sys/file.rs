@@ -148,33 +148,20 @@ impl File {
     }
 
     /// Reads to the end, or until there are at least `most` bytes.
+    ///
+    /// By offsets: a program that takes free numbers by `dup2` may have put a socket or a pipe of its own under this one. Then that is
+    /// an error, while `read` would wait for what is sent to the program, and take it.
     pub(crate) fn read_up_to(&self, most: usize) -> Result<Vec<u8>, Errno> {
         let mut all = Vec::new();
         let mut piece = [0u8; 2048];
-        loop {
-            if all.len() >= most {
-                return Ok(all);
-            }
-            // SAFETY: writes at most `piece.len()` bytes into `piece`.
-            let answer = unsafe {
-                syscall(
-                    libc::SYS_read,
-                    [
-                        self.0,
-                        piece.as_mut_ptr() as u64,
-                        piece.len() as u64,
-                        0,
-                        0,
-                        0,
-                    ],
-                )
-            };
-            match answer {
-                Ok(0) => return Ok(all),
-                Ok(n) => all.extend_from_slice(&piece[..n as usize]),
+        while all.len() < most {
+            match self.read_at(all.len() as u64, &mut piece) {
+                Ok(0) => break,
+                Ok(n) => all.extend_from_slice(&piece[..n]),
                 Err(Errno(libc::EINTR)) => {}
                 Err(error) => return Err(error),
             }
         }
+        Ok(all)
     }
 }
