@@ -6,13 +6,33 @@ use super::signals::{Fence, swallow_signal_of};
 use super::{Errno, syscall};
 
 /// An open file, closed when dropped. Held for the length of one operation only (Law 9).
-pub(crate) struct File(pub(super) u64);
+pub(crate) struct File {
+    pub(super) number: u64,
+    whose: Whose,
+}
+
+/// Whose it is to close what is under a number.
+enum Whose {
+    /// Ours, as long as it is the file of that device and inode. The program may have put its own there (`dup2`).
+    Ours(u64, u64),
+    /// Ours, for all that is known: the kernel, or a filter of the program's, does not say what it is.
+    Unknown,
+    /// The program's.
+    Others,
+}
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: close takes a number. That it is still our file is what "one operation only" is
-        // for: the program could close it meanwhile and open its own under the number.
-        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+        let is_ours = match (&self.whose, self.stat()) {
+            (Whose::Others, _) | (_, Err(Errno(libc::EBADF))) => false,
+            (&Whose::Ours(device, inode), Ok(now)) => (now.device, now.inode) == (device, inode),
+            (Whose::Ours(..), Err(_)) | (Whose::Unknown, _) => true,
+        };
+        if is_ours {
+            // SAFETY: close takes a number. That it is still our file was asked just now; what lies between is what "one
+            // operation only" is for.
+            let _ = unsafe { syscall(libc::SYS_close, [self.number, 0, 0, 0, 0, 0]) };
+        }
     }
 }
 
@@ -26,6 +46,25 @@ pub(crate) struct Stat {
 }
 
 impl File {
+    /// What was just opened under that number.
+    fn just_opened(number: u64) -> File {
+        let mut file = File::of_others(number);
+        file.whose = match file.stat() {
+            Ok(stat) => Whose::Ours(stat.device, stat.inode),
+            Err(Errno(libc::EBADF)) => Whose::Others, // closed already, and perhaps another's at once
+            Err(_) => Whose::Unknown,
+        };
+        file
+    }
+
+    /// What somebody else opened under that number, and will close.
+    pub(super) fn of_others(number: u64) -> File {
+        File {
+            number,
+            whose: Whose::Others,
+        }
+    }
+
     /// Opens `path`; `O_CLOEXEC` is added.
     pub(crate) fn open(path: &CStr, flags: i32, mode: u32) -> Result<File, Errno> {
         let flags = (flags | libc::O_CLOEXEC) as u64;
@@ -43,7 +82,7 @@ impl File {
                 ],
             )?
         };
-        Ok(File(fd))
+        Ok(File::just_opened(fd))
     }
 
     /// The same file under a number that programs rarely come to: one that closes all that it does not know, and opens
@@ -54,15 +93,13 @@ impl File {
         let answer = unsafe {
             syscall(
                 libc::SYS_fcntl,
-                [self.0, libc::F_DUPFD_CLOEXEC as u64, ASIDE, 0, 0, 0],
+                [self.number, libc::F_DUPFD_CLOEXEC as u64, ASIDE, 0, 0, 0],
             )
         };
         match answer {
-            Ok(fd) => Ok(File(fd)),
-            Err(Errno(libc::EBADF)) => {
-                std::mem::forget(self); // closed by the program, and perhaps another's by now
-                Err(Errno(libc::EBADF))
-            }
+            // Whatever it is that was under the first number, this one is ours.
+            Ok(fd) => Ok(File::just_opened(fd)),
+            Err(Errno(libc::EBADF)) => Err(Errno(libc::EBADF)), // closed by the program
             Err(_) => Ok(self), // there is no such number, or none free
         }
     }
@@ -73,7 +110,7 @@ impl File {
         unsafe {
             syscall(
                 libc::SYS_fstat,
-                [self.0, stat.as_mut_ptr() as u64, 0, 0, 0, 0],
+                [self.number, stat.as_mut_ptr() as u64, 0, 0, 0, 0],
             )?;
         }
         // SAFETY: zeroed, then filled by the kernel; integers only.
@@ -101,7 +138,14 @@ impl File {
             let answer = unsafe {
                 syscall(
                     libc::SYS_write,
-                    [self.0, rest.as_ptr() as u64, rest.len() as u64, 0, 0, 0],
+                    [
+                        self.number,
+                        rest.as_ptr() as u64,
+                        rest.len() as u64,
+                        0,
+                        0,
+                        0,
+                    ],
                 )
             };
             match answer {
@@ -120,7 +164,7 @@ impl File {
     /// Cuts the file to `len` bytes.
     pub(crate) fn truncate(&self, len: u64) -> Result<(), Errno> {
         // SAFETY: numbers only.
-        unsafe { syscall(libc::SYS_ftruncate, [self.0, len, 0, 0, 0, 0]) }.map(drop)
+        unsafe { syscall(libc::SYS_ftruncate, [self.number, len, 0, 0, 0, 0]) }.map(drop)
     }
 
     /// Reads up to `buffer.len()` bytes from `offset` on. Returns how many there were.
@@ -130,7 +174,7 @@ impl File {
             syscall(
                 libc::SYS_pread64,
                 [
-                    self.0,
+                    self.number,
                     buffer.as_mut_ptr() as u64,
                     buffer.len() as u64,
                     offset,

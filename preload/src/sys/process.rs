@@ -72,7 +72,7 @@ pub(crate) fn threads() -> Option<Vec<u32>> {
             syscall(
                 libc::SYS_getdents64,
                 [
-                    folder.0,
+                    folder.number,
                     buffer.as_mut_ptr() as u64,
                     buffer.len() as u64,
                     0,
