@@ -13,7 +13,7 @@ use crate::proc;
 use crate::sys::{self, File};
 
 /// Bytes of a module's path that are read at a time.
-const PATH_PIECE: usize = 256;
+const PATH_PIECE: usize = 128;
 /// The longest path that is read.
 const LONGEST_PATH: usize = 4096;
 const PAGE: u64 = 4096;

@@ -22,6 +22,7 @@ enum Whose {
 }
 
 impl Drop for File {
+    #[inline(never)]
     fn drop(&mut self) {
         let is_ours = match (&self.whose, self.stat()) {
             (Whose::Others, _) | (_, Err(Errno(libc::EBADF))) => false,
@@ -47,6 +48,7 @@ pub(crate) struct Stat {
 
 impl File {
     /// What was just opened under that number.
+    #[inline(never)]
     fn just_opened(number: u64) -> File {
         let mut file = File::of_others(number);
         file.whose = match file.stat() {
@@ -104,6 +106,8 @@ impl File {
         }
     }
 
+    // Not inlined: a hook has little stack, and what it keeps of a file while it reads should not be in the way.
+    #[inline(never)]
     pub(crate) fn stat(&self) -> Result<Stat, Errno> {
         let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: fstat writes one `struct stat`, which on x86-64 is the kernel's own layout.
