@@ -2,7 +2,7 @@
  * A correct profiler has the block of 17001 bytes in its log after every one of them (after sigkill: if the last
  * 100 ms were quiet, and they are: `sigkill` sleeps 300 ms first), and the exit status is the one of plain glibc.
  * If it is wrong: a log without its end, a status that changed, a process that hangs at exit or never ends because
- * a thread of the profiler is still there (thread_exit).
+ * a thread of the profiler is still there (thread_exit), or ends without what atexit's functions write.
  *
  *   exit_ways return|exit|_exit|quick_exit|abort|sigterm|sigkill|thread_exit
  *
@@ -38,10 +38,13 @@ OWN_FRAME static void *last_thread(void *unused)
     return NULL;
 }
 
+static void at_exit(void) { printf("ok at_exit\n"); /* stays in the buffer until exit writes it */ }
+
 /* main ends, the process goes on with another thread, and ends with it. */
 static void leave_main_to_thread(void)
 {
     pthread_t thread;
+    atexit(at_exit);
     pthread_create(&thread, NULL, last_thread, NULL);
     pthread_detach(thread);
     printf("stack 17002 allocates_after_main last_thread ...\n");

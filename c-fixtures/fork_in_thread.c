@@ -19,6 +19,7 @@ static void *forks(void *nothing)
         alarm(60); /* for the case that it is wrong */
         void *volatile block = malloc(35001);
         (void)block;
+        printf("ok buffered\n"); /* exit writes it */
         usleep(300000); /* until a profiler that sleeps when nothing happens sleeps */
     }
     return nothing;

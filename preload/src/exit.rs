@@ -12,7 +12,7 @@ use heapprof_format::EndReason;
 use crate::hook::{self, Phase};
 use crate::session::Session;
 use crate::tls::{self, Inside};
-use crate::{boot, clock, fork, session, sys};
+use crate::{boot, clock, fork, say, session, sys};
 
 /// `HEAPPROF_EXIT_WAIT_MS`: the program's end is delayed by at most that much. Moved at boot only.
 static PATIENCE_NS: AtomicU64 = AtomicU64::new(0);
@@ -92,6 +92,7 @@ extern "C" fn finish() {
         // have ever more to take from their lanes.
         hook::set_phase(Phase::Ending);
         wait_until(session, deadline);
+        say::what_is_unsaid();
         hook::set_phase(Phase::Off);
         GONE_ON_NS.store(clock::now_ns(), Ordering::Relaxed);
     } else {

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::tls::{self, Inside, Thread};
 use crate::{
-    boot, clock, control, counters, desk, early, exit, genuine, health, hold, hook, inheritance,
-    je, main_thread, modules, seats, session, setid, sys, writer,
+    boot, clock, control, counters, descriptors, desk, early, exit, genuine, health, hold, hook,
+    inheritance, je, main_thread, modules, say, seats, session, setid, sys, writer,
 };
 
 /// The process we believe to be in.
@@ -147,6 +147,8 @@ extern "C" fn in_child() {
     counters::reset();
     main_thread::after_fork();
     writer::after_fork();
+    descriptors::after_fork();
+    say::after_fork();
     setid::after_fork();
     health::begin(thread);
     boot::after_fork(parent, thread.forking_ns.get());

@@ -7,6 +7,7 @@
 //!           │         └ tls
 //!           └ je (jemalloc)
 //!  api, control, desk: what is in force, and who asked for it
+//!  descriptors: whose table our thread opens files in
 //!  boot, fork, exit, signal, loader: turn the phase; no data flows through them
 //! ```
 //!
@@ -43,6 +44,7 @@ mod checkpoint;
 mod clock;
 mod control;
 mod counters;
+mod descriptors;
 mod desk;
 mod dumps;
 mod early;

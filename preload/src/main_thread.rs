@@ -8,9 +8,10 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::cancel::Deferred;
 use crate::next::Next;
 use crate::tls::{self, Inside};
-use crate::{files, fork, session, sys};
+use crate::{files, fork, session, sys, writer};
 
 static REAL: Next = Next::new(c"pthread_exit");
 
@@ -39,6 +40,11 @@ pub(crate) unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
     if sys::gettid() == sys::getpid() && fork::is_own_process() {
         LEFT.store(true, Ordering::SeqCst);
         if let Some(session) = session::current() {
+            let _deferred = Deferred::begin();
+            if let Some(entered) = tls::current().enter() {
+                entered.thread.inside.set(Inside::Ours); // what pthread_create allocates is not the program's
+                writer::share_descriptors(session);
+            }
             session.wake();
         }
     }

@@ -3,20 +3,24 @@
 //! Descriptor 2 is standard error only as long as the program says so: one that closed it and opened a
 //! file of its own under the number must not find our line in it. So the first look at it is
 //! remembered, and nothing is written to anything else.
+//!
+//! Our thread may not come by it (`descriptors.rs`). What it has to say then is said at the end, by the thread that waits for it.
 
+use std::cell::UnsafeCell;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::sys;
+use crate::descriptors;
+use crate::sys::File;
 
 /// Device and inode of standard error at boot.
 static KNOWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// At boot: remembers what standard error is.
 pub(crate) fn remember() {
-    if let Some((device, inode)) = sys::stderr_identity() {
-        KNOWN[0].store(device, Ordering::Relaxed);
-        KNOWN[1].store(inode, Ordering::Relaxed);
+    if let Ok(stat) = File::of_others(2).stat() {
+        KNOWN[0].store(stat.device, Ordering::Relaxed);
+        KNOWN[1].store(stat.inode, Ordering::Relaxed);
     }
 }
 
@@ -50,13 +54,64 @@ pub(crate) fn line(words: std::fmt::Arguments<'_>) {
 
 /// Writes that, as it is.
 pub(crate) fn bytes(line: &[u8]) {
-    let known = (
+    let Some(stderr) = descriptors::standard_error() else {
+        return UNSAID.keep(line);
+    };
+    let known = [
         KNOWN[0].load(Ordering::Relaxed),
         KNOWN[1].load(Ordering::Relaxed),
-    );
-    if sys::stderr_identity() == Some(known) {
-        sys::write_stderr(line);
+    ];
+    if stderr
+        .stat()
+        .is_ok_and(|stat| [stat.device, stat.inode] == known)
+    {
+        stderr.write_line(line);
     }
+}
+
+/// Lines for the end.
+struct Unsaid {
+    bytes: UnsafeCell<[u8; 1024]>,
+    /// As many of them are lines.
+    len: AtomicUsize,
+}
+
+// SAFETY: one thread adds, behind what is there (`keep`); others read what is there by its length.
+unsafe impl Sync for Unsaid {}
+
+static UNSAID: Unsaid = Unsaid {
+    bytes: UnsafeCell::new([0; 1024]),
+    len: AtomicUsize::new(0),
+};
+
+impl Unsaid {
+    /// In our thread, of which there is one: keeps a line, if there is room for it.
+    fn keep(&self, line: &[u8]) {
+        let len = self.len.load(Ordering::Relaxed);
+        if len + line.len() <= size_of_val(&self.bytes) {
+            // SAFETY: within the array, by the line above; nobody reads behind `len`, and nobody else writes.
+            unsafe {
+                let place = self.bytes.get().cast::<u8>().add(len);
+                place.copy_from_nonoverlapping(line.as_ptr(), line.len());
+            }
+            self.len.store(len + line.len(), Ordering::Release);
+        }
+    }
+}
+
+/// In the thread that ends the process: what our thread could not say.
+pub(crate) fn what_is_unsaid() {
+    let len = UNSAID.len.load(Ordering::Acquire);
+    if len > 0 {
+        // SAFETY: so many were written before the length was, and are not written again.
+        let lines = unsafe { std::slice::from_raw_parts(UNSAID.bytes.get().cast::<u8>(), len) };
+        bytes(lines);
+    }
+}
+
+/// In a forked child: what its parent has to say, its parent says.
+pub(crate) fn after_fork() {
+    UNSAID.len.store(0, Ordering::Relaxed);
 }
 
 macro_rules! say {

@@ -16,6 +16,7 @@ mod process;
 mod random;
 mod signals;
 mod stderr;
+mod table;
 mod wait;
 
 pub(crate) use file::{File, Stat};
@@ -30,7 +31,7 @@ pub(crate) use process::{
 };
 pub(crate) use random::random_u64;
 pub(crate) use signals::{block_signals, restore_signals, sigaction_of};
-pub(crate) use stderr::{stderr_identity, write_stderr};
+pub(crate) use table::leave_descriptors;
 pub(crate) use wait::{
     futex_wait, futex_wait_shared, futex_wake, futex_wake_shared, sleep_ns, yield_now,
 };

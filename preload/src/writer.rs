@@ -31,7 +31,9 @@ mod commands;
 mod intake;
 mod thread;
 
-pub(crate) use thread::{after_fork, come_back, keeps_ledger, leave, start, stop_if_it_is_me, tid};
+pub(crate) use thread::{
+    after_fork, come_back, keeps_ledger, leave, share_descriptors, start, stop_if_it_is_me, tid,
+};
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;

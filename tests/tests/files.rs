@@ -11,10 +11,13 @@ use heapprof_tests::{Build, Log, Run};
 
 #[test]
 fn daemon_close_fds() {
-    for interval in [1, 4096] {
-        let run = Run::fixture("daemon_close_fds")
+    for (interval, filtered) in [(1, false), (4096, false), (1, true)] {
+        let mut run = Run::fixture("daemon_close_fds")
             .interval(interval)
             .prefix("t");
+        if filtered {
+            run = run.behind_a_filter();
+        }
         let folder = run.folder().join("daemon");
         fs::create_dir(&folder).unwrap();
         let ran = run.arg(&folder).run();
@@ -31,26 +34,41 @@ fn daemon_close_fds() {
     }
 }
 
-/// What the program opens while a number of ours is closed under us is the program's alone.
+/// What the program opens while a number of ours is closed under us is the program's alone, also where our thread shares its table.
 #[test]
 fn a_program_that_closes_our_descriptors_and_opens_its_own() {
-    let run = Run::fixture("reuses_descriptors").interval(1).prefix("t");
-    let file = run.folder().join("theirs");
-    let ran = run.arg(&file).run().well();
-    assert_eq!(
-        (ran.stdout.as_str(), ran.stderr.as_str()),
-        ("foreign 0\n", "")
-    );
-    assert_eq!(ran.log().whole().end(), Some(EndReason::Exit));
+    let run = || Run::fixture("reuses_descriptors").interval(1).prefix("t");
+    for run in [run(), run().behind_a_filter()] {
+        let file = run.folder().join("theirs");
+        let ran = run.arg(&file).run().well();
+        assert_eq!(
+            (ran.stdout.as_str(), ran.stderr.as_str()),
+            ("foreign 0\n", "")
+        );
+        assert_eq!(ran.log().whole().end(), Some(EndReason::Exit));
+    }
 }
 
-/// What the program puts under a number that we have just got is not read.
+/// Free numbers are the program's to take: our thread opens nothing in its table, and reads nothing that is in it.
 #[test]
-fn a_program_that_takes_free_numbers_keeps_what_is_sent_to_it() {
+fn a_program_that_takes_free_numbers_gets_them_and_keeps_what_is_sent_to_it() {
     let run = Run::fixture("takes_free_numbers").interval(1).prefix("t");
     let ran = run.run();
-    assert_eq!(ran.stdout, "ok kept\n", "{}", ran.stderr);
+    assert_eq!(ran.stdout, "ok kept\nok free\n", "{}", ran.stderr);
     assert_eq!(ran.code(), 0);
+
+    // Where our thread shares the table, a number may be one that we are opening; what is sent to the program stays its own.
+    let run = Run::fixture("takes_free_numbers").interval(1).prefix("t");
+    let ran = run.behind_a_filter().run();
+    assert_eq!(ran.claims().ok.first().map(String::as_str), Some("kept"));
+}
+
+/// What the program closes is closed.
+#[test]
+fn our_thread_keeps_nothing_open_that_the_program_had() {
+    let run = Run::fixture("closes_a_pipe").interval(1).prefix("t");
+    let ran = run.run().well();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ok end\n", ""));
 }
 
 /// What stands at the log's name already is left alone: a link is not followed, nothing waits for a pipe's

@@ -49,7 +49,7 @@ pub(crate) struct Stat {
 impl File {
     /// What was just opened under that number.
     #[inline(never)]
-    fn just_opened(number: u64) -> File {
+    pub(super) fn just_opened(number: u64) -> File {
         let mut file = File::of_others(number);
         file.whose = match file.stat() {
             Ok(stat) => Whose::Ours(stat.device, stat.inode),
@@ -60,7 +60,7 @@ impl File {
     }
 
     /// What somebody else opened under that number, and will close.
-    pub(super) fn of_others(number: u64) -> File {
+    pub(crate) fn of_others(number: u64) -> File {
         File {
             number,
             whose: Whose::Others,

@@ -11,7 +11,7 @@ use super::Writer;
 use crate::hook::{self, Phase};
 use crate::say::say;
 use crate::session::{self, Session};
-use crate::{clock, inheritance, main_thread, own_alloc, setid, sys, tls};
+use crate::{clock, descriptors, inheritance, main_thread, own_alloc, setid, sys, tls};
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
 const STACK_BYTES: usize = 512 << 10;
@@ -214,11 +214,21 @@ pub(crate) fn come_back(session: &'static Session) {
     }
 }
 
+/// In the program's main thread, which is about to end (`main_thread.rs`): our thread may come to end the process in the name of the
+/// last one, and needs the program's descriptors for that. One that left them ends, and another begins.
+pub(crate) fn share_descriptors(session: &'static Session) {
+    wait_until_it_runs();
+    if descriptors::are_own() && !setid::has_fenced_itself_in() && leave(session) {
+        come_back(session);
+    }
+}
+
 extern "C" fn main(_: *mut c_void) -> *mut c_void {
     tls::current().enter_for_life();
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
     setid::remember();
+    descriptors::take_own();
     RUNS.store(1, Ordering::Release);
     sys::futex_wake(&RUNS);
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
