@@ -24,10 +24,13 @@ enum Whose {
 impl Drop for File {
     #[inline(never)]
     fn drop(&mut self) {
-        let is_ours = match (&self.whose, self.stat()) {
-            (Whose::Others, _) | (_, Err(Errno(libc::EBADF))) => false,
-            (&Whose::Ours(device, inode), Ok(now)) => (now.device, now.inode) == (device, inode),
-            (Whose::Ours(..), Err(_)) | (Whose::Unknown, _) => true,
+        let is_ours = match self.whose {
+            Whose::Others => false,
+            Whose::Unknown => true,
+            Whose::Ours(device, inode) => match self.stat() {
+                Ok(now) => (now.device, now.inode) == (device, inode),
+                Err(error) => error != Errno(libc::EBADF),
+            },
         };
         if is_ours {
             // SAFETY: close takes a number. That it is still our file was asked just now; what lies between is what "one
