@@ -2,11 +2,12 @@
  * A correct profiler has the block of 17001 bytes in its log after every one of them (after sigkill: if the last
  * 100 ms were quiet, and they are: `sigkill` sleeps 300 ms first), and the exit status is the one of plain glibc.
  * If it is wrong: a log without its end, a status that changed, a process that hangs at exit or never ends because
- * a thread of the profiler is still there (thread_exit), or ends without what atexit's functions write.
+ * a thread of the profiler is still there (thread_exit and its like), or ends without what atexit's functions write.
  *
- *   exit_ways return|exit|_exit|quick_exit|abort|sigterm|sigkill|thread_exit
+ *   exit_ways return|exit|_exit|quick_exit|abort|sigterm|sigkill|thread_exit|thrd_exit|cancel
  *
- * Status: return 0, exit 3, _exit 4, quick_exit 5, thread_exit 0; the others die of their signal.
+ * Status: return 0, exit 3, _exit 4, quick_exit 5; thread_exit, thrd_exit and cancel, by each of which main ends before the
+ * last thread, 0; the others die of their signal.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,7 +43,7 @@ OWN_FRAME static void *last_thread(void *unused)
 static void at_exit(void) { printf("ok at_exit\n"); /* stays in the buffer until exit writes it */ }
 
 /* main ends, the process goes on with another thread, and ends with it. */
-static void leave_main_to_thread(void)
+static void leave_main_to_thread(const char *way)
 {
     pthread_t thread;
     atexit(at_exit);
@@ -49,6 +51,12 @@ static void leave_main_to_thread(void)
     pthread_detach(thread);
     printf("stack 17002 allocates_after_main last_thread ...\n");
     fflush(stdout);
+    if (strcmp(way, "thrd_exit") == 0)
+        thrd_exit(6);
+    if (strcmp(way, "cancel") == 0) {
+        pthread_cancel(pthread_self());
+        pthread_testcancel();
+    }
     pthread_exit(NULL);
 }
 
@@ -68,8 +76,8 @@ static void leave_by(const char *way)
         sleep_ms(300);
         raise(SIGKILL);
     }
-    if (strcmp(way, "thread_exit") == 0)
-        leave_main_to_thread();
+    if (strcmp(way, "thread_exit") == 0 || strcmp(way, "thrd_exit") == 0 || strcmp(way, "cancel") == 0)
+        leave_main_to_thread(way);
 }
 
 int main(int argc, char **argv)

@@ -2,20 +2,18 @@
 //!
 //! libc ends the process when its last thread ends, and counts ours. So where the main thread can end alone, the writer
 //! looks now and then whether it is the only one left, and then does what libc does in the last thread: it calls
-//! `exit(0)`. There are two such cases. By `pthread_exit`, which is exported to notice; and in a child that was forked by
-//! another thread than the parent's main one: there that thread is the main one, and its function may return.
+//! `exit(0)`. There are two such cases. A main thread that leaves by `pthread_exit` or `thrd_exit`, or is cancelled: libc then calls what is
+//! to destroy its thread-specific data, of which a piece is ours. (`exit` and a return from `main` do not.) And a child that was
+//! forked by another thread than the parent's main one: there that thread is the main one, and its function may return.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::cancel::Deferred;
-use crate::next::Next;
 use crate::tls::{self, Inside};
 use crate::{files, fork, session, sys, writer};
 
-static REAL: Next = Next::new(c"pthread_exit");
-
-/// Whether the main thread has called `pthread_exit`.
+/// Whether the main thread has ended, or is about to.
 static LEFT: AtomicBool = AtomicBool::new(false);
 /// Whether the main thread began as another one, in a process that this one was forked from.
 static MAY_RETURN: AtomicBool = AtomicBool::new(false);
@@ -29,35 +27,31 @@ fn words() -> u64 {
 /// At boot, in the main thread.
 pub(crate) fn prepare() {
     FIRST.store(words(), Ordering::Relaxed);
+    let mut key = 0;
+    // SAFETY: writes one key; the function lives as long as the process. The value is an address that is not null, and nothing
+    // else. glibc keeps the first 32 keys in the thread itself, without memory.
+    let is_told = unsafe {
+        libc::pthread_key_create(&raw mut key, Some(leaves)) == 0
+            && libc::pthread_setspecific(key, (&raw const LEFT).cast()) == 0
+    };
+    if !is_told {
+        MAY_RETURN.store(true, Ordering::Relaxed); // no key is left: it is looked for
+    }
 }
 
-/// As pthread_exit(3).
-///
-/// # Safety
-/// As there: nothing on the stack is used hereafter.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn pthread_exit(value: *mut c_void) -> ! {
-    if sys::gettid() == sys::getpid() && fork::is_own_process() {
-        LEFT.store(true, Ordering::SeqCst);
-        if let Some(session) = session::current() {
-            let _deferred = Deferred::begin();
-            if let Some(entered) = tls::current().enter() {
-                entered.thread.inside.set(Inside::Ours); // what pthread_create allocates is not the program's
-                writer::share_descriptors(session);
-            }
-            session.wake();
-        }
+/// In the main thread, which ends, and the process goes on.
+unsafe extern "C" fn leaves(_: *mut c_void) {
+    if sys::gettid() != sys::getpid() || !fork::is_own_process() {
+        return;
     }
-    match REAL.address() {
-        Some(real) => {
-            // SAFETY: the address of libc's pthread_exit, which unwinds this frame and does not
-            // return; the frame has nothing to drop.
-            let real: unsafe extern "C-unwind" fn(*mut c_void) -> ! =
-                unsafe { std::mem::transmute(real) };
-            // SAFETY: the caller's promise.
-            unsafe { real(value) }
+    LEFT.store(true, Ordering::SeqCst);
+    if let Some(session) = session::current() {
+        let _deferred = Deferred::begin();
+        if let Some(entered) = tls::current().enter() {
+            entered.thread.inside.set(Inside::Ours); // what pthread_create allocates is not the program's
+            writer::share_descriptors(session);
         }
-        None => sys::exit_thread(),
+        session.wake();
     }
 }
 
@@ -101,5 +95,7 @@ pub(crate) fn exit_for_the_last() -> ! {
 /// In a forked child: the thread that forked is its main thread.
 pub(crate) fn after_fork() {
     LEFT.store(false, Ordering::SeqCst);
-    MAY_RETURN.store(words() != FIRST.load(Ordering::Relaxed), Ordering::Relaxed);
+    if words() != FIRST.load(Ordering::Relaxed) {
+        MAY_RETURN.store(true, Ordering::Relaxed); // in the child's own children, too
+    }
 }

@@ -1,7 +1,7 @@
 //! The next definition of a function that we export: libc's own, mostly.
 //!
 //! Danger: `dlsym`. It takes the loader's lock, so it is called from these wrappers only, never from a
-//! hook: whoever calls `dlclose` or `pthread_exit` may as well call the loader.
+//! hook: whoever calls `dlclose` or `unshare` may as well call the loader.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -14,7 +14,7 @@ use crate::sys::{self, File};
 
 /// A file below the process's, whole, or empty.
 ///
-/// A main thread that has left by `pthread_exit` leaves the files of the process's memory empty; that of this thread is
+/// A main thread that has ended (`main_thread.rs`) leaves the files of the process's memory empty; that of this thread is
 /// then the same.
 pub(crate) fn of_process(file: &str) -> Vec<u8> {
     let read = |path: String| files::read(path.as_bytes()).unwrap_or_default();

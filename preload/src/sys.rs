@@ -27,7 +27,7 @@ pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };
 pub(crate) use process::{
-    execve, exit_group, exit_thread, getpid, gettid, has_thread, name_thread, thread_name, threads,
+    execve, exit_group, getpid, gettid, has_thread, name_thread, thread_name, threads,
 };
 pub(crate) use random::random_u64;
 pub(crate) use signals::{block_signals, restore_signals, sigaction_of};

@@ -51,14 +51,6 @@ pub(crate) fn has_thread(tid: u32) -> bool {
     answer != Err(Errno(libc::ESRCH))
 }
 
-/// Ends this thread at once.
-pub(crate) fn exit_thread() -> ! {
-    loop {
-        // SAFETY: does not return.
-        let _ = unsafe { syscall(libc::SYS_exit, [0; 6]) };
-    }
-}
-
 /// The kernel's ids of the threads of this process; `None` when they cannot be listed.
 pub(crate) fn threads() -> Option<Vec<u32>> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
