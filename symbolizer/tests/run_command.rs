@@ -72,6 +72,37 @@ fn refused(folder: &Path, program: &Path, words: &[&str]) {
 
 const HELLO: &str = "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }";
 
+/// The loader is told what an allocator needs under an auditor, beside what it is told already; without one it is told nothing.
+#[test]
+fn the_loader_leaves_room_under_an_auditor() {
+    let folder = folder();
+    let room = "glibc.rtld.optional_static_tls";
+    let check = "glibc.malloc.check=0";
+    for (auditor, before, expected) in [
+        ("", None, "\n".to_owned()),
+        ("", Some(check), format!("{check}\n")),
+        ("none.so", None, format!("{room}=4096\n")),
+        ("none.so", Some(check), format!("{check}:{room}=4096\n")),
+        (
+            "none.so",
+            Some(&*format!("{room}=99")),
+            format!("{room}=99\n"),
+        ),
+    ] {
+        let mut command = command(
+            folder.path(),
+            &["--", "sh", "-c", "echo \"$GLIBC_TUNABLES\""],
+        );
+        command
+            .env_remove("GLIBC_TUNABLES")
+            .env("LD_AUDIT", auditor);
+        if let Some(before) = before {
+            command.env("GLIBC_TUNABLES", before);
+        }
+        assert_eq!(stdout(&command.output().unwrap()), expected, "{auditor}");
+    }
+}
+
 #[test]
 fn output_and_exit_status_are_the_programs() {
     let folder = folder();

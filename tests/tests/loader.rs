@@ -175,6 +175,25 @@ fn a_fault_catcher_before_and_after() {
     }
 }
 
+/// An auditor has a name space and a malloc of its own. The loader leaves little thread-local memory for libraries then, and has to
+/// be told that we want more (`heapprof run` does).
+#[test]
+fn an_auditor_that_allocates() {
+    let auditor = || Build::get().fixture("audit_library.so");
+    let run = Run::fixture("dlopen_cycle").env("LD_AUDIT", auditor());
+    let ran = check(run.env("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=4096"));
+    assert_eq!(ran.stderr, "");
+
+    let ran = Run::heapprof()
+        .env("LD_AUDIT", auditor())
+        .args(["run", "--quiet", "--interval", "1", "--prefix", "t"])
+        .arg(Build::get().fixture("dlopen_cycle"))
+        .run()
+        .well();
+    assert_eq!(ran.stderr, "");
+    assert_claims(&ran);
+}
+
 const HELLO: &str = r#"#include <stdio.h>
 #include <stdlib.h>
 int main(void) { void *p = malloc(100); printf("%s\n", p ? "hello" : "no"); free(p); return 7; }

@@ -101,6 +101,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.verbose {
         command.env("HEAPPROF_VERBOSE", "1");
     }
+    if std::env::var_os("LD_AUDIT").is_some_and(|auditors| !auditors.is_empty()) {
+        command.env(TUNABLES, with_room_for_us(std::env::var_os(TUNABLES)));
+    }
     let prefix = args
         .prefix
         .clone()
@@ -150,6 +153,23 @@ fn preload(library: &Path) -> OsString {
         value.push(others);
     }
     value
+}
+
+/// glibc's settings for its loader, and others.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+
+/// Under `LD_AUDIT` the loader lays out thread-local memory before it knows the libraries, with so much left for them. The
+/// 512 bytes that it leaves by itself are too few for any allocator but the smallest: the program would not start.
+fn with_room_for_us(tunables: Option<OsString>) -> OsString {
+    const ROOM: &str = "glibc.rtld.optional_static_tls";
+    let mut all = tunables.unwrap_or_default();
+    if !all.to_string_lossy().contains(ROOM) {
+        if !all.is_empty() {
+            all.push(":");
+        }
+        all.push(format!("{ROOM}=4096"));
+    }
+    all
 }
 
 fn summarize(records: &Records) {
