@@ -1,7 +1,8 @@
 //! The files we write: where they may go, how they are made, how they grow.
 //!
-//! Law 9: no descriptor is kept. A file is made once, exclusively, readable by its owner only, never through
-//! a symbolic link; to append, it is opened again, and written to only if it is still the same file.
+//! Law 9: no descriptor is kept in the program's table. A file is made once, exclusively, readable by its owner only, never through
+//! a symbolic link; to append, it is opened again, and written to only if it is still the same file. Our thread, in a table of its
+//! own, holds the log open, for when it may no longer be opened: the program has given up its rights, or its root.
 //! Nothing of others' is ever overwritten or deleted; of ours, the oldest segments of a log that rotates are.
 
 use std::ffi::{CStr, CString, NulError};
@@ -22,6 +23,8 @@ pub(crate) struct Appended {
     identity: Stat,
     /// Bytes in it that are known to be whole.
     len: u64,
+    /// Open to append, in a thread that has a table of descriptors of its own. Dropped there, too.
+    held: Option<File>,
 }
 
 /// Why nothing was appended.
@@ -77,6 +80,7 @@ impl Appended {
             path,
             identity: identity?,
             len: 0,
+            held: None,
         })
     }
 
@@ -90,13 +94,7 @@ impl Appended {
                 .and_then(out_of_the_way);
             let found = file.and_then(|file| Ok((file.stat()?, file)));
             match found {
-                // The length too: a file system may give a deleted file's number to the next one at once.
-                Ok((now, file))
-                    if (now.device, now.inode, now.size)
-                        == (self.identity.device, self.identity.inode, self.len) =>
-                {
-                    return Ok(file);
-                }
+                Ok((now, file)) if self.is(&now) => return Ok(file),
                 Ok(_) if tries == TRIES => return Err(AppendError::Replaced),
                 Err(Errno(libc::EBADF)) if tries < TRIES => {}
                 Err(errno) => return Err(AppendError::Kernel(errno)),
@@ -105,9 +103,45 @@ impl Appended {
         }
     }
 
+    /// Whether a file is this one, as we left it. The length too: a file system may give a deleted file's number to the next one at
+    /// once.
+    fn is(&self, file: &Stat) -> bool {
+        (file.device, file.inode, file.size)
+            == (self.identity.device, self.identity.inode, self.len)
+    }
+
+    /// Holds it open from here on. For a thread that has a table of descriptors of its own, which must let it go before it ends.
+    pub(crate) fn hold(&mut self) {
+        self.held = self.open().ok();
+    }
+
+    /// See [`hold`](Self::hold).
+    pub(crate) fn let_go(&mut self) {
+        self.held = None;
+    }
+
+    /// What is held, if the file is only out of our reach: it still has a name somewhere. Whoever deletes it ends it.
+    fn out_of_reach(&self, error: &AppendError) -> Option<&File> {
+        let AppendError::Kernel(Errno(libc::EACCES | libc::EPERM | libc::ENOENT | libc::ENOTDIR)) =
+            error
+        else {
+            return None;
+        };
+        let file = self.held.as_ref()?;
+        let is_there = file.stat().is_ok_and(|now| self.is(&now) && now.links > 0);
+        is_there.then_some(file)
+    }
+
     /// Appends all of `bytes`, or nothing.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), AppendError> {
-        let file = self.open()?;
+        let opened = self.open();
+        let file = match &opened {
+            Ok(file) => file,
+            Err(error) => match self.out_of_reach(error) {
+                Some(file) => file,
+                None => return opened.map(drop),
+            },
+        };
         match file.write_all(bytes) {
             Ok(()) => {
                 self.len += bytes.len() as u64;
@@ -135,10 +169,7 @@ impl Appended {
     /// Whether the file at that path is this one, as we left it.
     fn is_at(&self, path: &CStr) -> bool {
         let now = File::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0).and_then(|file| file.stat());
-        now.is_ok_and(|now| {
-            (now.device, now.inode, now.size)
-                == (self.identity.device, self.identity.inode, self.len)
-        })
+        now.is_ok_and(|now| self.is(&now))
     }
 
     /// Deletes it, if it is still ours. False: something else has its name, which stays.

@@ -29,7 +29,7 @@
 //! 7. After fork the child touches no lock, queue or mapping whose state another thread of the parent
 //!    owned.
 //! 8. Unsampling happens in exactly one function (`heapprof_core::Weight`).
-//! 9. We keep no file descriptor that the program could close or reuse; we write to no file that is
+//! 9. We keep no file descriptor that the program could close or reuse (`descriptors.rs`); we write to no file that is
 //!    not ours.
 //! 10. Every loss has a counter by cause, and the counters are in every output.
 

@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 
+use crate::descriptors;
 use crate::files::{AppendError, Appended};
 use crate::say::say;
 use crate::sys::Errno;
@@ -124,7 +125,11 @@ impl Segments {
         if let Err(error) = next.take_name_of(current) {
             return Err((next, error));
         }
-        let closed = std::mem::replace(current, next);
+        if descriptors::are_own() {
+            next.hold();
+        }
+        let mut closed = std::mem::replace(current, next);
+        closed.let_go();
         self.number += 1;
         self.bytes_before += closed.len();
         self.closed_bytes += closed.len();

@@ -24,7 +24,9 @@ use crate::output::Output;
 use crate::rotation::Rotation;
 use crate::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
-use crate::{clock, control, exit, hold, main_thread, own_alloc, seats, setid, signal, sys};
+use crate::{
+    clock, control, descriptors, exit, hold, main_thread, own_alloc, seats, setid, signal, sys,
+};
 
 mod account;
 mod commands;
@@ -128,6 +130,13 @@ impl Writer {
             writer.note(start_ns, Noted::Regime(control::in_force()));
         }
         writer
+    }
+
+    /// In its thread: holds the log open, if that is in nobody's way.
+    fn hold_log(&mut self) {
+        if descriptors::are_own() {
+            self.output.log_mut().hold();
+        }
     }
 
     /// Takes what it had from its parent, if this process was forked and dumps are wanted.

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use super::signals::{Fence, swallow_signal_of};
 use super::{Errno, syscall};
 
-/// An open file, closed when dropped. Held for the length of one operation only (Law 9).
+/// An open file, closed when dropped. In the program's table it is held for the length of one operation only (Law 9).
 pub(crate) struct File {
     pub(super) number: u64,
     whose: Whose,
@@ -47,6 +47,8 @@ pub(crate) struct Stat {
     pub(crate) inode: u64,
     pub(crate) size: u64,
     pub(crate) mode: u32,
+    /// Names that it has.
+    pub(crate) links: u64,
 }
 
 impl File {
@@ -127,6 +129,7 @@ impl File {
             inode: stat.st_ino,
             size: stat.st_size as u64,
             mode: stat.st_mode,
+            links: stat.st_nlink,
         })
     }
 

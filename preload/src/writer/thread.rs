@@ -50,7 +50,7 @@ static RUNS: AtomicU32 = AtomicU32::new(0);
 /// How long a program's first sample waits for the thread to run.
 const START_PATIENCE_NS: u64 = 100_000_000;
 
-/// A program that fences itself in right after its first sample shall find the thread complete.
+/// A program that fences itself in, or gives up its rights, right after its first sample shall find the thread complete, with its log open.
 fn wait_until_it_runs() {
     let deadline = clock::now_ns() + START_PATIENCE_NS;
     while RUNS.load(Ordering::Acquire) == 0 {
@@ -229,8 +229,6 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     sys::name_thread(c"heapprof");
     setid::remember();
     descriptors::take_own();
-    RUNS.store(1, Ordering::Release);
-    sys::futex_wake(&RUNS);
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if handover.is_null() {
         return std::ptr::null_mut();
@@ -243,15 +241,20 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     } = *unsafe { Box::from_raw(handover) };
     // SAFETY: made from a box, and never freed. In this process nobody else uses the address, until `hand_back`.
     let writer = unsafe { &mut *place };
+    writer.hold_log();
+    RUNS.store(1, Ordering::Release);
+    sys::futex_wake(&RUNS);
     if !again {
         writer.inherit();
     }
     inheritance::remember(place);
     let work = std::panic::AssertUnwindSafe(|| {
         while writer.run(session) {
+            writer.output.log_mut().let_go();
             if hand_back(place, session) {
                 return true;
             }
+            writer.hold_log();
         }
         if own_alloc::is_short() {
             KEEPS_LEDGER.store(false, Ordering::Release);
