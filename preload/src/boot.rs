@@ -19,8 +19,9 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    again, clock, control, desk, exec, exit, exports, fork, genuine, health, je, main_thread,
-    modules, namespace, operators, own_alloc, seats, setid, signal, spare, stack, sys, walk,
+    again, ahead, clock, control, desk, exec, exit, exports, fork, genuine, health, je,
+    main_thread, modules, namespace, operators, own_alloc, seats, setid, signal, spare, stack, sys,
+    walk,
 };
 
 /// What boot takes: seats with their walkers, the list of modules, tables of those that move.
@@ -39,6 +40,8 @@ static BEGINNING: AtomicBool = AtomicBool::new(false);
 /// Set when somebody's patience with the thread that begins the session has ended: until it is done, nobody waits for it
 /// again. It may want a lock of libc's whose owner allocates a thousand times before it gives it up (a dlopen, in old ones).
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// Whether it begins without a sample (`ahead.rs`).
+static AHEAD: AtomicBool = AtomicBool::new(false);
 /// Whether the session is to begin as soon as it can, so that it may be asked (`desk.rs`), and has not.
 static AWAITED: AtomicBool = AtomicBool::new(false);
 /// Where this process comes from, if it was forked.
@@ -97,12 +100,12 @@ extern "C" fn construct(
     };
     entered.thread.inside.set(Inside::Ours);
     genuine::prepare();
-    main_thread::prepare();
     say::remember();
     je::be_quiet();
     exec::prepare();
     setid::prepare();
     namespace::prepare();
+    ahead::prepare();
     if let Some(sanitizer) = loader::sanitizer() {
         // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
         // that, and ThreadSanitizer would come back to us for memory, into a lock of jemalloc's.
@@ -194,6 +197,7 @@ extern "C" fn construct(
         Ordering::Release,
     );
     SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
+    main_thread::prepare();
     fork::register();
     exit::register(patience_ns);
     health::begin(entered.thread);
@@ -246,6 +250,13 @@ pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
     }
 }
 
+/// The same without a sample: a forked process that never has one takes its log back.
+pub(crate) fn begin_session_ahead(entered: &Entered) {
+    AHEAD.store(true, Ordering::Relaxed);
+    begin_session(entered);
+    AHEAD.store(false, Ordering::Relaxed);
+}
+
 fn begin() -> Option<&'static Session> {
     // SAFETY: null or leaked by the constructor.
     let settings = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }?;
@@ -257,7 +268,9 @@ fn begin() -> Option<&'static Session> {
                 return None;
             };
             ORIGIN.remember(&output);
-            Box::new(Writer::new(output, settings))
+            let mut writer = Box::new(Writer::new(output, settings));
+            writer.is_ahead = AHEAD.load(Ordering::Relaxed);
+            writer
         }
     };
     let is_said = own_alloc::is_short();
@@ -311,6 +324,7 @@ pub(crate) fn after_fork(parent: u32, forked_ns: u64) {
         ORIGIN.forked_ns.store(forked_ns, Ordering::Release);
     }
     GIVEN_UP.store(false, Ordering::Relaxed);
+    AHEAD.store(false, Ordering::Relaxed);
     BEGINNING.store(false, Ordering::Release);
     // SAFETY: null or leaked by the constructor.
     if let Some(settings) = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() } {

@@ -173,7 +173,7 @@ impl Appended {
     }
 
     /// Deletes it, if it is still ours. False: something else has its name, which stays.
-    pub(crate) fn remove(self) -> bool {
+    pub(crate) fn remove(&self) -> bool {
         self.is_at(&self.path) && sys::unlink(&self.path).is_ok()
     }
 
@@ -275,13 +275,11 @@ impl Drop for Unfinished {
     }
 }
 
-/// Whether something has that name.
+/// Whether something is seen to have that name.
 pub(crate) fn exists(path: &[u8]) -> bool {
-    let Ok(path) = c_path(path) else { return false };
-    match File::open(&path, libc::O_PATH | libc::O_NOFOLLOW, 0) {
-        Ok(_) => true,
-        Err(errno) => errno != Errno(libc::ENOENT),
-    }
+    c_path(path)
+        .and_then(|path| File::open(&path, libc::O_PATH | libc::O_NOFOLLOW, 0))
+        .is_ok()
 }
 
 /// The first bytes of a file that somebody put where ours would be: at most `most` of them, and none if it

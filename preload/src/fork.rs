@@ -32,6 +32,14 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// Whether there is anything in this process that a copy of it could be wrong about.
 static BOOTED: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process has made copies of itself, which name its log as where they come from.
+static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// See [`HAS_FORKED`].
+pub(crate) fn has_forked() -> bool {
+    HAS_FORKED.load(Ordering::Relaxed)
+}
+
 /// At boot.
 pub(crate) fn register() {
     PID.store(sys::getpid(), Ordering::Release);
@@ -109,6 +117,7 @@ pub(crate) fn is_unprepared_child(thread: &Thread) -> bool {
 /// In the parent: from here on, what it does is not the child's. Afterwards would be too late: the parent may
 /// run before the child does.
 extern "C" fn before() {
+    HAS_FORKED.store(true, Ordering::Relaxed);
     let thread = tls::current();
     let session = session::current().filter(|_| hook::is_recording() && writer::keeps_ledger());
     thread.holds_writer.set(session.is_some_and(hold::ask));
@@ -129,6 +138,7 @@ extern "C" fn in_child() {
     if !BOOTED.load(Ordering::Acquire) {
         return thread.forking.set(false);
     }
+    HAS_FORKED.store(false, Ordering::Relaxed);
     let parent = PID.swap(sys::getpid(), Ordering::AcqRel);
     let still = hold::held_until_now(thread.forking_ns.get());
     let held = thread.holds_writer.replace(false) && still;

@@ -7,7 +7,7 @@
 //!           │         └ tls
 //!           └ je (jemalloc)
 //!  api, control, desk: what is in force, and who asked for it
-//!  descriptors: whose table our thread opens files in
+//!  descriptors: whose table our thread opens files in; ahead: what must be there before rights are given up
 //!  boot, fork, exit, signal, loader: turn the phase; no data flows through them
 //! ```
 //!
@@ -37,6 +37,7 @@
 compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.md, Limits");
 
 mod again;
+mod ahead;
 mod api;
 mod boot;
 mod cancel;

@@ -177,6 +177,12 @@ impl Output {
         let _ = self.log.append(self.encoder.finish()); // if not, then not
     }
 
+    /// The log that nothing was recorded in is deleted, if that is allowed.
+    pub(crate) fn take_back(&mut self) {
+        self.failed = true;
+        self.log.remove();
+    }
+
     /// Bytes in the log's file.
     pub(crate) fn len(&self) -> u64 {
         self.log.len()

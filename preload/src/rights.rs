@@ -135,6 +135,11 @@ impl Rights {
     }
 }
 
+/// Whether this thread acts as root.
+pub(crate) fn is_root() -> bool {
+    matches!(ids(libc::SYS_getresuid), Ok([_, 0, _]))
+}
+
 /// Whether this thread is under a system call filter.
 pub(crate) fn is_filtered() -> bool {
     prctl(libc::PR_GET_SECCOMP, 0) == Ok(libc::SECCOMP_MODE_FILTER.into())

@@ -23,7 +23,7 @@ use crate::next::Next;
 use crate::rights::{self, Capabilities, Rights};
 use crate::session::{self, Session};
 use crate::tls::{self, Inside};
-use crate::{clock, fork, sys, writer};
+use crate::{ahead, clock, fork, sys, writer};
 
 macro_rules! exported {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) = $place:ident, $c_name:literal;)*) => {
@@ -42,6 +42,7 @@ macro_rules! exported {
                 };
                 // SAFETY: libc's function of that name, which has this type.
                 let real: unsafe extern "C-unwind" fn($($kind),*) -> c_int = unsafe { std::mem::transmute(real) };
+                ahead::begin();
                 let before = ready();
                 // SAFETY: the caller's promise.
                 let answer = unsafe { real($($argument),*) };

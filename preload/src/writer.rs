@@ -25,7 +25,8 @@ use crate::rotation::Rotation;
 use crate::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
 use crate::{
-    clock, control, descriptors, exit, hold, main_thread, own_alloc, seats, setid, signal, sys,
+    clock, control, descriptors, exit, fork, hold, main_thread, own_alloc, seats, setid, signal,
+    sys,
 };
 
 mod account;
@@ -81,6 +82,8 @@ pub(crate) struct Writer {
     counted_threads: u64,
     sampled_allocs: u64,
     sampled_frees: u64,
+    /// Whether the log was made before there was a sample (`ahead.rs`).
+    pub(crate) is_ahead: bool,
     frames_walked: u64,
     /// Where the events come from.
     inlet: Inlet,
@@ -120,6 +123,7 @@ impl Writer {
             counted_threads: 0,
             sampled_allocs: 0,
             sampled_frees: 0,
+            is_ahead: false,
             frames_walked: 0,
             inlet: Inlet::new(),
             clock: Clock::new(),
@@ -245,6 +249,9 @@ impl Writer {
             self.drain_all(session);
         }
         signal::look();
+        if self.is_ahead && self.sampled_allocs + self.sampled_frees == 0 && !fork::has_forked() {
+            return self.output.take_back();
+        }
         self.tell_modules();
         if self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit) {
             // First what is quick: whatever becomes of the dump, the log is whole.

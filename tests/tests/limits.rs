@@ -2,6 +2,7 @@
 //! what it does without us; what we cannot do any more is one line.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use heapprof_format::{Counter, EndReason};
@@ -451,6 +452,87 @@ fn chroot_and_dropped_privileges() {
             assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
         } else {
             assert_said(&ran, &["t.heaplog", "the log ends here"]);
+        }
+    }
+}
+
+/// A master that is root, and a worker that gives up its rights or its root directory before it allocates anything.
+const WORKER: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void *kept[2];
+int main(int argc, char **argv)
+{
+    int status;
+    kept[0] = malloc(20001);
+    pid_t worker = fork();
+    if (worker == 0) {
+        if (argv[1][0] == 'c' && (chroot(argv[2]) || chdir("/"))) exit(1);
+        if (argv[1][0] != 'c' && (setgid(65534) || setuid(65534))) exit(1);
+        if (argv[1][0] != 'n') kept[1] = malloc(20002);
+        exit(7);
+    }
+    waitpid(worker, &status, 0);
+    printf("worker %d\n", (int)worker);
+    return WEXITSTATUS(status);
+}
+"#;
+
+/// By its first sample a worker may not make a log in root's folder any more: it has one from before. That of one without a sample is
+/// taken back.
+#[test]
+fn workers_of_a_master_that_is_root() {
+    if !is_root() {
+        return;
+    }
+    for what in ["chroot", "uid", "nothing"] {
+        let run = Run::compiled("worker", WORKER, &[]);
+        let jail = run.folder().join("jail");
+        fs::create_dir(&jail).unwrap();
+        if what == "nothing" {
+            let open = fs::Permissions::from_mode(0o777); // whoever it is by then may delete it
+            fs::set_permissions(run.folder(), open).unwrap();
+        }
+        let ran = run.arg(what).arg(&jail).interval(1).prefix("t").run();
+        assert_eq!(ran.code(), 7, "{what}: {}", ran.stderr);
+        assert!(empty(&jail), "{what}: something was written in there");
+        let worker = ran.stdout.trim().strip_prefix("worker ").unwrap();
+        if what == "nothing" {
+            assert_eq!(ran.files_ending("heaplog"), ["t.heaplog"]);
+            assert_eq!(ran.files_ending("heap"), ["t.0001.heap"]);
+            assert_eq!(ran.stderr, "");
+            continue;
+        }
+        let log = Log::read(&ran.folder().join(format!("t_{worker}.heaplog"))).whole();
+        assert_eq!(log.end(), Some(EndReason::Exit), "{what}");
+        assert_eq!(log.blocks_of(20002).len(), 1, "{what}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        assert_said(&ran, &[&format!("t_{worker}.0001.heap")]);
+    }
+}
+
+/// Where our thread shares the program's descriptors, nothing is made ahead: what the worker may not make it has not.
+#[test]
+fn workers_behind_a_filter() {
+    if !is_root() {
+        return;
+    }
+    for mode in [0o700, 0o777] {
+        let run = Run::compiled("worker", WORKER, &[]).behind_a_filter();
+        let folder = fs::Permissions::from_mode(mode);
+        fs::set_permissions(run.folder(), folder).unwrap();
+        let ran = run.args(["uid", "-"]).interval(1).prefix("t").run();
+        assert_eq!(ran.code(), 7, "{}", ran.stderr);
+        let worker = ran.stdout.trim().strip_prefix("worker ").unwrap();
+        let path = ran.folder().join(format!("t_{worker}.heaplog"));
+        if mode == 0o700 {
+            assert!(!path.exists());
+            assert_said(&ran, &["permission denied", "nothing is recorded"]);
+        } else {
+            assert_eq!(Log::read(&path).whole().blocks_of(20002).len(), 1);
+            assert_eq!(ran.stderr, "");
         }
     }
 }

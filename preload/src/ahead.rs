@@ -1,0 +1,66 @@
+//! Ahead: a process that is about to give up root's rights, or its root directory, has its session before.
+//!
+//! A session begins with the first sample. By then the worker of a server may no longer be allowed to make a file in our folder, or
+//! to open the one that was made at boot, or see neither. So root's session begins when it changes its ids (`setid.rs`) or its
+//! root directory, and the log is held open from there on (`files.rs`). A forked process that then ends without a sample takes its
+//! log back.
+//!
+//! Where the log cannot be held, as our thread shares the program's descriptors, a log that was made by root would only be in the way
+//! of one that its later self may make.
+
+use std::ffi::{c_char, c_int};
+
+use crate::cancel::Deferred;
+use crate::next::Next;
+use crate::tls;
+use crate::{boot, fork, hook, main_thread, rights, session};
+
+static CHROOT: Next = Next::new(c"chroot");
+
+/// At boot: finds libc's function.
+pub(crate) fn prepare() {
+    let _ = CHROOT.address();
+}
+
+/// Before a call after which we may have fewer rights. errno is left alone.
+pub(crate) fn begin() {
+    let is_wanted = hook::is_recording()
+        && session::current().is_none()
+        && fork::is_own_process()
+        && !main_thread::may_leave()
+        && !rights::is_filtered()
+        && rights::is_root();
+    if !is_wanted {
+        return;
+    }
+    // SAFETY: libc's errno of this thread, which lives as long as the thread.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    let _deferred = Deferred::begin();
+    let thread = tls::current();
+    if !fork::is_unprepared_child(thread)
+        && let Some(entered) = thread.enter()
+    {
+        boot::begin_session_ahead(&entered);
+    }
+    *errno = before;
+}
+
+/// As chroot(2).
+///
+/// # Safety
+/// As there: `path` is a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn chroot(path: *const c_char) -> c_int {
+    let Some(real) = CHROOT.address() else {
+        // SAFETY: libc's errno of this thread.
+        unsafe { *libc::__errno_location() = libc::ENOSYS };
+        return -1;
+    };
+    begin();
+    // SAFETY: libc's function of that name, which has this type.
+    let real: unsafe extern "C-unwind" fn(*const c_char) -> c_int =
+        unsafe { std::mem::transmute(real) };
+    // SAFETY: the caller's promise.
+    unsafe { real(path) }
+}
