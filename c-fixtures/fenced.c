@@ -1,12 +1,13 @@
 /* Situation: a program fences itself in with seccomp after it has started, as browsers, sshd and container runtimes do,
  * goes on allocating, and sets its ids to what they are.
- * A correct profiler either gets on with the system calls it says it needs, or gives up with a line; a call that is
- * refused changes nothing for the program.
+ * A correct profiler either gets on with the system calls it says it needs, or gives up with a line, before the fence is up if it
+ * would be killed behind it; a call that is refused changes nothing for the program.
  * If it is wrong: the process is killed by SIGSYS for a call that the program never made.
  *
  *   fenced nothreads           no thread can be started, from before the first large block
  *   fenced errno [call…]       what is not needed here, nor named, is refused with EPERM, in all threads
  *   fenced kill [call…]        … kills the process
+ *   fenced prctl [call…]       … kills the process, and the fence is put up by prctl, as sshd does: in the main thread only
  *
  * Allocates 20001 bytes before and 20002 after the fence (nothreads: both after it), and a lot of others, by a
  * second thread too. Prints `ok fenced`, or `skip seccomp` where there is none.
@@ -47,7 +48,7 @@ static const struct {
 static const int needed[] = {SYS_write, SYS_exit_group, SYS_exit,     SYS_brk,         SYS_mmap,   SYS_munmap,
                              SYS_mremap, SYS_madvise,   SYS_mprotect, SYS_rt_sigreturn, SYS_futex, SYS_restart_syscall,
                              SYS_rt_sigprocmask, SYS_sched_yield,
-                             SYS_setuid, SYS_tgkill};
+                             SYS_setuid, SYS_tgkill,    SYS_getpid};
 
 void *kept[2];
 
@@ -82,8 +83,8 @@ static int number_of(const char *name)
     exit(2);
 }
 
-/* Answers `listed` for the calls of the list and `others` for the rest, in all threads. */
-static void fence(const int *list, size_t count, unsigned listed, unsigned others)
+/* Answers `listed` for the calls of the list and `others` for the rest, in all threads, or by prctl in this one. */
+static void fence(const int *list, size_t count, unsigned listed, unsigned others, int by_prctl)
 {
     struct sock_filter filter[MOST * 2 + 4];
     size_t n = 0;
@@ -95,7 +96,8 @@ static void fence(const int *list, size_t count, unsigned listed, unsigned other
     filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, others);
     struct sock_fprog program = {(unsigned short)n, filter};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
+        (by_prctl ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)
+                  : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program)) != 0) {
         printf("skip seccomp: %s\n", strerror(errno));
         exit(0);
     }
@@ -105,7 +107,7 @@ static int without_threads(void)
 {
     const int clones[] = {SYS_clone, SYS_clone3};
     pthread_t thread;
-    fence(clones, 2, SECCOMP_RET_ERRNO | EAGAIN, SECCOMP_RET_ALLOW);
+    fence(clones, 2, SECCOMP_RET_ERRNO | EAGAIN, SECCOMP_RET_ALLOW, 0);
     allocates_before();
     allocates_behind();
     allocates_much();
@@ -135,8 +137,9 @@ int main(int argc, char **argv)
         allowed[count++] = needed[i];
     for (int i = 2; i < argc && count < MOST; i++)
         allowed[count++] = number_of(argv[i]);
+    int by_prctl = strcmp(way, "prctl") == 0;
     fence(allowed, count, SECCOMP_RET_ALLOW,
-          strcmp(way, "kill") == 0 ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | EPERM);
+          by_prctl || strcmp(way, "kill") == 0 ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | EPERM, by_prctl);
     __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
     allocates_much();
     allocates_behind();

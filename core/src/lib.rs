@@ -15,6 +15,7 @@
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
+//! | [`fence`] | before a system call filter | does a process behind this filter survive these calls?
 //! | [`Timeline`] | writer | when was the processor's counter at this value? |
 //! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
@@ -23,6 +24,7 @@
 
 mod budget;
 mod event;
+pub mod fence;
 mod filter;
 mod history;
 mod lane;

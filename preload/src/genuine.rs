@@ -94,7 +94,7 @@ genuine! {
     "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"
     "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
     "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
-    "sigemptyset" "sigfillset" "stat64" "syscall" "sysconf" "write" "writev"
+    "sigemptyset" "sigfillset" "stat64" "sysconf" "write" "writev"
 }
 
 unsafe extern "C" {

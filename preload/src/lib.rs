@@ -7,7 +7,8 @@
 //!           │         └ tls
 //!           └ je (jemalloc)
 //!  api, control, desk: what is in force, and who asked for it
-//!  descriptors: whose table our thread opens files in; ahead: what must be there before rights are given up
+//!  descriptors: whose table our thread opens files in; ahead: what must be there before rights are given up;
+//!  fence: system call filters, before the program puts them up
 //!  boot, fork, exit, signal, loader: turn the phase; no data flows through them
 //! ```
 //!
@@ -53,6 +54,7 @@ mod exec;
 mod exit;
 mod exports;
 mod fast;
+mod fence;
 mod files;
 mod fork;
 mod frames;

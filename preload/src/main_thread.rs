@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::cancel::Deferred;
 use crate::tls::{self, Inside};
-use crate::{files, fork, session, sys, writer};
+use crate::{files, fork, hook, session, sys, writer};
 
 /// Whether the main thread has ended, or is about to.
 static LEFT: AtomicBool = AtomicBool::new(false);
@@ -41,7 +41,7 @@ pub(crate) fn prepare() {
 
 /// In the main thread, which ends, and the process goes on.
 unsafe extern "C" fn leaves(_: *mut c_void) {
-    if sys::gettid() != sys::getpid() || !fork::is_own_process() {
+    if !hook::is_recording() || sys::gettid() != sys::getpid() || !fork::is_own_process() {
         return;
     }
     LEFT.store(true, Ordering::SeqCst);

@@ -177,10 +177,11 @@ impl Output {
         let _ = self.log.append(self.encoder.finish()); // if not, then not
     }
 
-    /// The log that nothing was recorded in is deleted, if that is allowed.
-    pub(crate) fn take_back(&mut self) {
-        self.failed = true;
-        self.log.remove();
+    /// The log that nothing was recorded in is deleted. False: that is not allowed.
+    pub(crate) fn take_back(&mut self) -> bool {
+        let is_gone = self.log.remove();
+        self.failed |= is_gone;
+        is_gone
     }
 
     /// Bytes in the log's file.

@@ -186,6 +186,15 @@ fn make(number: usize) {
     PLACES[number].store(Box::into_raw(place), Ordering::Release);
 }
 
+/// Whether nobody has any.
+pub(crate) fn are_free() -> bool {
+    PLACES[..count()].iter().all(|place| {
+        // SAFETY: as in `take`.
+        unsafe { place.load(Ordering::Acquire).as_ref() }
+            .is_none_or(|place| !place.busy.load(Ordering::Acquire))
+    })
+}
+
 /// Whether a walk may be reading that snapshot.
 pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
     PLACES[..count()].iter().any(|place| {

@@ -35,7 +35,8 @@ mod intake;
 mod thread;
 
 pub(crate) use thread::{
-    after_fork, come_back, keeps_ledger, leave, share_descriptors, start, stop_if_it_is_me, tid,
+    after_fork, come_back, end, keeps_ledger, leave, share_descriptors, start, stop_if_it_is_me,
+    tid,
 };
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
@@ -250,7 +251,10 @@ impl Writer {
         }
         signal::look();
         if self.is_ahead && self.sampled_allocs + self.sampled_frees == 0 && !fork::has_forked() {
-            return self.output.take_back();
+            if !self.output.take_back() {
+                self.end_log(None, reason);
+            }
+            return;
         }
         self.tell_modules();
         if self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit) {
@@ -303,7 +307,7 @@ impl Writer {
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
         let mut last_tended = 0;
         self.tell_modules();
-        while session.finish.load(Ordering::Acquire) == 0 {
+        while session.finish.load(Ordering::Acquire) == 0 && !thread::is_asked_to_end() {
             if own_alloc::is_short() {
                 return false;
             }
@@ -434,6 +438,7 @@ impl Writer {
                 || hold::is_asked()
                 || setid::is_asked()
                 || thread::is_asked_to_leave()
+                || thread::is_asked_to_end()
         };
         session.writer.store(state, Ordering::SeqCst);
         // A hook puts an event into its lane and then looks at the state, with no barrier between, which would cost more than

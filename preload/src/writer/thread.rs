@@ -43,6 +43,7 @@ pub(crate) fn after_fork() {
     THREAD.store(0, Ordering::Relaxed);
     RUNS.store(0, Ordering::Relaxed);
     LEAVE.store(STAYS, Ordering::SeqCst);
+    ENDS.store(false, Ordering::SeqCst);
 }
 
 /// Set when the thread has begun. libc's own steps before that end the process if a seccomp filter forbids them.
@@ -171,6 +172,34 @@ pub(crate) fn leave(session: &Session) -> bool {
     true
 }
 
+/// Whether recording is to end, and the thread with it, while the program goes on.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// For the writer.
+pub(super) fn is_asked_to_end() -> bool {
+    ENDS.load(Ordering::SeqCst)
+}
+
+/// In a thread of the program's: has the writer write what there is, and its thread end. It is waited for, [`LEAVE_PATIENCE_NS`] at
+/// most.
+pub(crate) fn end(session: &Session) {
+    wait_until_it_runs();
+    let thread = tid();
+    if thread == 0 {
+        return;
+    }
+    ENDS.store(true, Ordering::SeqCst);
+    session.wake();
+    let deadline = clock::now_ns() + LEAVE_PATIENCE_NS;
+    while session.finished.load(Ordering::Acquire) == 0 && clock::now_ns() < deadline {
+        let left = deadline.saturating_sub(clock::now_ns());
+        sys::futex_wait(&session.finished, 0, Some(left));
+    }
+    while sys::has_thread(thread) && clock::now_ns() < deadline {
+        sys::sleep_ns(20_000);
+    }
+}
+
 /// In the writer's thread: gives the writer back, and does not touch it any more. False: that is no longer wanted.
 fn hand_back(place: *mut Writer, session: &'static Session) -> bool {
     let handover = Box::into_raw(Box::new(Handover {
@@ -260,7 +289,11 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
             KEEPS_LEDGER.store(false, Ordering::Release);
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {
-            writer.finish(Some(session), EndReason::Exit);
+            let reason = match is_asked_to_end() {
+                true => EndReason::GaveUp,
+                false => EndReason::Exit,
+            };
+            writer.finish(Some(session), reason);
         }
         false
     });

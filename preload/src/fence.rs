@@ -1,0 +1,200 @@
+//! A fence: a filter of system calls that the program puts up around itself, after it has begun.
+//!
+//! It may end the process for a call that is ours. So what would put one up is exported, and the filter is asked first what it
+//! answers for the calls that we make (`heapprof_core::fence`). If it would end the process for one of them, recording ends before:
+//! our thread writes what there is and ends, hooks make no calls any more, and the program runs on, as behind the fence it
+//! must. A filter that allows or refuses them is let be, and so is one that is put up past libc.
+
+use std::ffi::{c_int, c_long};
+
+use heapprof_core::fence::{Call, Instruction, LONGEST, spares};
+use heapprof_format::EndReason;
+
+use crate::cancel::Deferred;
+use crate::hook::{self, Phase};
+use crate::say::say;
+use crate::sys::{self, Errno};
+use crate::tls::{self, Inside};
+use crate::{boot, clock, fork, seats, session, writer};
+
+/// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
+const OURS: &[Call] = &[
+    call(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, 0, 0]),
+    call(libc::SYS_fstat, [0; 4]),
+    call(libc::SYS_pread64, [0; 4]),
+    call(libc::SYS_write, [0; 4]),
+    call(libc::SYS_close, [0; 4]),
+    call(libc::SYS_futex, [0, FUTEX_WAIT, 0, 0]),
+    call(libc::SYS_futex, [0, FUTEX_WAIT | FUTEX_PRIVATE, 0, 0]),
+    call(libc::SYS_futex, [0, FUTEX_WAKE, 0, 0]),
+    call(libc::SYS_futex, [0, FUTEX_WAKE | FUTEX_PRIVATE, 0, 0]),
+    call(libc::SYS_nanosleep, [0; 4]),
+    call(libc::SYS_sched_yield, [0; 4]),
+    call(libc::SYS_mmap, [0, 0, PROTECTION, MAPPING]),
+    call(libc::SYS_munmap, [0; 4]),
+    call(libc::SYS_madvise, [0, 0, libc::MADV_DONTNEED as u64, 0]),
+    call(libc::SYS_getrandom, [0; 4]),
+    call(libc::SYS_getpid, [0; 4]),
+    call(libc::SYS_gettid, [0; 4]),
+    call(libc::SYS_prctl, [libc::PR_GET_SECCOMP as u64, 0, 0, 0]),
+    call(libc::SYS_prctl, [libc::PR_GET_NAME as u64, 0, 0, 0]),
+    call(libc::SYS_rt_sigprocmask, [0; 4]),
+    call(libc::SYS_exit, [0; 4]),
+    call(libc::SYS_renameat2, [0; 4]),
+    call(libc::SYS_unlinkat, [0; 4]),
+    call(libc::SYS_linkat, [0; 4]),
+    call(libc::SYS_ftruncate, [0; 4]),
+    call(libc::SYS_rt_sigtimedwait, [0; 4]),
+    call(libc::SYS_rt_sigaction, [0; 4]),
+    call(libc::SYS_poll, [0; 4]),
+    call(libc::SYS_getdents64, [0; 4]),
+];
+const FUTEX_WAIT: u64 = libc::FUTEX_WAIT as u64;
+const FUTEX_WAKE: u64 = libc::FUTEX_WAKE as u64;
+const FUTEX_PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
+const PROTECTION: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const MAPPING: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+
+const fn call(number: c_long, first: [u64; 4]) -> Call {
+    let [a, b, c, d] = first;
+    Call {
+        number: number as u32,
+        arguments: [a, b, c, d, 0, 0],
+    }
+}
+
+/// `struct sock_fprog`.
+#[repr(C)]
+struct Program {
+    len: u16,
+    filter: *const Instruction,
+}
+
+/// The filter that a program hands to the kernel, which it may do with any address.
+///
+/// # Safety
+/// Nobody writes there meanwhile; to the kernel, too, that would be a race.
+unsafe fn read<'a>(program: *const Program) -> Option<&'a [Instruction]> {
+    let at = program as u64;
+    if !at.is_multiple_of(align_of::<Program>() as u64)
+        || !sys::readable(at)
+        || !sys::readable(at + 8)
+    {
+        return None;
+    }
+    // SAFETY: aligned, and both words can be read.
+    let Program { len, filter } = unsafe { program.read() };
+    let (len, from) = (usize::from(len), filter as u64);
+    let last = from + (len * size_of::<Instruction>()) as u64 - 8;
+    let is_there = (1..=LONGEST).contains(&len)
+        && from.is_multiple_of(align_of::<Instruction>() as u64)
+        && (from..last).step_by(4096).all(sys::readable)
+        && sys::readable(last);
+    // SAFETY: aligned, and every page that it lies in can be read.
+    is_there.then(|| unsafe { std::slice::from_raw_parts(filter, len) })
+}
+
+/// Before the call that puts it up. errno is left alone.
+fn is_put_up(mode: u64, program: u64) {
+    if !hook::is_recording() || !fork::is_own_process() {
+        return;
+    }
+    let is_harmless = match mode as u32 {
+        libc::SECCOMP_MODE_FILTER => {
+            // SAFETY: the program is about to have the kernel read it.
+            let filter = unsafe { read(program as *const Program) };
+            filter.is_none_or(|filter| spares(filter, OURS)) // what cannot be read the kernel does not take
+        }
+        libc::SECCOMP_MODE_STRICT => false,
+        _ => true,
+    };
+    if !is_harmless {
+        end();
+    }
+}
+
+/// How long hooks of other threads are waited for that are at it, each a matter of microseconds.
+const PATIENCE_NS: u64 = 100_000_000;
+
+#[cold]
+fn end() {
+    // SAFETY: libc's errno of this thread, which lives as long as the thread.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    let _deferred = Deferred::begin();
+    let entered = tls::current().enter();
+    if let Some(entered) = &entered {
+        entered.thread.inside.set(Inside::Ours);
+    }
+    hook::set_phase(Phase::Off);
+    let deadline = clock::now_ns() + PATIENCE_NS;
+    while !seats::are_free() && clock::now_ns() < deadline {
+        sys::sleep_ns(20_000);
+    }
+    let words = "the program puts up a filter of system calls that would end it for ours; recording ends here, the program runs on";
+    if let Some(session) = session::current() {
+        say!("{words}");
+        writer::end(session);
+    } else if let Some(mut writer) = boot::take_pending() {
+        say!("{words}");
+        let mask = sys::block_signals();
+        writer.finish(None, EndReason::GaveUp);
+        sys::restore_signals(mask);
+    }
+    *errno = before;
+}
+
+/// As prctl(2).
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn prctl(option: c_int, a: u64, b: u64, c: u64, d: u64) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        is_put_up(a, b);
+    }
+    // SAFETY: the caller's call, as it came.
+    let answer = unsafe { sys::syscall(libc::SYS_prctl, [option as u64, a, b, c, d, 0]) };
+    match answer {
+        Ok(value) => value as c_int,
+        Err(error) => failed(error) as c_int,
+    }
+}
+
+/// Before a call by [`syscall`], which may put up a filter.
+#[inline]
+fn asked(number: i64, a: u64, b: u64, c: u64) {
+    match number {
+        libc::SYS_seccomp if a == u64::from(libc::SECCOMP_SET_MODE_STRICT) => {
+            is_put_up(libc::SECCOMP_MODE_STRICT.into(), 0);
+        }
+        libc::SYS_seccomp if a == u64::from(libc::SECCOMP_SET_MODE_FILTER) => {
+            is_put_up(libc::SECCOMP_MODE_FILTER.into(), c);
+        }
+        libc::SYS_prctl if a == libc::PR_SET_SECCOMP as u64 => is_put_up(b, c),
+        _ => {}
+    }
+}
+
+/// As syscall(2): what was not passed is read all the same, from registers and the caller's stack, and the kernel does not look at it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn syscall(
+    number: c_long,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+    f: u64,
+) -> c_long {
+    asked(number, a, b, c);
+    // SAFETY: the caller's call, as it came.
+    match unsafe { sys::syscall(number, [a, b, c, d, e, f]) } {
+        Ok(value) => value as c_long,
+        Err(error) => failed(error),
+    }
+}
+
+/// What libc does with the kernel's error.
+fn failed(error: Errno) -> c_long {
+    // SAFETY: libc's errno of this thread.
+    unsafe { *libc::__errno_location() = error.0 };
+    -1
+}
