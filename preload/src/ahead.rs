@@ -5,6 +5,8 @@
 //! root directory, and the log is held open from there on (`files.rs`). A forked process that then ends without a sample takes its
 //! log back.
 //!
+//! Likewise before a filter of system calls that spares us (`fence.rs`): behind it no thread may begin.
+//!
 //! Where the log cannot be held, as our thread shares the program's descriptors, a log that was made by root would only be in the way
 //! of one that its later self may make.
 
@@ -24,15 +26,23 @@ pub(crate) fn prepare() {
 
 /// Before a call after which we may have fewer rights. errno is left alone.
 pub(crate) fn begin() {
-    let is_wanted = hook::is_recording()
-        && session::current().is_none()
-        && fork::is_own_process()
-        && !main_thread::may_leave()
-        && !rights::is_filtered()
-        && rights::is_root();
-    if !is_wanted {
-        return;
+    if is_possible() && !main_thread::may_leave() && !rights::is_filtered() && rights::is_root() {
+        begin_now();
     }
+}
+
+/// Before a filter of system calls that spares us, but perhaps not a thread that begins behind it (`fence.rs`). errno is left alone.
+pub(crate) fn begin_before_a_fence() {
+    if is_possible() {
+        begin_now();
+    }
+}
+
+fn is_possible() -> bool {
+    hook::is_recording() && session::current().is_none() && fork::is_own_process()
+}
+
+fn begin_now() {
     // SAFETY: libc's errno of this thread, which lives as long as the thread.
     let errno = unsafe { &mut *libc::__errno_location() };
     let before = *errno;

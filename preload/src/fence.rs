@@ -15,7 +15,7 @@ use crate::hook::{self, Phase};
 use crate::say::say;
 use crate::sys::{self, Errno};
 use crate::tls::{self, Inside};
-use crate::{boot, clock, fork, seats, session, writer};
+use crate::{ahead, boot, clock, fork, seats, session, writer};
 
 /// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
 const OURS: &[Call] = &[
@@ -85,11 +85,11 @@ unsafe fn read<'a>(program: *const Program) -> Option<&'a [Instruction]> {
     // SAFETY: aligned, and both words can be read.
     let Program { len, filter } = unsafe { program.read() };
     let (len, from) = (usize::from(len), filter as u64);
-    let last = from + (len * size_of::<Instruction>()) as u64 - 8;
-    let is_there = (1..=LONGEST).contains(&len)
-        && from.is_multiple_of(align_of::<Instruction>() as u64)
-        && (from..last).step_by(4096).all(sys::readable)
-        && sys::readable(last);
+    if !(1..=LONGEST).contains(&len) || !from.is_multiple_of(align_of::<Instruction>() as u64) {
+        return None;
+    }
+    let last = from.wrapping_add(((len - 1) * size_of::<Instruction>()) as u64);
+    let is_there = sys::readable(last) && (from..last).step_by(4096).all(sys::readable);
     // SAFETY: aligned, and every page that it lies in can be read.
     is_there.then(|| unsafe { std::slice::from_raw_parts(filter, len) })
 }
@@ -103,18 +103,24 @@ fn is_put_up(mode: u64, program: u64) {
         libc::SECCOMP_MODE_FILTER => {
             // SAFETY: the program is about to have the kernel read it.
             let filter = unsafe { read(program as *const Program) };
-            filter.is_none_or(|filter| spares(filter, OURS)) // what cannot be read the kernel does not take
+            let Some(filter) = filter else {
+                return; // the kernel does not take it either: somebody asks what it would take
+            };
+            spares(filter, OURS)
         }
         libc::SECCOMP_MODE_STRICT => false,
-        _ => true,
+        _ => return,
     };
-    if !is_harmless {
+    if is_harmless {
+        ahead::begin_before_a_fence();
+    } else {
         end();
     }
 }
 
-/// How long hooks of other threads are waited for that are at it, each a matter of microseconds.
-const PATIENCE_NS: u64 = 100_000_000;
+/// How long hooks of other threads are waited for that are at it, each a matter of microseconds. In a forked child there may be seats
+/// that nobody will ever leave.
+const PATIENCE_NS: u64 = 10_000_000;
 
 #[cold]
 fn end() {

@@ -41,7 +41,8 @@ pub(crate) fn prepare() {
 
 /// In the main thread, which ends, and the process goes on.
 unsafe extern "C" fn leaves(_: *mut c_void) {
-    if !hook::is_recording() || sys::gettid() != sys::getpid() || !fork::is_own_process() {
+    let is_ours_there = hook::is_recording() || writer::tid() != 0;
+    if !is_ours_there || sys::gettid() != sys::getpid() || !fork::is_own_process() {
         return;
     }
     LEFT.store(true, Ordering::SeqCst);
