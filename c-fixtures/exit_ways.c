@@ -4,10 +4,10 @@
  * If it is wrong: a log without its end, a status that changed, a process that hangs at exit or never ends because
  * a thread of the profiler is still there (thread_exit and its like), or ends without what atexit's functions write.
  *
- *   exit_ways return|exit|_exit|quick_exit|abort|sigterm|sigkill|thread_exit|thrd_exit|cancel
+ *   exit_ways return|exit|_exit|exit_group|quick_exit|abort|sigterm|sigkill|thread_exit|thrd_exit|cancel|bare_exit
  *
- * Status: return 0, exit 3, _exit 4, quick_exit 5; thread_exit, thrd_exit and cancel, by each of which main ends before the
- * last thread, 0; the others die of their signal.
+ * Status: return 0, exit 3, _exit 4, quick_exit 5, exit_group (the system call) 7; thread_exit, thrd_exit and cancel, by each of which
+ * main ends before the last thread, 0; bare_exit (the system call) likewise, but nobody calls exit; the others die of their signal.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,8 @@ static void leave_main_to_thread(const char *way)
         pthread_cancel(pthread_self());
         pthread_testcancel();
     }
+    if (strcmp(way, "bare_exit") == 0)
+        syscall(SYS_exit, 0);
     pthread_exit(NULL);
 }
 
@@ -66,6 +69,8 @@ static void leave_by(const char *way)
         exit(3);
     if (strcmp(way, "_exit") == 0)
         _exit(4);
+    if (strcmp(way, "exit_group") == 0)
+        syscall(SYS_exit_group, 7);
     if (strcmp(way, "quick_exit") == 0)
         quick_exit(5);
     if (strcmp(way, "abort") == 0)
@@ -76,7 +81,8 @@ static void leave_by(const char *way)
         sleep_ms(300);
         raise(SIGKILL);
     }
-    if (strcmp(way, "thread_exit") == 0 || strcmp(way, "thrd_exit") == 0 || strcmp(way, "cancel") == 0)
+    if (strcmp(way, "thread_exit") == 0 || strcmp(way, "thrd_exit") == 0 || strcmp(way, "cancel") == 0 ||
+        strcmp(way, "bare_exit") == 0)
         leave_main_to_thread(way);
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn patience_ms() -> u64 {
 }
 
 /// Ends the recording. Whoever comes second returns at once.
-extern "C" fn finish() {
+pub(crate) extern "C" fn finish() {
     if !hook::is_recording() || !fork::is_own_process() || HAS_BEGUN.swap(true, Ordering::SeqCst) {
         return;
     }

@@ -94,8 +94,8 @@ unsafe fn read<'a>(program: *const Program) -> Option<&'a [Instruction]> {
     is_there.then(|| unsafe { std::slice::from_raw_parts(filter, len) })
 }
 
-/// Before the call that puts it up. errno is left alone.
-fn is_put_up(mode: u64, program: u64) {
+/// Before the call that puts it up, with `SECCOMP_MODE_STRICT` or `SECCOMP_MODE_FILTER` and the address of a filter. errno is left alone.
+pub(crate) fn is_put_up(mode: u64, program: u64) {
     if !hook::is_recording() || !fork::is_own_process() {
         return;
     }
@@ -160,47 +160,10 @@ pub(crate) extern "C-unwind" fn prctl(option: c_int, a: u64, b: u64, c: u64, d: 
     let answer = unsafe { sys::syscall(libc::SYS_prctl, [option as u64, a, b, c, d, 0]) };
     match answer {
         Ok(value) => value as c_int,
-        Err(error) => failed(error) as c_int,
-    }
-}
-
-/// Before a call by [`syscall`], which may put up a filter.
-#[inline]
-fn asked(number: i64, a: u64, b: u64, c: u64) {
-    match number {
-        libc::SYS_seccomp if a == u64::from(libc::SECCOMP_SET_MODE_STRICT) => {
-            is_put_up(libc::SECCOMP_MODE_STRICT.into(), 0);
+        Err(Errno(number)) => {
+            // SAFETY: libc's errno of this thread.
+            unsafe { *libc::__errno_location() = number };
+            -1
         }
-        libc::SYS_seccomp if a == u64::from(libc::SECCOMP_SET_MODE_FILTER) => {
-            is_put_up(libc::SECCOMP_MODE_FILTER.into(), c);
-        }
-        libc::SYS_prctl if a == libc::PR_SET_SECCOMP as u64 => is_put_up(b, c),
-        _ => {}
     }
-}
-
-/// As syscall(2): what was not passed is read all the same, from registers and the caller's stack, and the kernel does not look at it.
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn syscall(
-    number: c_long,
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-    e: u64,
-    f: u64,
-) -> c_long {
-    asked(number, a, b, c);
-    // SAFETY: the caller's call, as it came.
-    match unsafe { sys::syscall(number, [a, b, c, d, e, f]) } {
-        Ok(value) => value as c_long,
-        Err(error) => failed(error),
-    }
-}
-
-/// What libc does with the kernel's error.
-fn failed(error: Errno) -> c_long {
-    // SAFETY: libc's errno of this thread.
-    unsafe { *libc::__errno_location() = error.0 };
-    -1
 }

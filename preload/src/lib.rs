@@ -94,6 +94,7 @@ mod snapshot;
 mod spare;
 mod stack;
 mod sys;
+mod system_call;
 mod tls;
 mod walk;
 mod walkers;

@@ -3,7 +3,8 @@
 //! libc ends the process when its last thread ends, and counts ours. So where the main thread can end alone, the writer
 //! looks now and then whether it is the only one left, and then does what libc does in the last thread: it calls
 //! `exit(0)`. There are two such cases. A main thread that leaves by `pthread_exit` or `thrd_exit`, or is cancelled: libc then calls what is
-//! to destroy its thread-specific data, of which a piece is ours. (`exit` and a return from `main` do not.) And a child that was
+//! to destroy its thread-specific data, of which a piece is ours. (`exit` and a return from `main` do not. The bare system call is seen
+//! in `system_call.rs`.) And a child that was
 //! forked by another thread than the parent's main one: there that thread is the main one, and its function may return.
 
 use std::ffi::c_void;
@@ -41,6 +42,22 @@ pub(crate) fn prepare() {
 
 /// In the main thread, which ends, and the process goes on.
 unsafe extern "C" fn leaves(_: *mut c_void) {
+    leave();
+}
+
+/// In a thread that ends by the bare system call, which libc does not hear of. If it is the main one, libc counts it for ever, and
+/// nobody calls `exit`: the process ends with its last thread, and with what the kernel then takes for its status.
+pub(crate) fn ends_past_libc() {
+    if sys::gettid() == sys::getpid() {
+        PAST_LIBC.store(true, Ordering::Relaxed);
+        leave();
+    }
+}
+
+/// Whether the main thread has ended so.
+static PAST_LIBC: AtomicBool = AtomicBool::new(false);
+
+fn leave() {
     let is_ours_there = hook::is_recording() || writer::tid() != 0;
     if !is_ours_there || sys::gettid() != sys::getpid() || !fork::is_own_process() {
         return;
@@ -84,8 +101,11 @@ fn has_ended(tid: u32) -> bool {
     matches!(state.and_then(|at| stat.get(at + 2)), Some(b'Z' | b'X'))
 }
 
-/// For the writer: ends the process as libc would have in the program's last thread.
-pub(crate) fn exit_for_the_last() -> ! {
+/// For the writer, which returns then: ends the process as libc would have in the program's last thread.
+pub(crate) fn exit_for_the_last() {
+    if PAST_LIBC.load(Ordering::Relaxed) {
+        return;
+    }
     let thread = tls::current();
     thread.inside.set(Inside::No); // the program's exit handlers run here
     sys::restore_signals(0);
@@ -96,6 +116,7 @@ pub(crate) fn exit_for_the_last() -> ! {
 /// In a forked child: the thread that forked is its main thread.
 pub(crate) fn after_fork() {
     LEFT.store(false, Ordering::SeqCst);
+    PAST_LIBC.store(false, Ordering::Relaxed);
     if words() != FIRST.load(Ordering::Relaxed) {
         MAY_RETURN.store(true, Ordering::Relaxed); // in the child's own children, too
     }

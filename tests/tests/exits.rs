@@ -76,6 +76,11 @@ fn by_underscore_exit() {
 }
 
 #[test]
+fn by_the_bare_system_call() {
+    assert_finished("exit_group");
+}
+
+#[test]
 fn by_quick_exit() {
     assert_finished("quick_exit");
 }
@@ -83,7 +88,7 @@ fn by_quick_exit() {
 #[test]
 fn with_the_last_thread() {
     // However the main thread ended before.
-    for way in ["thread_exit", "thrd_exit", "cancel"] {
+    for way in ["thread_exit", "thrd_exit", "cancel", "bare_exit"] {
         assert_finished(way);
     }
 }
