@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  program's table   0 1 2 3 …   all threads of the program's; ours, where it cannot have its own
-//!  our thread's      empty       what it has open for an append, or reads
+//!  our thread's      empty       then the log, held open; and for a moment what it appends to, or reads
 //! ```
 //!
 //! Two things are in the program's table only: standard error, which the kernel hands over for a line (`pidfd_getfd`), and what

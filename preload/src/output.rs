@@ -43,7 +43,7 @@ pub(crate) struct Output {
     pub(crate) start: Start,
     pub(crate) encoder: Encoder,
     log: Appended,
-    /// Frames that wait for the program to have a descriptor to spare.
+    /// Frames that wait for a descriptor: for one of the program's, where our thread shares its table, or for the limit to be another.
     waiting: Vec<u8>,
     /// Set when the log could not be written and was given up.
     failed: bool,
@@ -103,7 +103,7 @@ impl Output {
         self.encoder.pending() + self.waiting.len()
     }
 
-    /// Appends what there is. A program that has no descriptor to spare is mostly one that will have: the
+    /// Appends what there is. Where there is no descriptor to be had there mostly will be: the
     /// frames then wait for the next time, up to [`MOST_WAITING`]. When the disk is full, `made_room` may make room, and
     /// says whether it did.
     pub(crate) fn flush(&mut self, made_room: impl FnMut() -> bool) {

@@ -6,9 +6,8 @@ use super::{Errno, syscall};
 
 /// This thread, which shared its table with others, has an empty one of its own from here on. False: it shares it as before.
 ///
-/// # Safety of what others have open
-/// The kernel makes the copy before it closes anything. Of a table that nobody shares it makes none, and closes what is open
-/// in it: nobody else's, then.
+/// The kernel makes the copy before it closes anything, so what others have open stays open. Of a table that nobody shares it makes
+/// none, and closes what is open in it: nobody else's, then.
 pub(crate) fn leave_descriptors() -> bool {
     // SAFETY: numbers only. What is closed is this thread's alone, as above, and we keep no descriptor (Law 9).
     let answer = unsafe {
