@@ -26,6 +26,9 @@ fn words() -> u64 {
 }
 
 /// At boot, in the main thread.
+///
+/// Law 5 wants no destructors of thread-local things: a thread's words would be gone before its last free. Nothing is destroyed here; the
+/// key's value is only there for libc to tell us, in this one thread, and what it allocates or frees later finds all as it was.
 pub(crate) fn prepare() {
     FIRST.store(words(), Ordering::Relaxed);
     let mut key = 0;
