@@ -62,18 +62,22 @@ struct Making {
 
 /// Bytes of dump that no machine writes in a nanosecond.
 const MOST_BYTES_A_NS: u64 = 2;
-/// After that, the pace so far counts.
-const PACE_NS: u64 = 5_000_000;
+
+/// So much of a dump's time shows its pace. One moment in which the machine did something else does not: a tenth of this made
+/// a dump of 9 MB, which takes 10 ms, be given up after 15 ms out of 100 wherever two programs shared a processor.
+fn pace_ns() -> u64 {
+    exit::patience_ms() * 1_000_000 / 3
+}
 
 impl Making {
     /// What is left of it takes at least so long, and if it is not the last one, with that. It may be left off for that, so a
-    /// pace that may have been a busy machine's is taken for half again as fast.
+    /// pace that may have been a busy machine's is taken for half again as fast, and not before it is one.
     fn takes_ns(&self) -> u64 {
         let whole = self.snapshot.text_bytes as u64;
         let next = if self.is_last { 0 } else { whole };
         let left = whole.saturating_sub(self.written) + next;
         let elapsed = clock::now_ns().saturating_sub(self.since_ns);
-        if elapsed < PACE_NS || self.written == 0 {
+        if elapsed < pace_ns() || self.written == 0 {
             return left / MOST_BYTES_A_NS;
         }
         (u128::from(left) * u128::from(elapsed) * 2 / 3 / u128::from(self.written)) as u64
