@@ -63,8 +63,8 @@ struct Making {
 /// Bytes of dump that no machine writes in a nanosecond.
 const MOST_BYTES_A_NS: u64 = 2;
 
-/// So much of a dump's time shows its pace. One moment in which the machine did something else does not: a tenth of this made
-/// a dump of 9 MB, which takes 10 ms, be given up after 15 ms out of 100 wherever two programs shared a processor.
+/// Nanoseconds after which a dump's pace is known. A moment in which the machine did something else is no pace: five milliseconds
+/// in place of this, and short programs that shared a processor gave up dumps that they had all the time for.
 fn pace_ns() -> u64 {
     exit::patience_ms() * 1_000_000 / 3
 }

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapprof_format::EndReason;
 
 use crate::hook::{self, Phase};
-use crate::session::Session;
 use crate::tls::{self, Inside};
 use crate::{boot, clock, fork, say, session, sys};
 
@@ -91,7 +90,7 @@ pub(crate) extern "C" fn finish() {
         // Threads that go on allocating wait with us: the writer would otherwise share the processors with all of them, and
         // have ever more to take from their lanes.
         hook::set_phase(Phase::Ending);
-        wait_until(session, deadline);
+        session.wait_until_finished(deadline);
         say::what_is_unsaid();
         hook::set_phase(Phase::Off);
         GONE_ON_NS.store(clock::now_ns(), Ordering::Relaxed);
@@ -120,17 +119,6 @@ pub(crate) fn wait() {
             break;
         }
         sys::futex_wait(&NEVER, 0, Some(MOMENT_NS.min(deadline - now)));
-    }
-}
-
-/// Waits until the writer has finished, or that time by the monotonic clock.
-fn wait_until(session: &Session, deadline: u64) {
-    while session.finished.load(Ordering::Acquire) == 0 {
-        let now = clock::now_ns();
-        if now >= deadline {
-            break;
-        }
-        sys::futex_wait(&session.finished, 0, Some(deadline - now));
     }
 }
 

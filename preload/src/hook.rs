@@ -16,7 +16,7 @@ use crate::seats::{self, Seat};
 use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here};
-use crate::{boot, clock, counters, early, exit, fork, health, je, sys};
+use crate::{boot, clock, counters, early, early_frees, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,7 +179,7 @@ pub(crate) fn freed(taken: Taken) {
         let at = clock::ticks();
         let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
         let Some(session) = session else {
-            return session::keep_early_free(at, taken.0);
+            return early_frees::keep(at, taken.0);
         };
         if thread.session.get() != session.number {
             session.welcome(thread);

@@ -50,6 +50,7 @@ mod descriptors;
 mod desk;
 mod dumps;
 mod early;
+mod early_frees;
 mod exec;
 mod exit;
 mod exports;

@@ -24,9 +24,10 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use heapprof_core::{By, Freed, LANES, Lane, Memo, Sampled, StackLane, StackSet};
 use heapprof_format::{ControlPage, WRITER_AWAKE, WalkEnd};
 
-use crate::clock::Ticks;
+use crate::clock::{self, Ticks};
 use crate::counters;
 use crate::desk::Request;
+use crate::early_frees;
 use crate::fork;
 use crate::levels::Mapped;
 use crate::patience::Patience;
@@ -157,35 +158,6 @@ static FOREIGN_IDS: AtomicU64 = AtomicU64::new(0);
 /// More ids than other threads of the parent can have given while the copy was made: its pages are not of one moment.
 const GIVEN_MEANWHILE: u64 = 1 << 32;
 
-/// Frees of inherited blocks before a forked child's session has begun, newest first. A child that only
-/// frees never begins one, and leaves no file; one that does must not lose them (Law 4).
-static EARLY: AtomicPtr<Early> = AtomicPtr::new(std::ptr::null_mut());
-
-struct Early {
-    at: Ticks,
-    id: u64,
-    older: *mut Early,
-}
-
-/// Keeps a free until there is a session.
-#[cold]
-pub(crate) fn keep_early_free(at: Ticks, id: u64) {
-    let node = Box::into_raw(Box::new(Early {
-        at,
-        id,
-        older: EARLY.load(Ordering::Relaxed),
-    }));
-    loop {
-        // SAFETY: made above, and not yet in the list.
-        let older = unsafe { (*node).older };
-        match EARLY.compare_exchange_weak(older, node, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => return,
-            // SAFETY: as above.
-            Err(now) => unsafe { (*node).older = now },
-        }
-    }
-}
-
 /// The session, if there is one.
 #[inline]
 pub(crate) fn current() -> Option<&'static Session> {
@@ -267,20 +239,15 @@ impl Session {
 
     /// Sends the frees that came before there was a session, in their order.
     pub(crate) fn send_early_frees(&self, thread: &Thread) {
-        let mut early = Vec::new();
-        let mut next = EARLY.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        while !next.is_null() {
-            // SAFETY: made by `keep_early_free`; the swap made the list ours.
-            let node = unsafe { Box::from_raw(next) };
-            next = node.older;
-            early.push(FreeEvent {
-                at: node.at,
-                id: node.id,
-                thread: thread.number.get(),
-            });
-        }
-        for free in early.into_iter().rev() {
-            self.send_free(thread, free);
+        for free in early_frees::take() {
+            self.send_free(
+                thread,
+                FreeEvent {
+                    at: free.at,
+                    id: free.id,
+                    thread: thread.number.get(),
+                },
+            );
         }
     }
 
@@ -441,6 +408,23 @@ impl Session {
     pub(crate) fn wake(&self) {
         if self.writer.swap(AWAKE, Ordering::SeqCst) != AWAKE {
             sys::futex_wake_shared(self.writer);
+        }
+    }
+
+    /// The writer has finished.
+    pub(crate) fn tell_finished(&self) {
+        self.finished.store(1, Ordering::Release);
+        sys::futex_wake(&self.finished);
+    }
+
+    /// Waits until the writer has finished, or that time by the monotonic clock.
+    pub(crate) fn wait_until_finished(&self, deadline_ns: u64) {
+        while self.finished.load(Ordering::Acquire) == 0 {
+            let now = clock::now_ns();
+            if now >= deadline_ns {
+                break;
+            }
+            sys::futex_wait(&self.finished, 0, Some(deadline_ns - now));
         }
     }
 

@@ -125,8 +125,7 @@ pub(crate) fn stop_if_it_is_me() {
     }
     KEEPS_LEDGER.store(false, Ordering::Release);
     if let Some(session) = session::current() {
-        session.finished.store(1, Ordering::Release);
-        sys::futex_wake(&session.finished);
+        session.tell_finished();
     }
     loop {
         sys::sleep_ns(u64::MAX >> 1);
@@ -165,11 +164,15 @@ pub(crate) fn leave(session: &Session) -> bool {
         }
         sys::futex_wait(&LEAVE, ASKED, Some(deadline.saturating_sub(now)));
     }
-    // A few instructions of libc's and of the kernel's.
+    wait_until_it_is_gone(thread, deadline);
+    true
+}
+
+/// For a thread of ours that has said that it ends: a few instructions of libc's and of the kernel's.
+fn wait_until_it_is_gone(thread: u32, deadline: u64) {
     while sys::has_thread(thread) && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);
     }
-    true
 }
 
 /// Whether recording is to end, and the thread with it, while the program goes on.
@@ -191,13 +194,8 @@ pub(crate) fn end(session: &Session) {
     ENDS.store(true, Ordering::SeqCst);
     session.wake();
     let deadline = clock::now_ns() + LEAVE_PATIENCE_NS;
-    while session.finished.load(Ordering::Acquire) == 0 && clock::now_ns() < deadline {
-        let left = deadline.saturating_sub(clock::now_ns());
-        sys::futex_wait(&session.finished, 0, Some(left));
-    }
-    while sys::has_thread(thread) && clock::now_ns() < deadline {
-        sys::sleep_ns(20_000);
-    }
+    session.wait_until_finished(deadline);
+    wait_until_it_is_gone(thread, deadline);
 }
 
 /// In the writer's thread: gives the writer back, and does not touch it any more. False: that is no longer wanted.
@@ -237,7 +235,7 @@ pub(crate) fn come_back(session: &'static Session) {
     let handover = *unsafe { Box::from_raw(handover) };
     if let Err(mut writer) = start_with(handover) {
         hook::set_phase(Phase::Off);
-        session.finished.store(1, Ordering::Release);
+        session.tell_finished();
         say!("cannot start a thread again; recording ends here, the program runs on");
         writer.finish(Some(session), EndReason::GaveUp);
     }
@@ -303,8 +301,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
         Err(_) => hook::give_up("the writer"),
     }
     THREAD.store(0, Ordering::Relaxed);
-    session.finished.store(1, Ordering::Release);
-    sys::futex_wake(&session.finished);
+    session.tell_finished();
     if session.finish.load(Ordering::Acquire) == 0 && main_thread::all_have_left() {
         // Nobody asked for the end: the program's last thread has left.
         hook::set_phase(Phase::Off);
