@@ -15,7 +15,8 @@
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
-//! | [`fence`] | before a system call filter | does a process behind this filter survive these calls?
+//! | [`fence`] | before a system call filter | does a process behind this filter survive these calls? |
+//! | [`Pace`] | writer, at the program's end | how long does the rest of a dump take at least? |
 //! | [`Timeline`] | writer | when was the processor's counter at this value? |
 //! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
@@ -33,6 +34,7 @@ mod lifetimes;
 mod memo;
 mod merge;
 mod number_hash;
+mod pace;
 mod primitive;
 mod sample_table;
 mod sampler;
@@ -57,6 +59,7 @@ pub use lifetimes::Lifetimes;
 pub use memo::{Frame, Memo, Met, Place};
 pub use merge::Merge;
 pub use number_hash::{NumberHasher, NumberMap};
+pub use pace::Pace;
 pub use sample_table::SampleTable;
 pub use sampler::{Regime, Rng, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;

@@ -3,7 +3,7 @@
 //! The occasions are judged after each event of the ledger, so a dump shows the heap at the very event that
 //! called for it. After any dump all of them count anew, as in gperftools.
 
-use heapprof_core::Ledger;
+use heapprof_core::{Ledger, Pace};
 use heapprof_format::WalkEnd;
 
 use crate::files::Unfinished;
@@ -60,27 +60,22 @@ struct Making {
     written: u64,
 }
 
-/// Bytes of dump that no machine writes in a nanosecond.
-const MOST_BYTES_A_NS: u64 = 2;
-
-/// Nanoseconds after which a dump's pace is known. A moment in which the machine did something else is no pace: five milliseconds
-/// in place of this, and short programs that shared a processor gave up dumps that they had all the time for.
-fn pace_ns() -> u64 {
-    exit::patience_ms() * 1_000_000 / 3
-}
-
 impl Making {
-    /// What is left of it takes at least so long, and if it is not the last one, with that. It may be left off for that, so a
-    /// pace that may have been a busy machine's is taken for half again as fast, and not before it is one.
+    /// What is left of it takes at least so long, and if it is not the last one, with that.
     fn takes_ns(&self) -> u64 {
         let whole = self.snapshot.text_bytes as u64;
         let next = if self.is_last { 0 } else { whole };
         let left = whole.saturating_sub(self.written) + next;
-        let elapsed = clock::now_ns().saturating_sub(self.since_ns);
-        if elapsed < pace_ns() || self.written == 0 {
-            return left / MOST_BYTES_A_NS;
-        }
-        (u128::from(left) * u128::from(elapsed) * 2 / 3 / u128::from(self.written)) as u64
+        let elapsed_ns = clock::now_ns().saturating_sub(self.since_ns);
+        pace().takes_ns(left, self.written, elapsed_ns)
+    }
+}
+
+/// A third of the time that there is shows a dump's pace. Five milliseconds did not: short programs that shared a processor gave
+/// up dumps that they had all the time for.
+fn pace() -> Pace {
+    Pace {
+        known_after_ns: exit::patience_ms() * 1_000_000 / 3,
     }
 }
 
@@ -193,7 +188,8 @@ impl Dumps {
         if self.every_ns > 0 {
             self.next_ns = now_ns + self.every_ns;
         }
-        let takes_ns = expected_bytes / MOST_BYTES_A_NS * if is_last { 1 } else { 2 };
+        let dumps = if is_last { 1 } else { 2 };
+        let takes_ns = pace().takes_ns(expected_bytes * dumps, 0, 0);
         let taken =
             (!exit::forbids(takes_ns)).then(|| Snapshot::take(why, context, || !exit::forbids(0)));
         let Some(snapshot) = taken.flatten() else {

@@ -443,6 +443,17 @@ impl Finished {
         self.stderr.lines().filter(ours).collect()
     }
 
+    /// There is one line of ours that has all these words.
+    ///
+    /// # Panics
+    /// When there is none, or more.
+    #[track_caller]
+    pub fn assert_said(&self, words: &[&str]) {
+        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+        let count = self.said().into_iter().filter(has_all).count();
+        assert_eq!(count, 1, "{words:?} in: {}", self.stderr);
+    }
+
     /// What a fixture printed.
     pub fn claims(&self) -> Claims {
         Claims::parse(&self.stdout)

@@ -3,16 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use heapprof_tests::{Log, Run};
-
-fn is_root() -> bool {
-    // SAFETY: no arguments.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        println!("skipped: only root can give up being root");
-    }
-    root
-}
+use heapprof_tests::{Log, Run, is_root};
 
 /// No result of the program's is another than without us, and it is recorded on.
 #[test]

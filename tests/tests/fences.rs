@@ -1,0 +1,120 @@
+//! Fences: filters of system calls that the program puts up around itself.
+
+use std::fs;
+
+use heapprof_format::EndReason;
+use heapprof_tests::{Run, repository};
+
+/// The system calls that docs/hosts.md says we need, after the words that begin their list.
+fn documented_calls() -> Vec<String> {
+    let text = fs::read_to_string(repository().join("docs/hosts.md")).unwrap();
+    let row = text
+        .lines()
+        .find(|line| line.starts_with("| seccomp "))
+        .expect("a row on seccomp");
+    let list = row.split_once("needs").expect("what is needed").1;
+    let list = list.split_once('|').unwrap().0;
+    let calls: Vec<String> = list
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(String::from)
+        .collect();
+    assert!(calls.len() > 10, "{calls:?}");
+    calls
+}
+
+/// A filter that kills for any other call: the documented list is enough, dumps included, also for a first sample behind it.
+#[test]
+fn seccomp_with_the_documented_calls() {
+    for interval in [1, 4096, 100_000] {
+        let ran = Run::fixture("fenced")
+            .arg("kill")
+            .args(documented_calls())
+            .interval(interval)
+            .prefix("t")
+            .run();
+        if ran.stdout.starts_with("skip") {
+            return println!("{}", ran.stdout);
+        }
+        let ran = ran.well();
+        assert_eq!(ran.claims().ok, ["fenced"]);
+        assert_eq!(ran.stderr, "");
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(EndReason::Exit));
+        assert!(interval > 1 || log.blocks_of(20002).len() == 1);
+        assert_eq!(ran.dumps().len(), 1);
+    }
+}
+
+/// A filter that kills for calls of ours: recording ends before it is up, and the program runs on. Also where nothing was sampled
+/// yet: a first sample would begin a session behind it.
+#[test]
+fn seccomp_that_would_kill() {
+    for (way, interval) in [
+        ("kill", 1),
+        ("prctl", 1),
+        ("kill", 4096),
+        ("prctl", 4096),
+        ("kill", 40_000),
+        ("prctl", 40_000),
+    ] {
+        let ran = Run::fixture("fenced")
+            .arg(way)
+            .interval(interval)
+            .prefix("t")
+            .run();
+        if ran.stdout.starts_with("skip") {
+            return println!("{}", ran.stdout);
+        }
+        let ran = ran.well();
+        assert_eq!(ran.claims().ok, ["fenced"], "{way} {interval}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        ran.assert_said(&["filter of system calls", "recording ends here"]);
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(EndReason::GaveUp), "{way} {interval}");
+        assert!(interval > 1 || log.blocks_of(20001).len() == 1, "{way}");
+        assert!(log.blocks_of(20002).is_empty(), "{way} {interval}");
+    }
+}
+
+/// A filter that refuses: nothing of ours goes through, and the program does not notice.
+#[test]
+fn seccomp_with_nothing_allowed() {
+    for interval in [1, 4096] {
+        let ran = Run::fixture("fenced")
+            .arg("errno")
+            .interval(interval)
+            .prefix("t")
+            .run()
+            .well();
+        if !ran.stdout.starts_with("skip") {
+            assert_eq!(ran.claims().ok, ["fenced"]);
+            let log = ran.log();
+            assert!(log.torn.is_none(), "{:?}", log.torn);
+        }
+    }
+}
+
+/// What is held open needs no more than `write`, and `fstat` to be known for what it is: the log goes on. What has to be opened is
+/// said at the end, by the thread that ends the process.
+#[test]
+fn seccomp_with_next_to_nothing_allowed() {
+    for interval in [1, 4096, 100_000] {
+        let ran = Run::fixture("fenced")
+            .args(["errno", "fstat"])
+            .interval(interval)
+            .prefix("t")
+            .run()
+            .well();
+        if ran.stdout.starts_with("skip") {
+            return println!("{}", ran.stdout);
+        }
+        assert_eq!(ran.claims().ok, ["fenced"]);
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(EndReason::Exit));
+        assert!(interval > 1 || log.blocks_of(20002).len() == 1);
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        ran.assert_said(&["t.0001.heap: operation not permitted"]);
+    }
+}

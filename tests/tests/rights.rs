@@ -1,0 +1,202 @@
+//! Rights: programs that give them up, or another root directory, and programs that gain some when started.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use heapprof_format::EndReason;
+use heapprof_tests::{Build, Log, Run, is_root, may_mount};
+
+/// Allocates, does what its first argument says, allocates again.
+const GIVES_UP_RIGHTS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+void *kept[2];
+int main(int argc, char **argv)
+{
+    int bad = 0;
+    kept[0] = malloc(20001);
+    usleep(150000);
+    if (argv[1][0] == 'c') bad = chroot(argv[2]) || chdir("/");
+    if (argv[1][0] == 'u') bad = setgid(65534) || setuid(65534);
+    if (argv[1][0] == 'r') bad = chdir("..") || rename("d", "e");
+    kept[1] = malloc(20002);
+    usleep(150000);
+    if (bad) perror(argv[1]);
+    return bad ? 1 : 6;
+}
+"#;
+
+/// The log is where it was, and we may no longer go there: it is held open, if our thread has a table of descriptors of its own, and
+/// ends otherwise. The last dump cannot be made.
+#[test]
+fn chroot_and_dropped_privileges() {
+    if !is_root() {
+        return;
+    }
+    for (what, is_held) in [
+        ("chroot", true),
+        ("uid", true),
+        ("chroot", false),
+        ("uid", false),
+    ] {
+        let run = Run::compiled("gives_up", GIVES_UP_RIGHTS, &[]);
+        let run = if is_held { run } else { run.behind_a_filter() };
+        let jail = run.folder().join("jail");
+        fs::create_dir(&jail).unwrap();
+        let ran = run.arg(what).arg(&jail).interval(1).prefix("t").run();
+        assert_eq!(ran.code(), 6, "{what}: {}", ran.stderr);
+        ran.assert_said(&["t.0001.heap"]);
+        assert!(empty(&jail), "{what}: something was written in there");
+        let log = ran.log();
+        assert!(log.torn.is_none(), "{what}: {:?}", log.torn);
+        assert_eq!(log.blocks_of(20001).len(), 1, "{what}");
+        assert_eq!(log.blocks_of(20002).len(), usize::from(is_held), "{what}");
+        if is_held {
+            assert_eq!(log.whole().end(), Some(EndReason::Exit), "{what}");
+            assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        } else {
+            ran.assert_said(&["t.heaplog", "the log ends here"]);
+        }
+    }
+}
+
+/// A master that is root, and a worker that gives up its rights or its root directory before it allocates anything.
+const WORKER: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void *kept[2];
+int main(int argc, char **argv)
+{
+    int status;
+    kept[0] = malloc(20001);
+    pid_t worker = fork();
+    if (worker == 0) {
+        if (argv[1][0] == 'c' && (chroot(argv[2]) || chdir("/"))) exit(1);
+        if (argv[1][0] != 'c' && (setgid(65534) || setuid(65534))) exit(1);
+        if (argv[1][0] != 'n') kept[1] = malloc(20002);
+        exit(7);
+    }
+    waitpid(worker, &status, 0);
+    printf("worker %d\n", (int)worker);
+    return WEXITSTATUS(status);
+}
+"#;
+
+/// By its first sample a worker may not make a log in root's folder any more: it has one from before. That of one without a sample is
+/// taken back.
+#[test]
+fn workers_of_a_master_that_is_root() {
+    if !is_root() {
+        return;
+    }
+    for what in ["chroot", "uid", "nothing"] {
+        let run = Run::compiled("worker", WORKER, &[]);
+        let jail = run.folder().join("jail");
+        fs::create_dir(&jail).unwrap();
+        if what == "nothing" {
+            let open = fs::Permissions::from_mode(0o777); // whoever it is by then may delete it
+            fs::set_permissions(run.folder(), open).unwrap();
+        }
+        let ran = run.arg(what).arg(&jail).interval(1).prefix("t").run();
+        assert_eq!(ran.code(), 7, "{what}: {}", ran.stderr);
+        assert!(empty(&jail), "{what}: something was written in there");
+        let worker = ran.stdout.trim().strip_prefix("worker ").unwrap();
+        if what == "nothing" {
+            assert_eq!(ran.files_ending("heaplog"), ["t.heaplog"]);
+            assert_eq!(ran.files_ending("heap"), ["t.0001.heap"]);
+            assert_eq!(ran.stderr, "");
+            continue;
+        }
+        let log = Log::read(&ran.folder().join(format!("t_{worker}.heaplog"))).whole();
+        assert_eq!(log.end(), Some(EndReason::Exit), "{what}");
+        assert_eq!(log.blocks_of(20002).len(), 1, "{what}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        ran.assert_said(&[&format!("t_{worker}.0001.heap")]);
+    }
+}
+
+/// Where our thread shares the program's descriptors, nothing is made ahead: what the worker may not make it has not.
+#[test]
+fn workers_behind_a_filter() {
+    if !is_root() {
+        return;
+    }
+    for mode in [0o700, 0o777] {
+        let run = Run::compiled("worker", WORKER, &[]).behind_a_filter();
+        let folder = fs::Permissions::from_mode(mode);
+        fs::set_permissions(run.folder(), folder).unwrap();
+        let ran = run.args(["uid", "-"]).interval(1).prefix("t").run();
+        assert_eq!(ran.code(), 7, "{}", ran.stderr);
+        let worker = ran.stdout.trim().strip_prefix("worker ").unwrap();
+        let path = ran.folder().join(format!("t_{worker}.heaplog"));
+        if mode == 0o700 {
+            assert!(!path.exists());
+            ran.assert_said(&["permission denied", "nothing is recorded"]);
+        } else {
+            assert_eq!(Log::read(&path).whole().blocks_of(20002).len(), 1);
+            assert_eq!(ran.stderr, "");
+        }
+    }
+}
+
+fn empty(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().next().is_none()
+}
+
+/// A program that gains rights when started. Only a library in a trusted folder, setuid itself, is loaded into it at
+/// all, which is arranged in a mount namespace: it forwards and writes nothing.
+#[test]
+fn setuid_programs_are_left_alone() {
+    if !is_root() || !may_mount() {
+        return;
+    }
+    let run = Run::tool("unshare");
+    let lib = run.folder().join("lib");
+    let bin = run.folder().join("bin");
+    let out = run.folder().join("out");
+    for folder in [&lib, &bin, &out] {
+        fs::create_dir(folder).unwrap();
+    }
+    // Debian's loader trusts /usr/lib/x86_64-linux-gnu; a file of another name there is laid over by ours.
+    let script = r#"
+        chmod 755 . bin lib && chmod 777 out
+        trusted=$(dirname "$(ldconfig -p | sed -n 's/.*libgcc_s.so.1 (libc6,x86-64) => //p' | head -n 1)")
+        mount -t tmpfs none lib && mkdir lib/up lib/work &&
+        mount -t overlay -o lowerdir="$trusted",upperdir=lib/up,workdir=lib/work none "$trusted" || exit 77
+        cp "$1" "$trusted/libheapprof.so" && chmod 4755 "$trusted/libheapprof.so"
+        mount -t tmpfs none bin && cp "$0" bin/program && chown root bin/program && chmod "$2" bin/program
+        cd out && HEAPPROFILE=$PWD/t exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+            env LD_PRELOAD=libheapprof.so "$PWD/../bin/program" exit"#;
+    let result = |mode: &str| {
+        Run::tool("unshare")
+            .args(["-m", "sh", "-c", script])
+            .arg(Build::get().fixture("exit_ways"))
+            .arg(&Build::get().library)
+            .arg(mode)
+            .interval(1)
+            .inside(run.folder())
+            .run()
+    };
+    // First that the arrangement works: the same without the bit is recorded.
+    let plain = result("755");
+    if plain.code() == 77 {
+        return println!("skipped: no overlay file system here: {}", plain.stderr);
+    }
+    assert_eq!(plain.code(), 3, "{}", plain.stderr);
+    assert!(
+        !empty(&out),
+        "not recorded without the bit: {}",
+        plain.stderr
+    );
+    for entry in fs::read_dir(&out).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let secure = result("4755");
+    assert_eq!((secure.code(), secure.stderr.as_str()), (3, ""));
+    assert!(empty(&out), "something was written");
+}
