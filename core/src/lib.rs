@@ -12,6 +12,7 @@
 //! | [`Filter`] | every free | could this block have been sampled? (one load) |
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
 //! | [`Memo`] | sampled malloc | what has this walk in common with the last? |
+//! | [`Places`] | sampled malloc | which of several caches has the unwind rule of this address? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
@@ -35,6 +36,7 @@ mod memo;
 mod merge;
 mod number_hash;
 mod pace;
+mod places;
 mod primitive;
 mod sample_table;
 mod sampler;
@@ -60,6 +62,7 @@ pub use memo::{Frame, Memo, Met, Place};
 pub use merge::Merge;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use pace::Pace;
+pub use places::Places;
 pub use sample_table::SampleTable;
 pub use sampler::{Regime, Rng, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;

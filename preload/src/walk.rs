@@ -319,7 +319,7 @@ impl Step {
                 return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
             };
             let may_learn = memo.may_learn(frame);
-            let rules_known = cache.stats().hit_count;
+            let before = cache.stats();
             let stack = &mut self.stack;
             entered.thread.sought.set(lookup as u32);
             let next =
@@ -339,7 +339,7 @@ impl Step {
             } else if let Ok(Some(address)) = next
                 && may_learn
                 && !crossing
-                && cache.stats().hit_count != rules_known
+                && cache.stats().hit_count != before.hit_count
             {
                 // A rule that is kept in the cache is of the simple kind that `learn` asks for.
                 let place = Place {
@@ -349,6 +349,9 @@ impl Step {
                     bp: self.regs.bp(),
                 };
                 memo.learn(frame, place);
+            }
+            if cache.stats().miss_wrong_address_count != before.miss_wrong_address_count {
+                walker.has_displaced(lookup);
             }
             match next {
                 Ok(Some(0)) | Ok(None) | Err(Error::ReturnAddressIsNull) => {

@@ -1,7 +1,7 @@
 //! The walker: what a walk needs that is too large for a stack.
 
 use framehop::x86_64::CacheX86_64;
-use heapprof_core::{Frame, Memo};
+use heapprof_core::{Frame, Memo, Places};
 use heapprof_format::WalkEnd;
 
 use crate::room::Room;
@@ -22,6 +22,8 @@ pub(crate) struct Walker {
     /// Unwind rules by address. framehop's cache has room for 509; a program with more call sites on its
     /// stacks than that gets several, by `tend`. Their number is a power of two.
     caches: Vec<CacheX86_64<Room>>,
+    /// In which of them a rule is.
+    places: Places,
     /// The last walk, which the next one may have much in common with.
     pub(crate) memo: Memo<WalkEnd>,
     /// The allocation function that the last walk's stack was called with, and the hash of both.
@@ -38,6 +40,7 @@ impl Walker {
     pub(crate) fn new() -> Walker {
         Walker {
             caches: vec![CacheX86_64::new_in()],
+            places: Places::new(),
             memo: Memo::with_room_for(MAX_FRAMES, WalkEnd::Busy),
             last: (0, 0),
             fresh: Vec::with_capacity(MAX_FRAMES),
@@ -52,10 +55,14 @@ impl Walker {
         &mut self,
         address: u64,
     ) -> (&mut CacheX86_64<Room>, &mut Vec<Frame>, &Memo<WalkEnd>) {
-        // The cache takes the address modulo 509: choose by other bits.
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-        let index = hash as usize & (self.caches.len() - 1);
+        let index = self.places.cache_of(address, self.caches.len());
         (&mut self.caches[index], &mut self.fresh, &self.memo)
+    }
+
+    /// The rule of this address displaced another's.
+    #[cold]
+    pub(crate) fn has_displaced(&mut self, address: u64) {
+        self.places.has_displaced(address);
     }
 
     /// Gives it more caches, if its rules keep displacing each other. Now and then, in the writer.
