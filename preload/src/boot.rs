@@ -20,8 +20,8 @@ use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
     again, ahead, clock, control, desk, exec, exit, exports, fork, genuine, health, je,
-    main_thread, modules, namespace, operators, own_alloc, seats, setid, signal, spare, stack, sys,
-    walk,
+    main_thread, modules, namespace, operators, own_alloc, own_stack, seats, setid, signal, spare,
+    stack, sys, walk,
 };
 
 /// What boot takes: seats with their walkers, the list of modules, tables of those that move.
@@ -232,7 +232,7 @@ pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
             entered.thread.inside.set(Inside::Ours);
             let session = match session::current() {
                 // Whoever was at it before us may have given up, and said so.
-                None if hook::is_recording() => begin(),
+                None if hook::is_recording() => own_stack::run(begin),
                 session => session,
             };
             entered.thread.inside.set(Inside::Hook);

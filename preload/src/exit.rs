@@ -11,7 +11,7 @@ use heapprof_format::EndReason;
 
 use crate::hook::{self, Phase};
 use crate::tls::{self, Inside};
-use crate::{boot, clock, fork, say, session, sys};
+use crate::{boot, clock, fork, own_stack, say, session, sys};
 
 /// `HEAPPROF_EXIT_WAIT_MS`: the program's end is delayed by at most that much. Moved at boot only.
 static PATIENCE_NS: AtomicU64 = AtomicU64::new(0);
@@ -97,9 +97,7 @@ pub(crate) extern "C" fn finish() {
     } else {
         hook::set_phase(Phase::Off);
         if let Some(mut writer) = boot::take_pending() {
-            let mask = sys::block_signals();
-            writer.finish(None, EndReason::Exit);
-            sys::restore_signals(mask);
+            own_stack::run(|| writer.finish(None, EndReason::Exit));
         }
     }
     thread.inside.set(was_inside);

@@ -79,6 +79,7 @@ mod notices;
 mod operators;
 mod output;
 mod own_alloc;
+mod own_stack;
 mod patience;
 mod proc;
 mod rights;

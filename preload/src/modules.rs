@@ -25,6 +25,7 @@ use framehop::x86_64::UnwinderX86_64;
 use crate::image::{Image, Table};
 use crate::memory::{Memory, Plain};
 use crate::notices::{self, Notice};
+use crate::own_stack;
 use crate::patience::{self, Patience};
 use crate::room::Room;
 use crate::tls::Entered;
@@ -273,6 +274,10 @@ pub(crate) fn revalidate(_: &Entered) {
 /// Replaces the snapshot by a changed copy. False when `edit` says so, or another thread that is at it takes long: then this
 /// sample's walk ends early, and says so.
 fn change(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
+    own_stack::run(|| change_here(edit))
+}
+
+fn change_here(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
     let mut patience = Patience::of(patience::SHORT_NS);
     while CHANGING.swap(true, Ordering::Acquire) {
         if !patience.pause() {

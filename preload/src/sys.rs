@@ -21,7 +21,7 @@ mod wait;
 
 pub(crate) use file::{File, Stat};
 pub(crate) use memory::{
-    address_space_is_limited, can_map, map_attachable, map_zeroed, readable, unshare,
+    address_space_is_limited, can_map, map_attachable, map_stack, map_zeroed, readable, unshare,
 };
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heapprof_tests::{Log, Run};
+use heapprof_tests::Run;
 
 #[test]
 fn signals_to_process() {
@@ -158,93 +158,4 @@ for pipe in full, broken:
         .well();
     assert_eq!(ran.stdout, "3\n3\n");
     assert_eq!(ran.files_ending(".heaplog").len(), 2, "{:?}", ran.files());
-}
-
-/// A forked child, one of whose threads is interrupted while the child's session begins, as soon as its log is there (`<prefix>_<pid>.heaplog`),
-/// and stays in the handler while another thread goes on allocating. Each block of 1 GiB is sampled, hardly anything else is.
-const INTERRUPTED_AT_ITS_BEGINNING: &str = r#"
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-enum { GIB = 1 << 30, TIMES = 10 };
-static char log_path[4096];
-static volatile int is_caught, may_go, has_begun;
-void *kept[3];
-static void handler(int signal)
-{
-    (void)signal;
-    if (!has_begun && !is_caught && access(log_path, F_OK) == 0) {
-        is_caught = 1;
-        while (!may_go) usleep(1000);
-    }
-}
-static void *begins(void *unused)
-{
-    kept[0] = malloc(GIB + 1);
-    has_begun = 1;
-    return unused;
-}
-static double allocates(int times)
-{
-    struct timespec begin, end;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    for (int i = 0; i < times; i++) {
-        void *volatile block = malloc(GIB + 2);
-        free(block);
-    }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    return (end.tv_sec - begin.tv_sec) * 1e3 + (end.tv_nsec - begin.tv_nsec) / 1e6;
-}
-int main(int argc, char **argv)
-{
-    int status = 1;
-    pid_t child = fork();
-    if (child == 0) {
-        pthread_t thread;
-        struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-        snprintf(log_path, sizeof log_path, "%s_%d.heaplog", argc > 1 ? argv[1] : "none", (int)getpid());
-        sigaction(SIGUSR1, &action, NULL);
-        pthread_create(&thread, NULL, begins, NULL);
-        while (!is_caught && !has_begun) pthread_kill(thread, SIGUSR1);
-        if (is_caught) {
-            double first = allocates(1);
-            double then = allocates(TIMES);
-            printf("caught %d first %.0f then %.0f\n", (int)getpid(), first, then);
-            fflush(stdout);
-        }
-        may_go = 1;
-        pthread_join(thread, NULL);
-        kept[1] = malloc(GIB + 3);
-        exit(3);
-    }
-    waitpid(child, &status, 0);
-    return WEXITSTATUS(status);
-}
-"#;
-
-/// Whoever waits for a session that another thread begins waits once, and what is not recorded meanwhile is counted.
-#[test]
-fn a_thread_that_is_interrupted_while_it_begins_a_session_does_not_hold_up_the_others() {
-    for _ in 0..200 {
-        let run = Run::compiled("interrupted", INTERRUPTED_AT_ITS_BEGINNING, &["-pthread"]);
-        let ran = run.arg("t").interval(64 << 20).prefix("t").run();
-        assert_eq!((ran.code(), ran.stderr.as_str()), (3, ""));
-        let words: Vec<&str> = ran.stdout.split_whitespace().collect();
-        let ["caught", pid, "first", first, "then", then] = words[..] else {
-            continue; // the handler ran before or after the moment
-        };
-        let [first, then]: [u32; 2] = [first, then].map(|ms| ms.parse().expect("a number"));
-        assert!(first >= 50, "{first} ms: nobody waited");
-        assert!(then < 500, "ten times {then} ms after {first} ms");
-        let log = Log::read(&ran.folder().join(format!("t_{pid}.heaplog"))).whole();
-        let blocks = |more: u64| log.blocks_of((1 << 30) + more).len();
-        assert_eq!([blocks(1), blocks(2), blocks(3)], [1, 0, 1]);
-        println!("{:?}", log.losses());
-        return;
-    }
-    panic!("no session was ever interrupted while it began");
 }

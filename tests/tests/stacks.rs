@@ -190,14 +190,38 @@ fn recursion_100000() {
 #[test]
 fn little_stack() {
     let (ran, log) = check(Run::fixture("little_stack"));
-    let used = ran
-        .stdout
-        .lines()
-        .filter_map(|line| line.strip_prefix("stack_bytes "));
-    for line in used {
+    assert_eq!(little_is_used(&ran), 7);
+    assert_eq!(ends(&log, [24001]), BTreeMap::from([(WalkEnd::Root, 2)]));
+}
+
+/// How many uses of the stack the fixture tells of, each of less than 6 KiB.
+fn little_is_used(ran: &Finished) -> usize {
+    let lines = ran.stdout.lines();
+    let used = lines.filter_map(|line| line.strip_prefix("stack_bytes "));
+    used.inspect(|line| {
         println!("{line}");
         let (_, bytes) = line.split_once(' ').expect("what and how much");
         assert!(bytes.parse::<u32>().unwrap() < 6144, "{line}");
+    })
+    .count()
+}
+
+/// The same where the process has no session yet: the thread that begins it has no more stack.
+#[test]
+fn a_session_that_begins_on_a_little_stack() {
+    for (process, log) in [("here", "t.heaplog"), ("fork", "t_"), ("thread", "t_")] {
+        let run = Run::fixture("little_stack_begins").arg(process);
+        let ran = run.interval(64 << 20).prefix("t").run().well();
+        assert_eq!(little_is_used(&ran), 1, "{process}");
+        let logs = ran.files_ending(".heaplog");
+        let name = logs.iter().find(|name| name.starts_with(log));
+        let log = Log::read(&ran.folder().join(name.expect("a log of that process"))).whole();
+        assert_eq!(log.blocks_of(1 << 30).len(), 1, "{process}");
+        for (size, pattern) in &ran.claims().stacks {
+            for block in log.blocks_of(*size) {
+                let stack = &log.named().stacks[block.stack];
+                assert!(pattern.matches(stack), "{process}: {stack:?}");
+            }
+        }
     }
-    assert_eq!(ends(&log, [24001]), BTreeMap::from([(WalkEnd::Root, 2)]));
 }

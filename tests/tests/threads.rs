@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use heapprof_tests::{Finished, Run, assert_claims};
+use heapprof_format::Counter;
+use heapprof_tests::{Finished, Log, Run, assert_claims};
 
 /// Two numbers of a line of the fixture's.
 fn numbers(ran: &Finished, word: &str) -> (u64, u64) {
@@ -61,4 +62,105 @@ fn cancel_storm() {
         }
         assert_eq!(log.losses().values().sum::<u64>(), 0, "{:?}", log.losses());
     }
+}
+
+/// A forked child, one of whose threads is stopped by its parent while the child's session begins, as soon as its log is there
+/// (`<prefix>_<pid>.heaplog`), while another thread goes on allocating. Each block of 1 GiB is sampled, hardly anything else is.
+const STOPPED_AT_ITS_BEGINNING: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+enum { GIB = 1 << 30, TIMES = 10 };
+struct both { volatile int thread, has_begun, is_stopped, may_go; } *both;
+void *kept[3];
+static void *begins(void *unused)
+{
+    both->thread = gettid();
+    kept[0] = malloc(GIB + 1);
+    both->has_begun = 1;
+    return unused;
+}
+static double allocates(int times)
+{
+    struct timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int i = 0; i < times; i++) {
+        void *volatile block = malloc(GIB + 2);
+        free(block);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    return (end.tv_sec - begin.tv_sec) * 1e3 + (end.tv_nsec - begin.tv_nsec) / 1e6;
+}
+static int is_child(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, begins, NULL);
+    while (!both->is_stopped && !both->has_begun) usleep(100);
+    if (both->is_stopped) {
+        double first = allocates(1);
+        double then = allocates(TIMES);
+        printf("stopped %d first %.0f then %.0f\n", (int)getpid(), first, then);
+        fflush(stdout);
+    }
+    both->may_go = 1;
+    pthread_join(thread, NULL);
+    kept[1] = malloc(GIB + 3);
+    return 3;
+}
+int main(int argc, char **argv)
+{
+    char log_path[4096];
+    int status = 1;
+    both = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child = fork();
+    if (child == 0) exit(is_child());
+    snprintf(log_path, sizeof log_path, "%s_%d.heaplog", argc > 1 ? argv[1] : "none", (int)child);
+    while (access(log_path, F_OK) != 0 && !both->has_begun) {}
+    if (ptrace(PTRACE_SEIZE, both->thread, 0, 0) == 0) {
+        ptrace(PTRACE_INTERRUPT, both->thread, 0, 0);
+        waitpid(both->thread, &status, __WALL);
+        both->is_stopped = !both->has_begun;
+        while (both->is_stopped && !both->may_go) usleep(1000);
+        ptrace(PTRACE_DETACH, both->thread, 0, 0);
+    } else {
+        printf("skip: no ptrace\n");
+    }
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+"#;
+
+/// Whoever waits for a session that another thread begins waits once, and what is not recorded meanwhile is counted.
+#[test]
+fn a_thread_that_is_stopped_while_it_begins_a_session_does_not_hold_up_the_others() {
+    for _ in 0..200 {
+        let run = Run::compiled("stopped", STOPPED_AT_ITS_BEGINNING, &["-pthread"]);
+        let ran = run.arg("t").interval(64 << 20).prefix("t").run();
+        assert_eq!((ran.code(), ran.stderr.as_str()), (3, ""));
+        if ran.stdout.starts_with("skip") {
+            return println!("{}", ran.stdout);
+        }
+        let words: Vec<&str> = ran.stdout.split_whitespace().collect();
+        let ["stopped", pid, "first", first, "then", then] = words[..] else {
+            continue; // it was stopped too late
+        };
+        let [first, then]: [u32; 2] = [first, then].map(|ms| ms.parse().expect("a number"));
+        if first < 50 {
+            continue; // there was a session already
+        }
+        assert!(then < 500, "ten times {then} ms after {first} ms");
+        let log = Log::read(&ran.folder().join(format!("t_{pid}.heaplog"))).whole();
+        let blocks = |more: u64| log.blocks_of((1 << 30) + more).len();
+        assert_eq!([blocks(1), blocks(2), blocks(3)], [1, 0, 1]);
+        assert_eq!(log.losses().get(&Counter::LostNotReady), Some(&11));
+        return;
+    }
+    panic!("no session was ever stopped while it began");
 }

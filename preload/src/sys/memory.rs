@@ -63,6 +63,49 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     .map(|address| address as *mut u8)
 }
 
+/// Memory for a stack, above a page that cannot be written to. Given back when it is dropped.
+pub(crate) struct Stack {
+    low: u64,
+    len: u64,
+    /// The first address above it, aligned to pages.
+    pub(crate) top: *mut u8,
+}
+
+/// A stack of `len` bytes, whole pages; `None` when there is no memory.
+pub(crate) fn map_stack(len: usize) -> Option<Stack> {
+    const GUARD: u64 = 4096;
+    let (read_write, private) = (
+        (libc::PROT_READ | libc::PROT_WRITE) as u64,
+        (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
+    );
+    let whole = len as u64 + GUARD;
+    let none = libc::PROT_NONE as u64;
+    // SAFETY: a new anonymous mapping touches nothing that exists.
+    let low = unsafe { syscall(libc::SYS_mmap, [0, whole, none, private, u64::MAX, 0]) }.ok()?;
+    let stack = Stack {
+        low,
+        len: whole,
+        top: (low + whole) as *mut u8,
+    };
+    let fixed = private | libc::MAP_FIXED as u64;
+    // SAFETY: over pages that were mapped just now, and which nobody else knows of.
+    unsafe {
+        syscall(
+            libc::SYS_mmap,
+            [low + GUARD, len as u64, read_write, fixed, u64::MAX, 0],
+        )
+    }
+    .ok()?;
+    Some(stack)
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map_stack`; nobody uses it any more.
+        let _ = unsafe { syscall(libc::SYS_munmap, [self.low, self.len, 0, 0, 0, 0]) };
+    }
+}
+
 /// `len` bytes of zeroed memory that another process of the same user can attach by an id that stands in this
 /// one's `/proc/PID/maps`. It has no name, no descriptor and no file that somebody could cut short, and is
 /// gone with the last process that has it.
