@@ -146,7 +146,10 @@ extern "C" fn construct(
         return;
     }
     if loader::valgrind_allocates(environment.get("LD_PRELOAD").unwrap_or_default()) {
-        say!("valgrind is the allocator of what it runs: nothing is recorded");
+        say!(
+            "valgrind is the allocator of what it runs: nothing is recorded; \
+             profile without valgrind, or take libheapprof.so out of LD_PRELOAD"
+        );
         hook::set_phase(Phase::Off);
         return;
     }

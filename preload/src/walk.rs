@@ -127,9 +127,11 @@ pub(crate) fn is_in_iteration(entered: &Entered, seat: &mut Seat, here: Here) ->
 
 /// glibc tells the kernel its trampoline with every sigaction, also one that changes nothing. So: give a
 /// signal the disposition it has, and ask the kernel what it was told. Nothing else names the
-/// trampoline: it is no symbol, and its unwind table needs what framehop cannot do.
+/// trampoline: it is no symbol, and its unwind table needs what framehop cannot do. Then it is as it was (programs
+/// would see a flag more).
 fn signal_return() -> Option<u64> {
     let signal = libc::SIGRTMAX();
+    let before = sys::sigaction_of(signal)?;
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: at boot, before the program's first thread: reads the disposition of an unused signal
     // into a struct of ours and sets it to the same.
@@ -139,8 +141,10 @@ fn signal_return() -> Option<u64> {
         }
         libc::sigaction(signal, action.as_ptr(), std::ptr::null_mut());
     }
-    sys::sigaction_of(signal)
-        .map(|action| action.restorer)
+    let told = sys::sigaction_of(signal);
+    // SAFETY: asked for above, at boot, with no other thread.
+    unsafe { sys::restore_sigaction(signal, &before) };
+    told.map(|action| action.restorer)
         .filter(|&restorer| restorer != 0)
 }
 

@@ -1,6 +1,6 @@
 //! The very end: what the log has of the last moments, and what the end costs.
 //!
-//! Both are measured over several runs, of which the best half counts: the machine may be busy with other things, and
+//! Both are measured over up to nine runs, of which three have to be good: the machine may be busy with other things, and
 //! a profiler that is late by design is late every time.
 
 use std::fs;
@@ -57,16 +57,18 @@ fn ended(way: &str, interval: u64) -> Finished {
         .run()
 }
 
-/// The best of up to nine runs, as soon as one is good enough.
+/// The third best of up to nine runs, as soon as three are good enough.
 fn best(limit: u64, mut measure: impl FnMut() -> u64) -> u64 {
-    let mut best = u64::MAX;
+    let mut best = [u64::MAX; 3];
     for _ in 0..9 {
-        best = best.min(measure());
-        if best <= limit {
+        let worst = &mut best[2];
+        *worst = measure().min(*worst);
+        best.sort_unstable();
+        if best[2] <= limit {
             break;
         }
     }
-    best
+    best[2]
 }
 
 #[test]
@@ -118,7 +120,7 @@ fn ended_after(ran: &Finished) -> u64 {
 fn the_end_is_delayed_by_less_than_100_ms() {
     let end_ms = |run: Run| ended_after(&run.run());
     for interval in [1, 65536] {
-        for way in ["exit", "_exit"] {
+        for way in ["return", "exit", "_exit", "quick_exit"] {
             let started = Instant::now();
             let delay = best(100, || {
                 let fixture = || Run::fixture("late_end").arg(way).default_exit_wait();

@@ -143,8 +143,7 @@ fn by_abort_and_sigterm_at_once() {
     }
 }
 
-/// Killed at random moments under load: the log is readable up to its end, every time, and misses at most the
-/// last tenth of a second.
+/// Killed at random moments under load: the log is readable up to its end, every time. (What it misses: `ends.rs`.)
 #[test]
 fn by_sigkill_under_load() {
     let mut seen = BTreeMap::new();

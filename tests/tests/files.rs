@@ -112,6 +112,55 @@ fn what_is_in_the_place_of_the_log_is_left_alone() {
     }
 }
 
+/// The same where a dump should be, or what becomes one: it is there beside it, under the next number, or there is a line.
+#[test]
+fn what_is_in_the_place_of_a_dump_is_left_alone() {
+    for name in ["t.0001.heap", "t.0001.heap.PID.unfinished"] {
+        for kind in ["symlink", "dangling symlink", "fifo", "folder"] {
+            let mut running = Run::compiled("waits_for_go", WAITS_FOR_GO, &[])
+                .interval(1)
+                .prefix("t")
+                .limit(Duration::from_secs(20))
+                .start();
+            running.until("a log", |running| {
+                running.folder().join("t.heaplog").exists()
+            });
+            let name = name.replace("PID", &running.pid().to_string());
+            let (path, target) = (
+                running.folder().join(&name),
+                running.folder().join("target"),
+            );
+            match kind {
+                "symlink" => {
+                    fs::write(&target, "precious").unwrap();
+                    symlink(&target, &path).unwrap();
+                }
+                "dangling symlink" => symlink(&target, &path).unwrap(),
+                "fifo" => {
+                    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+                    // SAFETY: a C string that lives through the call.
+                    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+                }
+                _ => fs::create_dir(&path).unwrap(),
+            }
+            fs::write(running.folder().join("go"), "").unwrap();
+            let ran = running.wait();
+            assert_eq!((ran.code(), &*ran.stderr), (5, ""), "{kind} at {name}");
+            match kind {
+                "symlink" => assert_eq!(fs::read(&target).unwrap(), b"precious"),
+                "dangling symlink" => assert!(!target.exists(), "it was followed"),
+                _ => {}
+            }
+            assert!(
+                fs::symlink_metadata(&path).is_ok(),
+                "{kind} at {name} is gone"
+            );
+            let dump = fs::read(ran.folder().join("t.0002.heap")).unwrap();
+            assert!(dump.starts_with(b"heap profile:"), "{kind} at {name}");
+        }
+    }
+}
+
 /// Allocates, waits for a file named `go`, allocates more.
 const WAITS_FOR_GO: &str = r#"
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 //! what we cannot do any more is one line.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use heapprof_format::{Counter, EndReason};
 use heapprof_tests::{Build, Log, Run, may_mount};
@@ -90,7 +91,7 @@ fn until_no_memory() {
     }
 }
 
-/// SIGXFSZ, which the kernel sends with the error, would end the program.
+/// SIGXFSZ, which the kernel sends with the error, would end the program. A log that cannot be made, or goes no further, is one line.
 #[test]
 fn file_size() {
     // In units of 512 bytes: nothing at all, a start without an end, a piece.
@@ -100,13 +101,20 @@ fn file_size() {
                 "churn" => &["2", "100000"],
                 _ => &["exit"],
             };
-            // Its output must not meet the limit itself.
-            let ran = after(
-                &format!("ulimit -f {blocks}; exec >/dev/null 2>&1"),
-                fixture,
-                args,
-            )
-            .run();
+            // What is printed and said goes where there is no limit.
+            let script = format!(
+                "mkfifo pipe; cat <pipe >said & exec 2>pipe
+                 (ulimit -f {blocks}; LD_PRELOAD=$1 \"$0\" $2 >/dev/null)
+                 status=$?; exec 2>/dev/null; wait; exit $status"
+            );
+            let ran = Run::tool("/bin/sh")
+                .args(["-c", &script])
+                .arg(Build::get().fixture(fixture))
+                .arg(&Build::get().library)
+                .arg(args.join(" "))
+                .interval(1)
+                .prefix("t")
+                .run();
             let alone = if fixture == "churn" { 0 } else { 3 };
             assert_eq!(
                 ran.code(),
@@ -114,7 +122,16 @@ fn file_size() {
                 "{fixture} with {blocks} blocks: {}",
                 ran.status
             );
+            let said = String::from_utf8(ran.bytes("said")).unwrap();
+            let is_enough = blocks == 1200 && fixture == "exit_ways";
+            let about_log = said.lines().filter(|line| line.contains("t.heaplog"));
+            assert_eq!(
+                about_log.count(),
+                usize::from(!is_enough),
+                "{fixture} with {blocks} blocks: {said}"
+            );
             if blocks == 1200 && fixture == "churn" {
+                assert!(said.contains("file size limit reached"), "{said}");
                 let log = ran.log();
                 assert!(log.torn.is_none(), "{:?}", log.torn);
                 assert!(log.blocks().len() > 100);
@@ -224,7 +241,8 @@ fn full_file_system() {
     if !may_mount() {
         return;
     }
-    for size in ["600k", "1m"] {
+    let mut took = Vec::new();
+    for size in ["1g", "600k", "1m"] {
         let run = Run::tool("unshare");
         fs::create_dir(run.folder().join("small")).unwrap();
         let script = format!(
@@ -232,6 +250,7 @@ fn full_file_system() {
              LD_PRELOAD=$1 HEAPPROFILE=small/d/t HEAP_PROFILE_ALLOCATION_INTERVAL=64M \"$0\" 4 100000
              status=$?; cp small/d/* .; exit $status"
         );
+        let begun = Instant::now();
         let ran = run
             .args(["-rm", "sh", "-c", &script])
             .arg(Build::get().fixture("churn"))
@@ -239,7 +258,15 @@ fn full_file_system() {
             .interval(1)
             .run()
             .well();
+        took.push(begun.elapsed());
         assert!(ran.stdout.contains("ops 400000"), "{}", ran.stdout);
+        if size == "1g" {
+            assert_eq!(
+                (ran.log().whole().end(), &*ran.stderr),
+                (Some(EndReason::Exit), "")
+            );
+            continue;
+        }
         ran.assert_said(&["t.heaplog", "no space left", "runs on"]);
         let log = ran.log();
         assert!(log.torn.is_none(), "{:?}", log.torn);
@@ -260,6 +287,12 @@ fn full_file_system() {
             assert!(fs::metadata(&dump).unwrap().len() > 100);
         }
     }
+    // Nobody waits for room that there will not be.
+    let [ample, little, some] = took[..] else {
+        panic!("three runs")
+    };
+    let limit = ample * 2 + Duration::from_secs(1);
+    assert!(little < limit && some < limit, "{took:?}");
 }
 
 #[test]

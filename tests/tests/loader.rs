@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use heapprof_format::Counter;
 use heapprof_tests::{Build, Finished, Run, assert_claims};
 
 /// The fixture passes, and what it says of itself is in the log, which is read to its end.
@@ -57,7 +58,8 @@ fn before_main() {
         assert_eq!(ran.claims().ok, ["freed"]);
         let log = ran.log();
         assert_eq!(log.unknown_frees(), 0);
-        // Our constructor came after another's: what that one's thread allocated meanwhile is counted.
+        // Our constructor came after another's: what that one and its thread allocated meanwhile is counted.
+        assert!(log.losses().contains_key(&Counter::LostNotReady));
         assert_eq!(ran.stderr, "");
     }
 }
@@ -114,6 +116,7 @@ fn a_first_sample_under_the_loaders_lock() {
         .run()
         .well();
     let log = ran.log().whole();
+    assert_eq!(log.losses().get(&Counter::LostNotReady), Some(&1));
     assert_eq!(log.blocks_of((64 << 20) + 1).len(), 0);
     let [kept] = log.blocks_of((64 << 20) + 2)[..] else {
         panic!("one block")

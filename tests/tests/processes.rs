@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use heapprof_format::EndReason;
-use heapprof_tests::{Finished, Log, Run};
+use heapprof_tests::{Build, Finished, Log, Run};
 
 /// All logs of the run's folder, by name, each readable to its end.
 #[track_caller]
@@ -284,18 +284,27 @@ fn somebody_elses_dump_is_not_overwritten() {
 
 #[test]
 fn files_are_for_their_owner_only() {
-    let ran = Run::fixture("idle")
-        .arg("0")
-        .interval(1)
-        .prefix("t")
-        .run()
-        .well();
-    for name in ran.files() {
-        let mode = fs::metadata(ran.folder().join(&name))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600, "{name}");
+    // Segments of a log with a bound; files of a forked child. The mask takes nothing away.
+    for (fixture, a_file) in [("rotates", "t.0001.heap"), ("fork_child", "t_")] {
+        let ran = Run::tool("/bin/sh")
+            .args(["-c", "umask 0; LD_PRELOAD=$1 exec \"$0\""])
+            .arg(Build::get().fixture(fixture))
+            .arg(&Build::get().library)
+            .interval(1)
+            .prefix("t")
+            .env("HEAPPROF_MAX_LOG", "64K")
+            .run()
+            .well();
+        let files = ran.files();
+        assert!(files.len() >= 4, "{fixture}: {files:?}");
+        assert!(files.iter().any(|name| name.starts_with(a_file)));
+        for name in files {
+            let mode = fs::metadata(ran.folder().join(&name))
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
     }
 }
 
@@ -392,4 +401,135 @@ fn fork_inherits() {
         markers.iter().any(|(_, name)| name.contains("is not here")),
         "{markers:?}"
     );
+}
+
+/// Allocates, and becomes itself by the function that its first argument names; then allocates something else.
+const BECOMES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+extern char **environ;
+void *kept;
+int main(int argc, char **argv)
+{
+    char *way = argv[1], *self = "/proc/self/exe", *args[] = {argv[0], "end", NULL};
+    if (strcmp(way, "end") == 0) {
+        kept = malloc(20002);
+        return 5;
+    }
+    kept = malloc(20001);
+    int fd = open(self, O_RDONLY | O_CLOEXEC);
+    if (strcmp(way, "execl") == 0) execl(self, argv[0], "end", (char *)NULL);
+    if (strcmp(way, "execlp") == 0) execlp(self, argv[0], "end", (char *)NULL);
+    if (strcmp(way, "execle") == 0) execle(self, argv[0], "end", (char *)NULL, environ);
+    if (strcmp(way, "execv") == 0) execv(self, args);
+    if (strcmp(way, "execve") == 0) execve(self, args, environ);
+    if (strcmp(way, "execvp") == 0) execvp(self, args);
+    if (strcmp(way, "execvpe") == 0) execvpe(self, args, environ);
+    if (strcmp(way, "fexecve") == 0) fexecve(fd, args, environ);
+    if (strcmp(way, "execveat") == 0) execveat(AT_FDCWD, self, args, environ, 0);
+    return 1;
+}
+"#;
+
+/// Nothing is missing of what came before, whichever function it was; and there is no dump, which the log has instead.
+#[test]
+fn every_exec_function() {
+    for way in [
+        "execl", "execlp", "execle", "execv", "execve", "execvp", "execvpe", "fexecve", "execveat",
+    ] {
+        let run = Run::compiled("becomes", BECOMES, &[]);
+        let ran = run.arg(way).interval(1).prefix("t").run();
+        assert_eq!((ran.code(), &*ran.stderr), (5, ""), "{way}");
+        let read = |name: &String| Log::read(&ran.folder().join(name)).whole();
+        let logs: Vec<Log> = ran.files_ending(".heaplog").iter().map(read).collect();
+        let end_of = |size| {
+            let mut of_image = logs.iter().filter(|log| !log.blocks_of(size).is_empty());
+            (of_image.next().and_then(Log::end), of_image.count())
+        };
+        assert_eq!(end_of(20001), (Some(EndReason::Exec), 0), "{way}");
+        assert_eq!(end_of(20002), (Some(EndReason::Exit), 0), "{way}");
+        assert_eq!(ran.files_ending(".heap").len(), 1, "{way}");
+    }
+}
+
+/// Keeps a thousand blocks, and forks children while three threads allocate; each child keeps one block more.
+const FORKS_WHILE_OTHERS_ALLOCATE: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { KEPT = 1000, CHILDREN = 20 };
+void *kept[KEPT + 1];
+static void *allocates_for_ever(void *unused)
+{
+    for (size_t size = 16;; size = size < 4000 ? size + 16 : 16) {
+        void *volatile block = malloc(size);
+        free(block);
+    }
+    return unused;
+}
+int main(void)
+{
+    int bad = 0, status;
+    pthread_t thread;
+    for (int i = 0; i < KEPT; i++) kept[i] = malloc(30011);
+    for (int i = 0; i < 3; i++) pthread_create(&thread, NULL, allocates_for_ever, NULL);
+    for (int i = 0; i < CHILDREN; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            kept[KEPT] = malloc(30012);
+            exit(0);
+        }
+        waitpid(child, &status, 0);
+        bad += status != 0;
+        printf("child %d\n", (int)child);
+        fflush(stdout);
+    }
+    return bad ? 1 : 6;
+}
+"#;
+
+/// A child's account begins with what its parent had in use, though other threads of its parent were at work: by the parent's log, and in
+/// the child's own dump, which says so where the parent was too busy for it.
+#[test]
+fn a_child_of_a_busy_parent_starts_from_what_was_in_use() {
+    let run = Run::compiled("busy_parent", FORKS_WHILE_OTHERS_ALLOCATE, &["-pthread"]);
+    let ran = run.interval(1).prefix("t").run();
+    assert_eq!((ran.code(), &*ran.stderr), (6, ""));
+    let children = ran
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("child "));
+    let mut with_all = 0;
+    let mut count = 0;
+    for child in children {
+        count += 1;
+        let path = ran.folder().join(format!("t_{child}.heaplog"));
+        let profile = heapprof_symbolizer::Input::open(&path)
+            .and_then(|input| input.read(|_| ()))
+            .unwrap_or_else(|error| panic!("{error}"));
+        let in_use = |size: u64| -> u64 {
+            let of_size = profile.rows.iter().filter(|row| {
+                let all = &row.totals.allocated;
+                all.objects() > 0 && all.bytes() / all.objects() == size
+            });
+            of_size.map(|row| row.totals.in_use.objects()).sum()
+        };
+        assert_eq!((in_use(30011), in_use(30012)), (1000, 1), "child {child}");
+        let dump = ran.bytes(&format!("t_{child}.0001.heap"));
+        let text = String::from_utf8_lossy(&dump).into_owned();
+        let has_all = text
+            .lines()
+            .any(|line| line.trim_start().starts_with("1000: 30011000 ["));
+        let says_so = text.contains("inherited: what was in use at the fork is missing here");
+        assert!(has_all != says_so, "child {child}: {has_all} {says_so}");
+        with_all += u32::from(has_all);
+    }
+    assert_eq!(count, 20);
+    assert!(with_all > 0, "no dump of any child has what was inherited");
+    println!("{with_all} of {count}");
 }

@@ -1,6 +1,7 @@
 //! Sanitizers and valgrind, which take malloc for themselves.
 
-use heapprof_tests::{Build, Run};
+use heapprof_format::EndReason;
+use heapprof_tests::{Build, Log, Run};
 
 /// What takes malloc for itself is told about, and runs.
 #[test]
@@ -18,7 +19,7 @@ fn sanitizers_and_valgrind() {
         if word.is_empty() {
             assert_eq!(ran.log().whole().blocks_of(20001).len(), 1, "{sanitizer}");
         } else {
-            ran.assert_said(&[word, "nothing is recorded"]);
+            ran.assert_said(&[word, "nothing is recorded", "a build without it"]);
         }
     }
     // Under any other allocator this one's runtime comes to a standstill: the program is started again without us.
@@ -26,7 +27,11 @@ fn sanitizers_and_valgrind() {
     let alone = thread().without_library().run();
     let ran = thread().interval(1).prefix("t").run();
     assert_eq!(ran.code(), alone.code(), "{}", ran.stderr);
-    ran.assert_said(&["ThreadSanitizer", "nothing is recorded"]);
+    ran.assert_said(&[
+        "ThreadSanitizer",
+        "nothing is recorded",
+        "a build without it",
+    ]);
     assert!(ran.files_ending(".heaplog").is_empty());
     // Nothing is recorded of these: `heapprof run` says so before.
     for sanitizer in ["address", "thread"] {
@@ -57,4 +62,15 @@ fn sanitizers_and_valgrind() {
         )
         .run();
     assert_eq!(ran.code(), 3, "{}", ran.stderr);
+    ran.assert_said(&[
+        "valgrind",
+        "nothing is recorded",
+        "profile without valgrind",
+    ]);
+    // valgrind's own launcher is recorded, which becomes the program.
+    for name in ran.files_ending(".heaplog") {
+        let log = Log::read(&ran.folder().join(name)).whole();
+        assert_eq!(log.end(), Some(EndReason::Exec));
+        assert!(log.blocks_of(17001).is_empty());
+    }
 }

@@ -159,3 +159,49 @@ for pipe in full, broken:
     assert_eq!(ran.stdout, "3\n3\n");
     assert_eq!(ran.files_ending(".heaplog").len(), 2, "{:?}", ran.files());
 }
+
+/// Tells of each signal whether it has its default action, is ignored, or has a handler, and whether it is blocked; also in its thread.
+const TELLS_DISPOSITIONS: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+void *kept;
+static void *tells(void *unused)
+{
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    for (int i = 1; i <= SIGRTMAX; i++) {
+        struct sigaction action = {.sa_handler = SIG_DFL};
+        sigaction(i, NULL, &action);
+        const char *what = action.sa_handler == SIG_DFL ? "default" : action.sa_handler == SIG_IGN ? "ignored" : "handled";
+        printf("%d %s %d %d\n", i, what, action.sa_flags, sigismember(&blocked, i));
+    }
+    return unused;
+}
+int main(void)
+{
+    pthread_t thread;
+    kept = malloc(20001);
+    tells(NULL);
+    pthread_create(&thread, NULL, tells, NULL);
+    pthread_join(thread, NULL);
+    return 5;
+}
+"#;
+
+/// Whatever the library does with signals, before the program begins or after, the program sees none of it.
+#[test]
+fn dispositions_and_masks_are_as_without_us() {
+    let told = |run: Run| {
+        let ran = run.run();
+        assert_eq!((ran.code(), &*ran.stderr), (5, ""));
+        ran.stdout
+    };
+    let run = || Run::compiled("tells", TELLS_DISPOSITIONS, &["-pthread"]);
+    let alone = told(run().without_library());
+    assert!(alone.lines().count() > 120);
+    for interval in [1, 1 << 30] {
+        assert_eq!(told(run().interval(interval).prefix("t")), alone);
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use heapprof_format::Counter;
-use heapprof_tests::{Finished, Log, Run, assert_claims};
+use heapprof_tests::{Build, Finished, Log, Run, assert_claims};
 
 /// Two numbers of a line of the fixture's.
 fn numbers(ran: &Finished, word: &str) -> (u64, u64) {
@@ -61,6 +61,65 @@ fn cancel_storm() {
             assert!(log.blocks_of(36002).iter().all(|block| !block.in_use));
         }
         assert_eq!(log.losses().values().sum::<u64>(), 0, "{:?}", log.losses());
+    }
+}
+
+/// A thread that was cancelled, and has not come to a cancellation point since: its first block begins a profiler's work if that samples
+/// blocks of 1 GiB and hardly anything else, the second is allocated by code that was loaded just before, and the many after them
+/// fill whatever is between it and a profiler.
+const IS_CANCELLED_BEFORE: &str = r#"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { GIB = 1 << 30, MANY = 300000 };
+void *kept[2];
+static void *(*plugin_entry)(void);
+static volatile int is_ready, is_cancelled, has_returned;
+static void *allocates(void *unused)
+{
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    is_ready = 1;
+    while (!is_cancelled) {}
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+    kept[0] = malloc(GIB);
+    kept[1] = plugin_entry();
+    for (int i = 0; i < MANY; i++) {
+        void *volatile block = malloc(1000);
+        free(block);
+    }
+    has_returned = 1;
+    for (;;) pthread_testcancel();
+    return unused;
+}
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    void *result;
+    void *plugin = dlopen(argv[argc - 1], RTLD_NOW);
+    if (plugin == NULL) return 2;
+    *(void **)&plugin_entry = dlsym(plugin, "plugin_b_entry");
+    pthread_create(&thread, NULL, allocates, NULL);
+    while (!is_ready) {}
+    pthread_cancel(thread);
+    is_cancelled = 1;
+    pthread_join(thread, &result);
+    return result == PTHREAD_CANCELED && has_returned ? 5 : 1;
+}
+"#;
+
+/// No call of ours is a cancellation point: not where a session begins, not where a module is learned, not where a hook waits.
+#[test]
+fn a_thread_that_is_cancelled_goes_on_to_its_next_cancellation_point() {
+    for interval in [1, 64 << 20] {
+        let run = Run::compiled("is_cancelled", IS_CANCELLED_BEFORE, &["-pthread"]);
+        let plugin = Build::get().fixture("plugin_b.so");
+        let ran = run.arg(&plugin).interval(interval).prefix("t").run();
+        assert_eq!((ran.code(), &*ran.stderr), (5, ""), "{interval}");
+        let log = ran.log().whole();
+        assert_eq!(log.blocks_of(1 << 30).len(), 1, "{interval}");
+        assert!(interval > 1 || log.blocks_of(1000).len() == 300_000);
     }
 }
 

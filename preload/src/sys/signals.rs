@@ -118,3 +118,17 @@ pub(crate) fn sigaction_of(signal: i32) -> Option<KernelSigaction> {
     .ok()?;
     Some(action)
 }
+
+/// Gives a signal what [`sigaction_of`] said of it.
+///
+/// # Safety
+/// Nothing else has changed it since.
+pub(crate) unsafe fn restore_sigaction(signal: i32, action: &KernelSigaction) {
+    // SAFETY: reads one kernel sigaction with an 8-byte mask; what it says was in force before.
+    let _ = unsafe {
+        syscall(
+            libc::SYS_rt_sigaction,
+            [signal as u64, std::ptr::from_ref(action) as u64, 0, 8, 0, 0],
+        )
+    };
+}
