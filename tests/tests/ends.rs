@@ -512,3 +512,38 @@ fn a_child_that_inherits_much_and_lives_for_a_moment_has_its_log() {
     });
     assert!(delay <= 100, "{delay} ms");
 }
+
+/// Frees and allocates in a destructor that runs after every other's: the C library's own cleanup is not later.
+const GOES_ON_AFTER_THE_END: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+void *kept[1000];
+static void runs_last(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        if (i % 2 == 0) free(kept[i]);
+        else memset(kept[i] = realloc(kept[i], 5000), 1, 5000);
+    }
+    void *more = calloc(20003, 1);
+    memset(more, 1, 20003);
+    puts("last");
+}
+__attribute__((section(".fini_array.00001"), used)) static void (*destructor)(void) = runs_last;
+int main(void)
+{
+    for (int i = 0; i < 1000; i++) kept[i] = malloc(20001);
+    return 5;
+}
+"#;
+
+/// Nothing of ours is torn down: who allocates and frees after our end passes through.
+#[test]
+fn others_free_after_our_end() {
+    let run = Run::compiled("goes_on", GOES_ON_AFTER_THE_END, &[]);
+    let ran = run.interval(1).prefix("t").default_exit_wait().run();
+    assert_eq!((ran.code(), &*ran.stderr, &*ran.stdout), (5, "", "last\n"));
+    let log = ran.log().whole();
+    assert_eq!(log.end(), Some(EndReason::Exit));
+    assert_eq!(log.blocks_of(20001).len(), 1000);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use heapprof_format::Counter;
-use heapprof_tests::{Build, Finished, Run, assert_claims};
+use heapprof_tests::{Build, Finished, Log, Run, assert_claims, is_root, may_mount};
 
 /// The fixture passes, and what it says of itself is in the log, which is read to its end.
 #[track_caller]
@@ -70,7 +70,7 @@ fn own_dlsym() {
     let ran = run.run().well();
     let claims = ran.claims();
     assert_eq!(claims.ok, ["calls", "exec"]);
-    let log = heapprof_tests::Log::read(&ran.folder().join("t.heaplog")).whole();
+    let log = Log::read(&ran.folder().join("t.heaplog")).whole();
     for (size, pattern) in &claims.stacks {
         let blocks = log.blocks_of(*size);
         assert_eq!(blocks.len(), 1, "{size}");
@@ -231,6 +231,57 @@ fn a_program_of_musl() {
     assert_eq!(told.code(), 1);
     assert!(told.stderr.contains("musl"), "{}", told.stderr);
     assert_eq!(told.stdout, "");
+}
+
+/// Installed where glibc's loader looks and musl's does not, and named without a folder, the library is not found by the latter, which
+/// goes on: a musl program runs as without us, also as the child of one that is recorded.
+#[test]
+fn a_program_of_musl_beside_an_installed_library() {
+    if !is_root() || !may_mount() {
+        return;
+    }
+    let run = Run::tool("musl-gcc");
+    std::fs::write(run.folder().join("hello.c"), HELLO).unwrap();
+    let made = run.args(["hello.c", "-o", "hello"]).run().well();
+    for folder in ["lib", "out"] {
+        std::fs::create_dir(made.folder().join(folder)).unwrap();
+    }
+    let script = r#"
+        installed=/usr/lib/x86_64-linux-gnu
+        mount -t tmpfs none lib && mkdir lib/up lib/work &&
+        mount -t overlay -o lowerdir=$installed,upperdir=lib/up,workdir=lib/work none $installed || exit 77
+        cp "$1" $installed/libheapprof.so && cd out || exit 78
+        LD_PRELOAD=libheapprof.so ../hello; echo "alone $?"
+        LD_PRELOAD=libheapprof.so HEAPPROFILE=$PWD/p sh -c '../hello; exit 9'; echo "child $?"
+        HEAPPROF_LIBRARY=$installed/libheapprof.so HEAPPROFILE=$PWD/r "$0" run --quiet sh -c '../hello; exit 9'; echo "run $?"
+        HEAPPROF_LIBRARY=$installed/libheapprof.so "$0" run ../hello; echo "told $?""#;
+    let ran = Run::tool("unshare")
+        .in_folder_of(&made)
+        .args(["-m", "sh", "-c", script])
+        .arg(&Build::get().heapprof)
+        .arg(&Build::get().library)
+        .interval(1)
+        .run();
+    if ran.code() == 77 {
+        return println!("skipped: no overlay file system here: {}", ran.stderr);
+    }
+    assert_eq!(
+        ran.stdout, "hello\nalone 7\nhello\nchild 9\nhello\nrun 9\ntold 1\n",
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("musl"), "{}", ran.stderr);
+    let mut logs = std::fs::read_dir(made.folder().join("out"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "heaplog"))
+        .collect::<Vec<_>>();
+    logs.sort();
+    let names = logs.iter().map(|path| path.file_name().unwrap());
+    assert!(names.eq(["p.heaplog", "r.heaplog"]), "{logs:?}");
+    for path in &logs {
+        assert!(!Log::read(path).blocks().is_empty());
+    }
 }
 
 /// A program that exports functions named like libc's and like an unwinder's: we call none of them.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use heapprof_tests::Run;
+use heapprof_format::Counter;
+use heapprof_tests::{Build, Run};
 
 #[test]
 fn signals_to_process() {
@@ -204,4 +205,114 @@ fn dispositions_and_masks_are_as_without_us() {
     for interval in [1, 1 << 30] {
         assert_eq!(told(run().interval(interval).prefix("t")), alone);
     }
+}
+
+/// Allocates and frees without pause, while another thread sends it a signal. The handler allocates, and frees a block from before, where it
+/// has interrupted code at an address that its arguments allow: from..to, each as an offset from where the library begins.
+const INTERRUPTED_IN_A_HOOK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+enum { MOST = 200 };
+static unsigned long allowed[16];
+static int bounds;
+static volatile int hits, is_over;
+void *kept[MOST], *made[MOST];
+static void handler(int signal, siginfo_t *info, void *context)
+{
+    unsigned long pc = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    for (int i = 0; i < bounds && hits < MOST; i += 2)
+        if (pc >= allowed[i] && pc < allowed[i + 1]) {
+            made[hits] = malloc(20003);
+            free(kept[hits]);
+            hits++;
+            return;
+        }
+}
+static void *interrupts(void *thread)
+{
+    while (!is_over) pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    return NULL;
+}
+static void work(int depth)
+{
+    void *volatile block = malloc(1000 + depth);
+    free(block);
+    if (depth < 20 && hits < MOST) work(depth + 1);
+}
+int main(int argc, char **argv)
+{
+    pthread_t self = pthread_self(), thread;
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+    Dl_info library;
+    if (!dladdr(dlsym(RTLD_DEFAULT, "malloc"), &library)) return 2;
+    for (bounds = 0; bounds + 1 < argc; bounds++)
+        allowed[bounds] = (unsigned long)library.dli_fbase + strtoul(argv[bounds + 1], NULL, 16);
+    for (int i = 0; i < MOST; i++) kept[i] = malloc(20004);
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_create(&thread, NULL, interrupts, &self);
+    for (long i = 0; i < 3000000 && hits < MOST; i++) work(0);
+    is_over = 1;
+    pthread_join(thread, NULL);
+    printf("hits %d\n", hits);
+    return 5;
+}
+"#;
+
+/// A handler that interrupts a sample: what it allocates passes through and is counted, what it frees is recorded, and the sample that it
+/// interrupted is whole.
+#[test]
+fn a_handler_that_interrupts_a_hook() {
+    let listed = std::process::Command::new("nm")
+        .args(["--print-size", "--defined-only"])
+        .arg(&Build::get().library)
+        .output()
+        .expect("nm runs (scripts/install-deps installs it)");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    // Code of ours in which nothing of jemalloc's is half done.
+    let bounds: Vec<String> = listed
+        .lines()
+        .filter(|line| {
+            let ours = [
+                "walk4Step3run",
+                "walk9walk_anew",
+                "hook7sampled",
+                "hook5freed",
+            ];
+            ours.iter().any(|function| line.contains(function))
+        })
+        .flat_map(|line| {
+            let mut words = line.split(' ');
+            let mut number = || u64::from_str_radix(words.next()?, 16).ok();
+            let (at, len) = (number().expect("an address"), number().expect("a size"));
+            [format!("{at:x}"), format!("{:x}", at + len)]
+        })
+        .collect();
+    assert!(bounds.len() >= 4, "{bounds:?}");
+    let run = Run::compiled("interrupted", INTERRUPTED_IN_A_HOOK, &["-pthread"]);
+    let ran = run.args(&bounds).interval(1).prefix("t").run();
+    assert_eq!((ran.code(), &*ran.stderr), (5, ""));
+    let hits: u64 = ran.stdout.trim()["hits ".len()..].parse().unwrap();
+    assert!(hits > 0, "no hook was ever interrupted");
+    let log = ran.log();
+    assert!(log.torn.is_none() && log.end().is_some(), "{:?}", log.torn);
+    // Where the hook had not begun, or was done, the handler's own has been recorded.
+    let recorded = log.blocks_of(20003).len() as u64;
+    let passed = log.losses()[&Counter::LostReentrant];
+    assert_eq!(recorded + passed, hits);
+    let freed = log
+        .blocks_of(20004)
+        .into_iter()
+        .filter(|block| !block.in_use);
+    assert_eq!(freed.count() as u64, hits);
+    let churned = log
+        .blocks()
+        .into_iter()
+        .filter(|block| (1000..1021).contains(&block.size));
+    assert!(churned.into_iter().all(|block| !block.in_use));
+    println!("{hits}, {recorded} recorded");
 }

@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(
-        "libheapprof.so was not found beside {} nor in ../lib; set HEAPPROF_LIBRARY to its path",
+        "libheapprof.so was not found beside {}, nor in ../lib or ../lib/x86_64-linux-gnu; set HEAPPROF_LIBRARY to its path",
         beside.display()
     )]
     NoLibrary { beside: PathBuf },

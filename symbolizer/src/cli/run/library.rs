@@ -1,11 +1,14 @@
 //! The library: where `libheapprof.so` is, seen from this executable.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::failure::Failure;
 
 const NAME: &str = "libheapprof.so";
+/// Where glibc's loader looks, and musl's does not. Beside `bin`, and as it is from the root.
+const OF_GLIBC: (&str, &str) = ("../lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu");
 
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let executable = std::env::current_exe().unwrap_or_default();
@@ -13,7 +16,9 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
     let candidates = match std::env::var_os("HEAPPROF_LIBRARY") {
         // Said by name, it is that one or none.
         Some(path) => vec![PathBuf::from(path)],
-        None => vec![folder.join(NAME), folder.join("../lib").join(NAME)],
+        None => ["", "../lib", OF_GLIBC.0]
+            .map(|beside| folder.join(beside).join(NAME))
+            .to_vec(),
     };
     let found = candidates
         .iter()
@@ -30,4 +35,17 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
         return Err(Failure::LibraryPath { path });
     }
     Ok(path)
+}
+
+/// What `LD_PRELOAD` is to say. musl's loader ends a program whose preloaded library it cannot load, and goes on without one that it does not
+/// find: a library that is installed where only glibc's looks is named without its folder, and a musl program that the profiled one
+/// starts runs as without us. (Not where `LD_LIBRARY_PATH` could lead to another of that name.)
+pub(crate) fn named(path: &Path) -> OsString {
+    let is_installed = Path::new(OF_GLIBC.1)
+        .canonicalize()
+        .is_ok_and(|folder| path.parent() == Some(&folder));
+    if is_installed && std::env::var_os("LD_LIBRARY_PATH").is_none() {
+        return NAME.into();
+    }
+    path.into()
 }

@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Ours comes first: another allocator that is preloaded would answer in our place.
 fn preload(library: &Path) -> OsString {
-    let mut value = library.as_os_str().to_owned();
+    let mut value = library::named(library);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         value.push(OsStr::new(":"));
         value.push(others);
