@@ -95,7 +95,7 @@ fn spawn_ways() {
 fn exec_fds() {
     let busy = || Run::fixture("exec_fds").interval(1).prefix("t");
     // Behind the filter our thread shares the program's descriptors: what is open there for a moment must not pass an exec.
-    for run in [busy(), busy().behind_a_filter()] {
+    for run in [busy(), busy().behind_a_filter().arg("1000")] {
         let ran = run.run().well();
         assert_eq!(ran.claims().ok, ["descriptors"], "{}", ran.stdout);
         assert!(ran.log().whole().end().is_some());
