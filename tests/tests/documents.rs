@@ -39,7 +39,9 @@ fn what_shows_how_traps_are_met_is_there() {
         let shown = columns.last().expect("a column");
         for quoted in shown.split('`').skip(1).step_by(2) {
             // `file.rs: test`, `fixture argument`.
-            let words = quoted.split([' ', ':', ',']).filter(|word| !word.is_empty());
+            let words = quoted
+                .split([' ', ':', ','])
+                .filter(|word| !word.is_empty());
             let mut words = words.take_while(|word| !word.starts_with('…'));
             let Some(first) = words.next() else { continue };
             names += 1;
