@@ -323,6 +323,60 @@ fn a_writer_that_is_stuck_stalls_the_program_once() {
     assert!((1_900..8_000).contains(&took), "{took} ms");
 }
 
+/// Says `waits` and does, until there is a file named `word`; then keeps 40,000 blocks, says `kept`, and waits for one named `on`.
+const KEEPS_BLOCKS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { COUNT = 40000 };
+void *kept[COUNT + 1];
+int main(void)
+{
+    kept[COUNT] = malloc(20001);
+    puts("waits");
+    fflush(stdout);
+    while (access("word", F_OK) != 0) usleep(1000);
+    for (int i = 0; i < COUNT; i++) kept[i] = malloc(777);
+    puts("kept");
+    fflush(stdout);
+    while (access("on", F_OK) != 0) usleep(1000);
+    kept[COUNT] = malloc(20002);
+    return 5;
+}
+"#;
+
+/// What finds no room while the writer stands still is lost, and each of it counted; when it goes on, so does the log.
+#[test]
+fn what_a_writer_that_is_stuck_did_not_take_is_counted() {
+    let mut running = Run::compiled("keeps_blocks", KEEPS_BLOCKS, &[])
+        .interval(1)
+        .prefix("t")
+        .start();
+    let says = |word: &'static str| move |running: &Running| running.stdout_so_far().contains(word);
+    running.until("its word", says("waits"));
+    let tid = writer_of(&running);
+    stop_for_good(&running, tid);
+    fs::write(running.folder().join("word"), "").expect("a folder of ours");
+    running.until("its blocks", says("kept"));
+    let log_path = running.folder().join("t.heaplog");
+    let len = move || log_path.metadata().map_or(0, |log| log.len());
+    let before = len();
+    // SAFETY: neither reads nor writes memory of ours.
+    let result = unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0usize, 0usize) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    // By then there is room again.
+    running.until("more of the log", |_| len() > before + 10_000);
+    fs::write(running.folder().join("on"), "").expect("a folder of ours");
+    let ran = running.wait();
+    assert_eq!((ran.code(), &*ran.stderr), (5, ""));
+    let log = ran.log().whole();
+    let lost = log.losses()[&Counter::LostQueueFull];
+    assert!(lost > 0);
+    assert_eq!(log.blocks_of(777).len() as u64 + lost, 40_000);
+    assert_eq!(log.blocks_of(20002).len(), 1);
+    println!("{lost} lost");
+}
+
 /// The end comes in the midst of a checkpoint of half a million blocks, whose beginning shows in the folder.
 #[test]
 fn a_checkpoint_does_not_keep_the_end_waiting() {
