@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "too many steps")]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn a_quarter_full_nearly_all_have_a_place_soon() {
         let moved = displaced(&addresses(), 40, Places::has_displaced);
         let stayed = displaced(&addresses(), 40, |_, _| {});
