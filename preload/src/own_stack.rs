@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::sys;
 
-/// Bytes of it. To begin a session in a forked child takes ten thousand.
+/// Bytes of it, above a page that faults. To begin a session in a forked child takes some ten thousand.
 const BYTES: usize = 64 << 10;
 
 struct Job<W, R> {

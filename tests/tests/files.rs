@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Duration;
 
 use heapprof_format::EndReason;
@@ -71,6 +72,25 @@ fn our_thread_keeps_nothing_open_that_the_program_had() {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ok end\n", ""));
 }
 
+/// Puts something of somebody else's at `path`; links lead to `target`.
+fn put(kind: &str, path: &Path, target: &Path) {
+    match kind {
+        "symlink" => {
+            fs::write(target, "precious").unwrap();
+            symlink(target, path).unwrap();
+        }
+        "dangling symlink" => symlink(target, path).unwrap(),
+        "fifo" => {
+            let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+            // SAFETY: a C string that lives through the call.
+            assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        }
+        "folder" => fs::create_dir(path).unwrap(),
+        "file" => fs::write(path, "precious").unwrap(),
+        other => panic!("what is a {other}?"),
+    }
+}
+
 /// What stands at the log's name already is left alone: a link is not followed, nothing waits for a pipe's
 /// reader, and the recording goes to another name.
 #[test]
@@ -82,20 +102,7 @@ fn what_is_in_the_place_of_the_log_is_left_alone() {
             .limit(Duration::from_secs(20))
             .prefix("t");
         let (path, target) = (run.folder().join("t.heaplog"), run.folder().join("target"));
-        match kind {
-            "symlink" => {
-                fs::write(&target, "precious").unwrap();
-                symlink(&target, &path).unwrap();
-            }
-            "dangling symlink" => symlink(&target, &path).unwrap(),
-            "fifo" => {
-                let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-                // SAFETY: a C string that lives through the call.
-                assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-            }
-            "folder" => fs::create_dir(&path).unwrap(),
-            _ => fs::write(&path, "precious").unwrap(),
-        }
+        put(kind, &path, &target);
         let ran = run.run();
         assert_eq!(ran.code(), 3, "{kind}: {}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{kind}: {}", ran.stderr);
@@ -130,19 +137,7 @@ fn what_is_in_the_place_of_a_dump_is_left_alone() {
                 running.folder().join(&name),
                 running.folder().join("target"),
             );
-            match kind {
-                "symlink" => {
-                    fs::write(&target, "precious").unwrap();
-                    symlink(&target, &path).unwrap();
-                }
-                "dangling symlink" => symlink(&target, &path).unwrap(),
-                "fifo" => {
-                    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-                    // SAFETY: a C string that lives through the call.
-                    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-                }
-                _ => fs::create_dir(&path).unwrap(),
-            }
+            put(kind, &path, &target);
             fs::write(running.folder().join("go"), "").unwrap();
             let ran = running.wait();
             assert_eq!((ran.code(), &*ran.stderr), (5, ""), "{kind} at {name}");
