@@ -14,6 +14,8 @@
 //! | ... with `AGAIN` | without stack: it is that of the last sample |
 //! | ... with `ALONE` | without counted: it is size and slack |
 
+use std::ops::ControlFlow;
+
 pub(crate) const BY: u64 = 0;
 pub(crate) const FREED: u64 = 1;
 pub(crate) const SAMPLED: u64 = 2;
@@ -75,7 +77,7 @@ pub struct Freed {
     pub id: u64,
 }
 
-/// What comes out of a lane.
+/// What comes out of a lane, as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
     /// A sampled allocation.
@@ -84,51 +86,13 @@ pub enum Passed {
     Freed(Freed),
 }
 
-/// Which of an [`Out`] it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+/// Whoever takes what comes out of the lanes, one event after another. Handed to it, and not returned as a value: as that it would be
+/// stored, and copied by wider loads than it was just stored by, for which a processor has to wait. `Break`: no more for
+/// now; what it was given, it has taken.
+pub trait Sink {
     /// A sampled allocation.
-    Sampled,
+    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()>;
+
     /// The end of a sampled block.
-    Freed,
-}
-
-/// What came out last. A place in memory for each, and not a value that is handed on: handed on, it would be copied by wider
-/// loads than it was just stored by, for which a processor has to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Out {
-    /// Whose it is.
-    pub by: By,
-    /// The last [`Next::Sampled`].
-    pub sampled: Sampled,
-    /// The last [`Next::Freed`].
-    pub freed: Freed,
-}
-
-impl Out {
-    /// Nothing came out yet.
-    pub(crate) const NOTHING: Out = Out {
-        by: By {
-            thread: 0,
-            interval: 0,
-        },
-        sampled: Sampled {
-            at: 0,
-            id: 0,
-            stack: 0,
-            size: 0,
-            slack: 0,
-            counted: 0,
-        },
-        freed: Freed { at: 0, id: 0 },
-    };
-
-    /// As a value.
-    pub(crate) fn passed(&self, next: Next) -> (By, Passed) {
-        let passed = match next {
-            Next::Sampled => Passed::Sampled(self.sampled),
-            Next::Freed => Passed::Freed(self.freed),
-        };
-        (self.by, passed)
-    }
+    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()>;
 }

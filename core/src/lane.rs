@@ -257,10 +257,34 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Next, Out, Passed};
+    use crate::event::{Passed, Sink};
     use crate::tap::Tap;
     use proptest::prelude::*;
     use std::collections::VecDeque;
+    use std::ops::ControlFlow;
+
+    /// Everything that came.
+    #[derive(Default)]
+    struct All(Vec<(By, Passed)>);
+
+    impl Sink for All {
+        fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+            self.0.push((by, Passed::Sampled(*it)));
+            ControlFlow::Continue(())
+        }
+
+        fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+            self.0.push((by, Passed::Freed(*it)));
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// The next event.
+    fn take(tap: &mut Tap<'_>) -> Vec<(By, Passed)> {
+        let mut all = All::default();
+        let _ = tap.run(u64::MAX, 1, &mut all, |_| true);
+        all.0
+    }
 
     fn lane(words: usize) -> Lane {
         let words: Box<[_]> = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -393,11 +417,7 @@ mod tests {
                     prop_assert_eq!(tap.is_empty(), model.is_empty());
                     match model.pop_front() {
                         None => prop_assert_eq!(tap.next_at, u64::MAX),
-                        Some(expected) => {
-                            let mut out = Out::NOTHING;
-                            let next = tap.take(&mut out);
-                            prop_assert_eq!(out.passed(next), expected);
-                        }
+                        Some(expected) => prop_assert_eq!(take(&mut tap), vec![expected]),
                     }
                     tap.give_back();
                 }
@@ -468,9 +488,10 @@ mod tests {
         assert!(lane.is_half_full());
         tap.look();
         for id in 1..=put {
-            let mut out = Out::NOTHING;
-            assert_eq!(tap.take(&mut out), Next::Freed);
-            assert_eq!(out.freed, Freed { at: id, id });
+            let [(by, Passed::Freed(freed))] = take(&mut tap)[..] else {
+                panic!("one free")
+            };
+            assert_eq!((by.thread, freed), (7, Freed { at: id, id }));
         }
         tap.give_back();
         assert!(!lane.is_half_full());

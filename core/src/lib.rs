@@ -52,7 +52,7 @@ mod weight;
 mod weight_cache;
 
 pub use budget::Budget;
-pub use event::{By, Freed, Next, Out, Passed, Sampled};
+pub use event::{By, Freed, Passed, Sampled, Sink};
 pub use filter::{Filter, Unit};
 pub use history::{Came, History, Past, Temporary};
 pub use lane::{LANES, Lane};

@@ -9,10 +9,11 @@
 //! sample has not come out waits for it. The sample is on its way: the address was given to nobody before it was put in.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
-use crate::event::{By, Freed, Next, Out, Passed};
+use crate::event::{By, Freed, Passed, Sampled, Sink};
 use crate::lane::{LANES, Lane, lane_of};
-use crate::tap::Tap;
+use crate::tap::{Stop, Tap};
 
 /// See the module's text. The writer's side of all lanes.
 #[derive(Debug)]
@@ -28,7 +29,6 @@ pub struct Merge<'a> {
     /// Frees whose samples have not come out, and those whose have since.
     waiting: Vec<(By, Freed)>,
     ready: VecDeque<(By, Freed)>,
-    out: Out,
 }
 
 /// In `places`: there is no such lane yet.
@@ -46,7 +46,6 @@ impl<'a> Merge<'a> {
             foreign,
             waiting: Vec::new(),
             ready: VecDeque::new(),
-            out: Out::NOTHING,
         }
     }
 
@@ -63,43 +62,47 @@ impl<'a> Merge<'a> {
         self.until = 0;
     }
 
-    /// Goes on to the next event, which is then in [`out`](Self::out). `None`: look again.
-    #[inline(always)]
-    pub fn advance(&mut self) -> Option<Next> {
+    /// Gives `sink` the events that the last look showed, those before the time `before`. `Continue`: that was all; otherwise it
+    /// broke off.
+    #[inline]
+    pub fn pour(&mut self, before: u64, sink: &mut impl Sink) -> ControlFlow<()> {
         loop {
-            if !self.ready.is_empty() {
-                return self.next_ready();
+            if let Some((by, freed)) = self.ready.pop_front() {
+                sink.freed(by, &freed)?;
+                continue;
             }
-            if let Some(tap) = self.taps.get_mut(self.current)
-                && tap.next_at < self.until
-            {
-                let next = tap.take(&mut self.out);
-                if next == Next::Freed && !self.is_out(self.out.freed.id) {
-                    self.waiting.push((self.out.by, self.out.freed));
-                    continue;
+            // Where something waits, each event may be what it waits for.
+            let most = if self.waiting.is_empty() {
+                usize::MAX
+            } else {
+                1
+            };
+            let until = self.until.min(before);
+            let why = match self.taps.get(self.current) {
+                None => Stop::Until,
+                Some(tap) => {
+                    let mut tap = *tap;
+                    let why = tap.run(until, most, sink, |id| self.is_out(id));
+                    self.taps[self.current] = tap;
+                    why
                 }
-                if !self.waiting.is_empty() {
-                    self.look_through_waiting();
-                }
-                return Some(next);
+            };
+            if let Stop::Early(by, freed) = why {
+                self.waiting.push((by, freed));
+                continue;
             }
-            if !self.choose() {
-                self.taps.iter_mut().for_each(Tap::give_back);
-                return None;
+            if !self.waiting.is_empty() {
+                self.look_through_waiting();
+            }
+            match why {
+                Stop::Broken => return ControlFlow::Break(()),
+                Stop::Until if !self.choose() || self.taps[self.current].next_at >= before => {
+                    self.taps.iter_mut().for_each(Tap::give_back);
+                    return ControlFlow::Continue(());
+                }
+                _ => {}
             }
         }
-    }
-
-    /// The event that [`advance`](Self::advance) went on to.
-    #[inline(always)]
-    #[must_use]
-    pub fn out(&self) -> &Out {
-        &self.out
-    }
-
-    /// When the next event of the lanes was, if there is one.
-    pub fn next_at(&mut self) -> Option<u64> {
-        self.choose().then(|| self.taps[self.current].next_at)
     }
 
     /// Whether the sample of that id has come out.
@@ -123,12 +126,6 @@ impl<'a> Merge<'a> {
                 self.waiting.push((by, freed));
             }
         }
-    }
-
-    #[cold]
-    fn next_ready(&mut self) -> Option<Next> {
-        (self.out.by, self.out.freed) = self.ready.pop_front()?;
-        Some(Next::Freed)
     }
 
     /// Finds the lane with the earliest event, and how far it may be followed.
@@ -177,8 +174,24 @@ impl Iterator for Merge<'_> {
     type Item = (By, Passed);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.advance()?;
-        Some(self.out.passed(next))
+        let mut one = One(None);
+        let _ = self.pour(u64::MAX, &mut one); // it has one, or there is none
+        one.0
+    }
+}
+
+/// The next event, and no more.
+struct One(Option<(By, Passed)>);
+
+impl Sink for One {
+    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+        self.0 = Some((by, Passed::Sampled(*it)));
+        ControlFlow::Break(())
+    }
+
+    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+        self.0 = Some((by, Passed::Freed(*it)));
+        ControlFlow::Break(())
     }
 }
 

@@ -2,15 +2,17 @@
 //!
 //! It keeps what the lane's side keeps of the last events, and so knows what the next is near to.
 
+use std::ops::ControlFlow;
+
 use crate::event::{
-    AGAIN, ALONE, BY, By, FREED, FREED_NEAR, Freed, KIND_BITS, NEAR_SHIFT, Next, Out, SAMPLED,
-    SIZE_BITS, SLACK_SHIFT, Sampled, TICK_BITS, low,
+    AGAIN, ALONE, BY, By, FREED_NEAR, Freed, KIND_BITS, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR,
+    SIZE_BITS, SLACK_SHIFT, Sampled, Sink, TICK_BITS, low,
 };
-use crate::lane::{Lane, id_after};
+use crate::lane::{Lane, id_after, lane_of};
 use crate::primitive::atomic::Ordering;
 
 /// The writer's side of a lane.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Tap<'a> {
     lane: &'a Lane,
     /// Words taken out so far.
@@ -27,6 +29,21 @@ pub(crate) struct Tap<'a> {
     last_at: u64,
     /// When the next event was; `u64::MAX`: there is none.
     pub(crate) next_at: u64,
+    /// Its first word.
+    first: u64,
+}
+
+/// Why no more was taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// What is next is not for now.
+    Until,
+    /// That was as much as was wanted.
+    Enough,
+    /// The sink wants no more.
+    Broken,
+    /// This free waits for its sample, which is in another lane. It is taken out, and nobody has it yet.
+    Early(By, Freed),
 }
 
 impl<'a> Tap<'a> {
@@ -44,6 +61,7 @@ impl<'a> Tap<'a> {
             last_stack: 0,
             last_at: 0,
             next_at: u64::MAX,
+            first: 0,
         }
     }
 
@@ -78,93 +96,119 @@ impl<'a> Tap<'a> {
     fn find_next(&mut self) {
         self.next_at = u64::MAX;
         while self.at != self.end {
-            let first = self.word(0);
-            match low(first, KIND_BITS) {
+            self.first = self.word(0);
+            match low(self.first, KIND_BITS) {
+                FREED_NEAR.. => {
+                    let ticks = low(self.first >> KIND_BITS, TICK_BITS);
+                    self.next_at = self.last_at.wrapping_add(ticks);
+                }
                 BY => {
                     self.by = By {
-                        thread: (first >> KIND_BITS) as u32,
+                        thread: (self.first >> KIND_BITS) as u32,
                         interval: self.word(1),
                     };
                     self.at = self.at.wrapping_add(2);
                     continue;
                 }
-                FREED | SAMPLED => self.next_at = self.word(1),
-                _ => {
-                    let ticks = low(first >> KIND_BITS, TICK_BITS);
-                    self.next_at = self.last_at.wrapping_add(ticks);
-                }
+                _ => self.next_at = self.word(1),
             }
             return;
         }
     }
 
-    /// Takes the next event out, which must be there, into `out`.
+    /// Whether a sample is one of this lane that has come out.
     #[inline(always)]
-    pub(crate) fn take(&mut self, out: &mut Out) -> Next {
-        let first = self.word(0);
-        let at = self.next_at;
-        out.by = self.by;
-        let (next, words) = match low(first, KIND_BITS) {
-            FREED => {
-                out.freed = Freed {
-                    at,
-                    id: first >> KIND_BITS,
-                };
-                (Next::Freed, 2)
+    fn has_brought(&self, id: u64) -> bool {
+        id <= self.last_id && lane_of(id) == lane_of(self.last_id)
+    }
+
+    /// Gives `sink` the events before `until`, up to `most` of them. `is_out` says whether a sample of another lane has come
+    /// out.
+    #[inline(always)]
+    pub(crate) fn run(
+        &mut self,
+        until: u64,
+        most: usize,
+        sink: &mut impl Sink,
+        is_out: impl Fn(u64) -> bool,
+    ) -> Stop {
+        let mut tap = *self; // in registers, as nobody else can see it
+        let mut left = most;
+        let why = loop {
+            if left == 0 {
+                break Stop::Enough;
             }
-            FREED_NEAR => {
-                let distance = first as i64 >> NEAR_SHIFT;
-                out.freed = Freed {
-                    at,
-                    id: self.last_id.wrapping_add_signed(distance),
-                };
-                (Next::Freed, 1)
+            if tap.next_at >= until {
+                break Stop::Until;
             }
-            SAMPLED => {
-                self.last_id = first >> KIND_BITS;
-                self.last_stack = self.word(2);
-                out.sampled = Sampled {
-                    at,
-                    id: self.last_id,
-                    stack: self.last_stack,
-                    size: self.word(3),
-                    slack: self.word(4) as u32,
-                    counted: self.word(5),
+            let at = tap.next_at;
+            let (by, first) = (tap.by, tap.first);
+            let goes_on = if first & SAMPLED_NEAR == 0 && low(first, KIND_BITS) != SAMPLED {
+                let (id, words) = if low(first, KIND_BITS) == FREED_NEAR {
+                    let distance = first as i64 >> NEAR_SHIFT;
+                    (tap.last_id.wrapping_add_signed(distance), 1)
+                } else {
+                    (first >> KIND_BITS, 2)
                 };
-                (Next::Sampled, 6)
-            }
-            kind => {
-                self.last_id = id_after(self.last_id);
-                let mut words = 1;
-                if kind & AGAIN == 0 {
-                    self.last_stack = self.word(words);
-                    words += 1;
+                let freed = Freed { at, id };
+                let has_come = tap.has_brought(id) || is_out(id);
+                tap.pass(at, words);
+                if !has_come {
+                    break Stop::Early(by, freed);
                 }
-                let size = low(first >> NEAR_SHIFT, SIZE_BITS);
-                let slack = first >> SLACK_SHIFT;
-                let mut counted = size + slack;
-                if kind & ALONE == 0 {
-                    counted = self.word(words);
-                    words += 1;
+                sink.freed(by, &freed)
+            } else {
+                let (size, slack, counted, words);
+                if first & SAMPLED_NEAR != 0 {
+                    tap.last_id = id_after(tap.last_id);
+                    let mut more = 1;
+                    if first & AGAIN == 0 {
+                        tap.last_stack = tap.word(more);
+                        more += 1;
+                    }
+                    size = low(first >> NEAR_SHIFT, SIZE_BITS);
+                    slack = first >> SLACK_SHIFT;
+                    if first & ALONE == 0 {
+                        counted = tap.word(more);
+                        more += 1;
+                    } else {
+                        counted = size + slack;
+                    }
+                    words = more;
+                } else {
+                    tap.last_id = first >> KIND_BITS;
+                    [tap.last_stack, size, slack, counted] = [2, 3, 4, 5].map(|n| tap.word(n));
+                    words = 6;
                 }
-                out.sampled = Sampled {
+                let sampled = Sampled {
                     at,
-                    id: self.last_id,
-                    stack: self.last_stack,
+                    id: tap.last_id,
+                    stack: tap.last_stack,
                     size,
                     slack: slack as u32,
                     counted,
                 };
-                (Next::Sampled, words)
+                tap.pass(at, words);
+                sink.sampled(by, &sampled)
+            };
+            left -= 1;
+            if goes_on == ControlFlow::Break(()) {
+                break Stop::Broken;
             }
         };
+        *self = tap;
+        why
+    }
+
+    /// Goes on behind the event of that time and so many words.
+    #[inline(always)]
+    fn pass(&mut self, at: u64, words: u64) {
         self.last_at = at;
         self.at = self.at.wrapping_add(words);
         self.find_next();
         if self.at.wrapping_sub(self.given_back) > self.lane.room() / 8 {
             self.give_back();
         }
-        next
     }
 
     /// Gives the room of what was taken out back.

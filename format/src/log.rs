@@ -110,7 +110,8 @@ pub struct Encoder {
     body: Vec<u8>,
     deltas: Deltas,
     sequence: u32,
-    finished: bool,
+    /// Whether a frame has begun that is not finished.
+    is_open: bool,
 }
 
 impl Encoder {
@@ -121,7 +122,7 @@ impl Encoder {
 
     /// Bytes of the frame so far; 0 when it is empty.
     pub fn pending(&self) -> usize {
-        if self.finished { 0 } else { self.end }
+        if self.is_open { self.end } else { 0 }
     }
 
     /// Ends the frame and returns its bytes, header included, to be appended to the file. The next
@@ -134,7 +135,7 @@ impl Encoder {
         let header = FrameHeader::for_payload(self.sequence, &frame[FRAME_HEADER_LEN..]);
         frame[..FRAME_HEADER_LEN].copy_from_slice(&header.to_bytes());
         self.sequence = self.sequence.wrapping_add(1);
-        self.finished = true;
+        self.is_open = false;
         frame
     }
 
@@ -219,8 +220,32 @@ impl Encoder {
     }
 
     /// Adds an allocation. A time before that of the record before it is written as that one's.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self, alloc: &Alloc) {
+        let step = (alloc.time_ns / TIME_UNIT_NS).wrapping_sub(self.deltas.time);
+        let stack = u64::from(alloc.stack);
+        // The thread's next sample, a moment later, as nearly always: then a word holds all of it.
+        let is_next = self.goes_on_with(alloc.thread, step)
+            && alloc.interval == self.deltas.interval
+            && alloc.id == self.deltas.id().wrapping_add(1);
+        if is_next
+            && stack | alloc.size | alloc.slack < Packed::LIMIT
+            && let Some(place) = place_at(&mut self.bytes, self.end)
+        {
+            let packed = Packed::tag(KIND_ALLOC, step).and(0);
+            let packed = packed.and(stack).and(alloc.size).and(alloc.slack);
+            *place = packed.bytes.to_le_bytes();
+            self.end += packed.bits / 8;
+            self.deltas.time += step;
+            *self.deltas.id() = alloc.id;
+        } else {
+            self.any_alloc(alloc);
+        }
+    }
+
+    /// The same of one that may be as it likes.
+    #[inline(never)]
+    fn any_alloc(&mut self, alloc: &Alloc) {
         self.open(alloc.time_ns);
         if alloc.interval != self.deltas.interval {
             self.deltas.interval = alloc.interval;
@@ -251,8 +276,26 @@ impl Encoder {
     }
 
     /// Adds a free. A time before that of the record before it is written as that one's.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, free: &Free) {
+        let step = (free.time_ns / TIME_UNIT_NS).wrapping_sub(self.deltas.time);
+        let distance = zigzag(self.deltas.id().wrapping_sub(free.id) as i64);
+        if self.goes_on_with(free.thread, step)
+            && distance < Packed::LIMIT
+            && let Some(place) = place_at(&mut self.bytes, self.end)
+        {
+            let packed = Packed::tag(KIND_FREE, step).and(distance);
+            *place = packed.bytes.to_le_bytes();
+            self.end += packed.bits / 8;
+            self.deltas.time += step;
+        } else {
+            self.any_free(free);
+        }
+    }
+
+    /// The same of one that may be as it likes.
+    #[inline(never)]
+    fn any_free(&mut self, free: &Free) {
         self.open(free.time_ns);
         let step = self.step_to(free.time_ns);
         let is_other_thread = self.switch_to(free.thread);
@@ -269,6 +312,12 @@ impl Encoder {
             out.put(distance);
         }
         self.end += out.len;
+    }
+
+    /// Whether a hot record of that thread, so many units after the one before, begins with its tag and no more.
+    #[inline(always)]
+    fn goes_on_with(&self, thread: u32, step: u64) -> bool {
+        self.is_open && step < TIME_IN_TAG && thread == self.deltas.thread
     }
 
     /// Goes on to that time. Returns how far it was.
@@ -352,14 +401,14 @@ impl Encoder {
     /// Begins a frame if none is open, at that time.
     #[inline]
     fn open(&mut self, time_ns: u64) {
-        if self.finished || self.end == 0 {
+        if !self.is_open {
             self.begin(time_ns);
         }
     }
 
     #[cold]
     fn begin(&mut self, time_ns: u64) {
-        self.finished = false;
+        self.is_open = true;
         self.end = FRAME_HEADER_LEN;
         self.deltas = Deltas {
             time: time_ns / TIME_UNIT_NS,
@@ -370,6 +419,12 @@ impl Encoder {
         out.put(time);
         self.end += out.len;
     }
+}
+
+/// A word's bytes from `end` on, if there is room for them.
+#[inline(always)]
+fn place_at(bytes: &mut [u8], end: usize) -> Option<&mut [u8; 8]> {
+    bytes.get_mut(end..)?.first_chunk_mut()
 }
 
 /// Bytes of the longest hot record, and more: one, and six varints of at most ten.
@@ -432,13 +487,19 @@ impl Packed {
     const LIMIT: u64 = 1 << 14;
     const NONE: Packed = Packed { bytes: 0, bits: 0 };
 
+    /// The byte that a hot record begins with, `step` being short.
+    #[inline(always)]
+    fn tag(kind: u8, step: u64) -> Packed {
+        Packed {
+            bytes: u64::from(kind) | step << 3,
+            bits: 8,
+        }
+    }
+
     /// What [`Hot::begin`] writes, if it is short.
     #[inline(always)]
     fn begin(kind: u8, step: u64, thread: Option<u32>) -> Option<Packed> {
-        let tag = Packed {
-            bytes: u64::from(kind) | step << 3,
-            bits: 8,
-        };
+        let tag = Packed::tag(kind, step);
         let begun = match thread {
             None => tag,
             Some(thread) if u64::from(thread) < Packed::LIMIT => Packed {

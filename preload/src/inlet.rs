@@ -7,17 +7,16 @@
 //! and come last.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
-use heapprof_core::{By, Freed, Merge, Next, Out, Sampled, SentStack};
+use heapprof_core::{By, Freed, Merge, Sampled, SentStack, Sink};
 
 use crate::session::{self, FreeEvent, Note, Rare, Session};
 
-/// What comes next. What there are millions of is in [`Inlet::out`]; whatever it is, [`Inlet::event`] has it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Coming {
-    Sampled,
-    Freed,
-    Other,
+/// Whoever takes what comes out: samples and frees, of which there are millions, and the rest.
+pub(crate) trait Taker: Sink {
+    /// What is none of these, or a free that went the other way.
+    fn other(&mut self, event: Event) -> ControlFlow<()>;
 }
 
 /// What comes out, to be kept.
@@ -38,23 +37,22 @@ pub(crate) struct Inlet {
     notes: VecDeque<Box<Note>>,
     /// Frees that went the other way, which come last.
     overflowed: VecDeque<FreeEvent>,
-    /// What [`Coming::Other`] is about.
-    other: Option<Event>,
 }
 
-impl Inlet {
-    /// Of a session of this process.
-    pub(crate) fn new() -> Inlet {
+/// Of a session of this process.
+impl Default for Inlet {
+    fn default() -> Inlet {
         Inlet {
             lanes: Merge::new(session::foreign_ids()),
             first: VecDeque::new(),
             notes: VecDeque::new(),
             overflowed: VecDeque::new(),
-            other: None,
         }
     }
+}
 
-    /// Looks what there is by now. All of it comes out before [`advance`](Self::advance) says `None`.
+impl Inlet {
+    /// Looks what there is by now, for [`pour`](Self::pour).
     pub(crate) fn look(&mut self, session: &Session) {
         while let Some(free) = session.next_overflowed() {
             self.overflowed.push_back(free);
@@ -78,61 +76,23 @@ impl Inlet {
         }
     }
 
-    /// Goes on to the next event of those that were there at the last look.
-    #[inline(always)]
-    pub(crate) fn advance(&mut self) -> Option<Coming> {
-        if (!self.first.is_empty() || !self.notes.is_empty()) && self.advance_to_rare() {
-            return Some(Coming::Other);
+    /// Gives `taker` the events that were there at the last look, in their order. `Continue`: that was all; otherwise it broke off.
+    pub(crate) fn pour(&mut self, taker: &mut impl Taker) -> ControlFlow<()> {
+        while let Some(event) = self.first.pop_front() {
+            taker.other(event)?;
         }
-        match self.lanes.advance() {
-            Some(Next::Sampled) => Some(Coming::Sampled),
-            Some(Next::Freed) => Some(Coming::Freed),
-            None => self.advance_to_overflowed(),
+        while let Some(note) = self.notes.front() {
+            self.lanes.pour(note.at.raw().saturating_add(1), taker)?;
+            if let Some(note) = self.notes.pop_front() {
+                taker.other(Event::Rare(Rare::Note(note)))?;
+            }
         }
-    }
-
-    /// Goes on to the next event, of a new look if those of the last are all out.
-    #[inline(never)]
-    pub(crate) fn advance_or_look(&mut self, session: &Session) -> Option<Coming> {
-        self.advance().or_else(|| {
-            self.look(session);
-            self.advance()
-        })
-    }
-
-    /// The sample or the free that it went on to.
-    #[inline(always)]
-    pub(crate) fn out(&self) -> &Out {
-        self.lanes.out()
-    }
-
-    /// The event that it went on to, whatever it is.
-    pub(crate) fn event(&mut self, coming: Coming) -> Option<Event> {
-        let Out { by, sampled, freed } = *self.out();
-        match coming {
-            Coming::Sampled => Some(Event::Sampled(by, sampled)),
-            Coming::Freed => Some(Event::Freed(by.thread, freed)),
-            Coming::Other => self.other.take(),
+        self.lanes.pour(u64::MAX, taker)?;
+        while let Some(free) = self.overflowed.pop_front() {
+            let (at, id) = (free.at.raw(), free.id);
+            taker.other(Event::Freed(free.thread, Freed { at, id }))?;
         }
-    }
-
-    #[cold]
-    fn advance_to_rare(&mut self) -> bool {
-        self.other = self.first.pop_front().or_else(|| {
-            let note_at = self.notes.front()?.at.raw();
-            let is_due = self.lanes.next_at().is_none_or(|at| at > note_at);
-            let note = is_due.then(|| self.notes.pop_front()).flatten();
-            note.map(|note| Event::Rare(Rare::Note(note)))
-        });
-        self.other.is_some()
-    }
-
-    #[cold]
-    fn advance_to_overflowed(&mut self) -> Option<Coming> {
-        let free = self.overflowed.pop_front()?;
-        let (at, id) = (free.at.raw(), free.id);
-        self.other = Some(Event::Freed(free.thread, Freed { at, id }));
-        Some(Coming::Other)
+        ControlFlow::Continue(())
     }
 
     /// Whether hooks may soon find no room, if nothing is taken.

@@ -5,16 +5,17 @@
 //! for it; they come after it, and while they are taken up others may be, at half their pace.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use heapprof_core::Ledger;
+use heapprof_core::{By, Freed, Ledger, Sampled, Sink};
 use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
 use crate::checkpoint::{Keeping, Step};
 use crate::dumps::KeptStack;
 use crate::exit;
 use crate::files::{AppendError, Appended};
-use crate::inlet::{Event, Inlet};
+use crate::inlet::{Event, Inlet, Taker};
 use crate::output::Output;
 use crate::segments::Segments;
 use crate::session::Session;
@@ -32,7 +33,7 @@ const STEPS_A_LOOK: usize = 512;
 const NS_A_BYTE: u64 = 20;
 
 /// Events that are set aside between two looks whether that is needed.
-const A_FEW: u64 = 64;
+const A_FEW: usize = 64;
 
 /// Why a segment was not begun.
 enum Stop {
@@ -77,7 +78,7 @@ impl Rotation {
         let event = self.set_aside.pop_front()?;
         self.taken_up += 1;
         if self.taken_up.is_multiple_of(STEPS_A_LOOK) {
-            let most = STEPS_A_LOOK as u64 / 2;
+            let most = STEPS_A_LOOK / 2;
             let may = self.may_set_aside;
             set_events_aside((inlet, session), &mut self.set_aside, may, most);
         }
@@ -169,7 +170,7 @@ impl Rotation {
         let mut frame = |encoder: &mut Encoder, step: Step| {
             steps += 1;
             if steps % STEPS_A_LOOK == 0 {
-                set_events_aside((&mut *inlet, session), set_aside, may, u64::MAX);
+                set_events_aside((&mut *inlet, session), set_aside, may, usize::MAX);
                 if is_awaited(session, takes_ns) {
                     return Err(Stop::Awaited);
                 }
@@ -218,17 +219,45 @@ fn set_events_aside(
     (inlet, session): (&mut Inlet, &Session),
     set_aside: &mut VecDeque<Event>,
     may: usize,
-    most: u64,
+    most: usize,
 ) {
-    let mut count = 0;
-    while set_aside.len() < may
-        && count < most
-        && (count % A_FEW != 0 || inlet.is_pressing(session))
-        && let Some(coming) = inlet.advance_or_look(session)
-        && let Some(event) = inlet.event(coming)
-    {
-        set_aside.push_back(event);
-        count += 1;
+    let before = set_aside.len();
+    let full = may.min(before.saturating_add(most));
+    while set_aside.len() < full && inlet.is_pressing(session) {
+        let mut aside = Aside {
+            full: full.min(set_aside.len() + A_FEW),
+            events: set_aside,
+        };
+        if inlet.pour(&mut aside).is_continue() {
+            inlet.look(session);
+        }
     }
-    session.taken.fetch_add(count, Ordering::Relaxed);
+    let count = set_aside.len() - before;
+    session.taken.fetch_add(count as u64, Ordering::Relaxed);
+}
+
+/// Events that are set aside, up to so many in all.
+struct Aside<'a> {
+    events: &'a mut VecDeque<Event>,
+    full: usize,
+}
+
+impl Sink for Aside<'_> {
+    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+        self.other(Event::Sampled(by, *it))
+    }
+
+    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+        self.other(Event::Freed(by.thread, *it))
+    }
+}
+
+impl Taker for Aside<'_> {
+    fn other(&mut self, event: Event) -> ControlFlow<()> {
+        self.events.push_back(event);
+        if self.events.len() >= self.full {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
 }

@@ -126,7 +126,7 @@ impl Writer {
             sampled_frees: 0,
             is_ahead: false,
             frames_walked: 0,
-            inlet: Inlet::new(),
+            inlet: Inlet::default(),
             clock: Clock::new(),
         };
         if control::in_force() != settings.interval {
@@ -195,13 +195,18 @@ impl Writer {
 
     /// Appends frames of the size that suits the bound, and begins a new segment when this one is full.
     fn rotate_if_due(&mut self, session: &Session) {
-        let Some(rotation) = &self.rotation else {
-            return;
-        };
-        if self.output.encoder.pending() >= rotation.segments.frame_bytes() {
+        if self.has_full_frame() {
             self.flush();
             self.rotate_if_full(session);
         }
+    }
+
+    /// Whether the log has a bound, and a frame of the size that suits it is full.
+    #[inline]
+    fn has_full_frame(&self) -> bool {
+        let full = |rotation: &Rotation| rotation.segments.frame_bytes();
+        let full = self.rotation.as_ref().map(full);
+        full.is_some_and(|full| self.output.encoder.pending() >= full)
     }
 
     fn rotate_if_full(&mut self, session: &Session) {

@@ -1,58 +1,89 @@
 //! Intake: events become records, and entries of the ledger.
 
-use heapprof_core::{By, Freed, Out, Sampled, SentStack};
-use heapprof_format::{Alloc, Free, Module, Record, Stack, Thread as ThreadRecord, WalkEnd};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
+
+use heapprof_core::{By, Freed, Sampled, SentStack, Sink};
+use heapprof_format::{Alloc, Free, Module, Record, Stack, Thread as ThreadRecord, WalkEnd};
 
 use super::Writer;
 use crate::clock::Ticks;
 use crate::dumps::KeptStack;
-use crate::inlet::{Coming, Event};
+use crate::inlet::{Event, Taker};
 use crate::notices::{self, Notice};
 use crate::session::{Noted, Rare, Session};
 use crate::{health, proc};
 
+/// The writer, taking up to so many events more.
+struct Intake<'a> {
+    writer: &'a mut Writer,
+    left: usize,
+}
+
+impl Intake<'_> {
+    /// After each event.
+    #[inline(always)]
+    fn goes_on(&mut self) -> ControlFlow<()> {
+        self.left -= 1;
+        if self.left == 0 || self.writer.has_full_frame() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Sink for Intake<'_> {
+    #[inline(always)]
+    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+        self.writer.sampled(by, it);
+        self.goes_on()
+    }
+
+    #[inline(always)]
+    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+        self.writer.freed(by.thread, it);
+        self.goes_on()
+    }
+}
+
+impl Taker for Intake<'_> {
+    fn other(&mut self, event: Event) -> ControlFlow<()> {
+        self.writer.event(event);
+        self.goes_on()
+    }
+}
+
 impl Writer {
     /// Takes up to `limit` of the events that are there now, or are left from last time. Returns how many there were.
     pub(super) fn drain(&mut self, session: &Session, limit: usize) -> usize {
-        let first = self.inlet.advance_or_look(session);
+        let left = self.take(session, limit);
+        if left == limit {
+            return left;
+        }
+        self.inlet.look(session);
         self.clock.advance(); // the events are older than that
-        let Some(first) = first.and_then(|coming| self.inlet.event(coming)) else {
-            return 0;
-        };
-        self.event(first);
-        session.taken.fetch_add(1, Ordering::Relaxed);
-        1 + self.take(session, limit.saturating_sub(1))
+        left + self.take(session, limit - left)
     }
 
     /// Takes up to `limit` of the events that the last look showed.
     fn take(&mut self, session: &Session, limit: usize) -> usize {
-        let mut count = 0;
-        while count < limit
-            && let Some(coming) = self.inlet.advance()
-        {
-            match coming {
-                Coming::Sampled => {
-                    let Out { by, sampled, .. } = *self.inlet.out();
-                    self.sampled(by, &sampled);
-                }
-                Coming::Freed => {
-                    let Out { by, freed, .. } = *self.inlet.out();
-                    self.freed(by.thread, &freed);
-                }
-                Coming::Other => {
-                    if let Some(event) = self.inlet.event(coming) {
-                        self.event(event);
-                    }
-                }
-            }
-            count += 1;
-            if self.rotation.is_some() {
-                self.rotate_if_due(session);
+        let mut left = limit;
+        loop {
+            // Out of the writer's hands, so that it can be given what comes out.
+            let mut inlet = std::mem::take(&mut self.inlet);
+            let mut intake = Intake { writer: self, left };
+            let flow = inlet.pour(&mut intake);
+            left = intake.left;
+            self.inlet = inlet;
+            self.rotate_if_due(session);
+            if flow.is_continue() || left == 0 {
+                break;
             }
         }
-        session.taken.fetch_add(count as u64, Ordering::Relaxed);
-        count
+        session
+            .taken
+            .fetch_add((limit - left) as u64, Ordering::Relaxed);
+        limit - left
     }
 
     pub(super) fn event(&mut self, event: Event) {
@@ -230,7 +261,6 @@ impl Writer {
 
     /// Takes all events that are there now. What the program's threads still add meanwhile is theirs to add.
     pub(super) fn drain_all(&mut self, session: &Session) {
-        self.clock.advance();
         self.take(session, usize::MAX); // what is left of the last look
         self.inlet.look(session);
         self.clock.advance();
