@@ -125,7 +125,7 @@ impl Lane {
     }
 
     /// Puts a sample in. False: there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn put_sampled(&self, by: By, it: &Sampled) -> bool {
         let near = &self.behind.0.near;
         let slack = u64::from(it.slack);
@@ -134,31 +134,36 @@ impl Lane {
             && it.size < 1 << SIZE_BITS
             && slack < 1 << SLACK_BITS
             && it.id == id_after(near.id.load(Ordering::Relaxed));
-        let found_room = if is_near {
+        let Some(mut at) = self.reserve(by) else {
+            return false;
+        };
+        if is_near {
             let what = ticks << KIND_BITS | it.size << NEAR_SHIFT | slack << SLACK_SHIFT;
-            let first = what | SAMPLED_NEAR;
-            let is_again = it.stack == near.stack.load(Ordering::Relaxed);
-            let is_alone = it.counted == it.size + slack;
-            match (is_again, is_alone) {
-                (true, true) => self.put(by, [first | AGAIN | ALONE]),
-                (true, false) => self.put(by, [first | AGAIN, it.counted]),
-                (false, true) => self.put(by, [first | ALONE, it.stack]),
-                (false, false) => self.put(by, [first, it.stack, it.counted]),
+            let again = (it.stack == near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
+            let alone = (it.counted == it.size + slack).then_some(ALONE);
+            let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
+            at = self.write(at, what | kind);
+            if again.is_none() {
+                at = self.write(at, it.stack);
+            }
+            if alone.is_none() {
+                at = self.write(at, it.counted);
             }
         } else {
             let first = it.id << KIND_BITS | SAMPLED;
-            self.put(by, [first, it.at, it.stack, it.size, slack, it.counted])
-        };
-        if found_room {
-            near.at.store(it.at, Ordering::Relaxed);
-            near.id.store(it.id, Ordering::Relaxed);
-            near.stack.store(it.stack, Ordering::Relaxed);
+            for word in [first, it.at, it.stack, it.size, slack, it.counted] {
+                at = self.write(at, word);
+            }
         }
-        found_room
+        near.at.store(it.at, Ordering::Relaxed);
+        near.id.store(it.id, Ordering::Relaxed);
+        near.stack.store(it.stack, Ordering::Relaxed);
+        self.publish(at);
+        true
     }
 
     /// Puts a free by that thread in. False: there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn put_freed(&self, thread: u32, it: &Freed) -> bool {
         let near = &self.behind.0.near;
         let by = By {
@@ -169,15 +174,18 @@ impl Lane {
         let distance = it.id.wrapping_sub(near.id.load(Ordering::Relaxed));
         let upper = distance << NEAR_SHIFT;
         let is_near = ticks < 1 << TICK_BITS && upper as i64 >> NEAR_SHIFT == distance as i64;
-        let found_room = if is_near {
-            self.put(by, [upper | ticks << KIND_BITS | FREED_NEAR])
-        } else {
-            self.put(by, [it.id << KIND_BITS | FREED, it.at])
+        let Some(mut at) = self.reserve(by) else {
+            return false;
         };
-        if found_room {
-            near.at.store(it.at, Ordering::Relaxed);
+        if is_near {
+            at = self.write(at, upper | ticks << KIND_BITS | FREED_NEAR);
+        } else {
+            at = self.write(at, it.id << KIND_BITS | FREED);
+            at = self.write(at, it.at);
         }
-        found_room
+        near.at.store(it.at, Ordering::Relaxed);
+        self.publish(at);
+        true
     }
 
     /// Whether more than half of it waits to be taken.
@@ -194,10 +202,12 @@ impl Lane {
         put.wrapping_sub(taken) > half
     }
 
+    /// Where an event of that thread goes, if there is room for any: what is written from there on is seen by nobody before it is
+    /// [published](Self::publish).
     #[inline(always)]
-    fn put<const N: usize>(&self, by: By, event: [u64; N]) -> bool {
+    fn reserve(&self, by: By) -> Option<u64> {
         let behind = &self.behind.0;
-        let mut at = behind.put.load(Ordering::Relaxed);
+        let at = behind.put.load(Ordering::Relaxed);
         let end = at.wrapping_add(LONGEST as u64);
         let length = self.words.len() as u64;
         if end.wrapping_sub(behind.seen_taken.load(Ordering::Relaxed)) > length {
@@ -205,28 +215,40 @@ impl Lane {
             let taken = self.taken.0.load(Ordering::Acquire);
             behind.seen_taken.store(taken, Ordering::Relaxed);
             if end.wrapping_sub(taken) > length {
-                return false;
+                return None;
             }
         }
-        if u64::from(by.thread) != behind.thread.load(Ordering::Relaxed)
-            || by.interval != behind.interval.load(Ordering::Relaxed)
-        {
-            behind.thread.store(by.thread.into(), Ordering::Relaxed);
-            behind.interval.store(by.interval, Ordering::Relaxed);
-            self.word(at)
-                .store(u64::from(by.thread) << KIND_BITS | BY, Ordering::Relaxed);
-            self.word(at.wrapping_add(1))
-                .store(by.interval, Ordering::Relaxed);
-            at = at.wrapping_add(2);
-        }
-        for (place, value) in event.into_iter().enumerate() {
-            let place = at.wrapping_add(place as u64);
-            self.word(place).store(value, Ordering::Relaxed);
-        }
-        at = at.wrapping_add(N as u64);
-        behind.put.store(at, Ordering::Relaxed);
-        behind.published.store(at, Ordering::Release);
-        true
+        let is_another = u64::from(by.thread) != behind.thread.load(Ordering::Relaxed)
+            || by.interval != behind.interval.load(Ordering::Relaxed);
+        Some(if is_another {
+            self.introduce(at, by)
+        } else {
+            at
+        })
+    }
+
+    /// Writes whose events follow.
+    #[inline(never)]
+    fn introduce(&self, at: u64, by: By) -> u64 {
+        let behind = &self.behind.0;
+        behind.thread.store(by.thread.into(), Ordering::Relaxed);
+        behind.interval.store(by.interval, Ordering::Relaxed);
+        let at = self.write(at, u64::from(by.thread) << KIND_BITS | BY);
+        self.write(at, by.interval)
+    }
+
+    /// Writes a word, and returns the next place.
+    #[inline(always)]
+    fn write(&self, at: u64, word: u64) -> u64 {
+        self.word(at).store(word, Ordering::Relaxed);
+        at.wrapping_add(1)
+    }
+
+    /// Shows the writer all that was written up to there.
+    #[inline(always)]
+    fn publish(&self, end: u64) {
+        self.behind.0.put.store(end, Ordering::Relaxed);
+        self.behind.0.published.store(end, Ordering::Release);
     }
 
     /// For the writer: words put in so far. What is in them is seen.

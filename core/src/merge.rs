@@ -221,6 +221,47 @@ mod tests {
         }
     }
 
+    /// So many events and no more.
+    struct UpTo {
+        left: usize,
+        all: Vec<(By, Passed)>,
+    }
+
+    impl UpTo {
+        fn take(&mut self, by: By, passed: Passed) -> ControlFlow<()> {
+            assert!(self.left > 0, "it had said that it wants no more");
+            self.left -= 1;
+            self.all.push((by, passed));
+            match self.left {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+
+    impl Sink for UpTo {
+        fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+            self.take(by, Passed::Sampled(*it))
+        }
+
+        fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+            self.take(by, Passed::Freed(*it))
+        }
+    }
+
+    /// Up to `most` events, of those before that time.
+    fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
+        let mut up_to = UpTo {
+            left: most,
+            all: Vec::new(),
+        };
+        if most > 0 {
+            let flow = merge.pour(before, &mut up_to);
+            assert_eq!(flow.is_break(), up_to.left == 0);
+        }
+        up_to.all
+    }
+
     /// One step of a program with several threads, or of the writer, as they could have met.
     #[derive(Debug, Clone)]
     enum Step {
@@ -265,14 +306,13 @@ mod tests {
             let mut live = Vec::new();
             let (mut put, mut seen, mut ended) = (0, HashSet::new(), HashSet::new());
             let mut take = |merge: &mut Merge, most: usize| {
-                for _ in 0..most {
-                    match merge.next() {
-                        None => return Ok(()),
-                        Some((by, Passed::Sampled(it))) => {
+                for event in pour(merge, u64::MAX, most) {
+                    match event {
+                        (by, Passed::Sampled(it)) => {
                             prop_assert_eq!(by.interval, it.at);
                             prop_assert!(seen.insert(it.id));
                         }
-                        Some((_, Passed::Freed(it))) => {
+                        (_, Passed::Freed(it)) => {
                             prop_assert!(seen.contains(&it.id), "{} freed before it was there", it.id);
                             prop_assert!(ended.insert(it.id));
                         }
@@ -317,16 +357,18 @@ mod tests {
             prop_assert_eq!(ended.len(), put - live.len());
         }
 
-        /// What nothing holds back comes in the order of time.
+        /// What nothing holds back comes in the order of time, up to the time that is asked for.
         #[test]
         fn events_come_by_their_times(
             events in prop::collection::vec((0usize..3, 1u64..1000, any::<bool>()), 0..60),
+            until in prop::collection::vec(1u64..10_000, 0..10),
         ) {
             let lanes = lanes(3);
             let mut merge = Merge::new(0);
-            let (mut clock, mut live) = (0, Vec::new());
+            let (mut clock, mut live, mut all) = (0, Vec::new(), Vec::new());
             for &(lane, ticks, frees) in &events {
                 clock += ticks;
+                all.push(clock);
                 let by = By { thread: lane as u32, interval: 1 };
                 let found_room = match live.pop().filter(|_| frees) {
                     Some(id) => lanes[lane].put_freed(1, &Freed { at: clock, id }),
@@ -338,15 +380,46 @@ mod tests {
                 prop_assert!(found_room);
             }
             merge.look(lanes.iter().enumerate());
-            let times: Vec<u64> = merge
-                .map(|(_, passed)| match passed {
+            let mut times: Vec<u64> = Vec::new();
+            let mut before = 0;
+            for more in until.into_iter().chain([u64::MAX]) {
+                before = more.saturating_add(before);
+                let poured = pour(&mut merge, before, usize::MAX);
+                times.extend(poured.iter().map(|(_, passed)| match passed {
                     Passed::Sampled(it) => it.at,
                     Passed::Freed(it) => it.at,
-                })
-                .collect();
+                }));
+                let due = all.iter().filter(|&&at| at < before).count();
+                prop_assert_eq!(times.len(), due);
+            }
             prop_assert_eq!(times.len(), events.len());
             prop_assert!(times.is_sorted());
         }
+    }
+
+    #[test]
+    fn a_free_that_waited_comes_right_after_its_sample() {
+        let lanes = lanes(2);
+        let by = |at| By {
+            thread: 1,
+            interval: at,
+        };
+        let ids = [10, 11, 12].map(|at| {
+            let id = lanes[0].new_id();
+            assert!(lanes[0].put_sampled(by(at), &sampled(at, id)));
+            id
+        });
+        let freed = Freed { at: 5, id: ids[0] };
+        assert!(lanes[1].put_freed(2, &freed));
+        let mut merge = Merge::new(0);
+        merge.look(lanes.iter().enumerate());
+        let all = pour(&mut merge, u64::MAX, usize::MAX);
+        let all: Vec<Passed> = all.into_iter().map(|(_, passed)| passed).collect();
+        let samples = [10, 11, 12].map(|at| Passed::Sampled(sampled(at, ids[at as usize - 10])));
+        assert_eq!(
+            all,
+            [samples[0], Passed::Freed(freed), samples[1], samples[2]]
+        );
     }
 
     #[test]

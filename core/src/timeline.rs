@@ -39,6 +39,16 @@ impl Timeline {
         }
     }
 
+    /// The one of a counter that counts nanoseconds itself: nothing is read, [`ns`](Self::ns) is what it is given.
+    #[must_use]
+    pub const fn of_nanoseconds() -> Timeline {
+        let zero = ClockReading { ticks: 0, ns: 0 };
+        Timeline {
+            rate: 1 << 32,
+            ..Timeline::new(zero)
+        }
+    }
+
     /// Takes a newer reading.
     ///
     /// If the counter was set back since the last (the machine was suspended), the timeline begins anew with this one.
@@ -73,6 +83,14 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nanoseconds_are_nanoseconds() {
+        let timeline = Timeline::of_nanoseconds();
+        for ns in [0, 1, 1 << 32, 1 << 62, i64::MAX as u64] {
+            assert_eq!(timeline.ns(ns), ns);
+        }
+    }
 
     /// A counter of 2.9 GHz that began long before the clock, and is read together with it up to `ERROR_NS` wrong.
     const GHZ: f64 = 2.9;

@@ -212,16 +212,24 @@ fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
         prop_oneof![8 => of_any_length(6), 1 => of_any_length(40)],
         prop::sample::select(vec![0, 0, 0, 0, 0, 0, 0, 1]),
         number(),
-        prop::option::of((number(), number(), of_any_length(32), number())),
+        prop::option::of((
+            number(),
+            number(),
+            of_any_length(32),
+            prop_oneof![2 => Just(0), 1 => number()],
+            prop::sample::select(vec![0, 0, 0, 0, 0, 0, 0, 1]),
+        )),
     );
     prop::collection::vec(event, 0..200).prop_map(|events| {
         let (mut time_ns, mut turns, mut last_id) = (0, 0, 1u64 << 34);
+        let mut interval = 1u64;
         let record = |(step, turn, distance, alloc)| {
             time_ns += step * 1000;
             turns += turn;
             let thread = [0, 5, 70_000][turns % 3];
             match alloc {
-                Some((size, slack, stack, ahead)) => {
+                Some((size, slack, stack, ahead, doublings)) => {
+                    interval <<= doublings;
                     last_id = (last_id + 1).wrapping_add_signed(unzigzag(ahead));
                     Record::Alloc(Alloc {
                         time_ns,
@@ -230,7 +238,7 @@ fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
                         size,
                         slack,
                         stack: stack as u32,
-                        interval: 4096,
+                        interval,
                     })
                 }
                 None => Record::Free(Free {

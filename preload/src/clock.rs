@@ -104,20 +104,22 @@ pub(crate) struct Clock(Timeline);
 impl Clock {
     /// Begins now.
     pub(crate) fn new() -> Clock {
-        Clock(Timeline::new(reading()))
+        Clock(match COUNTER.load(Ordering::Relaxed) {
+            true => Timeline::new(reading()),
+            false => Timeline::of_nanoseconds(),
+        })
     }
 
     /// Takes a new reading of both clocks. Ticks that are asked for next should be older than it.
     pub(crate) fn advance(&mut self) {
-        self.0.advance(reading());
+        if COUNTER.load(Ordering::Relaxed) {
+            self.0.advance(reading());
+        }
     }
 
     /// Nanoseconds of the monotonic clock at that moment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ns(&self, ticks: Ticks) -> u64 {
-        match COUNTER.load(Ordering::Relaxed) {
-            true => self.0.ns(ticks.0),
-            false => ticks.0,
-        }
+        self.0.ns(ticks.0)
     }
 }

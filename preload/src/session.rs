@@ -319,16 +319,21 @@ impl Session {
     }
 
     /// Sends a sample. False: it was lost, for want of room; the caller counts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_sampled(&self, lane: &Lane, by: By, sampled: &Sampled) -> bool {
-        let sent =
-            lane.put_sampled(by, sampled) || self.wait_and_send(|| lane.put_sampled(by, sampled));
+        let sent = lane.put_sampled(by, sampled) || self.wait_and_send_sampled(lane, by, *sampled);
         self.has_put(lane);
         sent
     }
 
+    #[cold]
+    #[inline(never)]
+    fn wait_and_send_sampled(&self, lane: &Lane, by: By, sampled: Sampled) -> bool {
+        self.wait_and_send(|| lane.put_sampled(by, &sampled))
+    }
+
     /// Sends a free, which is never lost.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_free(&self, thread: &Thread, free: FreeEvent) {
         if let Some(seat) = seats::take(thread)
             && let Some(lanes) = self.lanes_of(&seat)
@@ -339,19 +344,28 @@ impl Session {
     }
 
     /// The same in a lane whose seat this thread has.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_free_in(&self, lane: &Lane, free: FreeEvent) {
+        let FreeEvent { at, id, thread } = free;
+        let at = at.raw();
+        if lane.put_freed(thread, &Freed { at, id }) || self.wait_and_send_free(lane, free) {
+            self.has_put(lane);
+        }
+    }
+
+    /// False: it went the other way.
+    #[cold]
+    #[inline(never)]
+    fn wait_and_send_free(&self, lane: &Lane, free: FreeEvent) -> bool {
         let freed = Freed {
             at: free.at.raw(),
             id: free.id,
         };
-        if lane.put_freed(free.thread, &freed)
-            || self.wait_and_send(|| lane.put_freed(free.thread, &freed))
-        {
-            self.has_put(lane);
-        } else {
+        let sent = self.wait_and_send(|| lane.put_freed(free.thread, &freed));
+        if !sent {
             self.send_around(free);
         }
+        sent
     }
 
     #[cold]

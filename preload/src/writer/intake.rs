@@ -9,44 +9,51 @@ use heapprof_format::{Alloc, Free, Module, Record, Stack, Thread as ThreadRecord
 use super::Writer;
 use crate::clock::Ticks;
 use crate::dumps::KeptStack;
-use crate::inlet::{Event, Taker};
+use crate::inlet::{Event, Inlet, Taker};
 use crate::notices::{self, Notice};
 use crate::session::{Noted, Rare, Session};
 use crate::{health, proc};
 
-/// The writer, taking up to so many events more.
-struct Intake<'a> {
+/// The writer, taking up to so many events more. `JUST_LOG`: it keeps neither a ledger nor a budget nor a bound, and asks for none of
+/// them at each event.
+struct Intake<'a, const JUST_LOG: bool> {
     writer: &'a mut Writer,
     left: usize,
 }
 
-impl Intake<'_> {
+impl<const JUST_LOG: bool> Intake<'_, JUST_LOG> {
     /// After each event.
     #[inline(always)]
     fn goes_on(&mut self) -> ControlFlow<()> {
         self.left -= 1;
-        if self.left == 0 || self.writer.has_full_frame() {
+        if self.left == 0 || !JUST_LOG && self.writer.has_full_frame() {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
     }
 }
 
-impl Sink for Intake<'_> {
+impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
     #[inline(always)]
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
-        self.writer.sampled(by, it);
+        let alloc = self.writer.log_sampled(by, it);
+        if !JUST_LOG {
+            self.writer.account_sampled(&alloc);
+        }
         self.goes_on()
     }
 
     #[inline(always)]
     fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
-        self.writer.freed(by.thread, it);
+        let free = self.writer.log_freed(by.thread, it);
+        if !JUST_LOG {
+            self.writer.account_freed(&free);
+        }
         self.goes_on()
     }
 }
 
-impl Taker for Intake<'_> {
+impl<const JUST_LOG: bool> Taker for Intake<'_, JUST_LOG> {
     fn other(&mut self, event: Event) -> ControlFlow<()> {
         self.writer.event(event);
         self.goes_on()
@@ -71,9 +78,11 @@ impl Writer {
         loop {
             // Out of the writer's hands, so that it can be given what comes out.
             let mut inlet = std::mem::take(&mut self.inlet);
-            let mut intake = Intake { writer: self, left };
-            let flow = inlet.pour(&mut intake);
-            left = intake.left;
+            let flow = if self.keeps_just_the_log() {
+                self.pour::<true>(&mut inlet, &mut left)
+            } else {
+                self.pour::<false>(&mut inlet, &mut left)
+            };
             self.inlet = inlet;
             self.rotate_if_due(session);
             if flow.is_continue() || left == 0 {
@@ -86,10 +95,35 @@ impl Writer {
         limit - left
     }
 
+    fn keeps_just_the_log(&self) -> bool {
+        self.ledger.is_none() && self.budget.is_none() && self.rotation.is_none()
+    }
+
+    #[inline(never)]
+    fn pour<const JUST_LOG: bool>(
+        &mut self,
+        inlet: &mut Inlet,
+        left: &mut usize,
+    ) -> ControlFlow<()> {
+        let mut intake = Intake::<JUST_LOG> {
+            writer: self,
+            left: *left,
+        };
+        let flow = inlet.pour(&mut intake);
+        *left = intake.left;
+        flow
+    }
+
     pub(super) fn event(&mut self, event: Event) {
         match event {
-            Event::Sampled(by, sampled) => self.sampled(by, &sampled),
-            Event::Freed(thread, freed) => self.freed(thread, &freed),
+            Event::Sampled(by, sampled) => {
+                let alloc = self.log_sampled(by, &sampled);
+                self.account_sampled(&alloc);
+            }
+            Event::Freed(thread, freed) => {
+                let free = self.log_freed(thread, &freed);
+                self.account_freed(&free);
+            }
             Event::Stack(stack) => self.new_stack(stack),
             Event::Rare(rare) => self.rare(rare),
         }
@@ -143,49 +177,56 @@ impl Writer {
     }
 
     #[inline(always)]
-    fn sampled(&mut self, By { thread, interval }: By, it: &Sampled) {
+    fn log_sampled(&mut self, By { thread, interval }: By, it: &Sampled) -> Alloc {
         self.counted_bytes += it.counted & !health::NEW;
         self.counted_threads += u64::from(it.counted & health::NEW != 0);
         if self.last_stack.0 != it.stack {
             self.last_stack = (it.stack, self.stack_number(it.stack));
         }
-        let stack = self.last_stack.1;
         self.sampled_allocs += 1;
-        if let Some(budget) = &mut self.budget
-            && (self.settings.record_over == 0 || it.size < self.settings.record_over)
-        {
-            budget.sampled(interval);
-        }
         let alloc = Alloc {
             time_ns: self.since_start(self.clock.ns(Ticks::from_raw(it.at))),
             thread,
             id: it.id,
             size: it.size,
             slack: it.slack.into(),
-            stack,
+            stack: self.last_stack.1,
             interval,
         };
         self.output.encoder.alloc(&alloc);
+        alloc
+    }
+
+    fn account_sampled(&mut self, alloc: &Alloc) {
+        if let Some(budget) = &mut self.budget
+            && (self.settings.record_over == 0 || alloc.size < self.settings.record_over)
+        {
+            budget.sampled(alloc.interval);
+        }
         if let Some(ledger) = &mut self.ledger {
-            ledger.alloc(it.id, stack, it.size, interval);
+            ledger.alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
             if let Some(rotation) = &mut self.rotation {
-                rotation.keeping.alloc(&alloc, ledger);
+                rotation.keeping.alloc(alloc, ledger);
             }
             self.dump_if_due();
         }
     }
 
     #[inline(always)]
-    fn freed(&mut self, thread: u32, free: &Freed) {
+    fn log_freed(&mut self, thread: u32, it: &Freed) -> Free {
         self.sampled_frees += 1;
-        let record = Free {
-            time_ns: self.since_start(self.clock.ns(Ticks::from_raw(free.at))),
+        let free = Free {
+            time_ns: self.since_start(self.clock.ns(Ticks::from_raw(it.at))),
             thread,
-            id: free.id,
+            id: it.id,
         };
-        self.output.encoder.free(&record);
+        self.output.encoder.free(&free);
+        free
+    }
+
+    fn account_freed(&mut self, free: &Free) {
         if let Some(rotation) = &mut self.rotation {
-            rotation.keeping.free(&record);
+            rotation.keeping.free(free);
         }
         if let Some(ledger) = &mut self.ledger {
             if ledger.free(free.id).is_none() {
