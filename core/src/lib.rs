@@ -63,7 +63,7 @@ pub use merge::Merge;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use pace::Pace;
 pub use places::Places;
-pub use sample_table::SampleTable;
+pub use sample_table::{SampleTable, Vacant};
 pub use sampler::{Regime, Rng, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;
 pub use slope::Slope;

@@ -1,13 +1,18 @@
 //! The sample table: which sample lives at this address?
 //!
-//! Model: a slot is Empty, Gone, Reserved or Taken(address, id); see [`crate::slots`] for where it
+//! Model: a slot is Empty, Gone, Reserved or Full(address, id); see [`crate::slots`] for where it
 //! stands. An address is in the table at most once, because the allocator hands it out at most once
 //! at a time: so an insertion need not look for itself, and of all threads only the one that frees
 //! a block takes its address.
 //!
 //! ```text
-//!  Empty ──insert──> Reserved ──publish──> Taken ──take──> Gone ──insert──> Reserved …
+//!  Empty ──insert──> Reserved ──publish──> Full ──take──> Reserved ──leave──> Gone ──insert──> Reserved …
+//!                        ↑                                    │
+//!                        └────────────────fill────────────────┘
 //! ```
+//!
+//! Whoever takes a sample out has its place ([`Vacant`]), until it is left: an allocator likes to hand out what it was given last, and the
+//! next sample at that address then needs no locked instruction.
 //!
 //! A window is searched up to its first Empty slot. That is right because a slot never becomes
 //! Empty again, so whatever stood before an entry when it was made is still not Empty.
@@ -27,6 +32,38 @@ const RESERVED: u64 = 2;
 /// Tries while another thread adds a level, before giving up: it maps memory, which takes
 /// microseconds, unless it is preempted meanwhile; [`Levels::pause`] lets it run.
 const GROWTH_TRIES: usize = 100_000;
+
+/// The place of a sample that was taken out of the table. Nobody else can have it, nor find it: its address is in the table again only
+/// when this is [filled](Self::fill), or inserted elsewhere.
+#[derive(Debug)]
+#[must_use = "nobody can use a place that is never left"]
+pub struct Vacant {
+    slot: &'static Slot,
+    address: u64,
+}
+
+impl Vacant {
+    /// Where the sample lived.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Has sample `id` live at the address, as [`SampleTable::insert`] does: to be called by whoever has the block.
+    #[inline(always)]
+    pub fn fill(self, id: u64) {
+        self.slot.value.store(id, Ordering::Relaxed);
+        // Release: whoever finds the address finds the id.
+        self.slot.key.store(self.address, Ordering::Release);
+    }
+
+    /// Gives the place back.
+    #[inline(always)]
+    pub fn leave(self) {
+        self.slot.key.store(GONE, Ordering::Release);
+    }
+}
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -87,8 +124,8 @@ impl<L: Levels> SampleTable<L> {
     #[inline(always)]
     fn fill(slot: &Slot, address: u64, id: u64) -> bool {
         let key = slot.key.load(Ordering::Relaxed);
-        // Acquire pairs with the Release of the `take` that left Gone: its reading of `value`
-        // is over before we write another.
+        // Acquire pairs with the Release that left Gone: whoever read `value` before is done with it
+        // before we write another.
         let is_mine = key <= GONE
             && slot
                 .key
@@ -102,13 +139,14 @@ impl<L: Levels> SampleTable<L> {
         is_mine
     }
 
-    /// Takes the sample at `address` out of the table, if there is one.
+    /// Takes the sample at `address` out of the table, if there is one. Returns its id, and its place.
     #[inline]
-    pub fn take(&self, address: u64) -> Option<u64> {
+    pub fn take(&self, address: u64) -> Option<(u64, Vacant)> {
         let slot = self.find(address)?;
         let id = slot.value.load(Ordering::Relaxed);
-        slot.key.store(GONE, Ordering::Release);
-        Some(id)
+        // Release, as when it is left: the block is freed after this, and may be another thread's at once.
+        slot.key.store(RESERVED, Ordering::Release);
+        Some((id, Vacant { slot, address }))
     }
 
     /// Has the sample at `address` be `id` from now on, if there is one, and returns which it was. For whoever has the block:
@@ -173,17 +211,25 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
+    /// Takes the sample at `address`, and leaves its place.
+    fn take(table: &SampleTable<Leaked>, address: u64) -> Option<u64> {
+        let (id, vacant) = table.take(address)?;
+        assert_eq!(vacant.address(), address);
+        vacant.leave();
+        Some(id)
+    }
+
     #[test]
     fn what_is_inserted_is_taken_once() {
         let table = SampleTable::<Leaked>::default();
         assert!(table.insert(0x1000, 7));
         assert!(table.holds(0x1000));
-        assert_eq!(table.take(0x1000), Some(7));
-        assert_eq!(table.take(0x1000), None);
+        assert_eq!(take(&table, 0x1000), Some(7));
+        assert_eq!(take(&table, 0x1000), None);
         assert!(table.insert(0x1000, 8));
         assert_eq!(table.replace(0x1000, 9), Some(8));
         assert_eq!(table.replace(0x2000, 9), None);
-        assert_eq!(table.take(0x1000), Some(9));
+        assert_eq!(take(&table, 0x1000), Some(9));
     }
 
     #[test]
@@ -196,7 +242,7 @@ mod tests {
         }
         assert!(table.levels.count() >= 3);
         for i in 0..200_000 {
-            assert_eq!(table.take(address(i)), Some(i));
+            assert_eq!(take(&table, address(i)), Some(i));
         }
     }
 
@@ -210,7 +256,7 @@ mod tests {
             if i >= live {
                 let j = i - live;
                 let address = 0x10_0000 + j % 7919 * 16 + (j / 7919) * 0x100_0000;
-                assert_eq!(table.take(address), Some(j));
+                assert_eq!(take(&table, address), Some(j));
             }
         }
         assert_eq!(table.levels.count(), 1);
@@ -223,7 +269,7 @@ mod tests {
         assert!(!table.insert(64, 1));
         table.levels.most.store(0, Ordering::Relaxed);
         assert!(table.insert(64, 1));
-        assert_eq!(table.take(64), Some(1));
+        assert_eq!(take(&table, 64), Some(1));
     }
 
     #[test]
@@ -242,7 +288,10 @@ mod tests {
                         }
                         for i in 0..most {
                             let address = (t << 40) + (i + 1) * 16;
-                            assert_eq!(table.take(address), Some(t * 1_000_000 + round * 2000 + i));
+                            assert_eq!(
+                                take(table, address),
+                                Some(t * 1_000_000 + round * 2000 + i)
+                            );
                         }
                     }
                 });
@@ -251,18 +300,30 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map: random inserts and takes over few addresses, so slots are reused.
+        /// Against a map: random inserts and takes over few addresses, so slots are reused, at once or after some time.
         #[test]
-        fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), 1u64..60), 0..if cfg!(miri) { 100 } else { 400 })) {
+        fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 1u64..60), 0..if cfg!(miri) { 100 } else { 400 })) {
             let table = SampleTable::<Leaked>::default();
             let mut model = HashMap::new();
-            for (id, (insert, place)) in steps.into_iter().enumerate() {
+            let mut kept: Option<Vacant> = None;
+            for (id, (insert, keeps, place)) in steps.into_iter().enumerate() {
                 let address = place * 16;
                 if insert && !model.contains_key(&address) {
-                    prop_assert!(table.insert(address, id as u64));
+                    match kept.take_if(|kept| kept.address() == address) {
+                        Some(kept) if keeps => kept.fill(id as u64),
+                        other => {
+                            prop_assert!(table.insert(address, id as u64));
+                            kept = kept.or(other);
+                        }
+                    }
                     model.insert(address, id as u64);
+                } else if let Some((taken, vacant)) = table.take(address) {
+                    prop_assert_eq!(Some(taken), model.remove(&address));
+                    prop_assert!(!table.holds(address));
+                    let left = if keeps { kept.replace(vacant) } else { Some(vacant) };
+                    left.into_iter().for_each(Vacant::leave);
                 } else {
-                    prop_assert_eq!(table.take(address), model.remove(&address));
+                    prop_assert!(!model.contains_key(&address));
                 }
             }
             let mut rest = HashMap::new();

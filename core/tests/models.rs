@@ -79,6 +79,13 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
+/// Takes the sample at `address` out, and leaves its place.
+fn take(table: &SampleTable<Modelled>, address: u64) -> Option<u64> {
+    let (id, vacant) = table.take(address)?;
+    vacant.leave();
+    Some(id)
+}
+
 const A: u64 = 0x1000;
 const B: u64 = 0x2000;
 
@@ -90,12 +97,12 @@ fn two_threads_find_their_own_samples() {
             let table = Arc::clone(&table);
             thread::spawn(move || {
                 assert!(table.insert(A, 1));
-                assert_eq!(table.take(A), Some(1));
-                assert_eq!(table.take(A), None);
+                assert_eq!(take(&table, A), Some(1));
+                assert_eq!(take(&table, A), None);
             })
         };
         assert!(table.insert(B, 2));
-        assert_eq!(table.take(B), Some(2));
+        assert_eq!(take(&table, B), Some(2));
         other.join().unwrap();
         assert!(!table.holds(A) && !table.holds(B));
     });
@@ -116,9 +123,9 @@ fn a_block_that_was_handed_over_is_found() {
         // Meanwhile this thread uses the table too.
         assert!(table.insert(B, 8));
         if handed_over.load(Ordering::Acquire) == A {
-            assert_eq!(table.take(A), Some(7));
+            assert_eq!(take(&table, A), Some(7));
         }
-        assert_eq!(table.take(B), Some(8));
+        assert_eq!(take(&table, B), Some(8));
         other.join().unwrap();
     });
 }
@@ -132,16 +139,47 @@ fn an_address_that_comes_back_carries_the_new_sample() {
         let other = {
             let (table, freed) = (Arc::clone(&table), Arc::clone(&freed));
             thread::spawn(move || {
-                assert_eq!(table.take(A), Some(1));
+                assert_eq!(take(&table, A), Some(1));
                 freed.store(true, Ordering::Release); // the real free: the allocator may reuse the address
             })
         };
         if freed.load(Ordering::Acquire) {
             assert!(table.insert(A, 2));
-            assert_eq!(table.take(A), Some(2));
+            assert_eq!(take(&table, A), Some(2));
         }
         other.join().unwrap();
         assert!(!table.holds(A));
+    });
+}
+
+#[test]
+fn a_place_that_was_kept_is_nobody_else_s() {
+    model(|| {
+        let table = table();
+        assert!(table.insert(A, 1));
+        let Some((1, kept)) = table.take(A) else {
+            unreachable!()
+        };
+        let freed = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (table, freed) = (Arc::clone(&table), Arc::clone(&freed));
+            thread::spawn(move || {
+                assert!(table.insert(B, 2)); // of two slots one is free
+                // The allocator gave it the address meanwhile, and it is free again.
+                assert!(table.insert(A, 3));
+                assert_eq!(take(&table, A), Some(3));
+                freed.store(true, Ordering::Release);
+                assert_eq!(take(&table, B), Some(2));
+            })
+        };
+        if freed.load(Ordering::Acquire) {
+            kept.fill(4);
+            assert_eq!(take(&table, A), Some(4));
+        } else {
+            kept.leave();
+        }
+        other.join().unwrap();
+        assert!(!table.holds(A) && !table.holds(B));
     });
 }
 
@@ -157,9 +195,9 @@ fn growth_loses_nothing() {
         };
         assert!(table.insert(B, 2));
         other.join().unwrap();
-        assert_eq!(table.take(0x100), Some(100));
-        assert_eq!(table.take(A), Some(1));
-        assert_eq!(table.take(B), Some(2));
+        assert_eq!(take(&table, 0x100), Some(100));
+        assert_eq!(take(&table, A), Some(1));
+        assert_eq!(take(&table, B), Some(2));
     });
 }
 

@@ -9,6 +9,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::blocks;
 use crate::hook::{self, Phase};
 use crate::loader::{self, Malloc};
 use crate::output::{Forked, Output};
@@ -187,7 +188,7 @@ extern "C" fn construct(
         );
     }
     ORIGIN.remember(&output);
-    hook::prepare_filter(settings.interval);
+    blocks::prepare_filter(settings.interval);
     control::prepare(&settings);
     let awaited = settings.listens_from_the_start();
     AWAITED.store(awaited, Ordering::Release);
@@ -279,7 +280,7 @@ fn begin() -> Option<&'static Session> {
     let is_said = own_alloc::is_short();
     let has_room = own_alloc::can_have(SESSION_BYTES)
         && own_alloc::can_map(SESSION_MAPPED_BYTES)
-        && hook::make_table();
+        && blocks::make_table();
     let session = has_room.then(|| {
         let page = desk::make_page(settings.control != Some(false));
         session::install(control::in_force(), page)

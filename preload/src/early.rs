@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{hook, tls};
+use crate::{blocks, tls};
 
 /// Bytes for early blocks: a resolver that reads /proc/cpuinfo through a FILE takes six thousand.
 const ROOM: usize = 64 << 10;
@@ -78,7 +78,7 @@ pub(crate) fn allocate(alignment: usize, size: usize) -> *mut c_void {
     }
     // SAFETY: the head and the block lie in the piece that `taken` reserved, which is within the memory.
     unsafe { *(block as *mut usize).byte_sub(HEAD) = size };
-    hook::mark_early(block as u64);
+    blocks::mark_early(block as u64);
     block as *mut c_void
 }
 

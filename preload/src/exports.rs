@@ -12,6 +12,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io::Write as _;
 
+use crate::blocks;
 use crate::fast::{free, malloc};
 use crate::hook::Before;
 use crate::je::Fit;
@@ -117,9 +118,7 @@ pub(crate) unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
     if early::owns(ptr) {
         return;
     }
-    if let Some(taken) = hook::take(ptr) {
-        hook::freed(taken);
-    }
+    hook::freed(ptr);
     // SAFETY: the caller's promise.
     unsafe { je::free(ptr) }
 }
@@ -152,7 +151,7 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
         unsafe { free(ptr) };
         return std::ptr::null_mut();
     }
-    if hook::passes(size) & !hook::may_be_sampled(ptr) {
+    if hook::passes(size) & !blocks::may_be_sampled(ptr) {
         // SAFETY: the caller's promise; size 0 comes with a null pointer only.
         return unsafe { je::realloc(ptr, size) };
     }
@@ -179,12 +178,12 @@ extern "C-unwind" fn resize_called_from(
         // It goes on being this block's, and nobody else can meet it here.
         (ptr, Before::Here)
     } else {
-        let taken = hook::take(ptr);
+        let taken = blocks::take(ptr);
         // SAFETY: the caller's promise.
         let new = unsafe { je::realloc_elsewhere(ptr, usable, size) };
         match taken {
             Some(taken) if new.is_null() => {
-                hook::put_back(ptr, taken);
+                taken.put_back();
                 (new, Before::Nothing)
             }
             Some(taken) => (new, Before::Taken(taken)),

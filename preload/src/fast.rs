@@ -1,7 +1,7 @@
 //! The fast ways: `malloc` and `free` of everything that is not sampled, in assembly.
 //!
 //! Danger: hand-written machine code on the way of every allocation. What it does is
-//! [`hook::passes`](crate::hook::passes) and [`hook::may_be_sampled`](crate::hook::may_be_sampled) followed by jemalloc,
+//! [`hook::passes`](crate::hook::passes) and [`blocks::may_be_sampled`] followed by jemalloc,
 //! and nothing else; six and seven instructions. By hand, because of four things that a compiler does not do here:
 //! subtract in thread-local memory through its offset, keep the rare sizes below 9 out of the way of all others, jump
 //! straight to jemalloc (Rust reaches a foreign function through the GOT only), and lie in one cache line. docs/performance.md
@@ -20,7 +20,7 @@ use heapprof_core::Filter;
 use tikv_jemalloc_sys as sys;
 
 use crate::exports::{free_sampled, malloc_sampled};
-use crate::{hook, je, tls};
+use crate::{blocks, je, tls};
 
 /// Allocates `size` bytes; 0 gives a block of its own. Null with ENOMEM.
 ///
@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
         ".p2align 6",
         multiplier = const Filter::MULTIPLIER_AT,
         shift = const Filter::SHIFT,
-        filter = sym hook::FILTER,
+        filter = sym blocks::FILTER,
         sampled = sym free_sampled,
         free = sym sys::free,
     )

@@ -19,6 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use crate::blocks;
 use crate::tls::{self, Inside, Thread};
 use crate::{
     boot, clock, control, counters, descriptors, desk, early, exit, genuine, health, hold, hook,
@@ -151,6 +152,7 @@ extern "C" fn in_child() {
     desk::after_fork();
     control::after_fork();
     hook::after_fork();
+    blocks::after_fork();
     exit::after_fork();
     modules::after_fork();
     seats::after_fork();

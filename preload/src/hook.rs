@@ -8,15 +8,15 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{By, Filter, Growth, Levels, Regime, SampleTable, Sampled, Sampler};
+use heapprof_core::{By, Regime, Sampled, Sampler};
 
+use crate::blocks::{self, Spot, Taken};
 use crate::cancel::Deferred;
-use crate::levels::Mapped;
 use crate::seats::{self, Seat};
 use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here};
-use crate::{boot, clock, counters, early, early_frees, exit, fork, health, je, sys};
+use crate::{boot, clock, counters, early_frees, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,11 +40,6 @@ static RECORD_OVER: AtomicU64 = AtomicU64::new(0);
 
 /// Tells this process from the one that it was forked from: a thread's line belongs to one of them.
 static PROCESS: AtomicU32 = AtomicU32::new(1);
-
-/// May there be a sample at this address?
-pub(crate) static FILTER: Filter = Filter::new();
-/// Which sample is at this address?
-static TABLE: SampleTable<Mapped> = SampleTable::new(Mapped::new());
 
 /// Turns the phase.
 pub(crate) fn set_phase(phase: Phase) {
@@ -110,35 +105,6 @@ pub(crate) fn is_due() -> bool {
     tls::current().with_sampler(|sampler| sampler.is_due())
 }
 
-/// Whether a sample may live at `ptr`. If so, [`take`] must be called before the block is freed.
-#[inline(always)]
-pub(crate) fn may_be_sampled(ptr: *mut c_void) -> bool {
-    FILTER.may_hold(ptr as u64)
-}
-
-/// Lets a block of `early.rs` be asked for in every free of it.
-pub(crate) fn mark_early(address: u64) {
-    FILTER.add(address);
-}
-
-/// At boot, before there is any sample: what will be asked suits samples `interval` bytes apart.
-pub(crate) fn prepare_filter(interval: u64) {
-    FILTER.set_unit(Filter::unit_for(interval), early::addresses());
-}
-
-/// A sample that was taken out of the table.
-pub(crate) struct Taken(u64);
-
-/// Takes the sample at `ptr` out of the table, if there is one. Law 2: before the real free, so that
-/// the address cannot be another's before it is no longer ours.
-#[cold]
-#[inline(never)]
-pub(crate) fn take(ptr: *mut c_void) -> Option<Taken> {
-    let id = TABLE.take(ptr as u64)?;
-    FILTER.remove(ptr as u64);
-    Some(Taken(id))
-}
-
 /// The sample that a block was before it was resized.
 pub(crate) enum Before {
     /// It was none, or is none any more.
@@ -152,23 +118,28 @@ pub(crate) enum Before {
 impl Before {
     /// Records its end, if there was one. `ptr` is where the block is now.
     pub(crate) fn end(self, ptr: *mut c_void) {
-        let taken = match self {
-            Before::Nothing => None,
-            Before::Taken(taken) => Some(taken),
-            Before::Here => take(ptr),
-        };
-        if let Some(taken) = taken {
-            freed(taken);
+        match self {
+            Before::Nothing => {}
+            Before::Taken(taken) => ended(taken),
+            Before::Here => freed(ptr),
         }
     }
 }
 
-/// Records that a sample's block was freed, or is about to be.
+/// Records that the block at `ptr` is about to be freed, if it is a sample.
 #[cold]
 #[inline(never)]
-pub(crate) fn freed(taken: Taken) {
+pub(crate) fn freed(ptr: *mut c_void) {
+    if let Some(taken) = blocks::take(ptr) {
+        ended(taken);
+    }
+}
+
+/// Records the end of a sample.
+#[inline(always)]
+fn ended(taken: Taken) {
     if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
-        return;
+        return give_back(taken);
     }
     let _deferred = Deferred::begin();
     let thread = tls::current();
@@ -176,35 +147,45 @@ pub(crate) fn freed(taken: Taken) {
     // nothing on this way allocates or locks. Only the flag must be left as it was.
     let was_inside = thread.inside.replace(Inside::Hook);
     unless_it_panics(|| {
+        let (id, spot) = (taken.id, taken.spot());
         let at = clock::ticks();
         let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
         let Some(session) = session else {
-            return early_frees::keep(at, taken.0);
+            return early_frees::keep(at, id);
         };
         if thread.session.get() != session.number {
             session.welcome(thread);
         }
         let free = FreeEvent {
             at,
-            id: taken.0,
+            id,
             thread: thread.number.get(),
         };
-        session.send_free(thread, free);
+        if let Some(mut seat) = seats::take(thread)
+            && let Some(lanes) = session.lanes_of(&seat)
+        {
+            session.send_free_in(&lanes.events, free);
+            keep(session, &mut seat, spot);
+        } else {
+            session.send_around(free);
+        }
     });
     thread.inside.set(was_inside);
 }
 
-/// After a realloc that failed: the block is still there, and so is its sample (Law 3).
+/// Nobody wants to know that it ended.
 #[cold]
 #[inline(never)]
-pub(crate) fn put_back(ptr: *mut c_void, taken: Taken) {
-    FILTER.add(ptr as u64);
-    if !TABLE.insert(ptr as u64, taken.0) {
-        // No room for what was there a moment ago: end the sample early. That is noise; a sample
-        // that nobody can end would be a phantom leak.
-        FILTER.remove(ptr as u64);
-        counters::LOST_TABLE_FULL.add(1);
-        freed(taken);
+fn give_back(taken: Taken) {
+    drop(taken.spot());
+}
+
+/// Keeps the spot where a sample was for the next one at that address, if there will be one: when everything is recorded. Otherwise
+/// each free in its neighbourhood would find the filter say "perhaps".
+#[inline(always)]
+fn keep(session: &Session, seat: &mut Seat, spot: Spot) {
+    if session.exact.load(Ordering::Relaxed) {
+        seat.keep(spot);
     }
 }
 
@@ -262,6 +243,7 @@ fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before:
 }
 
 /// Law 1 and Law 6: a fault of ours ends the recording, not the program.
+#[inline(always)]
 fn unless_it_panics(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         give_up("a hook");
@@ -376,13 +358,10 @@ fn record(
     let lane = &lanes.events;
     let at = clock::ticks();
     let id = lane.new_id();
-    let (ended, is_in_table) = match std::mem::replace(before, Before::Nothing) {
-        Before::Nothing => (None, false),
-        Before::Taken(taken) => (Some(taken.0), false),
-        Before::Here => {
-            let ended = TABLE.replace(ptr as u64, id);
-            (ended, ended.is_some())
-        }
+    let (ended, left) = match std::mem::replace(before, Before::Nothing) {
+        Before::Nothing => (None, None),
+        Before::Taken(taken) => (Some(taken.id), Some(taken.spot())),
+        Before::Here => (blocks::replace(ptr, id), None),
     };
     if let Some(ended) = ended {
         let free = FreeEvent {
@@ -395,13 +374,19 @@ fn record(
     // The table before the queue: if the queue has no room, the entry can be taken back, while a
     // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
     // pointer is returned (Law 2).
-    if !is_in_table {
-        FILTER.add(ptr as u64);
-        if !TABLE.insert(ptr as u64, id) {
-            FILTER.remove(ptr as u64);
-            counters::LOST_TABLE_FULL.add(1);
-            return;
+    let is_replaced = ended.is_some() && left.is_none();
+    if !is_replaced {
+        match seat.kept_at(ptr) {
+            Some(spot) => spot.fill(id),
+            None if blocks::insert(ptr, id) => {}
+            None => {
+                counters::LOST_TABLE_FULL.add(1);
+                return;
+            }
         }
+    }
+    if let Some(spot) = left {
+        keep(session, &mut seat, spot);
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { je::usable_of_new(ptr, size, fit) };
@@ -421,7 +406,7 @@ fn record(
     if session.send_sampled(lane, by, &sampled) {
         health::told(thread, counted);
     } else {
-        take(ptr);
+        drop(blocks::take(ptr).map(Taken::spot));
         counters::LOST_QUEUE_FULL.add(1);
     }
 }
@@ -450,19 +435,7 @@ fn stack_of(
     Some(walked.hash)
 }
 
-/// Whether there is room for a first sample. For a session that begins.
-pub(crate) fn make_table() -> bool {
-    let levels = TABLE.levels();
-    levels.count() > 0 || levels.grow(0) != Growth::Refused
-}
-
-/// The id of every sample in use, those of other threads at some moment during the call.
-pub(crate) fn each_sample(mut visit: impl FnMut(u64)) {
-    TABLE.for_each(|_, id| visit(id));
-}
-
 /// In a forked child.
 pub(crate) fn after_fork() {
     PROCESS.fetch_add(1, Ordering::Relaxed);
-    TABLE.levels().after_fork();
 }

@@ -14,7 +14,7 @@ use heapprof_format::Module;
 
 use crate::dumps::KeptStack;
 use crate::writer::Writer;
-use crate::{counters, hook, session};
+use crate::{blocks, counters, session};
 
 /// What one ancestor allocated and had in use.
 pub(crate) struct Inherited {
@@ -123,7 +123,7 @@ impl Inheritance {
         };
         let foreign = session::foreign_ids();
         let (mut known, mut unknown) = (0usize, 0u64);
-        hook::each_sample(|id| {
+        blocks::each_sample(|id| {
             if id <= foreign && !stops() {
                 match self.ledgers.iter().any(|one| one.ledger.holds(id)) {
                     true => known += 1,
@@ -134,7 +134,7 @@ impl Inheritance {
         let live: usize = self.ledgers.iter().map(|one| one.ledger.live()).sum();
         if known < live {
             let mut there: NumberMap<u64, ()> = NumberMap::default();
-            hook::each_sample(|id| {
+            blocks::each_sample(|id| {
                 if id <= foreign && !stops() {
                     there.insert(id, ());
                 }

@@ -4,7 +4,7 @@
 //!  app ─> exports ─> hook ─> walk ─> session ═> inlet ─> writer ─> output (log)
 //!           │         │       │                   └ ledger ─> dumps
 //!           │         │       └ seats, walkers, modules, stack
-//!           │         └ tls
+//!           │         └ tls, blocks
 //!           └ je (jemalloc)
 //!  api, control, desk: what is in force, and who asked for it
 //!  descriptors: whose table our thread opens files in; ahead: what must be there before rights are given up;
@@ -40,6 +40,7 @@ compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.m
 mod again;
 mod ahead;
 mod api;
+mod blocks;
 mod boot;
 mod cancel;
 mod checkpoint;

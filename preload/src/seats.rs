@@ -5,11 +5,14 @@
 //! on its way. So memory does not grow with threads, and nothing need happen when one ends.
 //! More are made by the writer when somebody had to wait.
 //!
-//! A seat also holds the module snapshot of its walk in use (a hazard pointer).
+//! A seat also holds the module snapshot of its walk in use (a hazard pointer), and the spot of the sample that was freed last
+//! (`blocks.rs`).
 
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
+use crate::blocks::Spot;
 use crate::modules::{self, Snapshot};
 use crate::patience::{self, Patience};
 use crate::tls::Thread;
@@ -30,13 +33,15 @@ const ROUNDS_AT_ONCE: u32 = 10;
 
 struct Place {
     walker: UnsafeCell<Walker>,
+    /// Where the sample was that was freed last, if somebody wants it.
+    kept: UnsafeCell<Option<Spot>>,
     /// Set by the thread that has the seat.
     busy: AtomicBool,
     /// The snapshot that it may be reading.
     hazard: AtomicPtr<Snapshot>,
 }
 
-// SAFETY: `walker` is reached only by the thread that changed `busy` from false to true.
+// SAFETY: `walker` and `kept` are reached only by the thread that changed `busy` from false to true.
 unsafe impl Sync for Place {}
 
 static PLACES: [AtomicPtr<Place>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
@@ -83,6 +88,21 @@ impl Seat {
     pub(crate) fn walker(&mut self) -> &mut Walker {
         // SAFETY: as in `begin`.
         unsafe { &mut *self.place.walker.get() }
+    }
+
+    /// Keeps the spot of a sample that was freed, and gives back the one before.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, spot: Spot) {
+        // SAFETY: as in `begin`.
+        *unsafe { &mut *self.place.kept.get() } = Some(spot);
+    }
+
+    /// The spot that was kept, if it is that of `ptr`.
+    #[inline(always)]
+    pub(crate) fn kept_at(&mut self, ptr: *mut c_void) -> Option<Spot> {
+        // SAFETY: as in `begin`.
+        let kept = unsafe { &mut *self.place.kept.get() };
+        kept.take_if(|spot| spot.is_at(ptr))
     }
 }
 
@@ -159,8 +179,11 @@ pub(crate) fn tend() {
             !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire)
         });
         if free {
-            // SAFETY: this thread changed `busy`, so the walker is its own until it changes it back.
-            unsafe { &mut *place.walker.get() }.tend();
+            // SAFETY: this thread changed `busy`, so both are its own until it changes it back.
+            unsafe {
+                (*place.walker.get()).tend();
+                *place.kept.get() = None; // perhaps nobody wants it any more
+            }
             place.busy.store(false, Ordering::Release);
         }
     }
@@ -180,6 +203,7 @@ fn add() {
 fn make(number: usize) {
     let place = Box::new(Place {
         walker: UnsafeCell::new(Walker::new()),
+        kept: UnsafeCell::new(None),
         busy: AtomicBool::new(false),
         hazard: AtomicPtr::new(std::ptr::null_mut()),
     });

@@ -333,8 +333,7 @@ impl Session {
     }
 
     /// Sends a free, which is never lost.
-    #[inline(always)]
-    pub(crate) fn send_free(&self, thread: &Thread, free: FreeEvent) {
+    fn send_free(&self, thread: &Thread, free: FreeEvent) {
         if let Some(seat) = seats::take(thread)
             && let Some(lanes) = self.lanes_of(&seat)
         {
@@ -368,8 +367,9 @@ impl Session {
         sent
     }
 
+    /// The other way.
     #[cold]
-    fn send_around(&self, free: FreeEvent) {
+    pub(crate) fn send_around(&self, free: FreeEvent) {
         counters::FREES_OVERFLOWED.add(1);
         if self.overflow.0.try_send(free).is_err() {
             counters::LOST_FREES.add(1);
