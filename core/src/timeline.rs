@@ -69,6 +69,15 @@ impl Timeline {
         }
     }
 
+    /// Ticks in so many nanoseconds, less than four seconds; 0 as long as there is but one reading.
+    #[must_use]
+    pub fn ticks_in(&self, ns: u64) -> u64 {
+        debug_assert!(ns < 1 << 32);
+        (ns << 32)
+            .checked_div(self.rate.cast_unsigned())
+            .unwrap_or(0)
+    }
+
     /// When the counter was at `ticks`, in nanoseconds. Of the newest reading's time as long as there is but one.
     #[inline]
     #[must_use]
@@ -90,6 +99,7 @@ mod tests {
         for ns in [0, 1, 1 << 32, 1 << 62, i64::MAX as u64] {
             assert_eq!(timeline.ns(ns), ns);
         }
+        assert_eq!(timeline.ticks_in(1000), 1000);
     }
 
     /// A counter of 2.9 GHz that began long before the clock, and is read together with it up to `ERROR_NS` wrong.

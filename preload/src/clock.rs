@@ -117,6 +117,11 @@ impl Clock {
         }
     }
 
+    /// Ticks in a microsecond, as soon as that is known.
+    pub(crate) fn ticks_in_a_microsecond(&self) -> u64 {
+        self.0.ticks_in(1000)
+    }
+
     /// Nanoseconds of the monotonic clock at that moment.
     #[inline(always)]
     pub(crate) fn ns(&self, ticks: Ticks) -> u64 {

@@ -52,6 +52,11 @@ impl Default for Inlet {
 }
 
 impl Inlet {
+    /// Samples and frees may come so many ticks too late from now on.
+    pub(crate) fn set_slack(&mut self, ticks: u64) {
+        self.lanes.set_slack(ticks);
+    }
+
     /// Looks what there is by now, for [`pour`](Self::pour).
     pub(crate) fn look(&mut self, session: &Session) {
         while let Some(free) = session.next_overflowed() {

@@ -67,9 +67,15 @@ impl Writer {
         if left == limit {
             return left;
         }
+        self.look(session);
+        left + self.take(session, limit - left)
+    }
+
+    fn look(&mut self, session: &Session) {
         self.inlet.look(session);
         self.clock.advance(); // the events are older than that
-        left + self.take(session, limit - left)
+        // The log keeps times in microseconds.
+        self.inlet.set_slack(self.clock.ticks_in_a_microsecond());
     }
 
     /// Takes up to `limit` of the events that the last look showed.
@@ -303,8 +309,7 @@ impl Writer {
     /// Takes all events that are there now. What the program's threads still add meanwhile is theirs to add.
     pub(super) fn drain_all(&mut self, session: &Session) {
         self.take(session, usize::MAX); // what is left of the last look
-        self.inlet.look(session);
-        self.clock.advance();
+        self.look(session);
         self.take(session, usize::MAX);
     }
 
