@@ -1,7 +1,8 @@
 //! The records of a log: what each one says, in units, and who may be missing.
 //!
 //! Times are nanoseconds of the monotonic clock since [`Start::monotonic_ns`], stored to the
-//! microsecond and never decreasing within a log. Addresses are avmas: absolute addresses in the
+//! microsecond and never decreasing within a log: an event of one thread may come after one of another's that was up to a
+//! microsecond later, and then has that one's time. Addresses are avmas: absolute addresses in the
 //! profiled process. Threads, stacks and modules are numbered by the writer, from 0, in the order
 //! of their first appearance; an id is a number that no other sample of the process ever has.
 
