@@ -198,7 +198,7 @@ mod tests {
     proptest! {
         /// Against a queue: what goes in comes out, whole and in order; what is refused has no room, and leaves nothing.
         #[test]
-        fn what_is_put_in_comes_out(steps in prop::collection::vec(prop::option::of(stack()), 1..200)) {
+        fn what_is_put_in_comes_out(steps in prop::collection::vec(prop::option::of(stack()), 1..if cfg!(miri) { 20 } else { 200 })) {
             let lane = lane(512);
             let (mut queue, mut waiting) = (VecDeque::new(), 0);
             for step in steps {
