@@ -374,7 +374,7 @@ fn record(
     // The table before the queue: if the queue has no room, the entry can be taken back, while a
     // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
     // pointer is returned (Law 2).
-    let is_replaced = ended.is_some() && left.is_none();
+    let is_replaced = ended.is_some() && left.is_none(); // the block stayed, and so does its entry
     if !is_replaced {
         match seat.kept_at(ptr) {
             Some(spot) => spot.fill(id),

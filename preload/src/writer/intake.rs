@@ -63,12 +63,12 @@ impl<const JUST_LOG: bool> Taker for Intake<'_, JUST_LOG> {
 impl Writer {
     /// Takes up to `limit` of the events that are there now, or are left from last time. Returns how many there were.
     pub(super) fn drain(&mut self, session: &Session, limit: usize) -> usize {
-        let left = self.take(session, limit);
-        if left == limit {
-            return left;
+        let taken = self.take(session, limit); // what is left of the last look
+        if taken == limit {
+            return taken;
         }
         self.look(session);
-        left + self.take(session, limit - left)
+        taken + self.take(session, limit - taken)
     }
 
     fn look(&mut self, session: &Session) {
