@@ -12,7 +12,7 @@
 //! | [`Filter`] | every free | could this block have been sampled? (one load) |
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
 //! | [`Memo`] | sampled malloc | what has this walk in common with the last? |
-//! | [`Places`] | sampled malloc | which of several caches has the unwind rule of this address? |
+//! | [`Rules`] | sampled malloc | by which rule is a frame at this address unwound? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
@@ -36,8 +36,8 @@ mod memo;
 mod merge;
 mod number_hash;
 mod pace;
-mod places;
 mod primitive;
+mod rules;
 mod sample_table;
 mod sampler;
 mod size_class;
@@ -62,7 +62,7 @@ pub use memo::{Frame, Memo, Met, Place};
 pub use merge::Merge;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use pace::Pace;
-pub use places::Places;
+pub use rules::{Kind, Rule, Rules};
 pub use sample_table::{SampleTable, Vacant};
 pub use sampler::{Regime, Rng, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;

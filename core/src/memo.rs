@@ -15,12 +15,11 @@
 //! Where the words of one frame have changed, the walk goes on there, and the memo may be met again behind it. When all that
 //! changed is the word just below the caller's stack pointer, the return address, the frame need not be unwound
 //! either: that word decides where the caller is and nothing else, so the caller has the registers that the
-//! last caller had.
+//! last caller had. And if the rule by which the caller is unwound ([`Rules`]) is the one it was, as it mostly is at another call in the
+//! same function, the caller leads to its own caller as before, and all that is new about it is its address.
 //!
 //! Most functions use the frame pointer's register for something else, so it is often another value in the innermost one, and
-//! unwinding does not depend on it. That is found out by what happens: the same frame unwound with two values of the
-//! register by a rule that reads what it needs from the stack pointer or from that register on. Had it needed the register, it
-//! would have read elsewhere, or its caller would have another value (`Memo::learn`).
+//! unwinding does not depend on it: the rule tells.
 //!
 //! Frames are kept root first. What a walk finds anew replaces in its place what it found there last time; frames that
 //! both have stay where they are, and nothing is copied.
@@ -28,8 +27,9 @@
 //! Not here: reading memory, rules, modules. The caller reads the words and says in which era of loaded code it walks.
 
 use crate::StackHasher;
+use crate::rules::{Kind, Rule, Rules};
 
-/// Words that unwinding one frame may have read and still be kept: a return address and a frame pointer.
+/// Words that unwinding one frame may have read and still be kept: a frame pointer and a return address.
 const WORDS: usize = 2;
 
 /// One frame of a walk: where it was, and what unwinding it read. One cache line.
@@ -54,8 +54,8 @@ pub struct Frame {
     reads: u8,
     /// Whether the address is a return address.
     pub returns: bool,
-    /// Unwinding does not depend on the frame pointer's register.
-    any_bp: bool,
+    /// How it was unwound.
+    kind: Kind,
 }
 
 const _: () = assert!(size_of::<Frame>() == 64);
@@ -75,8 +75,48 @@ impl Frame {
             module,
             reads: 0,
             returns,
-            any_bp: false,
+            kind: Kind::Other,
         }
+    }
+
+    /// Unwinds it by a rule, and notes the words that were read. `None`: not by this rule; nothing is noted.
+    ///
+    /// `word` reads the stack.
+    #[inline(always)]
+    pub fn unwind(
+        &mut self,
+        rule: Rule,
+        mut word: impl FnMut(u64) -> Option<u64>,
+    ) -> Option<Place> {
+        let kind = rule.kind();
+        let (sp, saved) = match kind {
+            Kind::Other => return None,
+            Kind::PassesOn => (self.sp.checked_add(rule.up())?, None),
+            Kind::Restores => (
+                self.sp.checked_add(rule.up())?,
+                Some(self.sp.checked_add_signed(rule.saved())?),
+            ),
+            Kind::ByRegister => (self.bp.checked_add(16)?, Some(self.bp)),
+        };
+        if sp <= self.sp {
+            return None;
+        }
+        let bp = match saved {
+            Some(saved) => word(saved)?,
+            None => self.bp,
+        };
+        let address = word(sp - 8).filter(|&address| address != 0)?;
+        if let Some(saved) = saved {
+            self.note(saved, bp);
+        }
+        self.note(sp - 8, address);
+        (self.kind, self.module) = (kind, rule.module());
+        Some(Place {
+            address,
+            returns: true,
+            sp,
+            bp,
+        })
     }
 
     /// Notes a word that unwinding this frame depends on.
@@ -107,27 +147,39 @@ impl Frame {
     /// Whether every word still has its value.
     #[inline(always)]
     fn still_holds(&self, word: &mut impl FnMut(u64) -> Option<u64>) -> bool {
-        let reads = usize::from(self.reads);
-        if reads > WORDS {
-            return false;
+        let mut holds = |i| word(self.place(i)) == Some(self.values[i]);
+        match self.reads {
+            0 => true,
+            1 => holds(0),
+            2 => holds(0) && holds(1),
+            _ => false,
         }
-        for (value, offset) in self.values.iter().zip(&self.offsets).take(reads) {
-            if word(self.sp.wrapping_add_signed(i64::from(*offset))) != Some(*value) {
-                return false;
-            }
-        }
-        true
     }
 
     /// Whether a walk that is here would go on as this one did, for all that is known without reading.
     #[inline(always)]
     fn is_at(&self, here: &Frame) -> bool {
-        self.is_at_but_for_bp(here) && (self.bp == here.bp || self.any_bp)
+        self.address == here.address
+            && self.sp == here.sp
+            && self.returns == here.returns
+            && (self.bp == here.bp || self.kind == Kind::Restores)
     }
 
+    /// Whether that rule leads from here to the same caller as the frame's own did, by the same words.
     #[inline(always)]
-    fn is_at_but_for_bp(&self, here: &Frame) -> bool {
-        self.address == here.address && self.sp == here.sp && self.returns == here.returns
+    fn leads_on_by(&self, rule: Rule) -> bool {
+        let up = rule.up().wrapping_sub(8);
+        let is_offset = |offset: i32, bytes: u64| i64::from(offset) as u64 == bytes;
+        self.kind == rule.kind()
+            && match self.kind {
+                Kind::Other => false,
+                Kind::PassesOn => is_offset(self.offsets[0], up),
+                Kind::Restores => {
+                    is_offset(self.offsets[0], rule.saved() as u64)
+                        && is_offset(self.offsets[1], up)
+                }
+                Kind::ByRegister => true,
+            }
     }
 
     /// What goes into the hash of a stack for this frame: another module at the same place makes another
@@ -207,17 +259,19 @@ impl<E: Copy> Memo<E> {
         self.ahead = self.open;
     }
 
-    /// Whether a walk that begins at the frame `at` would be the last one again, from its first frame to its end: then there is
-    /// nothing to do, and this is all that a walk costs. Walks of `limit` frames are cut, and none of them is another's.
+    /// Whether a walk that begins at the frame `at` finds the last one's frames again, from the first to its end, but for addresses at
+    /// which a function was called from elsewhere in the same way; these are taken over. Then there is nothing else to do, and this is
+    /// all that a walk costs. Walks of `limit` frames are cut, and none of them is another's.
     ///
     /// `word` reads the stack.
     #[inline]
     #[must_use]
     pub fn is_again(
-        &self,
+        &mut self,
         era: u32,
         at: &Frame,
         limit: usize,
+        rules: &Rules,
         mut word: impl FnMut(u64) -> Option<u64>,
     ) -> bool {
         if !self.is_whole || self.era != era || self.frames.len() >= limit {
@@ -226,11 +280,61 @@ impl<E: Copy> Memo<E> {
         if !self.frames.last().is_some_and(|first| first.is_at(at)) {
             return false;
         }
-        for frame in self.frames.iter().rev() {
-            if !frame.still_holds(&mut word) {
-                return false;
+        self.follow(self.frames.len(), rules, &mut word) == 0
+    }
+
+    /// From the outermost `count` frames on, of which the innermost is where the walk is: how many of them are left when those are
+    /// taken away that lead to their callers as before. Callers that are elsewhere by the same rule are put there.
+    ///
+    /// At every moment each frame leads to the next by its words, whether these still hold in memory or not: breaking off
+    /// leaves a memo that is as good as before.
+    #[inline(always)]
+    fn follow(
+        &mut self,
+        count: usize,
+        rules: &Rules,
+        word: &mut impl FnMut(u64) -> Option<u64>,
+    ) -> usize {
+        let mut left = count;
+        loop {
+            for frame in self.frames[..left].iter().rev() {
+                if !frame.still_holds(word) {
+                    break;
+                }
+                left -= 1;
             }
+            if left == 0 || !self.moves(left - 1, rules, word) {
+                return left;
+            }
+            left -= 1;
         }
+    }
+
+    /// If the frame's return address is all that changed, and its caller leads on from there as from where it was, puts the caller
+    /// there.
+    #[inline(never)]
+    fn moves(
+        &mut self,
+        changed: usize,
+        rules: &Rules,
+        word: &mut impl FnMut(u64) -> Option<u64>,
+    ) -> bool {
+        let Some((i, address)) = self.returns_elsewhere(changed, word) else {
+            return false;
+        };
+        let Some(rule) = rules.get(address) else {
+            return false;
+        };
+        let caller = &mut self.frames[changed - 1];
+        if !caller.leads_on_by(rule) {
+            return false;
+        }
+        (caller.address, caller.module) = (address, rule.module());
+        let summand = caller.summand_at(changed - 1);
+        self.hash.take(caller.summand);
+        self.hash.add(summand);
+        caller.summand = summand;
+        self.frames[changed].values[i] = address;
         true
     }
 
@@ -258,53 +362,54 @@ impl<E: Copy> Memo<E> {
         fresh: &mut Vec<Frame>,
         limit: usize,
         never: u64,
+        rules: &Rules,
         mut word: impl FnMut(u64) -> Option<u64>,
     ) -> Met {
         while self.ahead > 0 && self.frames[self.ahead - 1].sp < at.sp {
             self.ahead -= 1;
         }
-        let Some(first) = self.ahead.checked_sub(1) else {
+        let count = self.ahead;
+        let Some(first) = count.checked_sub(1) else {
             return Met::Nothing;
         };
         if !self.frames[first].is_at(at) {
             return Met::Nothing;
         }
+        // Where it would be cut depends on each frame; and what is left of the last walk would be there too.
+        if self.depth(fresh) + count >= limit.min(self.room + 1) {
+            return Met::Nothing;
+        }
         // Where it does not matter for what comes from here on, it may be what a function called from here passes on,
         // to a caller that will be another.
         self.frames[first].bp = at.bp;
-        let mut changed = first + 1;
-        for frame in self.frames[..=first].iter().rev() {
-            if !frame.still_holds(&mut word) {
-                break;
-            }
-            changed -= 1;
-        }
-        // Those that hold, and if it only returns elsewhere the one that does not.
-        let most = first + 1 - changed + usize::from(changed > 0);
-        if self.depth(fresh) + most >= limit {
-            return Met::Nothing; // where it is to be cut depends on each frame
-        }
-        if self.depth(fresh) + first + 1 > self.room {
-            return Met::Nothing; // what is left of the last walk would be there too
-        }
-        let Some(changed) = changed.checked_sub(1) else {
-            self.settle(first + 1, fresh);
+        let left = self.follow(count, rules, &mut word);
+        let Some(changed) = left.checked_sub(1) else {
+            self.settle(count, fresh);
             self.open = 0;
             self.is_whole = true;
             return Met::Rest;
         };
-        if let Some(caller) = self.returns_elsewhere(changed, never, &mut word) {
-            self.settle(first + 1, fresh);
+        if let Some((i, address)) = self.returns_elsewhere(changed, &mut word)
+            && address != never
+        {
+            self.frames[changed].values[i] = address;
+            self.settle(count, fresh);
             self.open = changed;
             self.ahead = changed;
-            return Met::Part(caller);
+            let caller = &self.frames[changed - 1];
+            return Met::Part(Place {
+                address,
+                returns: true,
+                sp: caller.sp,
+                bp: caller.bp,
+            });
         }
-        if changed == first {
+        if left == count {
             return Met::Nothing;
         }
-        self.settle(first + 1, fresh);
-        self.open = changed + 1;
-        self.ahead = changed + 1;
+        self.settle(count, fresh);
+        self.open = left;
+        self.ahead = left;
         let next = &self.frames[changed];
         Met::Part(Place {
             address: next.address,
@@ -314,38 +419,15 @@ impl<E: Copy> Memo<E> {
         })
     }
 
-    /// Whether the last walk was where [`meet`](Self::meet) was just asked about with `at`, but for the frame pointer's register:
-    /// [`learn`](Self::learn) may find out something.
-    #[inline]
-    #[must_use]
-    pub fn may_learn(&self, at: &Frame) -> bool {
-        let was = self.ahead.checked_sub(1).map(|first| &self.frames[first]);
-        was.is_some_and(|was| was.is_at_but_for_bp(at) && (was.bp != at.bp || was.any_bp))
-    }
-
-    /// After [`may_learn`](Self::may_learn): that frame was unwound, by the rule by which it was last time, and led to `caller`.
-    /// For rules only that find the caller's stack pointer, and the word with its register if one is read, from the stack
-    /// pointer or from the register and a constant.
-    pub fn learn(&self, frame: &mut Frame, caller: Place) {
-        let Some(last) = self.ahead.checked_sub(1) else {
-            return;
-        };
-        let was = last.checked_sub(1).map(|last| &self.frames[last]);
-        // With another value it has led to the same: it is neither what all is found from, nor passed on.
-        frame.any_bp = self.frames[last].any_bp
-            || was.is_some_and(|was| was.sp == caller.sp && was.bp == caller.bp);
-    }
-
-    /// If the frame's return address is all that changed, takes the new one over and says where its caller is.
+    /// If the frame's return address is all that changed of its words: which of them it is, and its new value.
     #[inline]
     fn returns_elsewhere(
-        &mut self,
+        &self,
         changed: usize,
-        never: u64,
         word: &mut impl FnMut(u64) -> Option<u64>,
-    ) -> Option<Place> {
-        let caller = *self.frames.get(changed.checked_sub(1)?)?;
-        let frame = &mut self.frames[changed];
+    ) -> Option<(usize, u64)> {
+        let caller = &self.frames[changed.checked_sub(1)?];
+        let frame = &self.frames[changed];
         let reads = usize::from(frame.reads);
         if reads > WORDS || !caller.returns {
             return None;
@@ -360,17 +442,7 @@ impl<E: Copy> Memo<E> {
                 return None;
             }
         }
-        let (i, address) = found?;
-        if address == 0 || address == never {
-            return None;
-        }
-        frame.values[i] = address;
-        Some(Place {
-            address,
-            returns: true,
-            sp: caller.sp,
-            bp: caller.bp,
-        })
+        found.filter(|&(_, address)| address != 0)
     }
 
     /// Puts the `fresh` frames (innermost first) in place of those from `keep` on that are still the last walk's.
@@ -443,6 +515,48 @@ mod tests {
     /// The outermost function's return address.
     const ROOT: u64 = 0;
     const TOP: u64 = 0x7000_0000;
+    /// From a function's first place that calls to the second, and to the third.
+    const KNOWN: u64 = 8;
+    const UNKNOWN: u64 = 16;
+
+    /// In which module it is.
+    fn module(address: u64) -> u32 {
+        1 + (address >> 8) as u32 % 4
+    }
+
+    fn frame(at: Place) -> Frame {
+        Frame::new(at.address, at.returns, at.sp, at.bp, module(at.address))
+    }
+
+    /// The same, where it is known: at two places of each function, and at a third ([`UNKNOWN`]) it is not.
+    fn rules() -> Rules {
+        let mut rules = Rules::with_room_for(1024);
+        let places =
+            (0..32u64).flat_map(|function| [0, 1, 8, 9].map(|place| function << 8 | place));
+        for address in places {
+            let (size, saves, by_register) = rule(address);
+            let rule = Rule::ask(module(address), |sp, bp, word| {
+                let cfa = if by_register {
+                    bp + 16
+                } else {
+                    sp + 8 * (size + 2)
+                };
+                let bp = if saves || by_register {
+                    word(cfa - 16)
+                } else {
+                    bp
+                };
+                Some(Place {
+                    address: word(cfa - 8),
+                    returns: true,
+                    sp: cfa,
+                    bp,
+                })
+            });
+            rules.insert(address, rule);
+        }
+        rules
+    }
 
     /// A stack in memory, and the registers of its innermost function.
     #[derive(Debug, Clone)]
@@ -481,7 +595,7 @@ mod tests {
                     words.insert(place, 0x1234); // the function's own
                 }
                 if by_register {
-                    bp = cfa;
+                    bp = cfa - 16;
                 } else if saves {
                     bp = sets.unwrap_or(bp);
                 }
@@ -505,7 +619,7 @@ mod tests {
             };
             let (size, saves, by_register) = rule(at.address);
             let cfa = match by_register {
-                true => at.bp,
+                true => at.bp + 16,
                 false => at.sp + 8 * (size + 2),
             };
             let bp = match saves || by_register {
@@ -522,10 +636,10 @@ mod tests {
             (address != ROOT).then_some(caller)
         }
 
-        fn is_again(&self, memo: &Memo<&'static str>, era: u32, limit: usize) -> bool {
-            let at = self.at;
-            let frame = Frame::new(at.address, at.returns, at.sp, at.bp, 1);
-            memo.is_again(era, &frame, limit, |place| self.words.get(&place).copied())
+        fn is_again(&self, memo: &mut Memo<&'static str>, era: u32, limit: usize) -> bool {
+            memo.is_again(era, &frame(self.at), limit, &rules(), |place| {
+                self.words.get(&place).copied()
+            })
         }
 
         /// As the walker does: how many frames were unwound.
@@ -535,14 +649,15 @@ mod tests {
                 return 0;
             }
             memo.begin(1);
+            let rules = rules();
             loop {
-                let mut frame = Frame::new(at.address, at.returns, at.sp, at.bp, 1);
+                let mut frame = frame(at);
                 if memo.depth(&fresh) + 1 >= limit {
                     memo.end(&mut fresh, "too deep", false);
                     return unwound;
                 }
                 let read = |place: u64| self.words.get(&place).copied();
-                match memo.meet(&frame, &mut fresh, limit, NEVER, read) {
+                match memo.meet(&frame, &mut fresh, limit, NEVER, &rules, read) {
                     Met::Rest => return unwound,
                     Met::Part(next) => {
                         at = next;
@@ -551,11 +666,10 @@ mod tests {
                     Met::Nothing => {}
                 }
                 unwound += 1;
-                let may_learn = memo.may_learn(&frame);
-                let caller = self.caller(at, &mut frame);
-                if let Some(caller) = caller.filter(|_| may_learn) {
-                    memo.learn(&mut frame, caller);
-                }
+                let by_rule = rules
+                    .get(at.address)
+                    .and_then(|rule| frame.unwind(rule, read));
+                let caller = by_rule.or_else(|| self.caller(at, &mut frame));
                 fresh.push(frame);
                 match caller {
                     Some(caller) => at = caller,
@@ -585,10 +699,10 @@ mod tests {
         (frames.collect(), memo.hash(), memo.why_ended())
     }
 
-    /// Addresses of few functions, each with two places that call.
+    /// Addresses of few functions, each with three places that call.
     fn call() -> impl Strategy<Value = (u64, Option<u64>)> {
         let address =
-            (1..9u64, 0..2u64).prop_map(|(function, place)| function << 8 | place << 3 | 1);
+            (1..9u64, 0..3u64).prop_map(|(function, place)| function << 8 | place << 3 | 1);
         (address, prop::option::of(0x9000..0x9003u64))
     }
 
@@ -635,7 +749,7 @@ mod tests {
         }
     }
 
-    /// Functions that keep no frame pointer; the second place of the fifth of ten is another.
+    /// Functions that keep no frame pointer; the fifth of ten calls at that place, the others at their first.
     fn ten(place: u64) -> Program {
         let call = |i: u64| (0x100 + (i == 4) as u64 * place, None);
         Program::new(&(0..10).map(call).collect::<Vec<_>>())
@@ -644,14 +758,34 @@ mod tests {
     #[test]
     fn only_what_changed_is_unwound() {
         let mut memo = memo();
-        assert!(!ten(0).is_again(&memo, 1, 100));
+        assert!(!ten(0).is_again(&mut memo, 1, 100));
         assert_eq!(ten(0).walk(&mut memo, 100), 10);
-        assert!(ten(0).is_again(&memo, 1, 100) && !ten(8).is_again(&memo, 1, 100));
-        assert!(!ten(0).is_again(&memo, 1, 10), "it would be cut");
+        assert!(ten(0).is_again(&mut memo, 1, 100));
+        assert!(!ten(0).is_again(&mut memo, 1, 10), "it would be cut");
         assert_eq!(ten(0).walk(&mut memo, 100), 0);
         // The frame that is called from elsewhere is not unwound; its caller, which is elsewhere, is.
-        assert_eq!(ten(8).walk(&mut memo, 100), 1);
+        assert!(!ten(UNKNOWN).is_again(&mut memo, 1, 100));
+        assert_eq!(ten(UNKNOWN).walk(&mut memo, 100), 1);
         assert_eq!(ten(0).walk(&mut memo, 100), 1);
+        // Neither is, where the caller's rule is known.
+        for place in [KNOWN, 0] {
+            assert!(ten(place).is_again(&mut memo, 1, 100));
+            assert_is_the_walk(&mut memo, &ten(place));
+        }
+    }
+
+    #[test]
+    fn a_caller_whose_rule_is_another_is_unwound() {
+        // As large a frame, but the register is saved in it; and a larger one.
+        for other in [6, 2] {
+            let (mut memo, program) = (memo(), functions(&[1, 1, 11, 1, 1]));
+            program.walk(&mut memo, 100);
+            let mut program = functions(&[1, 1, other, 1, 1]);
+            assert!(!program.is_again(&mut memo, 1, 100));
+            assert_is_the_walk(&mut memo, &program);
+            program.at.bp += 8;
+            assert_is_the_walk(&mut memo, &program);
+        }
     }
 
     /// Functions that find their frame by the register, or save it, or neither; the last is innermost.
@@ -670,20 +804,22 @@ mod tests {
     }
 
     #[test]
-    fn a_register_that_does_not_matter_is_found_out() {
+    fn a_register_that_does_not_matter_may_be_any() {
         let (mut memo, mut program) = (memo(), functions(&[1, 1, 1, 3]));
-        for (bp, is_known) in [(0x9001, false), (0x9002, false), (0x9003, true)] {
-            program.at.bp = bp;
-            assert_eq!(program.is_again(&memo, 1, 100), is_known);
-            program.walk(&mut memo, 100);
-        }
-        // And is still known when what it saved is another, for which it is unwound again.
-        program.at.bp = 0x9004;
+        program.walk(&mut memo, 100);
+        program.at.bp = 0x9001;
+        assert!(program.is_again(&mut memo, 1, 100));
+        // Also when what was saved of it is another, which the caller does not need either.
         let saved = program.at.sp + 8 * rule(3 << 8).0;
         *program.words.get_mut(&saved).unwrap() += 1;
-        assert!(program.walk(&mut memo, 100) > 0);
-        program.at.bp = 0x9005;
-        assert!(program.is_again(&memo, 1, 100));
+        assert_is_the_walk(&mut memo, &program);
+        program.at.bp = 0x9002;
+        assert!(program.is_again(&mut memo, 1, 100));
+        // Of a place whose rule is not known it may matter.
+        program.at.address += UNKNOWN;
+        program.walk(&mut memo, 100);
+        program.at.bp = 0x9003;
+        assert!(!program.is_again(&mut memo, 1, 100));
     }
 
     #[test]
@@ -691,7 +827,7 @@ mod tests {
         let (mut memo, mut program) = (memo(), functions(&[1, 7, 1, 4]));
         for bp in 0x9001..0x9005 {
             program.at.bp = bp;
-            assert!(!program.is_again(&memo, 1, 100));
+            assert!(!program.is_again(&mut memo, 1, 100));
             program.walk(&mut memo, 100);
         }
     }
@@ -701,10 +837,10 @@ mod tests {
         let (mut memo, mut program) = (memo(), functions(&[1, 7, 1, 7]));
         program.walk(&mut memo, 100);
         // A frame that is larger by two words, and has the same in them.
-        let saved = [16, 8].map(|below| program.words[&(program.at.bp - below)]);
+        let saved = [0, 8].map(|above| program.words[&(program.at.bp + above)]);
         program.at.bp += 16;
-        program.words.insert(program.at.bp - 16, saved[0]);
-        program.words.insert(program.at.bp - 8, saved[1]);
+        program.words.insert(program.at.bp, saved[0]);
+        program.words.insert(program.at.bp + 8, saved[1]);
         program.walk(&mut memo, 100);
         program.at.bp -= 16;
         assert_is_the_walk(&mut memo, &program);
@@ -729,7 +865,7 @@ mod tests {
     fn another_era_meets_nothing() {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
-        assert!(!ten(0).is_again(&memo, 2, 100));
+        assert!(!ten(0).is_again(&mut memo, 2, 100));
         memo.begin(2);
         assert_eq!(memo.depth(&[]), 0);
         assert_eq!(memo.innermost_first().count(), 0);
@@ -739,10 +875,11 @@ mod tests {
     fn a_walk_that_was_broken_off_is_not_met() {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
-        assert!(matches!(memo_meets(&mut memo, &ten(8)), Met::Part(_)));
-        assert!(!ten(0).is_again(&memo, 1, 100) && !ten(8).is_again(&memo, 1, 100));
-        assert_eq!(memo_meets(&mut memo, &ten(8)), Met::Nothing);
-        assert_eq!(ten(8).walk(&mut memo, 100), 10);
+        let other = ten(UNKNOWN);
+        assert!(matches!(memo_meets(&mut memo, &other), Met::Part(_)));
+        assert!(!ten(0).is_again(&mut memo, 1, 100) && !other.is_again(&mut memo, 1, 100));
+        assert_eq!(memo_meets(&mut memo, &other), Met::Nothing);
+        assert_eq!(other.walk(&mut memo, 100), 10);
     }
 
     #[test]
@@ -766,9 +903,14 @@ mod tests {
 
     fn memo_meets(memo: &mut Memo<&'static str>, program: &Program) -> Met {
         memo.begin(1);
-        let at = program.at;
-        let frame = Frame::new(at.address, at.returns, at.sp, at.bp, 1);
         let read = |place: u64| program.words.get(&place).copied();
-        memo.meet(&frame, &mut Vec::new(), 100, NEVER, read)
+        memo.meet(
+            &frame(program.at),
+            &mut Vec::new(),
+            100,
+            NEVER,
+            &rules(),
+            read,
+        )
     }
 }

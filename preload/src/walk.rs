@@ -8,13 +8,14 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use framehop::x86_64::UnwindRegsX86_64;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{Error, FrameAddress, Unwinder};
-use heapprof_core::{Frame, Met, Place};
+use heapprof_core::{Frame, Met, Place, Rule};
 use heapprof_format::WalkEnd;
 
 use crate::genuine;
 use crate::modules;
+use crate::room::Room;
 use crate::seats::Seat;
 use crate::stack::Readable;
 use crate::sys;
@@ -23,11 +24,7 @@ use crate::walkers::{MAX_FRAMES, Walker};
 
 /// Where a walk begins: the registers at one instruction.
 #[derive(Clone, Copy)]
-pub(crate) struct Here {
-    at: FrameAddress,
-    sp: u64,
-    bp: u64,
-}
+pub(crate) struct Here(Place);
 
 impl Here {
     /// Of the caller of a function whose first instruction had the stack pointer `sp` and the frame
@@ -37,24 +34,24 @@ impl Here {
     /// `sp` was the stack pointer at the first instruction of a function that has not returned.
     #[inline(always)]
     pub(crate) unsafe fn caller(sp: *const u64, bp: u64) -> Here {
-        // SAFETY: the caller's promise.
-        let pc = unsafe { *sp };
-        Here {
-            at: FrameAddress::from_return_address(pc)
-                .unwrap_or(FrameAddress::InstructionPointer(0)),
+        Here(Place {
+            // SAFETY: the caller's promise.
+            address: unsafe { *sp },
+            returns: true,
             sp: sp as u64 + 8,
             bp,
-        }
+        })
     }
 
     /// At an instruction that is running.
     #[inline(always)]
     pub(crate) fn running(pc: u64, sp: u64, bp: u64) -> Here {
-        Here {
-            at: FrameAddress::InstructionPointer(pc),
+        Here(Place {
+            address: pc,
+            returns: false,
             sp,
             bp,
-        }
+        })
     }
 }
 
@@ -158,31 +155,33 @@ const UCONTEXT_PC: u64 = 40 + 16 * 8;
 /// the allocation function that was called. The frames are then in the walker's memo.
 #[inline]
 pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -> Walked {
-    let mut stack = Readable::around(entered.thread, here.sp);
-    let at = Frame::new(
-        here.at.address(),
-        here.at.is_return_address(),
-        here.sp,
-        here.bp,
-        0,
-    );
+    let Here(place) = here;
+    let mut stack = Readable::around(entered.thread, place.sp);
     let depth = DEPTH.load(Ordering::Relaxed) as usize;
-    let walker = seat.walker();
     // No snapshot is looked at: as long as nothing was unloaded, whatever code the addresses are in is the same.
-    if walker
-        .memo
-        .is_again(modules::closed(), &at, depth, stack.words())
-    {
-        let end = walker.memo.why_ended();
-        if walker.last.0 != entry {
-            walker.last = (entry, walker.memo.hash().finish(entry, end as u64));
-        }
-        return Walked {
-            hash: walker.last.1,
-            end,
-        };
+    let closed = modules::closed();
+    let walker = seat.walker();
+    walker.rules.set_era(closed);
+    let (memo, rules) = (&mut walker.memo, &walker.rules);
+    let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
+    if memo.is_again(closed, &at, depth, rules, stack.words()) {
+        return found(walker, entry);
     }
-    walk_anew(entered, seat, entry, here, stack)
+    walk_anew(entered, seat, entry, place, stack)
+}
+
+/// What the walk that has just ended found.
+#[inline(always)]
+fn found(walker: &mut Walker, entry: u64) -> Walked {
+    let (end, frames) = (walker.memo.why_ended(), walker.memo.hash());
+    let last = (entry, frames, end);
+    if walker.last.0 != last {
+        walker.last = (last, frames.finish(entry, end as u64));
+    }
+    Walked {
+        hash: walker.last.1,
+        end,
+    }
 }
 
 #[inline(never)]
@@ -190,13 +189,12 @@ fn walk_anew(
     entered: &Entered,
     seat: &mut Seat,
     entry: u64,
-    here: Here,
+    place: Place,
     stack: Readable,
 ) -> Walked {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
     let mut step = Step {
-        regs: UnwindRegsX86_64::new(here.at.address(), here.sp, here.bp),
-        at: here.at,
+        place,
         stack,
         module: own.clone(),
         module_number: 0,
@@ -219,7 +217,9 @@ fn walk_anew(
                 modules::revalidate(entered);
             }
             walker.fresh.clear();
-            walker.memo.begin(modules::closed());
+            let closed = modules::closed();
+            walker.memo.begin(closed);
+            walker.rules.set_era(closed);
             if is_stale {
                 continue; // with the snapshot that is in force now
             }
@@ -242,18 +242,14 @@ fn walk_anew(
             let is_whole = end != WalkEnd::TooDeep;
             walker.memo.end(&mut walker.fresh, end, is_whole);
         }
-        let end = walker.memo.why_ended();
-        let hash = walker.memo.hash().finish(entry, end as u64);
-        walker.last = (entry, hash);
-        return Walked { hash, end };
+        return found(walker, entry);
     }
 }
 
 /// A walk under way.
 struct Step {
-    regs: UnwindRegsX86_64,
     /// The frame whose caller comes next.
-    at: FrameAddress,
+    place: Place,
     stack: Readable,
     /// The module of the last frame: its neighbour is mostly in the same one.
     module: Range<u64>,
@@ -284,23 +280,35 @@ impl Step {
         snapshot: &modules::Snapshot,
     ) -> Pause {
         loop {
-            let lookup = self.at.address_for_lookup();
+            let place = self.place;
+            let lookup = place.address.wrapping_sub(u64::from(place.returns));
             let own = self.own.contains(&lookup);
+            let mut rule = None;
             if !own {
                 if walker.memo.depth(&walker.fresh) + 1 >= self.depth {
                     return Pause::End(WalkEnd::TooDeep);
                 }
                 // Which module it is in, the memo knows, if it is there.
                 let frame = self.frame();
-                let words = self.stack.words();
-                let (memo, fresh) = (&mut walker.memo, &mut walker.fresh);
-                match memo.meet(&frame, fresh, self.depth, self.signal_return, words) {
+                let (memo, fresh, rules) = (&mut walker.memo, &mut walker.fresh, &walker.rules);
+                let (never, words) = (self.signal_return, self.stack.words());
+                match memo.meet(&frame, fresh, self.depth, never, rules, words) {
                     Met::Nothing => {}
                     Met::Rest => return Pause::Rest,
                     Met::Part(place) => {
-                        self.resume(place);
+                        self.place = place;
                         continue;
                     }
+                }
+                // So do the rules.
+                if place.returns {
+                    rule = rules.get(place.address);
+                }
+                if let Some(rule) = rule
+                    && let Some(caller) = self.unwind(rule, fresh)
+                {
+                    self.place = caller;
+                    continue;
                 }
             }
             // The current frame first: it may be one for which a module had to be found.
@@ -313,67 +321,54 @@ impl Step {
                     None => return Pause::Unknown(lookup),
                 }
             }
-            let frame = self.frame();
-            let sp = frame.sp;
+            let Some(at) = place_of_code(place) else {
+                return Pause::End(WalkEnd::Root);
+            };
             // Written in its place, and read again only after the walk: a copy made now would wait for
             // the stores before it.
-            let (cache, fresh, memo) = walker.parts(lookup);
-            fresh.push(frame);
-            let Some(frame) = fresh.last_mut() else {
+            walker.fresh.push(self.frame());
+            let Some(frame) = walker.fresh.last_mut() else {
                 return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
             };
-            let may_learn = memo.may_learn(frame);
-            let before = cache.stats();
-            let stack = &mut self.stack;
+            let (cache, stack) = (&mut walker.cache, &mut self.stack);
+            let mut regs = UnwindRegsX86_64::new(place.address, place.sp, place.bp);
             entered.thread.sought.set(lookup as u32);
-            let next =
-                snapshot
-                    .unwinder
-                    .unwind_frame(self.at, &mut self.regs, cache, &mut |address| {
-                        let word = stack.word(address)?;
-                        frame.note(address, word);
-                        Ok(word)
-                    });
+            let next = snapshot
+                .unwinder
+                .unwind_frame(at, &mut regs, cache, &mut |address| {
+                    let word = stack.word(address)?;
+                    frame.note(address, word);
+                    Ok(word)
+                });
             let crossing = matches!(next, Ok(Some(address)) if address == self.signal_return);
             if crossing {
                 frame.note_more(); // the trampoline's frame: its words are not all noted
             }
             if own {
-                fresh.pop();
-            } else if let Ok(Some(address)) = next
-                && may_learn
-                && !crossing
-                && cache.stats().hit_count != before.hit_count
-            {
-                // A rule that is kept in the cache is of the simple kind that `learn` asks for.
-                let place = Place {
-                    address,
-                    returns: true,
-                    sp: self.regs.sp(),
-                    bp: self.regs.bp(),
-                };
-                memo.learn(frame, place);
-            }
-            if cache.stats().miss_wrong_address_count != before.miss_wrong_address_count {
-                walker.has_displaced(lookup);
+                walker.fresh.pop();
+            } else if rule.is_none() && place.returns && matches!(next, Ok(Some(_))) {
+                let rule = rule_of(snapshot, cache, at, self.module_number);
+                walker.rules.insert(place.address, rule);
             }
             match next {
                 Ok(Some(0)) | Ok(None) | Err(Error::ReturnAddressIsNull) => {
                     return Pause::End(WalkEnd::Root);
                 }
                 Ok(Some(_)) if crossing => {
-                    if let Err(end) = self.cross_signal(entered, walker) {
+                    if let Err(end) = self.cross_signal(entered, walker, regs.sp()) {
                         return Pause::End(end);
                     }
                 }
                 Ok(Some(address)) => {
-                    if self.regs.sp() <= sp {
+                    if regs.sp() <= place.sp {
                         return Pause::End(WalkEnd::NotAdvancing);
                     }
-                    match FrameAddress::from_return_address(address) {
-                        Some(at) => self.at = at,
-                        None => return Pause::End(WalkEnd::Root),
-                    }
+                    self.place = Place {
+                        address,
+                        returns: true,
+                        sp: regs.sp(),
+                        bp: regs.bp(),
+                    };
                 }
                 Err(Error::CouldNotReadStack(_)) => {
                     return Pause::End(WalkEnd::StackUnreadable);
@@ -392,39 +387,47 @@ impl Step {
         }
     }
 
-    #[inline]
-    fn frame(&self) -> Frame {
-        Frame::new(
-            self.at.address(),
-            self.at.is_return_address(),
-            self.regs.sp(),
-            self.regs.bp(),
-            self.module_number,
-        )
+    /// Unwinds the current frame by a rule, and adds it to the `fresh` ones. `None`: framehop is to be asked.
+    #[inline(always)]
+    fn unwind(&mut self, rule: Rule, fresh: &mut Vec<Frame>) -> Option<Place> {
+        fresh.push(self.frame());
+        let words = self.stack.words();
+        let caller = fresh.last_mut()?.unwind(rule, words);
+        // To which a return is more than a return.
+        let caller = caller.filter(|caller| caller.address != self.signal_return);
+        if caller.is_none() {
+            fresh.pop();
+        }
+        caller
     }
 
-    /// Goes on elsewhere.
-    #[inline]
-    fn resume(&mut self, place: Place) {
-        self.regs = UnwindRegsX86_64::new(place.address, place.sp, place.bp);
-        self.at = match FrameAddress::from_return_address(place.address) {
-            Some(at) if place.returns => at,
-            _ => FrameAddress::InstructionPointer(place.address),
-        };
+    #[inline(always)]
+    fn frame(&self) -> Frame {
+        let place = self.place;
+        let module = self.module_number;
+        Frame::new(place.address, place.returns, place.sp, place.bp, module)
     }
 
     /// The caller is the kernel's trampoline: go on at the instruction that the signal interrupted.
     #[cold]
-    fn cross_signal(&mut self, entered: &Entered, walker: &mut Walker) -> Result<(), WalkEnd> {
-        let context = self.regs.sp();
+    fn cross_signal(
+        &mut self,
+        entered: &Entered,
+        walker: &mut Walker,
+        context: u64,
+    ) -> Result<(), WalkEnd> {
         let mut word = |offset: u64| {
             self.stack
                 .word(context.wrapping_add(offset))
                 .map_err(|()| WalkEnd::StackUnreadable)
         };
         let (bp, sp, pc) = (word(UCONTEXT_BP)?, word(UCONTEXT_SP)?, word(UCONTEXT_PC)?);
-        self.regs = UnwindRegsX86_64::new(pc, sp, bp);
-        self.at = FrameAddress::InstructionPointer(pc);
+        self.place = Place {
+            address: pc,
+            returns: false,
+            sp,
+            bp,
+        };
         // The handler may have run on a stack of its own. A program that never returns to the
         // interrupted stack (it longjmps between signal stacks) could lead in circles: the depth
         // limit ends that.
@@ -449,7 +452,7 @@ impl Step {
         let mut frame = self.frame();
         frame.note_more();
         walker.fresh.push(frame);
-        let (sp, bp) = (self.regs.sp(), self.regs.bp());
+        let Place { sp, bp, .. } = self.place;
         if bp < sp || bp & 7 != 0 {
             return Some(WalkEnd::NoModule);
         }
@@ -463,8 +466,51 @@ impl Step {
         if snapshot.find(at.address_for_lookup()).is_none() {
             return Some(WalkEnd::NoModule);
         }
-        self.regs = UnwindRegsX86_64::new(address, bp + 16, next_bp);
-        self.at = at;
+        self.place = Place {
+            address,
+            returns: true,
+            sp: bp + 16,
+            bp: next_bp,
+        };
         None
+    }
+}
+
+/// As framehop has it. `None`: a return to nowhere.
+#[inline]
+fn place_of_code(place: Place) -> Option<FrameAddress> {
+    match place.returns {
+        true => FrameAddress::from_return_address(place.address),
+        false => Some(FrameAddress::InstructionPointer(place.address)),
+    }
+}
+
+/// The rule by which framehop has just unwound a frame at that address.
+#[cold]
+fn rule_of(
+    snapshot: &modules::Snapshot,
+    cache: &mut CacheX86_64<Room>,
+    at: FrameAddress,
+    module: u32,
+) -> Rule {
+    let hits = cache.stats().hit_count;
+    let rule = Rule::ask(module, |sp, bp, word| {
+        let mut regs = UnwindRegsX86_64::new(at.address(), sp, bp);
+        let read = &mut |address| Ok(word(address));
+        let address = snapshot
+            .unwinder
+            .unwind_frame(at, &mut regs, cache, read)
+            .ok()??;
+        Some(Place {
+            address,
+            returns: true,
+            sp: regs.sp(),
+            bp: regs.bp(),
+        })
+    });
+    // What it keeps in its cache does no arithmetic on registers; of what it does not keep nothing is known.
+    match cache.stats().hit_count == hits {
+        true => Rule::other(module),
+        false => rule,
     }
 }

@@ -1,7 +1,7 @@
 //! The walker: what a walk needs that is too large for a stack.
 
 use framehop::x86_64::CacheX86_64;
-use heapprof_core::{Frame, Memo, Places};
+use heapprof_core::{Frame, Memo, Rules, StackHasher};
 use heapprof_format::WalkEnd;
 
 use crate::room::Room;
@@ -9,25 +9,25 @@ use crate::room::Room;
 /// Most frames a walk can have. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
 
-/// Caches of one walker: rules for 32,000 addresses in all.
-const MOST_CACHES: usize = 64;
+/// Addresses whose rules a walker has room for, at first and at most: 8 KiB and half a megabyte.
+const RULES: usize = 512;
+const MOST_RULES: usize = 1 << 15;
 
-/// Rules displaced between two looks that call for twice as many caches: each costs a third of a microsecond.
+/// Rules displaced between two looks that call for twice as much room: each costs a third of a microsecond.
 const MANY_DISPLACED: u64 = 2_000;
-/// And for sixteen times as many: a quarter of the time between two looks.
+/// And for sixteen times as much: a quarter of the time between two looks.
 const VERY_MANY_DISPLACED: u64 = 16_000;
 
 /// See the module's text.
 pub(crate) struct Walker {
-    /// Unwind rules by address. framehop's cache has room for 509; a program with more call sites on its
-    /// stacks than that gets several, by `tend`. Their number is a power of two.
-    caches: Vec<CacheX86_64<Room>>,
-    /// In which of them a rule is.
-    places: Places,
+    /// Of the addresses that were met, which is where nearly all walks lead past.
+    pub(crate) rules: Rules,
+    /// framehop's own, for what it is asked: by addresses that return nowhere, and once for each of the rules.
+    pub(crate) cache: CacheX86_64<Room>,
     /// The last walk, which the next one may have much in common with.
     pub(crate) memo: Memo<WalkEnd>,
-    /// The allocation function that the last walk's stack was called with, and the hash of both.
-    pub(crate) last: (u64, u64),
+    /// Of the last walk: the allocation function, the frames and the end, and the hash of all three.
+    pub(crate) last: ((u64, StackHasher, WalkEnd), u64),
     /// The frames of this walk that are not the memo's, innermost first.
     pub(crate) fresh: Vec<Frame>,
     /// The session and hash of the last stack that was found to be known.
@@ -39,43 +39,24 @@ pub(crate) struct Walker {
 impl Walker {
     pub(crate) fn new() -> Walker {
         Walker {
-            caches: vec![CacheX86_64::new_in()],
-            places: Places::new(),
+            rules: Rules::with_room_for(RULES),
+            cache: CacheX86_64::new_in(),
             memo: Memo::with_room_for(MAX_FRAMES, WalkEnd::Busy),
-            last: (0, 0),
+            last: ((0, StackHasher::new(), WalkEnd::Busy), 0),
             fresh: Vec::with_capacity(MAX_FRAMES),
             known: (0, 0),
             displaced: 0,
         }
     }
 
-    /// The cache for the rule of an address, and what else a walk needs at the same time.
-    #[inline(always)]
-    pub(crate) fn parts(
-        &mut self,
-        address: u64,
-    ) -> (&mut CacheX86_64<Room>, &mut Vec<Frame>, &Memo<WalkEnd>) {
-        let index = self.places.cache_of(address, self.caches.len());
-        (&mut self.caches[index], &mut self.fresh, &self.memo)
-    }
-
-    /// The rule of this address displaced another's.
-    #[cold]
-    pub(crate) fn has_displaced(&mut self, address: u64) {
-        self.places.has_displaced(address);
-    }
-
-    /// Gives it more caches, if its rules keep displacing each other. Now and then, in the writer.
+    /// Gives it more room, if its rules keep displacing each other. Now and then, in the writer.
     pub(crate) fn tend(&mut self) {
-        let stats = self.caches.iter().map(|cache| cache.stats());
-        let displaced = stats.map(|stats| stats.miss_wrong_address_count).sum();
-        let since = displaced - std::mem::replace(&mut self.displaced, displaced).min(displaced);
-        let times = match since {
+        let displaced = self.rules.displaced();
+        let times = match displaced - std::mem::replace(&mut self.displaced, displaced) {
             0..MANY_DISPLACED => return,
             MANY_DISPLACED..VERY_MANY_DISPLACED => 2,
             _ => 16,
         };
-        let count = (self.caches.len() * times).min(MOST_CACHES);
-        self.caches.resize_with(count, CacheX86_64::new_in);
+        self.rules.grow((self.rules.room() * times).min(MOST_RULES));
     }
 }

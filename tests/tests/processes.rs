@@ -296,7 +296,8 @@ fn files_are_for_their_owner_only() {
             .run()
             .well();
         let files = ran.files();
-        assert!(files.len() >= 4, "{fixture}: {files:?}");
+        // At least two dumps and the log: its other segment may just have gone, for its bound.
+        assert!(files.len() >= 3, "{fixture}: {files:?}");
         assert!(files.iter().any(|name| name.starts_with(a_file)));
         for name in files {
             let mode = fs::metadata(ran.folder().join(&name))
