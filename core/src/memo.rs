@@ -419,30 +419,30 @@ impl<E: Copy> Memo<E> {
         })
     }
 
-    /// If the frame's return address is all that changed of its words: which of them it is, and its new value.
-    #[inline]
+    /// If the frame's return address is all that changed of its words: which of them it is, and its new value. It is the last
+    /// that was read, by every rule, or is not found.
+    #[inline(always)]
     fn returns_elsewhere(
         &self,
         changed: usize,
         word: &mut impl FnMut(u64) -> Option<u64>,
     ) -> Option<(usize, u64)> {
-        let caller = &self.frames[changed.checked_sub(1)?];
-        let frame = &self.frames[changed];
-        let reads = usize::from(frame.reads);
-        if reads > WORDS || !caller.returns {
+        let (caller, frame) = match self.frames.get(changed.checked_sub(1)?..=changed)? {
+            [caller, frame] => (caller, frame),
+            _ => return None,
+        };
+        let last = match frame.reads {
+            1 => 0,
+            2 if word(frame.place(0)) == Some(frame.values[0]) => 1,
+            _ => return None,
+        };
+        let place = frame.place(last);
+        let is_return = place == caller.sp.wrapping_sub(8) && frame.values[last] == caller.address;
+        if !is_return || !caller.returns {
             return None;
         }
-        let mut found = None;
-        for i in 0..reads {
-            let (place, old) = (frame.place(i), frame.values[i]);
-            let new = word(place)?;
-            if place == caller.sp.wrapping_sub(8) && old == caller.address {
-                found = Some((i, new));
-            } else if new != old {
-                return None;
-            }
-        }
-        found.filter(|&(_, address)| address != 0)
+        let address = word(place).filter(|&address| address != 0)?;
+        Some((last, address))
     }
 
     /// Puts the `fresh` frames (innermost first) in place of those from `keep` on that are still the last walk's.

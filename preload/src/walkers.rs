@@ -9,14 +9,13 @@ use crate::room::Room;
 /// Most frames a walk can have. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
 
-/// Addresses whose rules a walker has room for, at first and at most: 8 KiB and half a megabyte.
-const RULES: usize = 512;
+/// Addresses whose rules a walker has room for, at first and at most: 16 KiB and half a megabyte.
+const RULES: usize = 1 << 10;
 const MOST_RULES: usize = 1 << 15;
 
-/// Rules displaced between two looks that call for twice as much room: each costs a third of a microsecond.
-const MANY_DISPLACED: u64 = 2_000;
-/// And for sixteen times as much: a quarter of the time between two looks.
-const VERY_MANY_DISPLACED: u64 = 16_000;
+/// Rules displaced between two looks that call for four times as much room. To learn one again costs from a third of a microsecond
+/// to several, in large functions.
+const MANY_DISPLACED: u64 = 200;
 
 /// See the module's text.
 pub(crate) struct Walker {
@@ -52,11 +51,9 @@ impl Walker {
     /// Gives it more room, if its rules keep displacing each other. Now and then, in the writer.
     pub(crate) fn tend(&mut self) {
         let displaced = self.rules.displaced();
-        let times = match displaced - std::mem::replace(&mut self.displaced, displaced) {
-            0..MANY_DISPLACED => return,
-            MANY_DISPLACED..VERY_MANY_DISPLACED => 2,
-            _ => 16,
-        };
-        self.rules.grow((self.rules.room() * times).min(MOST_RULES));
+        let since = displaced - std::mem::replace(&mut self.displaced, displaced);
+        if since >= MANY_DISPLACED && self.rules.room() < MOST_RULES {
+            self.rules.grow(4 * self.rules.room());
+        }
     }
 }
