@@ -11,7 +11,8 @@
 //! | [`Budget`] | writer | which interval keeps to so many samples a second? |
 //! | [`Filter`] | every free | could this block have been sampled? (one load) |
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
-//! | [`Memo`] | sampled malloc | what has this walk in common with the last? |
+//! | [`Memos`] | sampled malloc | which of the last walks was from here? |
+//! | [`Memo`] | sampled malloc | what has this walk in common with that one? |
 //! | [`Rules`] | sampled malloc | by which rule is a frame at this address unwound? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
@@ -33,6 +34,7 @@ mod lane;
 mod ledger;
 mod lifetimes;
 mod memo;
+mod memos;
 mod merge;
 mod number_hash;
 mod pace;
@@ -59,6 +61,7 @@ pub use lane::{LANES, Lane};
 pub use ledger::{Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
 pub use memo::{Frame, Memo, Met, Place};
+pub use memos::Memos;
 pub use merge::Merge;
 pub use number_hash::{NumberHasher, NumberMap};
 pub use pace::Pace;

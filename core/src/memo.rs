@@ -247,6 +247,19 @@ impl<E: Copy> Memo<E> {
         }
     }
 
+    /// Takes over what `other` knows, which was made with the same room.
+    pub(crate) fn copy_from(&mut self, other: &Memo<E>) {
+        self.frames.clear();
+        self.frames.extend_from_slice(&other.frames);
+        (self.hash, self.end) = (other.hash, other.end);
+        (self.era, self.is_whole) = (other.era, other.is_whole);
+    }
+
+    /// Frames of the last walk.
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
     /// Begins a walk. The last one is forgotten if it was in another era (code may have changed since) or was broken off.
     pub fn begin(&mut self, era: u32) {
         let is_whole = std::mem::replace(&mut self.is_whole, false);
@@ -505,7 +518,7 @@ impl<E: Copy> Memo<E> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -524,7 +537,7 @@ mod tests {
         1 + (address >> 8) as u32 % 4
     }
 
-    fn frame(at: Place) -> Frame {
+    pub(crate) fn frame(at: Place) -> Frame {
         Frame::new(at.address, at.returns, at.sp, at.bp, module(at.address))
     }
 
@@ -560,9 +573,9 @@ mod tests {
 
     /// A stack in memory, and the registers of its innermost function.
     #[derive(Debug, Clone)]
-    struct Program {
+    pub(crate) struct Program {
         words: BTreeMap<u64, u64>,
-        at: Place,
+        pub(crate) at: Place,
     }
 
     /// What the function of an address does, which is told by the address alone, as by an unwind table: how large its
@@ -579,7 +592,7 @@ mod tests {
     impl Program {
         /// One function called by another: each is an address and the value of the frame pointer's register that it
         /// sets, if it does. The outermost is first.
-        fn new(calls: &[(u64, Option<u64>)]) -> Program {
+        pub(crate) fn new(calls: &[(u64, Option<u64>)]) -> Program {
             let (mut words, mut sp, mut bp) = (BTreeMap::new(), TOP, 0);
             let mut caller = ROOT;
             for &(address, sets) in calls {
@@ -643,7 +656,7 @@ mod tests {
         }
 
         /// As the walker does: how many frames were unwound.
-        fn walk(&self, memo: &mut Memo<&'static str>, limit: usize) -> usize {
+        pub(crate) fn walk(&self, memo: &mut Memo<&'static str>, limit: usize) -> usize {
             let (mut fresh, mut at, mut unwound) = (Vec::new(), self.at, 0);
             if self.is_again(memo, 1, limit) {
                 return 0;
@@ -682,14 +695,14 @@ mod tests {
         }
     }
 
-    fn memo() -> Memo<&'static str> {
+    pub(crate) fn memo() -> Memo<&'static str> {
         Memo::with_room_for(40, "none")
     }
 
     /// The register, too, where it matters.
-    type Found = (u64, u64, Option<u64>);
+    pub(crate) type Found = (u64, u64, Option<u64>);
 
-    fn found(memo: &Memo<&'static str>) -> (Vec<Found>, StackHasher, &'static str) {
+    pub(crate) fn found(memo: &Memo<&'static str>) -> (Vec<Found>, StackHasher, &'static str) {
         let frames = memo.innermost_first();
         let frames = frames.map(|frame| {
             let (_, saves, by_register) = rule(frame.address);
@@ -700,7 +713,7 @@ mod tests {
     }
 
     /// Addresses of few functions, each with three places that call.
-    fn call() -> impl Strategy<Value = (u64, Option<u64>)> {
+    pub(crate) fn call() -> impl Strategy<Value = (u64, Option<u64>)> {
         let address =
             (1..9u64, 0..3u64).prop_map(|(function, place)| function << 8 | place << 3 | 1);
         (address, prop::option::of(0x9000..0x9003u64))
@@ -750,7 +763,7 @@ mod tests {
     }
 
     /// Functions that keep no frame pointer; the fifth of ten calls at that place, the others at their first.
-    fn ten(place: u64) -> Program {
+    pub(crate) fn ten(place: u64) -> Program {
         let call = |i: u64| (0x100 + (i == 4) as u64 * place, None);
         Program::new(&(0..10).map(call).collect::<Vec<_>>())
     }

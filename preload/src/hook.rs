@@ -425,7 +425,7 @@ fn stack_of(
     let known = (session.number, walked.hash);
     if walker.known != known {
         if !session.stacks.contains(walked.hash) {
-            if !session.send_stack(&lanes.stacks, &walked, entry, &walker.memo) {
+            if !session.send_stack(&lanes.stacks, &walked, entry, walker.memos.chosen()) {
                 return None;
             }
             session.stacks.insert(walked.hash);

@@ -118,7 +118,7 @@ pub(crate) fn prepare(depth: u32) {
 pub(crate) fn is_in_iteration(entered: &Entered, seat: &mut Seat, here: Here) -> bool {
     walk(entered, seat, 0, here);
     let [start, end] = ITERATES.each_ref().map(|it| it.load(Ordering::Relaxed));
-    let mut frames = seat.walker().memo.innermost_first();
+    let mut frames = seat.walker().memos.chosen().innermost_first();
     frames.any(|frame| (start..end).contains(&frame.address))
 }
 
@@ -162,8 +162,9 @@ pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -
     let closed = modules::closed();
     let walker = seat.walker();
     walker.rules.set_era(closed);
-    let (memo, rules) = (&mut walker.memo, &walker.rules);
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
+    walker.memos.choose(&at);
+    let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
     if memo.is_again(closed, &at, depth, rules, stack.words()) {
         return found(walker, entry);
     }
@@ -173,7 +174,8 @@ pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -
 /// What the walk that has just ended found.
 #[inline(always)]
 fn found(walker: &mut Walker, entry: u64) -> Walked {
-    let (end, frames) = (walker.memo.why_ended(), walker.memo.hash());
+    let memo = walker.memos.chosen();
+    let (end, frames) = (memo.why_ended(), memo.hash());
     let last = (entry, frames, end);
     if walker.last.0 != last {
         walker.last = (last, frames.finish(entry, end as u64));
@@ -218,7 +220,7 @@ fn walk_anew(
             }
             walker.fresh.clear();
             let closed = modules::closed();
-            walker.memo.begin(closed);
+            walker.memos.chosen_mut().begin(closed);
             walker.rules.set_era(closed);
             if is_stale {
                 continue; // with the snapshot that is in force now
@@ -240,7 +242,8 @@ fn walk_anew(
         };
         if let Some(end) = end {
             let is_whole = end != WalkEnd::TooDeep;
-            walker.memo.end(&mut walker.fresh, end, is_whole);
+            let memo = walker.memos.chosen_mut();
+            memo.end(&mut walker.fresh, end, is_whole);
         }
         return found(walker, entry);
     }
@@ -285,12 +288,13 @@ impl Step {
             let own = self.own.contains(&lookup);
             let mut rule = None;
             if !own {
-                if walker.memo.depth(&walker.fresh) + 1 >= self.depth {
+                let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
+                let fresh = &mut walker.fresh;
+                if memo.depth(fresh) + 1 >= self.depth {
                     return Pause::End(WalkEnd::TooDeep);
                 }
                 // Which module it is in, the memo knows, if it is there.
                 let frame = self.frame();
-                let (memo, fresh, rules) = (&mut walker.memo, &mut walker.fresh, &walker.rules);
                 let (never, words) = (self.signal_return, self.stack.words());
                 match memo.meet(&frame, fresh, self.depth, never, rules, words) {
                     Met::Nothing => {}
@@ -433,7 +437,7 @@ impl Step {
         // limit ends that.
         self.stack = Readable::around(entered.thread, sp);
         // Stack pointers are no longer in order: what the memo holds cannot be met by looking upwards.
-        walker.memo.meet_no_more();
+        walker.memos.chosen_mut().meet_no_more();
         Ok(())
     }
 
@@ -445,7 +449,7 @@ impl Step {
         walker: &mut Walker,
         snapshot: &modules::Snapshot,
     ) -> Option<WalkEnd> {
-        if walker.memo.depth(&walker.fresh) + 1 >= self.depth {
+        if walker.memos.chosen().depth(&walker.fresh) + 1 >= self.depth {
             return Some(WalkEnd::TooDeep);
         }
         self.module_number = 0;

@@ -1,7 +1,7 @@
 //! The walker: what a walk needs that is too large for a stack.
 
 use framehop::x86_64::CacheX86_64;
-use heapprof_core::{Frame, Memo, Rules, StackHasher};
+use heapprof_core::{Frame, Memos, Rules, StackHasher};
 use heapprof_format::WalkEnd;
 
 use crate::room::Room;
@@ -23,8 +23,8 @@ pub(crate) struct Walker {
     pub(crate) rules: Rules,
     /// framehop's own, for what it is asked: by addresses that return nowhere, and once for each of the rules.
     pub(crate) cache: CacheX86_64<Room>,
-    /// The last walk, which the next one may have much in common with.
-    pub(crate) memo: Memo<WalkEnd>,
+    /// The last walks, which the next one may have much in common with.
+    pub(crate) memos: Memos<WalkEnd>,
     /// Of the last walk: the allocation function, the frames and the end, and the hash of all three.
     pub(crate) last: ((u64, StackHasher, WalkEnd), u64),
     /// The frames of this walk that are not the memo's, innermost first.
@@ -40,7 +40,7 @@ impl Walker {
         Walker {
             rules: Rules::with_room_for(RULES),
             cache: CacheX86_64::new_in(),
-            memo: Memo::with_room_for(MAX_FRAMES, WalkEnd::Busy),
+            memos: Memos::with_room_for(MAX_FRAMES, WalkEnd::Busy),
             last: ((0, StackHasher::new(), WalkEnd::Busy), 0),
             fresh: Vec::with_capacity(MAX_FRAMES),
             known: (0, 0),
