@@ -12,14 +12,15 @@
 //!                                 ^ same registers, same words from here on
 //! ```
 //!
-//! Where the words of one frame have changed, the walk goes on there, and the memo may be met again behind it. When all that
-//! changed is the word just below the caller's stack pointer, the return address, the frame need not be unwound
-//! either: that word decides where the caller is and nothing else, so the caller has the registers that the
-//! last caller had. And if the rule by which the caller is unwound ([`Rules`]) is the one it was, as it mostly is at another call in the
-//! same function, the caller leads to its own caller as before, and all that is new about it is its address.
+//! Where the words of one frame have changed, the walk goes on there, and the memo may be met again behind it. But most changes
+//! need no unwinding at all:
 //!
-//! Most functions use the frame pointer's register for something else, so it is often another value in the innermost one, and
-//! unwinding does not depend on it: the rule tells.
+//! - Of the word just below the caller's stack pointer, the return address: it decides where the caller is and nothing else, so the
+//!   caller has the registers that the last caller had. And if the rule by which the caller is unwound ([`Rules`]) is the one it
+//!   was, as it mostly is at another call in the same function, it leads to its own caller as before: all that is new is its address.
+//! - Of the frame pointer's register, or of the word where it was saved: most functions use it for something else, so
+//!   its value changes all the time. It makes no difference if it is passed on, from caller to caller, to one that restores its own caller's
+//!   value and finds that by the stack pointer.
 //!
 //! Frames are kept root first. What a walk finds anew replaces in its place what it found there last time; frames that
 //! both have stay where they are, and nothing is copied.
@@ -156,13 +157,21 @@ impl Frame {
         }
     }
 
-    /// Whether a walk that is here would go on as this one did, for all that is known without reading.
+    /// Whether a walk that is here is where this one was, but for the frame pointer's register.
     #[inline(always)]
     fn is_at(&self, here: &Frame) -> bool {
-        self.address == here.address
-            && self.sp == here.sp
-            && self.returns == here.returns
-            && (self.bp == here.bp || self.kind == Kind::Restores)
+        self.address == here.address && self.sp == here.sp && self.returns == here.returns
+    }
+
+    /// Notes other values of the words that were read.
+    #[inline(always)]
+    fn put(&mut self, anew: Anew) {
+        if let Some(saved) = anew.saved {
+            self.values[0] = saved;
+        }
+        if let Some(last) = usize::from(self.reads).checked_sub(1) {
+            self.values[last] = anew.address;
+        }
     }
 
     /// Whether that rule leads from here to the same caller as the frame's own did, by the same words.
@@ -188,6 +197,15 @@ impl Frame {
     fn summand_at(&self, place: usize) -> u64 {
         StackHasher::of_frame(place, self.address ^ u64::from(self.module) << 48)
     }
+}
+
+/// Words of a frame that are others than before.
+#[derive(Debug, Clone, Copy)]
+struct Anew {
+    /// The return address; it may be what it was.
+    address: u64,
+    /// The value of the frame pointer's register that was saved, if it is another.
+    saved: Option<u64>,
 }
 
 /// Registers at which a walk goes on.
@@ -290,14 +308,12 @@ impl<E: Copy> Memo<E> {
         if !self.is_whole || self.era != era || self.frames.len() >= limit {
             return false;
         }
-        if !self.frames.last().is_some_and(|first| first.is_at(at)) {
-            return false;
-        }
-        self.follow(self.frames.len(), rules, &mut word) == 0
+        let count = self.frames.len();
+        self.is_met_at(count, at) && self.follow(count, rules, &mut word) == 0
     }
 
     /// From the outermost `count` frames on, of which the innermost is where the walk is: how many of them are left when those are
-    /// taken away that lead to their callers as before. Callers that are elsewhere by the same rule are put there.
+    /// taken away that lead to their callers as before. Changes that make no other difference are taken over.
     ///
     /// At every moment each frame leads to the next by its words, whether these still hold in memory or not: breaking off
     /// leaves a memo that is as good as before.
@@ -316,39 +332,106 @@ impl<E: Copy> Memo<E> {
                 }
                 left -= 1;
             }
-            if left == 0 || !self.moves(left - 1, rules, word) {
+            if left == 0 || !self.mends(left - 1, rules, word) {
                 return left;
             }
             left -= 1;
         }
     }
 
-    /// If the frame's return address is all that changed, and its caller leads on from there as from where it was, puts the caller
-    /// there.
+    /// Whether the walk that is at the frame `at` would go on as from the innermost of the outermost `count` frames, for all that is
+    /// known without reading. The register's value is taken over.
+    #[inline(always)]
+    fn is_met_at(&mut self, count: usize, at: &Frame) -> bool {
+        let Some(frame) = self.frames[..count].last() else {
+            return false;
+        };
+        frame.is_at(at) && (frame.bp == at.bp || self.takes(count, at.bp))
+    }
+
+    /// Whether another value of the register in the innermost of the outermost `count` frames makes no difference: it is passed on, if at
+    /// all, to a frame that does not depend on it. Then it is taken over.
     #[inline(never)]
-    fn moves(
+    fn takes(&mut self, count: usize, bp: u64) -> bool {
+        let frames = self.frames[..count].iter();
+        let last = frames.rev().position(|frame| frame.kind != Kind::PassesOn);
+        let Some(last) = last.map(|passed| count - 1 - passed) else {
+            return false;
+        };
+        if self.frames[last].kind != Kind::Restores {
+            return false;
+        }
+        for frame in &mut self.frames[last..count] {
+            frame.bp = bp;
+        }
+        true
+    }
+
+    /// If what changed of a frame's words makes no difference but for where its caller is, and the caller leads on from there as from
+    /// where it was, takes the words over and puts the caller there.
+    #[inline(never)]
+    fn mends(
         &mut self,
         changed: usize,
         rules: &Rules,
         word: &mut impl FnMut(u64) -> Option<u64>,
     ) -> bool {
-        let Some((i, address)) = self.returns_elsewhere(changed, word) else {
+        let Some(anew) = self.anew(changed, word) else {
             return false;
         };
-        let Some(rule) = rules.get(address) else {
-            return false;
+        let caller = &self.frames[changed - 1];
+        let rule = match anew.address == caller.address {
+            true => None,
+            false => match rules.get(anew.address) {
+                Some(rule) if caller.leads_on_by(rule) => Some(rule),
+                _ => return false,
+            },
         };
-        let caller = &mut self.frames[changed - 1];
-        if !caller.leads_on_by(rule) {
+        if let Some(saved) = anew.saved
+            && !self.takes(changed, saved)
+        {
             return false;
         }
-        (caller.address, caller.module) = (address, rule.module());
-        let summand = caller.summand_at(changed - 1);
-        self.hash.take(caller.summand);
-        self.hash.add(summand);
-        caller.summand = summand;
-        self.frames[changed].values[i] = address;
+        if let Some(rule) = rule {
+            let caller = &mut self.frames[changed - 1];
+            (caller.address, caller.module) = (anew.address, rule.module());
+            let summand = caller.summand_at(changed - 1);
+            self.hash.take(caller.summand);
+            self.hash.add(summand);
+            caller.summand = summand;
+        }
+        self.frames[changed].put(anew);
         true
+    }
+
+    /// The words of a frame that say where its caller is and which value the register has there, if no others changed: read anew.
+    #[inline(always)]
+    fn anew(&self, changed: usize, word: &mut impl FnMut(u64) -> Option<u64>) -> Option<Anew> {
+        let (caller, frame) = match self.frames.get(changed.checked_sub(1)?..=changed)? {
+            [caller, frame] => (caller, frame),
+            _ => return None,
+        };
+        // The return address is the last that was read, by every rule; or the caller is not found by it (a signal, our own code).
+        let last = usize::from(frame.reads)
+            .checked_sub(1)
+            .filter(|&last| last < WORDS)?;
+        let place = frame.place(last);
+        let is_return = place == caller.sp.wrapping_sub(8) && frame.values[last] == caller.address;
+        if !is_return || !caller.returns {
+            return None;
+        }
+        let mut saved = None;
+        if last == 1 {
+            let first = word(frame.place(0))?;
+            if first != frame.values[0] {
+                if frame.kind == Kind::Other {
+                    return None; // it may say anything
+                }
+                saved = Some(first);
+            }
+        }
+        let address = word(place).filter(|&address| address != 0)?;
+        Some(Anew { address, saved })
     }
 
     /// From here on the walk under way meets nothing: its stack pointers are no longer in order.
@@ -382,19 +465,13 @@ impl<E: Copy> Memo<E> {
             self.ahead -= 1;
         }
         let count = self.ahead;
-        let Some(first) = count.checked_sub(1) else {
-            return Met::Nothing;
-        };
-        if !self.frames[first].is_at(at) {
+        if !self.is_met_at(count, at) {
             return Met::Nothing;
         }
         // Where it would be cut depends on each frame; and what is left of the last walk would be there too.
         if self.depth(fresh) + count >= limit.min(self.room + 1) {
             return Met::Nothing;
         }
-        // Where it does not matter for what comes from here on, it may be what a function called from here passes on,
-        // to a caller that will be another.
-        self.frames[first].bp = at.bp;
         let left = self.follow(count, rules, &mut word);
         let Some(changed) = left.checked_sub(1) else {
             self.settle(count, fresh);
@@ -402,19 +479,19 @@ impl<E: Copy> Memo<E> {
             self.is_whole = true;
             return Met::Rest;
         };
-        if let Some((i, address)) = self.returns_elsewhere(changed, &mut word)
-            && address != never
+        if let Some(anew) = self.anew(changed, &mut word)
+            && anew.address != never
         {
-            self.frames[changed].values[i] = address;
+            self.frames[changed].put(anew);
             self.settle(count, fresh);
             self.open = changed;
             self.ahead = changed;
             let caller = &self.frames[changed - 1];
             return Met::Part(Place {
-                address,
+                address: anew.address,
                 returns: true,
                 sp: caller.sp,
-                bp: caller.bp,
+                bp: anew.saved.unwrap_or(caller.bp),
             });
         }
         if left == count {
@@ -430,32 +507,6 @@ impl<E: Copy> Memo<E> {
             sp: next.sp,
             bp: next.bp,
         })
-    }
-
-    /// If the frame's return address is all that changed of its words: which of them it is, and its new value. It is the last
-    /// that was read, by every rule, or is not found.
-    #[inline(always)]
-    fn returns_elsewhere(
-        &self,
-        changed: usize,
-        word: &mut impl FnMut(u64) -> Option<u64>,
-    ) -> Option<(usize, u64)> {
-        let (caller, frame) = match self.frames.get(changed.checked_sub(1)?..=changed)? {
-            [caller, frame] => (caller, frame),
-            _ => return None,
-        };
-        let last = match frame.reads {
-            1 => 0,
-            2 if word(frame.place(0)) == Some(frame.values[0]) => 1,
-            _ => return None,
-        };
-        let place = frame.place(last);
-        let is_return = place == caller.sp.wrapping_sub(8) && frame.values[last] == caller.address;
-        if !is_return || !caller.returns {
-            return None;
-        }
-        let address = word(place).filter(|&address| address != 0)?;
-        Some((last, address))
     }
 
     /// Puts the `fresh` frames (innermost first) in place of those from `keep` on that are still the last walk's.
@@ -842,6 +893,34 @@ pub(crate) mod tests {
             program.at.bp = bp;
             assert!(!program.is_again(&mut memo, 1, 100));
             program.walk(&mut memo, 100);
+        }
+    }
+
+    #[test]
+    fn a_register_that_is_passed_on_to_one_that_restores_it_may_be_any() {
+        let (mut memo, mut program) = (memo(), functions(&[1, 7, 3, 1, 4]));
+        program.walk(&mut memo, 100);
+        for bp in 0x9001..0x9005 {
+            program.at.bp = bp;
+            assert!(program.is_again(&mut memo, 1, 100));
+            assert_is_the_walk(&mut memo, &program);
+        }
+    }
+
+    #[test]
+    fn a_register_that_was_saved_may_be_any_for_one_that_does_not_need_it() {
+        // Saved by the innermost, for its caller.
+        for (caller, is_known) in [(3, true), (7, false), (2, false)] {
+            let (mut memo, program) = (memo(), functions(&[1, 7, caller, 3]));
+            program.walk(&mut memo, 100);
+            let mut other = functions(&[1, 7, caller, 3]);
+            let saved = other.at.sp + 8 * rule(3 << 8).0;
+            *other.words.get_mut(&saved).unwrap() += 16;
+            assert_eq!(other.is_again(&mut memo, 1, 100), is_known, "{caller}");
+            if is_known {
+                assert_is_the_walk(&mut memo, &other);
+                assert_is_the_walk(&mut memo, &program);
+            }
         }
     }
 

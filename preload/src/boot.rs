@@ -173,8 +173,8 @@ extern "C" fn construct(
     }
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);
-    seats::prepare();
     walk::prepare(settings.depth);
+    seats::prepare(); // with room for stacks of that depth
     let Some(output) = Output::create(&settings, None) else {
         hook::set_phase(Phase::Off);
         return;

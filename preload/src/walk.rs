@@ -112,6 +112,11 @@ pub(crate) fn prepare(depth: u32) {
     SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
 }
 
+/// Most frames that a walk can come to hold at once.
+pub(crate) fn most_frames() -> usize {
+    DEPTH.load(Ordering::Relaxed) as usize + 1
+}
+
 /// Whether this thread is called by `dl_iterate_phdr`. It holds a lock then that a thread in dlopen may wait for, which itself holds
 /// one that pthread_create wants: whoever makes a thread here may wait for ever.
 #[cold]

@@ -5,6 +5,7 @@ use heapprof_core::{Frame, Memos, Rules, StackHasher};
 use heapprof_format::WalkEnd;
 
 use crate::room::Room;
+use crate::walk;
 
 /// Most frames a walk can have. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
@@ -37,12 +38,13 @@ pub(crate) struct Walker {
 
 impl Walker {
     pub(crate) fn new() -> Walker {
+        let frames = walk::most_frames();
         Walker {
             rules: Rules::with_room_for(RULES),
             cache: CacheX86_64::new_in(),
-            memos: Memos::with_room_for(MAX_FRAMES, WalkEnd::Busy),
+            memos: Memos::with_room_for(frames, WalkEnd::Busy),
             last: ((0, StackHasher::new(), WalkEnd::Busy), 0),
-            fresh: Vec::with_capacity(MAX_FRAMES),
+            fresh: Vec::with_capacity(frames),
             known: (0, 0),
             displaced: 0,
         }
