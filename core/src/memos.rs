@@ -7,7 +7,8 @@
 
 use crate::memo::{Frame, Memo};
 
-const COUNT: usize = 4;
+/// Enough for C++ containers, whose calls come from a handful of places; sixteen make no difference that can be seen.
+const COUNT: usize = 8;
 
 /// Longer walks stay where they are: copying them costs more than it saves.
 const MOST_COPIED: usize = 128;
@@ -34,6 +35,12 @@ impl<E: Copy> Memos<E> {
             chosen: 0,
             next: 0,
         }
+    }
+
+    /// Bytes that [`with_room_for`](Self::with_room_for) takes.
+    #[must_use]
+    pub const fn bytes_for(room: usize) -> usize {
+        COUNT * room * size_of::<Frame>()
     }
 
     /// Chooses the one for a walk that begins at the frame `at`.
@@ -131,10 +138,13 @@ mod tests {
         let mut memos = memos();
         let mut unwound = |address: u64| walk(&mut memos, &inner(address), 100);
         // Each finds the frames of the one before but for its innermost.
-        assert_eq!([0, 1, 2, 3].map(&mut unwound), [10, 1, 1, 1]);
-        assert_eq!([3, 1, 0, 2, 1, 0].map(&mut unwound), [0; 6]);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5, 6, 7].map(&mut unwound),
+            [10, 1, 1, 1, 1, 1, 1, 1]
+        );
+        assert_eq!([3, 1, 0, 2, 6, 1, 0, 7].map(&mut unwound), [0; 8]);
         // The one whose memo is taken is new when it comes again.
-        assert_eq!([4, 0, 4].map(&mut unwound), [1, 1, 0]);
+        assert_eq!([9, 0, 9].map(&mut unwound), [1, 1, 0]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::{
     stack, sys, walk,
 };
 
-/// What boot takes: seats with their walkers, the list of modules, tables of those that move.
+/// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
 const BOOT_BYTES: usize = 2 << 20;
 /// What a session takes: its channels, the writer's first buffers.
 const SESSION_BYTES: usize = 2 << 20;
@@ -87,6 +87,15 @@ impl Origin {
     }
 }
 
+/// Whether there is so much memory for us; else says that there is not.
+fn has_room_for(bytes: usize) -> bool {
+    let has_room = own_alloc::can_have(bytes);
+    if !has_room {
+        say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+    }
+    has_room
+}
+
 #[unsafe(link_section = ".init_array")]
 #[used]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
@@ -122,8 +131,7 @@ extern "C" fn construct(
         return;
     }
     spare::prepare();
-    if !own_alloc::can_have(BOOT_BYTES) {
-        say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+    if !has_room_for(BOOT_BYTES) {
         return;
     }
     clock::choose();
@@ -174,7 +182,10 @@ extern "C" fn construct(
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);
     walk::prepare(settings.depth);
-    seats::prepare(); // with room for stacks of that depth
+    if !has_room_for(seats::bytes_at_first()) {
+        return;
+    }
+    seats::prepare();
     let Some(output) = Output::create(&settings, None) else {
         hook::set_phase(Phase::Off);
         return;

@@ -156,6 +156,11 @@ fn count() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
+/// Bytes that the first ones take.
+pub(crate) fn bytes_at_first() -> usize {
+    AT_FIRST * Walker::bytes()
+}
+
 /// At boot: makes the first ones.
 pub(crate) fn prepare() {
     for _ in 0..AT_FIRST {

@@ -37,6 +37,13 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
+    /// Bytes that one takes, and some for the allocator's rounding.
+    pub(crate) fn bytes() -> usize {
+        let frames = walk::most_frames();
+        let fresh = frames * size_of::<Frame>();
+        (Memos::<WalkEnd>::bytes_for(frames) + fresh) * 5 / 4 + (64 << 10)
+    }
+
     pub(crate) fn new() -> Walker {
         let frames = walk::most_frames();
         Walker {
