@@ -191,10 +191,17 @@ impl Frame {
             }
     }
 
-    /// What goes into the hash of a stack for this frame: another module at the same place makes another
-    /// stack.
+    /// The number of its module plus one; 0: of none.
+    #[must_use]
+    pub fn module(&self) -> u32 {
+        self.module
+    }
+
+    /// What goes into the hash of a stack for this frame, which stands `place` frames above the root: another module at the same
+    /// place makes another stack.
     #[inline(always)]
-    fn summand_at(&self, place: usize) -> u64 {
+    #[must_use]
+    pub fn summand_at(&self, place: usize) -> u64 {
         StackHasher::of_frame(place, self.address ^ u64::from(self.module) << 48)
     }
 }

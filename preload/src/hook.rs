@@ -421,6 +421,8 @@ fn stack_of(
     (entry, here): (u64, Here),
 ) -> Option<u64> {
     let walked = walk::walk(entered, seat, entry, here);
+    #[cfg(feature = "verify")]
+    walk::verify(entered, seat, here);
     let walker = seat.walker();
     let known = (session.number, walked.hash);
     if walker.known != known {

@@ -22,6 +22,12 @@ use crate::sys;
 use crate::tls::Entered;
 use crate::walkers::{MAX_FRAMES, Walker};
 
+#[cfg(feature = "verify")]
+mod verify;
+
+#[cfg(feature = "verify")]
+pub(crate) use verify::verify;
+
 /// Where a walk begins: the registers at one instruction.
 #[derive(Clone, Copy)]
 pub(crate) struct Here(Place);

@@ -1,0 +1,97 @@
+//! A second opinion of every walk, in builds for `scripts/verify-walks` alone: framehop, frame by frame, without memos and rules.
+//!
+//! A walk that differs ends the process, with a line that says where. So does a hash that is not that of the frames.
+
+use std::process::abort;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use framehop::Unwinder;
+use framehop::x86_64::UnwindRegsX86_64;
+use heapprof_core::{Frame, Place, StackHasher};
+use heapprof_format::WalkEnd;
+
+use super::{Here, OWN, SIGNAL_RETURN, place_of_code};
+use crate::say::say;
+use crate::seats::Seat;
+use crate::stack::Readable;
+use crate::tls::Entered;
+
+static VERIFIED: AtomicU64 = AtomicU64::new(0);
+
+/// Compares what the walk from `here` has just found.
+pub(crate) fn verify(entered: &Entered, seat: &mut Seat, Here(mut place): Here) {
+    let memo = seat.walker().memos.chosen();
+    let found: Vec<Frame> = memo.innermost_first().copied().collect();
+    let mut hash = StackHasher::new();
+    for (place, frame) in found.iter().rev().enumerate() {
+        hash.add(frame.summand_at(place));
+    }
+    if hash != memo.hash() {
+        differs(&found, "its hash is another", None);
+    }
+    // Of one that was cut or lost its way there is less to say.
+    if memo.why_ended() != WalkEnd::Root {
+        return;
+    }
+    let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
+    let mut stack = Readable::around(entered.thread, place.sp);
+    let Some((walker, snapshot)) = seat.begin() else {
+        return;
+    };
+    let mut left = found.iter();
+    loop {
+        let lookup = place.address.wrapping_sub(u64::from(place.returns));
+        let Some(module) = snapshot.find(lookup) else {
+            return; // crossed by the frame pointer
+        };
+        if !own.contains(&lookup) {
+            let Frame {
+                address,
+                returns,
+                sp,
+                bp,
+                ..
+            } = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
+            let is_it = |frame: &&Frame| {
+                (frame.address, frame.returns, frame.sp, frame.bp) == (address, returns, sp, bp)
+                    && frame.module() == module.number + 1
+            };
+            if left.next().filter(is_it).is_none() {
+                differs(&found, "framehop has another frame", Some(place));
+            }
+        }
+        let Some(at) = place_of_code(place) else {
+            return;
+        };
+        let mut regs = UnwindRegsX86_64::new(place.address, place.sp, place.bp);
+        entered.thread.sought.set(lookup as u32);
+        let read = &mut |address| stack.word(address);
+        let caller = snapshot
+            .unwinder
+            .unwind_frame(at, &mut regs, &mut walker.cache, read);
+        match caller {
+            Ok(Some(address)) if address == SIGNAL_RETURN.load(Ordering::Relaxed) => return,
+            Ok(Some(address)) if address != 0 => {
+                place = Place {
+                    address,
+                    returns: true,
+                    sp: regs.sp(),
+                    bp: regs.bp(),
+                };
+            }
+            _ => break,
+        }
+    }
+    if left.next().is_some() {
+        differs(&found, "framehop's is shorter", None);
+    }
+    let verified = VERIFIED.fetch_add(1, Ordering::Relaxed) + 1;
+    if verified.is_power_of_two() {
+        say!("{verified} walks verified");
+    }
+}
+
+fn differs(found: &[Frame], how: &str, place: Option<Place>) -> ! {
+    say!("a walk differs, {how}: {place:x?}, found {found:x?}");
+    abort();
+}
