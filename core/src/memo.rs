@@ -174,6 +174,18 @@ impl Frame {
         }
     }
 
+    /// Which of the words is the address at which that caller goes on: the last, by every rule. `None`: none is, because there were a
+    /// signal's frame or frames of our own between.
+    #[inline(always)]
+    fn returns_to(&self, caller: &Frame) -> Option<usize> {
+        let last = usize::from(self.reads).checked_sub(1)?;
+        let is_known = last < WORDS && caller.returns;
+        (is_known
+            && self.values[last] == caller.address
+            && self.place(last) == caller.sp.wrapping_sub(8))
+        .then_some(last)
+    }
+
     /// Whether that rule leads from here to the same caller as the frame's own did, by the same words.
     #[inline(always)]
     fn leads_on_by(&self, rule: Rule) -> bool {
@@ -360,13 +372,18 @@ impl<E: Copy> Memo<E> {
     /// all, to a frame that does not depend on it. Then it is taken over.
     #[inline(never)]
     fn takes(&mut self, count: usize, bp: u64) -> bool {
-        let frames = self.frames[..count].iter();
-        let last = frames.rev().position(|frame| frame.kind != Kind::PassesOn);
-        let Some(last) = last.map(|passed| count - 1 - passed) else {
-            return false;
-        };
-        if self.frames[last].kind != Kind::Restores {
-            return false;
+        let mut last = count;
+        loop {
+            let (frame, callers) = match self.frames[..last].split_last() {
+                Some((frame, callers)) => (frame, callers),
+                None => return false,
+            };
+            last -= 1;
+            match (frame.kind, callers.last()) {
+                (Kind::Restores, _) => break,
+                (Kind::PassesOn, Some(caller)) if frame.returns_to(caller).is_some() => {}
+                _ => return false,
+            }
         }
         for frame in &mut self.frames[last..count] {
             frame.bp = bp;
@@ -418,15 +435,7 @@ impl<E: Copy> Memo<E> {
             [caller, frame] => (caller, frame),
             _ => return None,
         };
-        // The return address is the last that was read, by every rule; or the caller is not found by it (a signal, our own code).
-        let last = usize::from(frame.reads)
-            .checked_sub(1)
-            .filter(|&last| last < WORDS)?;
-        let place = frame.place(last);
-        let is_return = place == caller.sp.wrapping_sub(8) && frame.values[last] == caller.address;
-        if !is_return || !caller.returns {
-            return None;
-        }
+        let last = frame.returns_to(caller)?;
         let mut saved = None;
         if last == 1 {
             let first = word(frame.place(0))?;
@@ -437,7 +446,7 @@ impl<E: Copy> Memo<E> {
                 saved = Some(first);
             }
         }
-        let address = word(place).filter(|&address| address != 0)?;
+        let address = word(frame.place(last)).filter(|&address| address != 0)?;
         Some(Anew { address, saved })
     }
 
@@ -911,6 +920,49 @@ pub(crate) mod tests {
             program.at.bp = bp;
             assert!(program.is_again(&mut memo, 1, 100));
             assert_is_the_walk(&mut memo, &program);
+        }
+    }
+
+    #[test]
+    fn a_register_is_not_passed_on_over_frames_that_are_not_there() {
+        // The outer frame restores the register; frames in between, which are not recorded, may have had another value in it.
+        for between in [0, 16] {
+            let (passes, restores) = (0x400, 0x300);
+            let words = [
+                (TOP, restores + between),
+                (TOP + 8, 0x9000),
+                (TOP + 16, ROOT),
+            ];
+            let words: BTreeMap<u64, u64> = words.into();
+            let read = |place: u64| words.get(&place).copied();
+            let mut at = Frame::new(passes, true, TOP - 8, 0x9001, 1);
+            let mut outer = Frame::new(restores, true, TOP + 8, 0x9001, 1);
+            let mut fresh = Vec::new();
+            let asked = |up: u64, saved: Option<u64>| {
+                Rule::ask(1, |sp, bp, word| {
+                    Some(Place {
+                        address: word(sp + up - 8),
+                        returns: true,
+                        sp: sp + up,
+                        bp: saved.map_or(bp, |saved| word(sp + saved)),
+                    })
+                })
+            };
+            assert!(at.unwind(asked(16, None), read).is_some());
+            let whole = BTreeMap::from([(TOP + 8, 0x9000), (TOP + 16, 1)]);
+            assert!(
+                outer
+                    .unwind(asked(16, Some(0)), |place| whole.get(&place).copied())
+                    .is_some()
+            );
+            fresh.extend([at, outer]);
+            let mut memo = memo();
+            memo.begin(1);
+            memo.end(&mut fresh, "root", true);
+            at.bp = 0x9002;
+            let read =
+                |place: u64| read(place).map(|word| if place == TOP + 16 { 1 } else { word });
+            assert_eq!(memo.is_again(1, &at, 100, &rules(), read), between == 0);
         }
     }
 
