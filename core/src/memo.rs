@@ -310,7 +310,7 @@ impl<E: Copy> Memo<E> {
     }
 
     /// Whether a walk that begins at the frame `at` finds the last one's frames again, from the first to its end, but for addresses at
-    /// which a function was called from elsewhere in the same way; these are taken over. Then there is nothing else to do, and this is
+    /// which a function was called from elsewhere in the same way, and values of the register that nobody depends on; these are taken over. Then there is nothing else to do, and this is
     /// all that a walk costs. Walks of `limit` frames are cut, and none of them is another's.
     ///
     /// `word` reads the stack.

@@ -1,6 +1,6 @@
 //! The walk: from a sampled malloc out to the thread's first function.
 //!
-//! framehop turns one frame's registers into the next's; here is what it leaves to its caller: which
+//! framehop, or a rule that it was asked for before, turns one frame's registers into the next's; here is what it leaves to its caller: which
 //! memory may be read (`stack.rs`), which modules there are (`modules.rs`), our own frames, signal
 //! frames, and when to stop. A walk never faults and never loops: reads are bounded, the stack
 //! pointer must rise, and the number of frames has a limit. It ends with a reason.
@@ -463,7 +463,8 @@ impl Step {
         if walker.memos.chosen().depth(&walker.fresh) + 1 >= self.depth {
             return Some(WalkEnd::TooDeep);
         }
-        self.module_number = 0;
+        // The next frame's is looked for, though it may be that of the last: rules remember it.
+        (self.module, self.module_number) = (0..0, 0);
         let mut frame = self.frame();
         frame.note_more();
         walker.fresh.push(frame);

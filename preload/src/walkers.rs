@@ -20,9 +20,9 @@ const MANY_DISPLACED: u64 = 200;
 
 /// See the module's text.
 pub(crate) struct Walker {
-    /// Of the addresses that were met, which is where nearly all walks lead past.
+    /// Unwind rules by return address, of nearly every frame that walks lead past.
     pub(crate) rules: Rules,
-    /// framehop's own, for what it is asked: by addresses that return nowhere, and once for each of the rules.
+    /// framehop's own, for what it is still asked: once for each of the rules, and for frames that have none.
     pub(crate) cache: CacheX86_64<Room>,
     /// The last walks, which the next one may have much in common with.
     pub(crate) memos: Memos<WalkEnd>,

@@ -45,16 +45,15 @@ pub(crate) fn verify(entered: &Entered, seat: &mut Seat, Here(mut place): Here) 
             return; // crossed by the frame pointer
         };
         if !own.contains(&lookup) {
-            let Frame {
-                address,
-                returns,
-                sp,
-                bp,
-                ..
-            } = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
             let is_it = |frame: &&Frame| {
-                (frame.address, frame.returns, frame.sp, frame.bp) == (address, returns, sp, bp)
-                    && frame.module() == module.number + 1
+                let (address, returns, sp, bp) = (frame.address, frame.returns, frame.sp, frame.bp);
+                let found = Place {
+                    address,
+                    returns,
+                    sp,
+                    bp,
+                };
+                found == place && frame.module() == module.number + 1
             };
             if left.next().filter(is_it).is_none() {
                 differs(&found, "framehop has another frame", Some(place));
