@@ -28,217 +28,8 @@
 //! Not here: reading memory, rules, modules. The caller reads the words and says in which era of loaded code it walks.
 
 use crate::StackHasher;
-use crate::rules::{Kind, Rule, Rules};
-
-/// Words that unwinding one frame may have read and still be kept: a frame pointer and a return address.
-const WORDS: usize = 2;
-
-/// One frame of a walk: where it was, and what unwinding it read. One cache line.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Frame {
-    /// The program counter: a return address, or one that a signal interrupted.
-    pub address: u64,
-    /// The stack pointer there.
-    pub sp: u64,
-    /// The frame pointer's register there.
-    pub bp: u64,
-    /// Values of the words that were read.
-    values: [u64; WORDS],
-    /// Where they were, from the stack pointer on, in bytes.
-    offsets: [i32; WORDS],
-    /// What it adds to the hash of the stack, at its place in the memo.
-    summand: u64,
-    /// Number of the module plus one; 0: of none.
-    module: u32,
-    /// How many words were read; more than [`WORDS`]: not all are known.
-    reads: u8,
-    /// Whether the address is a return address.
-    pub returns: bool,
-    /// How it was unwound.
-    kind: Kind,
-}
-
-const _: () = assert!(size_of::<Frame>() == 64);
-
-impl Frame {
-    /// One of which nothing was read yet. `module`: the number of its module plus one, or 0.
-    #[inline(always)]
-    #[must_use]
-    pub fn new(address: u64, returns: bool, sp: u64, bp: u64, module: u32) -> Frame {
-        Frame {
-            address,
-            sp,
-            bp,
-            values: [0; WORDS],
-            offsets: [0; WORDS],
-            summand: 0,
-            module,
-            reads: 0,
-            returns,
-            kind: Kind::Other,
-        }
-    }
-
-    /// Unwinds it by a rule, and notes the words that were read. `None`: not by this rule; nothing is noted.
-    ///
-    /// `word` reads the stack.
-    #[inline(always)]
-    pub fn unwind(
-        &mut self,
-        rule: Rule,
-        mut word: impl FnMut(u64) -> Option<u64>,
-    ) -> Option<Place> {
-        let kind = rule.kind();
-        let (sp, saved) = match kind {
-            Kind::Other => return None,
-            Kind::PassesOn => (self.sp.checked_add(rule.up())?, None),
-            Kind::Restores => (
-                self.sp.checked_add(rule.up())?,
-                Some(self.sp.checked_add_signed(rule.saved())?),
-            ),
-            Kind::ByRegister => (self.bp.checked_add(16)?, Some(self.bp)),
-        };
-        if sp <= self.sp {
-            return None;
-        }
-        let bp = match saved {
-            Some(saved) => word(saved)?,
-            None => self.bp,
-        };
-        let address = word(sp - 8).filter(|&address| address != 0)?;
-        if let Some(saved) = saved {
-            self.note(saved, bp);
-        }
-        self.note(sp - 8, address);
-        (self.kind, self.module) = (kind, rule.module());
-        Some(Place {
-            address,
-            returns: true,
-            sp,
-            bp,
-        })
-    }
-
-    /// Notes a word that unwinding this frame depends on.
-    #[inline(always)]
-    pub fn note(&mut self, address: u64, value: u64) {
-        let at = usize::from(self.reads);
-        match i32::try_from(address.wrapping_sub(self.sp) as i64) {
-            Ok(offset) if at < WORDS => {
-                self.values[at] = value;
-                self.offsets[at] = offset;
-                self.reads += 1;
-            }
-            _ => self.note_more(),
-        }
-    }
-
-    /// Notes that it depends on more than can be kept.
-    pub fn note_more(&mut self) {
-        self.reads = u8::MAX;
-    }
-
-    /// Address of a word that was read.
-    #[inline(always)]
-    fn place(&self, i: usize) -> u64 {
-        self.sp.wrapping_add_signed(self.offsets[i].into())
-    }
-
-    /// Whether every word still has its value.
-    #[inline(always)]
-    fn still_holds(&self, word: &mut impl FnMut(u64) -> Option<u64>) -> bool {
-        let mut holds = |i| word(self.place(i)) == Some(self.values[i]);
-        match self.reads {
-            0 => true,
-            1 => holds(0),
-            2 => holds(0) && holds(1),
-            _ => false,
-        }
-    }
-
-    /// Whether a walk that is here is where this one was, but for the frame pointer's register.
-    #[inline(always)]
-    fn is_at(&self, here: &Frame) -> bool {
-        self.address == here.address && self.sp == here.sp && self.returns == here.returns
-    }
-
-    /// Notes other values of the words that were read.
-    #[inline(always)]
-    fn put(&mut self, anew: Anew) {
-        if let Some(saved) = anew.saved {
-            self.values[0] = saved;
-        }
-        if let Some(last) = usize::from(self.reads).checked_sub(1) {
-            self.values[last] = anew.address;
-        }
-    }
-
-    /// Which of the words is the address at which that caller goes on: the last, by every rule. `None`: none is, because there were a
-    /// signal's frame or frames of our own between.
-    #[inline(always)]
-    fn returns_to(&self, caller: &Frame) -> Option<usize> {
-        let last = usize::from(self.reads).checked_sub(1)?;
-        let is_known = last < WORDS && caller.returns;
-        (is_known
-            && self.values[last] == caller.address
-            && self.place(last) == caller.sp.wrapping_sub(8))
-        .then_some(last)
-    }
-
-    /// Whether that rule leads from here to the same caller as the frame's own did, by the same words.
-    #[inline(always)]
-    fn leads_on_by(&self, rule: Rule) -> bool {
-        let up = rule.up().wrapping_sub(8);
-        let is_offset = |offset: i32, bytes: u64| i64::from(offset) as u64 == bytes;
-        self.kind == rule.kind()
-            && match self.kind {
-                Kind::Other => false,
-                Kind::PassesOn => is_offset(self.offsets[0], up),
-                Kind::Restores => {
-                    is_offset(self.offsets[0], rule.saved() as u64)
-                        && is_offset(self.offsets[1], up)
-                }
-                Kind::ByRegister => true,
-            }
-    }
-
-    /// The number of its module plus one; 0: of none.
-    #[must_use]
-    pub fn module(&self) -> u32 {
-        self.module
-    }
-
-    /// What goes into the hash of a stack for this frame, which stands `place` frames above the root: another module at the same
-    /// place makes another stack.
-    #[inline(always)]
-    #[must_use]
-    pub fn summand_at(&self, place: usize) -> u64 {
-        StackHasher::of_frame(place, self.address ^ u64::from(self.module) << 48)
-    }
-}
-
-/// Words of a frame that are others than before.
-#[derive(Debug, Clone, Copy)]
-struct Anew {
-    /// The return address; it may be what it was.
-    address: u64,
-    /// The value of the frame pointer's register that was saved, if it is another.
-    saved: Option<u64>,
-}
-
-/// Registers at which a walk goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The program counter.
-    pub address: u64,
-    /// Whether it is a return address.
-    pub returns: bool,
-    /// The stack pointer.
-    pub sp: u64,
-    /// The frame pointer's register.
-    pub bp: u64,
-}
+use crate::frame::{Anew, Frame, Place};
+use crate::rules::{Kind, Rules};
 
 /// What a walk has in common with the memo from a frame outwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -418,7 +209,7 @@ impl<E: Copy> Memo<E> {
         }
         if let Some(rule) = rule {
             let caller = &mut self.frames[changed - 1];
-            (caller.address, caller.module) = (anew.address, rule.module());
+            caller.move_to(anew.address, rule);
             let summand = caller.summand_at(changed - 1);
             self.hash.take(caller.summand);
             self.hash.add(summand);
@@ -428,26 +219,13 @@ impl<E: Copy> Memo<E> {
         true
     }
 
-    /// The words of a frame that say where its caller is and which value the register has there, if no others changed: read anew.
+    /// What is new in the words of a frame that say where its caller is and which value the register has there.
     #[inline(always)]
     fn anew(&self, changed: usize, word: &mut impl FnMut(u64) -> Option<u64>) -> Option<Anew> {
-        let (caller, frame) = match self.frames.get(changed.checked_sub(1)?..=changed)? {
-            [caller, frame] => (caller, frame),
-            _ => return None,
-        };
-        let last = frame.returns_to(caller)?;
-        let mut saved = None;
-        if last == 1 {
-            let first = word(frame.place(0))?;
-            if first != frame.values[0] {
-                if frame.kind == Kind::Other {
-                    return None; // it may say anything
-                }
-                saved = Some(first);
-            }
+        match self.frames.get(changed.checked_sub(1)?..=changed)? {
+            [caller, frame] => frame.anew(caller, word),
+            _ => None,
         }
-        let address = word(frame.place(last)).filter(|&address| address != 0)?;
-        Some(Anew { address, saved })
     }
 
     /// From here on the walk under way meets nothing: its stack pointers are no longer in order.
@@ -585,206 +363,17 @@ impl<E: Copy> Memo<E> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use proptest::prelude::*;
+mod tests {
     use std::collections::BTreeMap;
 
-    /// Where handlers of a signal return to, in the programs of these tests.
-    const NEVER: u64 = 0x666;
-    /// The outermost function's return address.
-    const ROOT: u64 = 0;
-    const TOP: u64 = 0x7000_0000;
-    /// From a function's first place that calls to the second, and to the third.
-    const KNOWN: u64 = 8;
-    const UNKNOWN: u64 = 16;
+    use proptest::prelude::*;
 
-    /// In which module it is.
-    fn module(address: u64) -> u32 {
-        1 + (address >> 8) as u32 % 4
-    }
-
-    pub(crate) fn frame(at: Place) -> Frame {
-        Frame::new(at.address, at.returns, at.sp, at.bp, module(at.address))
-    }
-
-    /// The same, where it is known: at two places of each function, and at a third ([`UNKNOWN`]) it is not.
-    fn rules() -> Rules {
-        let mut rules = Rules::with_room_for(1024);
-        let places =
-            (0..32u64).flat_map(|function| [0, 1, 8, 9].map(|place| function << 8 | place));
-        for address in places {
-            let (size, saves, by_register) = rule(address);
-            let rule = Rule::ask(module(address), |sp, bp, word| {
-                let cfa = if by_register {
-                    bp + 16
-                } else {
-                    sp + 8 * (size + 2)
-                };
-                let bp = if saves || by_register {
-                    word(cfa - 16)
-                } else {
-                    bp
-                };
-                Some(Place {
-                    address: word(cfa - 8),
-                    returns: true,
-                    sp: cfa,
-                    bp,
-                })
-            });
-            rules.insert(address, rule);
-        }
-        rules
-    }
-
-    /// A stack in memory, and the registers of its innermost function.
-    #[derive(Debug, Clone)]
-    pub(crate) struct Program {
-        words: BTreeMap<u64, u64>,
-        pub(crate) at: Place,
-    }
-
-    /// What the function of an address does, which is told by the address alone, as by an unwind table: how large its
-    /// frame is, in words, whether it saved the frame pointer in it, and whether it found its frame by that register.
-    fn rule(address: u64) -> (u64, bool, bool) {
-        let function = address >> 8;
-        (
-            1 + function % 5,
-            function.is_multiple_of(3),
-            function.is_multiple_of(7),
-        )
-    }
-
-    impl Program {
-        /// One function called by another: each is an address and the value of the frame pointer's register that it
-        /// sets, if it does. The outermost is first.
-        pub(crate) fn new(calls: &[(u64, Option<u64>)]) -> Program {
-            let (mut words, mut sp, mut bp) = (BTreeMap::new(), TOP, 0);
-            let mut caller = ROOT;
-            for &(address, sets) in calls {
-                let (size, saves, by_register) = rule(address);
-                sp -= 8;
-                words.insert(sp, caller);
-                let cfa = sp + 8;
-                if saves || by_register {
-                    words.insert(sp - 8, bp);
-                }
-                sp -= 8 * (size + 1);
-                for place in (sp..cfa - 16).step_by(8) {
-                    words.insert(place, 0x1234); // the function's own
-                }
-                if by_register {
-                    bp = cfa - 16;
-                } else if saves {
-                    bp = sets.unwrap_or(bp);
-                }
-                caller = address;
-            }
-            let at = Place {
-                address: caller,
-                returns: true,
-                sp,
-                bp,
-            };
-            Program { words, at }
-        }
-
-        /// The caller of `at`, with every word that tells noted.
-        fn caller(&self, at: Place, frame: &mut Frame) -> Option<Place> {
-            let mut word = |place: u64| {
-                let value = self.words.get(&place).copied();
-                frame.note(place, value.unwrap_or_default());
-                value
-            };
-            let (size, saves, by_register) = rule(at.address);
-            let cfa = match by_register {
-                true => at.bp + 16,
-                false => at.sp + 8 * (size + 2),
-            };
-            let bp = match saves || by_register {
-                true => word(cfa - 16)?,
-                false => at.bp,
-            };
-            let address = word(cfa - 8)?;
-            let caller = Place {
-                address,
-                returns: true,
-                sp: cfa,
-                bp,
-            };
-            (address != ROOT).then_some(caller)
-        }
-
-        fn is_again(&self, memo: &mut Memo<&'static str>, era: u32, limit: usize) -> bool {
-            memo.is_again(era, &frame(self.at), limit, &rules(), |place| {
-                self.words.get(&place).copied()
-            })
-        }
-
-        /// As the walker does: how many frames were unwound.
-        pub(crate) fn walk(&self, memo: &mut Memo<&'static str>, limit: usize) -> usize {
-            let (mut fresh, mut at, mut unwound) = (Vec::new(), self.at, 0);
-            if self.is_again(memo, 1, limit) {
-                return 0;
-            }
-            memo.begin(1);
-            let rules = rules();
-            loop {
-                let mut frame = frame(at);
-                if memo.depth(&fresh) + 1 >= limit {
-                    memo.end(&mut fresh, "too deep", false);
-                    return unwound;
-                }
-                let read = |place: u64| self.words.get(&place).copied();
-                match memo.meet(&frame, &mut fresh, limit, NEVER, &rules, read) {
-                    Met::Rest => return unwound,
-                    Met::Part(next) => {
-                        at = next;
-                        continue;
-                    }
-                    Met::Nothing => {}
-                }
-                unwound += 1;
-                let by_rule = rules
-                    .get(at.address)
-                    .and_then(|rule| frame.unwind(rule, read));
-                let caller = by_rule.or_else(|| self.caller(at, &mut frame));
-                fresh.push(frame);
-                match caller {
-                    Some(caller) => at = caller,
-                    None => {
-                        memo.end(&mut fresh, "root", true);
-                        return unwound;
-                    }
-                }
-            }
-        }
-    }
-
-    pub(crate) fn memo() -> Memo<&'static str> {
-        Memo::with_room_for(40, "none")
-    }
-
-    /// The register, too, where it matters.
-    pub(crate) type Found = (u64, u64, Option<u64>);
-
-    pub(crate) fn found(memo: &Memo<&'static str>) -> (Vec<Found>, StackHasher, &'static str) {
-        let frames = memo.innermost_first();
-        let frames = frames.map(|frame| {
-            let (_, saves, by_register) = rule(frame.address);
-            let matters = by_register || !saves;
-            (frame.address, frame.sp, matters.then_some(frame.bp))
-        });
-        (frames.collect(), memo.hash(), memo.why_ended())
-    }
-
-    /// Addresses of few functions, each with three places that call.
-    pub(crate) fn call() -> impl Strategy<Value = (u64, Option<u64>)> {
-        let address =
-            (1..9u64, 0..3u64).prop_map(|(function, place)| function << 8 | place << 3 | 1);
-        (address, prop::option::of(0x9000..0x9003u64))
-    }
+    use super::*;
+    use crate::program::{
+        KNOWN, NEVER, Program, ROOT, TOP, UNKNOWN, call, found, frame, functions, memo, rule,
+        rules, ten,
+    };
+    use crate::rules::Rule;
 
     proptest! {
         // Many: what goes wrong may need three walks of a kind.
@@ -820,19 +409,13 @@ pub(crate) mod tests {
                 }
                 let program = Program::new(&calls);
                 program.walk(&mut memo, limit);
-                let mut without = self::memo();
+                let mut without = crate::program::memo();
                 program.walk(&mut without, limit);
                 prop_assert_eq!(found(&memo), found(&without));
                 let depth = calls.len().min(limit - 1);
                 prop_assert_eq!(found(&memo).0.len(), depth);
             }
         }
-    }
-
-    /// Functions that keep no frame pointer; the fifth of ten calls at that place, the others at their first.
-    pub(crate) fn ten(place: u64) -> Program {
-        let call = |i: u64| (0x100 + (i == 4) as u64 * place, None);
-        Program::new(&(0..10).map(call).collect::<Vec<_>>())
     }
 
     #[test]
@@ -868,17 +451,11 @@ pub(crate) mod tests {
         }
     }
 
-    /// Functions that find their frame by the register, or save it, or neither; the last is innermost.
-    fn functions(functions: &[u64]) -> Program {
-        let calls = functions.iter().map(|function| (function << 8, None));
-        Program::new(&calls.collect::<Vec<_>>())
-    }
-
     /// With the memo as without one.
     #[track_caller]
     fn assert_is_the_walk(memo: &mut Memo<&'static str>, program: &Program) {
         program.walk(memo, 100);
-        let mut without = self::memo();
+        let mut without = crate::program::memo();
         program.walk(&mut without, 100);
         assert_eq!(found(memo), found(&without));
     }

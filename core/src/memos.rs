@@ -5,7 +5,8 @@
 //! copy of the last walk's, wherever that was: it mostly has the frames near the root in common with it, and a frame that is copied is a
 //! cache line.
 
-use crate::memo::{Frame, Memo};
+use crate::frame::Frame;
+use crate::memo::Memo;
 
 /// Enough for C++ containers, whose calls come from a handful of places: with four, 0.78 of their walks are not those of last time
 /// (`scripts/count-walks`), with eight none.
@@ -92,7 +93,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memo::tests::{Program, call, found, frame, memo, ten};
+    use crate::program::{Program, call, found, frame, memo, ten};
 
     fn memos() -> Memos<&'static str> {
         Memos::with_room_for(40, "none")

@@ -15,7 +15,7 @@
 //!
 //! Not here: unwind tables, and frames that are of another kind.
 
-use crate::memo::Place;
+use crate::frame::Place;
 
 /// How a frame's caller is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
