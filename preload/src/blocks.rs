@@ -19,7 +19,8 @@ pub(crate) static FILTER: Filter = Filter::new();
 /// Which sample is at this address?
 static TABLE: SampleTable<Mapped> = SampleTable::new(Mapped::new());
 
-/// Whether a sample may live at `ptr`. If so, [`take`] must be called before the block is freed.
+/// Whether a sample may live at `ptr`. If so, [`take`] must be called before the block is freed. `free` asks the first half of it in
+/// assembly.
 #[inline(always)]
 pub(crate) fn may_be_sampled(ptr: *mut c_void) -> bool {
     FILTER.may_hold(ptr as u64)
@@ -65,6 +66,9 @@ pub(crate) fn insert(ptr: *mut c_void, id: u64) -> bool {
 /// Has the sample at `ptr`, if there is one, be `id` from now on. Returns which it was.
 #[inline(always)]
 pub(crate) fn replace(ptr: *mut c_void, id: u64) -> Option<u64> {
+    if !may_be_sampled(ptr) {
+        return None;
+    }
     TABLE.replace(ptr as u64, id)
 }
 
@@ -89,7 +93,7 @@ impl Taken {
     }
 }
 
-/// Takes the sample at `ptr` out, if there is one.
+/// Takes the sample at `ptr` out, if there is one. Right always, and slow where [`may_be_sampled`] would have said that there is none.
 #[inline(always)]
 pub(crate) fn take(ptr: *mut c_void) -> Option<Taken> {
     let (id, vacant) = TABLE.take(ptr as u64)?;

@@ -108,13 +108,24 @@ pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut
     unsafe { calloc_sampled(count, size) }
 }
 
-/// What [`free`] jumps to when a sample may be there.
+/// What [`free`] jumps to when the counter of the address is not 0.
 ///
 /// # Safety
 /// As free(3).
 #[cold]
 #[inline(never)]
 pub(crate) unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
+    if blocks::may_be_sampled(ptr) {
+        // SAFETY: the caller's promise.
+        return unsafe { free_known(ptr) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { je::free(ptr) }
+}
+
+/// The rest of it, for what is a sample or an early block, and hardly anything else.
+#[inline(never)]
+unsafe extern "C-unwind" fn free_known(ptr: *mut c_void) {
     if early::owns(ptr) {
         return;
     }
@@ -151,7 +162,7 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
         unsafe { free(ptr) };
         return std::ptr::null_mut();
     }
-    if hook::passes(size) & !blocks::may_be_sampled(ptr) {
+    if hook::passes(size) && !blocks::may_be_sampled(ptr) {
         // SAFETY: the caller's promise; size 0 comes with a null pointer only.
         return unsafe { je::realloc(ptr, size) };
     }
@@ -178,7 +189,10 @@ extern "C-unwind" fn resize_called_from(
         // It goes on being this block's, and nobody else can meet it here.
         (ptr, Before::Here)
     } else {
-        let taken = blocks::take(ptr);
+        let taken = match blocks::may_be_sampled(ptr) {
+            true => blocks::take(ptr),
+            false => None,
+        };
         // SAFETY: the caller's promise.
         let new = unsafe { je::realloc_elsewhere(ptr, usable, size) };
         match taken {

@@ -121,12 +121,13 @@ impl Before {
         match self {
             Before::Nothing => {}
             Before::Taken(taken) => ended(taken),
-            Before::Here => freed(ptr),
+            Before::Here if blocks::may_be_sampled(ptr) => freed(ptr),
+            Before::Here => {}
         }
     }
 }
 
-/// Records that the block at `ptr` is about to be freed, if it is a sample.
+/// Records that the block at `ptr` is about to be freed, if it is a sample, as [`blocks::may_be_sampled`] has said that it may be.
 #[cold]
 #[inline(never)]
 pub(crate) fn freed(ptr: *mut c_void) {

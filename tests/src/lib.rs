@@ -14,6 +14,7 @@
 mod account;
 mod build;
 mod claims;
+mod ends;
 mod json;
 mod lives;
 mod log;
@@ -28,6 +29,7 @@ mod watchdog;
 pub use account::{Account, by_site};
 pub use build::{Build, repository};
 pub use claims::Claims;
+pub use ends::{best, ended_after, exits, last, last_tick, tick_of};
 pub use json::Json;
 pub use lives::{Both, Bounds, Life, Lives};
 pub use log::{Block, Log};

@@ -4,37 +4,10 @@
 //! a profiler that is late by design is late every time.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use heapprof_format::{Counter, EndReason};
-use heapprof_tests::{Finished, Log, Run, Running};
-
-/// The number behind the last line that begins with this word.
-fn last(ran: &Finished, word: &str) -> u64 {
-    let rest = |line: &str| {
-        let numbers = line.strip_prefix(word)?;
-        numbers.split_whitespace().next_back()?.parse().ok()
-    };
-    let found = ran.stdout.lines().filter_map(rest).next_back();
-    found.unwrap_or_else(|| panic!("no {word} in {}", ran.stdout))
-}
-
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// The last tick in a log: its block has so many bytes more than `first`.
-fn last_tick(log: &Log, first: u64) -> u64 {
-    let sizes = log.blocks().into_iter().map(|block| block.size);
-    let recorded = sizes.filter(|size| (first..first + 10_000).contains(size));
-    recorded.max().unwrap_or(first) - first
-}
+use heapprof_tests::{Finished, Log, Run, best, ended_after, exits, last, last_tick, tick_of};
 
 /// Milliseconds before the end after which nothing is in the log.
 fn missing_ms(ran: &Finished) -> u64 {
@@ -55,20 +28,6 @@ fn ended(way: &str, interval: u64) -> Finished {
         .interval(interval)
         .prefix("t")
         .run()
-}
-
-/// The third best of up to nine runs, as soon as three are good enough.
-fn best(limit: u64, mut measure: impl FnMut() -> u64) -> u64 {
-    let mut best = [u64::MAX; 3];
-    for _ in 0..9 {
-        let worst = &mut best[2];
-        *worst = measure().min(*worst);
-        best.sort_unstable();
-        if best[2] <= limit {
-            break;
-        }
-    }
-    best[2]
 }
 
 #[test]
@@ -109,11 +68,6 @@ fn a_signal_costs_at_most_the_last_100_ms() {
     }
 }
 
-/// Milliseconds from the last thing that a program did to now, right after its end.
-fn ended_after(ran: &Finished) -> u64 {
-    monotonic_ns().saturating_sub(last(ran, "leaving ")) / 1_000_000
-}
-
 /// From the last thing that the program does to the moment its parent knows of its end, with the library less
 /// without it.
 #[test]
@@ -134,16 +88,6 @@ fn the_end_is_delayed_by_less_than_100_ms() {
             );
         }
     }
-}
-
-/// `exits`, with so many blocks in use of so many stacks, and so many threads that go on.
-fn exits(blocks: u32, stacks: u32, threads: u32) -> Run {
-    Run::fixture("exits")
-        .default_exit_wait()
-        .args([blocks, stacks, threads].map(|number| number.to_string()))
-        .prefix("t")
-        .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
-        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
 }
 
 /// Threads that allocate without pause share two processors with the writer, which has a dump to write; where everything is
@@ -194,187 +138,6 @@ fn a_log_with_a_bound_has_its_end_beside_threads_that_go_on_allocating() {
     // On a machine that has more to do than this one may be.
     let cut_off = cut_off.count();
     assert!(cut_off <= 2, "{cut_off} of 12 logs have no end");
-}
-
-/// The thread of ours, among those of a program.
-fn writer_of(running: &Running) -> i32 {
-    let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("a living process");
-    let mut ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
-    let is_ours = |tid: &i32| {
-        let name = fs::read_to_string(format!("/proc/{}/task/{tid}/comm", running.pid()));
-        name.is_ok_and(|name| name.trim() == "heapprof")
-    };
-    ids.find(is_ours).expect("a thread of ours")
-}
-
-/// Waits until a traced thread has stopped.
-fn wait_for_stop(tid: i32) {
-    let mut status = 0;
-    // SAFETY: writes one int.
-    let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
-    assert_eq!(waited, tid, "{}", std::io::Error::last_os_error());
-    assert!(libc::WIFSTOPPED(status));
-}
-
-/// Waits until a traced thread has ended, which its process cannot do before it is known here.
-fn wait_for_end(running: &mut Running, tid: i32) {
-    running.until("its end", |_| {
-        let mut status = 0;
-        // SAFETY: writes one int.
-        let waited = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        waited == tid && !libc::WIFSTOPPED(status)
-    });
-}
-
-/// Stops one thread for good, in a call of the system where it writes or waits, as a disk stops it that does not answer.
-/// Elsewhere it might hold a lock of jemalloc's that all arenas share, or the kernel's for the address space: in life it is not stopped
-/// there for good.
-fn stop_for_good(running: &Running, tid: i32) {
-    let trace = |request| {
-        // SAFETY: none of the requests reads or writes memory of ours.
-        let result = unsafe { libc::ptrace(request, tid, 0usize, 0usize) };
-        assert_eq!(result, 0, "ptrace: {}", std::io::Error::last_os_error());
-    };
-    trace(libc::PTRACE_SEIZE);
-    loop {
-        trace(libc::PTRACE_INTERRUPT);
-        wait_for_stop(tid);
-        let path = format!("/proc/{}/task/{tid}/syscall", running.pid());
-        let call = fs::read_to_string(path).expect("a stopped thread of a child of ours");
-        let number = call
-            .split(' ')
-            .next()
-            .and_then(|number| number.parse().ok());
-        if [libc::SYS_write, libc::SYS_futex, libc::SYS_nanosleep]
-            .map(Some)
-            .contains(&number)
-        {
-            return;
-        }
-        trace(libc::PTRACE_CONT);
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-/// The last tick that a program has told.
-fn tick_of(running: &Running) -> Option<u64> {
-    let text = running.stdout_so_far();
-    let mut ticks = text.lines().filter_map(|line| line.strip_prefix("tick "));
-    ticks.next_back()?.parse().ok()
-}
-
-/// A writer that does not get on: the end comes all the same, and the log has what was written before.
-#[test]
-fn a_writer_that_is_stuck_delays_the_end_by_less_than_100_ms() {
-    for (interval, way) in [(1, "exit"), (1, "_exit"), (1024, "exit")] {
-        let alone = || {
-            let ran = exits(1000, 10, 0).arg(way).without_library().run().well();
-            ended_after(&ran)
-        };
-        let stuck = || {
-            let run = exits(1000, 10, 0).arg(way);
-            let word = run.folder().join("word");
-            let mut running = run.arg(&word).interval(interval).start();
-            running.until("some ticks", |running| tick_of(running) > Some(200));
-            let tid = writer_of(&running);
-            let before = tick_of(&running).unwrap_or(0);
-            stop_for_good(&running, tid);
-            fs::write(&word, "").expect("a folder of ours");
-            wait_for_end(&mut running, tid);
-            let ran = running.wait().well();
-            let after = ended_after(&ran);
-            assert_eq!(ran.stderr, "");
-            let log = ran.log();
-            assert!(log.torn.is_none(), "{:?}", log.torn);
-            assert_eq!(log.end(), None, "nobody was there to say so");
-            assert_eq!(ran.files(), ["t.heaplog", "word"]);
-            let missing = before.saturating_sub(last_tick(&log, 5_000));
-            after.max(if interval == 1 { missing } else { 0 })
-        };
-        let delay = best(100, || stuck().saturating_sub(alone()));
-        assert!(delay <= 100, "{way} at {interval}: {delay} ms");
-    }
-}
-
-/// The same in the midst of the program's life: it stalls once, for the two seconds that recording everything is worth, and goes
-/// on without its profile.
-#[test]
-fn a_writer_that_is_stuck_stalls_the_program_once() {
-    let run = Run::fixture("waits_for_nobody")
-        .default_exit_wait()
-        .prefix("t");
-    let word = run.folder().join("word");
-    // What there is room for on the way, and as much again.
-    let mut running = run.arg(&word).arg("20000").interval(1).start();
-    running.until("its word", |running| {
-        running.stdout_so_far().contains("waits")
-    });
-    let tid = writer_of(&running);
-    stop_for_good(&running, tid);
-    fs::write(&word, "").expect("a folder of ours");
-    wait_for_end(&mut running, tid);
-    let ran = running.wait().well();
-    let took = ran
-        .stdout
-        .lines()
-        .find_map(|line| line.strip_prefix("took "));
-    let took: u64 = took.and_then(|ms| ms.parse().ok()).expect("milliseconds");
-    // Twice at the most: for a sample, and for the free of another that was in already.
-    assert!((1_900..8_000).contains(&took), "{took} ms");
-}
-
-/// Says `waits` and does, until there is a file named `word`; then keeps 40,000 blocks, says `kept`, and waits for one named `on`.
-const KEEPS_BLOCKS: &str = r#"
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-enum { COUNT = 40000 };
-void *kept[COUNT + 1];
-int main(void)
-{
-    kept[COUNT] = malloc(20001);
-    puts("waits");
-    fflush(stdout);
-    while (access("word", F_OK) != 0) usleep(1000);
-    for (int i = 0; i < COUNT; i++) kept[i] = malloc(777);
-    puts("kept");
-    fflush(stdout);
-    while (access("on", F_OK) != 0) usleep(1000);
-    kept[COUNT] = malloc(20002);
-    return 5;
-}
-"#;
-
-/// What finds no room while the writer stands still is lost, and each of it counted; when it goes on, so does the log.
-#[test]
-fn what_a_writer_that_is_stuck_did_not_take_is_counted() {
-    let mut running = Run::compiled("keeps_blocks", KEEPS_BLOCKS, &[])
-        .interval(1)
-        .prefix("t")
-        .start();
-    let says = |word: &'static str| move |running: &Running| running.stdout_so_far().contains(word);
-    running.until("its word", says("waits"));
-    let tid = writer_of(&running);
-    stop_for_good(&running, tid);
-    fs::write(running.folder().join("word"), "").expect("a folder of ours");
-    running.until("its blocks", says("kept"));
-    let log_path = running.folder().join("t.heaplog");
-    let len = move || log_path.metadata().map_or(0, |log| log.len());
-    let before = len();
-    // SAFETY: neither reads nor writes memory of ours.
-    let result = unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0usize, 0usize) };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    // By then there is room again.
-    running.until("more of the log", |_| len() > before + 10_000);
-    fs::write(running.folder().join("on"), "").expect("a folder of ours");
-    let ran = running.wait();
-    assert_eq!((ran.code(), &*ran.stderr), (5, ""));
-    let log = ran.log().whole();
-    let lost = log.losses()[&Counter::LostQueueFull];
-    assert!(lost > 0);
-    assert_eq!(log.blocks_of(777).len() as u64 + lost, 40_000);
-    assert_eq!(log.blocks_of(20002).len(), 1);
-    println!("{lost} lost");
 }
 
 /// The end comes in the midst of a checkpoint of half a million blocks, whose beginning shows in the folder.
