@@ -304,7 +304,7 @@ mod tests {
     /// The next event.
     fn take(tap: &mut Tap<'_>) -> Vec<(By, Passed)> {
         let mut all = All::default();
-        let _ = tap.run(u64::MAX, 1, &mut all, |_| true);
+        let _ = tap.run(u64::MAX, &mut 1, &mut all, |_| true);
         all.0
     }
 

@@ -72,31 +72,30 @@ impl<'a> Merge<'a> {
         self.until = 0;
     }
 
-    /// Gives `sink` the events that the last look showed, those before the time `before`. `Continue`: that was all; otherwise it
-    /// broke off.
+    /// Gives `sink` the events that the last look showed, those before the time `before`, and up to `left` of them, from which they are
+    /// taken away. `Continue`: that was all; otherwise there are none left to give, or `sink` broke off.
     #[inline]
-    pub fn pour(&mut self, before: u64, sink: &mut impl Sink) -> ControlFlow<()> {
-        loop {
+    pub fn pour(&mut self, before: u64, left: &mut usize, sink: &mut impl Sink) -> ControlFlow<()> {
+        while *left > 0 {
             if let Some((by, freed)) = self.ready.pop_front() {
+                *left -= 1;
                 sink.freed(by, &freed)?;
                 continue;
             }
             // Where something waits, each event may be what it waits for.
-            let most = if self.waiting.is_empty() {
-                usize::MAX
-            } else {
-                1
-            };
+            let most = if self.waiting.is_empty() { *left } else { 1 };
+            let mut rest = most;
             let until = self.until.min(before);
             let why = match self.taps.get(self.current) {
                 None => Stop::Until,
                 Some(tap) => {
                     let mut tap = *tap;
-                    let why = tap.run(until, most, sink, |id| self.is_out(id));
+                    let why = tap.run(until, &mut rest, sink, |id| self.is_out(id));
                     self.taps[self.current] = tap;
                     why
                 }
             };
+            *left -= most - rest;
             if let Stop::Early(by, freed) = why {
                 self.waiting.push((by, freed));
                 continue;
@@ -113,6 +112,7 @@ impl<'a> Merge<'a> {
                 _ => {}
             }
         }
+        ControlFlow::Break(())
     }
 
     /// Whether the sample of that id has come out.
@@ -185,7 +185,7 @@ impl Iterator for Merge<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut one = One(None);
-        let _ = self.pour(u64::MAX, &mut one); // it has one, or there is none
+        let _ = self.pour(u64::MAX, &mut 1, &mut one); // it has one, or there is none
         one.0
     }
 }
@@ -196,12 +196,12 @@ struct One(Option<(By, Passed)>);
 impl Sink for One {
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
         self.0 = Some((by, Passed::Sampled(*it)));
-        ControlFlow::Break(())
+        ControlFlow::Continue(())
     }
 
     fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
         self.0 = Some((by, Passed::Freed(*it)));
-        ControlFlow::Break(())
+        ControlFlow::Continue(())
     }
 }
 
@@ -231,25 +231,23 @@ mod tests {
         }
     }
 
-    /// So many events and no more.
-    struct UpTo {
-        left: usize,
+    /// All that it is given, until it breaks off after so many, if it does.
+    struct All {
+        breaks_after: Option<usize>,
         all: Vec<(By, Passed)>,
     }
 
-    impl UpTo {
+    impl All {
         fn take(&mut self, by: By, passed: Passed) -> ControlFlow<()> {
-            assert!(self.left > 0, "it had said that it wants no more");
-            self.left -= 1;
             self.all.push((by, passed));
-            match self.left {
-                0 => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
+            if self.breaks_after == Some(self.all.len()) {
+                return ControlFlow::Break(());
             }
+            ControlFlow::Continue(())
         }
     }
 
-    impl Sink for UpTo {
+    impl Sink for All {
         fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
             self.take(by, Passed::Sampled(*it))
         }
@@ -259,17 +257,22 @@ mod tests {
         }
     }
 
-    /// Up to `most` events, of those before that time.
+    /// Up to `most` events, of those before that time: as many as it is told to give, or as many as are wanted.
     fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
-        let mut up_to = UpTo {
-            left: most,
+        if most == 0 {
+            return Vec::new();
+        }
+        let is_told = before.is_multiple_of(2);
+        let mut all = All {
+            breaks_after: (!is_told).then_some(most),
             all: Vec::new(),
         };
-        if most > 0 {
-            let flow = merge.pour(before, &mut up_to);
-            assert_eq!(flow.is_break(), up_to.left == 0);
-        }
-        up_to.all
+        let at_first = if is_told { most } else { usize::MAX };
+        let mut left = at_first;
+        let flow = merge.pour(before, &mut left, &mut all);
+        assert_eq!(flow.is_break(), all.all.len() == most);
+        assert_eq!(at_first - left, all.all.len());
+        all.all
     }
 
     /// One step of a program with several threads, or of the writer, as they could have met.

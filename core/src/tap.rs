@@ -122,20 +122,20 @@ impl<'a> Tap<'a> {
         id <= self.last_id && lane_of(id) == lane_of(self.last_id)
     }
 
-    /// Gives `sink` the events before `until`, up to `most` of them. `is_out` says whether a sample of another lane has come
-    /// out.
+    /// Gives `sink` the events before `until`, up to `left` of them, from which they are taken away. `is_out` says whether a sample of
+    /// another lane has come out.
     #[inline(always)]
     pub(crate) fn run(
         &mut self,
         until: u64,
-        most: usize,
+        left: &mut usize,
         sink: &mut impl Sink,
         is_out: impl Fn(u64) -> bool,
     ) -> Stop {
         let mut tap = *self; // in registers, as nobody else can see it
-        let mut left = most;
+        let mut rest = *left;
         let why = loop {
-            if left == 0 {
+            if rest == 0 {
                 break Stop::Enough;
             }
             if tap.next_at >= until {
@@ -191,12 +191,13 @@ impl<'a> Tap<'a> {
                 tap.pass(at, words);
                 sink.sampled(by, &sampled)
             };
-            left -= 1;
+            rest -= 1;
             if goes_on == ControlFlow::Break(()) {
                 break Stop::Broken;
             }
         };
         *self = tap;
+        *left = rest;
         why
     }
 

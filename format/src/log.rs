@@ -239,7 +239,7 @@ impl Encoder {
             self.deltas.time += step;
             *self.deltas.id() = alloc.id;
         } else {
-            self.any_alloc(alloc);
+            self.any_alloc(&{ *alloc }); // a copy, so that the usual one needs no place in memory
         }
     }
 
@@ -289,7 +289,7 @@ impl Encoder {
             self.end += packed.bits / 8;
             self.deltas.time += step;
         } else {
-            self.any_free(free);
+            self.any_free(&{ *free });
         }
     }
 

@@ -81,21 +81,29 @@ impl Inlet {
         }
     }
 
-    /// Gives `taker` the events that were there at the last look, in their order. `Continue`: that was all; otherwise it broke off.
-    pub(crate) fn pour(&mut self, taker: &mut impl Taker) -> ControlFlow<()> {
+    /// Gives `taker` the events that were there at the last look, in their order, and up to `left` of them, from which they are taken
+    /// away. `Continue`: that was all; otherwise there are none left to give, or `taker` broke off.
+    pub(crate) fn pour(&mut self, left: &mut usize, taker: &mut impl Taker) -> ControlFlow<()> {
+        if *left == 0 {
+            return ControlFlow::Break(());
+        }
         while let Some(event) = self.first.pop_front() {
-            taker.other(event)?;
+            one_of(left, taker.other(event))?;
         }
         while let Some(note) = self.notes.front() {
-            self.lanes.pour(note.at.raw().saturating_add(1), taker)?;
+            self.lanes
+                .pour(note.at.raw().saturating_add(1), left, taker)?;
             if let Some(note) = self.notes.pop_front() {
-                taker.other(Event::Rare(Rare::Note(note)))?;
+                one_of(left, taker.other(Event::Rare(Rare::Note(note))))?;
             }
         }
-        self.lanes.pour(u64::MAX, taker)?;
+        self.lanes.pour(u64::MAX, left, taker)?;
         while let Some(free) = self.overflowed.pop_front() {
             let (at, id) = (free.at.raw(), free.id);
-            taker.other(Event::Freed(free.thread, Freed { at, id }))?;
+            one_of(
+                left,
+                taker.other(Event::Freed(free.thread, Freed { at, id })),
+            )?;
         }
         ControlFlow::Continue(())
     }
@@ -110,5 +118,14 @@ impl Inlet {
         session.is_empty()
             && self.lanes.is_empty()
             && session.lanes().count() == self.lanes.known_lanes()
+    }
+}
+
+/// One event was given: whether to go on with what is `left`.
+fn one_of(left: &mut usize, flow: ControlFlow<()>) -> ControlFlow<()> {
+    *left -= 1;
+    match *left {
+        0 => ControlFlow::Break(()),
+        _ => flow,
     }
 }

@@ -224,11 +224,8 @@ fn set_events_aside(
     let before = set_aside.len();
     let full = may.min(before.saturating_add(most));
     while set_aside.len() < full && inlet.is_pressing(session) {
-        let mut aside = Aside {
-            full: full.min(set_aside.len() + A_FEW),
-            events: set_aside,
-        };
-        if inlet.pour(&mut aside).is_continue() {
+        let mut left = A_FEW.min(full - set_aside.len());
+        if inlet.pour(&mut left, &mut Aside(set_aside)).is_continue() {
             inlet.look(session);
         }
     }
@@ -236,11 +233,8 @@ fn set_events_aside(
     session.taken.fetch_add(count as u64, Ordering::Relaxed);
 }
 
-/// Events that are set aside, up to so many in all.
-struct Aside<'a> {
-    events: &'a mut VecDeque<Event>,
-    full: usize,
-}
+/// Events that are set aside.
+struct Aside<'a>(&'a mut VecDeque<Event>);
 
 impl Sink for Aside<'_> {
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
@@ -254,10 +248,7 @@ impl Sink for Aside<'_> {
 
 impl Taker for Aside<'_> {
     fn other(&mut self, event: Event) -> ControlFlow<()> {
-        self.events.push_back(event);
-        if self.events.len() >= self.full {
-            return ControlFlow::Break(());
-        }
+        self.0.push_back(event);
         ControlFlow::Continue(())
     }
 }

@@ -14,19 +14,15 @@ use crate::notices::{self, Notice};
 use crate::session::{Noted, Rare, Session};
 use crate::{health, proc};
 
-/// The writer, taking up to so many events more. `JUST_LOG`: it keeps neither a ledger nor a budget nor a bound, and asks for none of
+/// The writer, taking events. `JUST_LOG`: it keeps neither a ledger nor a budget nor a bound, and asks for none of
 /// them at each event.
-struct Intake<'a, const JUST_LOG: bool> {
-    writer: &'a mut Writer,
-    left: usize,
-}
+struct Intake<'a, const JUST_LOG: bool>(&'a mut Writer);
 
 impl<const JUST_LOG: bool> Intake<'_, JUST_LOG> {
     /// After each event.
     #[inline(always)]
     fn goes_on(&mut self) -> ControlFlow<()> {
-        self.left -= 1;
-        if self.left == 0 || !JUST_LOG && self.writer.has_full_frame() {
+        if !JUST_LOG && self.0.has_full_frame() {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
@@ -36,18 +32,18 @@ impl<const JUST_LOG: bool> Intake<'_, JUST_LOG> {
 impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
     #[inline(always)]
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
-        let alloc = self.writer.log_sampled(by, it);
+        let alloc = self.0.log_sampled(by, it);
         if !JUST_LOG {
-            self.writer.account_sampled(&alloc);
+            self.0.account_sampled(&alloc);
         }
         self.goes_on()
     }
 
     #[inline(always)]
     fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
-        let free = self.writer.log_freed(by.thread, it);
+        let free = self.0.log_freed(by.thread, it);
         if !JUST_LOG {
-            self.writer.account_freed(&free);
+            self.0.account_freed(&free);
         }
         self.goes_on()
     }
@@ -55,7 +51,7 @@ impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
 
 impl<const JUST_LOG: bool> Taker for Intake<'_, JUST_LOG> {
     fn other(&mut self, event: Event) -> ControlFlow<()> {
-        self.writer.event(event);
+        self.0.event(event);
         self.goes_on()
     }
 }
@@ -111,13 +107,7 @@ impl Writer {
         inlet: &mut Inlet,
         left: &mut usize,
     ) -> ControlFlow<()> {
-        let mut intake = Intake::<JUST_LOG> {
-            writer: self,
-            left: *left,
-        };
-        let flow = inlet.pour(&mut intake);
-        *left = intake.left;
-        flow
+        inlet.pour(left, &mut Intake::<JUST_LOG>(self))
     }
 
     pub(super) fn event(&mut self, event: Event) {
