@@ -68,8 +68,7 @@ impl Unit {
     pub const SMALLEST: Unit = Unit(6);
     /// A page: blocks that begin at pages would have every other counter unused beyond it.
     const LARGEST: Unit = Unit(12);
-
-    /// As large as can be without a counter of the smallest blocks reaching 255.
+    /// Where every block is a sample: as large as can be without a counter of the smallest blocks reaching 255.
     const OF_ALL: Unit = Unit(10);
 
     /// How many bytes.

@@ -257,12 +257,12 @@ mod tests {
         }
     }
 
-    /// Up to `most` events, of those before that time: as many as it is told to give, or as many as are wanted.
+    /// Up to `most` events, of those before that time: as many as it is told to give, or, of an odd number, as are wanted.
     fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
         if most == 0 {
             return Vec::new();
         }
-        let is_told = before.is_multiple_of(2);
+        let is_told = most.is_multiple_of(2);
         let mut all = All {
             breaks_after: (!is_told).then_some(most),
             all: Vec::new(),

@@ -124,6 +124,9 @@ pub(crate) unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
 }
 
 /// The rest of it, for what is a sample or an early block, and hardly anything else.
+///
+/// # Safety
+/// As free(3).
 #[inline(never)]
 unsafe extern "C-unwind" fn free_known(ptr: *mut c_void) {
     if early::owns(ptr) {

@@ -1,7 +1,7 @@
 //! The fast ways: `malloc` and `free` of everything that is not sampled, in assembly.
 //!
 //! Danger: hand-written machine code on the way of every allocation. What it does is
-//! [`hook::passes`](crate::hook::passes) and [`blocks::may_be_sampled`] followed by jemalloc,
+//! [`hook::passes`](crate::hook::passes) and the first half of [`blocks::may_be_sampled`] followed by jemalloc,
 //! and nothing else; six and seven instructions. By hand, because of four things that a compiler does not do here:
 //! subtract in thread-local memory through its offset, keep the rare sizes below 9 out of the way of all others, jump
 //! straight to jemalloc (Rust reaches a foreign function through the GOT only), and lie in one cache line. docs/performance.md

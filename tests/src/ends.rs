@@ -1,6 +1,6 @@
 //! Ends: what programs tell of their last moments, and how late their end is.
 
-use crate::{Finished, Log, Run, Running};
+use crate::{Finished, Log, Run, Running, now_ns};
 
 /// `exits`, with so many blocks in use of so many stacks, and so many threads that go on.
 pub fn exits(blocks: u32, stacks: u32, threads: u32) -> Run {
@@ -36,19 +36,9 @@ pub fn last_tick(log: &Log, first: u64) -> u64 {
     recorded.max().unwrap_or(first) - first
 }
 
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Milliseconds from the last thing that a program did to now, right after its end.
 pub fn ended_after(ran: &Finished) -> u64 {
-    monotonic_ns().saturating_sub(last(ran, "leaving ")) / 1_000_000
+    now_ns().saturating_sub(last(ran, "leaving ")) / 1_000_000
 }
 
 /// The third best of up to nine runs, as soon as three are good enough.

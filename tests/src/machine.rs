@@ -1,4 +1,4 @@
-//! What this machine lets a test do. If it does not, that is said, and the test shows nothing.
+//! What this machine lets a test do, and its clock. If it does not let it, that is said, and the test shows nothing.
 
 use crate::Run;
 
@@ -24,4 +24,15 @@ pub fn is_root() -> bool {
         println!("skipped: only root can give up being root");
     }
     root
+}
+
+/// The monotonic clock, which is the clock of the logs, in ns.
+pub fn now_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use heapprof_core::{Estimate, Weight};
 use heapprof_format::{Alloc, Record};
-use heapprof_tests::{Finished, Log, Run, Running};
+use heapprof_tests::{Finished, Log, Run, Running, now_ns};
 
 /// `allocates_until_told` in that mode, told by a file in its folder.
 fn service(mode: &str) -> Run {
@@ -405,17 +405,6 @@ fn marker_time(record: &Record) -> Option<u64> {
         Record::Marker { time_ns, .. } => Some(*time_ns),
         _ => None,
     }
-}
-
-/// The clock of the logs, in ns.
-fn now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// However a process ends, nothing of it stays in the system.
