@@ -57,8 +57,10 @@ struct Behind {
     published: AtomicU64,
     /// The same, to be read on this side: loom follows a store better in a thread that does not read it back.
     put: AtomicU64,
-    /// Words taken out when that was last asked.
-    seen_taken: AtomicU64,
+    /// Up to there an event that begins at `put` has room, and up to there the lane is not more than half full: by what was taken out
+    /// when that was last asked.
+    full_behind: AtomicU64,
+    half_behind: AtomicU64,
     /// The last `BY`.
     thread: AtomicU64,
     interval: AtomicU64,
@@ -103,11 +105,25 @@ impl Lane {
             ),
             ..Behind::default()
         };
-        Lane {
+        let lane = Lane {
             words,
             behind: Apart(behind),
             taken: Apart(AtomicU64::new(0)),
-        }
+        };
+        lane.ask_what_is_taken();
+        lane
+    }
+
+    /// Looks how far the writer has come.
+    #[cold]
+    fn ask_what_is_taken(&self) {
+        // Acquire: what stood in the words was read before they were given back.
+        let taken = self.taken.0.load(Ordering::Acquire);
+        let (behind, length) = (&self.behind.0, self.room());
+        let full = taken.wrapping_add(length - LONGEST as u64);
+        behind.full_behind.store(full, Ordering::Relaxed);
+        let half = taken.wrapping_add(length / 2);
+        behind.half_behind.store(half, Ordering::Relaxed);
     }
 
     /// A new id, for the next sample that is put in.
@@ -191,15 +207,18 @@ impl Lane {
     /// Whether more than half of it waits to be taken.
     #[inline]
     pub fn is_half_full(&self) -> bool {
-        let behind = &self.behind.0;
-        let put = behind.put.load(Ordering::Relaxed);
-        let half = self.words.len() as u64 / 2;
-        if put.wrapping_sub(behind.seen_taken.load(Ordering::Relaxed)) <= half {
-            return false;
+        self.is_beyond(&self.behind.0.half_behind)
+    }
+
+    /// Whether more was put in than up to there, when that is asked anew if need be.
+    #[inline(always)]
+    fn is_beyond(&self, limit: &AtomicU64) -> bool {
+        let put = self.behind.0.put.load(Ordering::Relaxed);
+        let is_beyond = || put > limit.load(Ordering::Relaxed);
+        is_beyond() && {
+            self.ask_what_is_taken();
+            is_beyond()
         }
-        let taken = self.taken.0.load(Ordering::Acquire);
-        behind.seen_taken.store(taken, Ordering::Relaxed);
-        put.wrapping_sub(taken) > half
     }
 
     /// Where an event of that thread goes, if there is room for any: what is written from there on is seen by nobody before it is
@@ -207,17 +226,10 @@ impl Lane {
     #[inline(always)]
     fn reserve(&self, by: By) -> Option<u64> {
         let behind = &self.behind.0;
-        let at = behind.put.load(Ordering::Relaxed);
-        let end = at.wrapping_add(LONGEST as u64);
-        let length = self.words.len() as u64;
-        if end.wrapping_sub(behind.seen_taken.load(Ordering::Relaxed)) > length {
-            // Acquire: what stood in the words was read before they were given back.
-            let taken = self.taken.0.load(Ordering::Acquire);
-            behind.seen_taken.store(taken, Ordering::Relaxed);
-            if end.wrapping_sub(taken) > length {
-                return None;
-            }
+        if self.is_beyond(&behind.full_behind) {
+            return None;
         }
+        let at = behind.put.load(Ordering::Relaxed);
         let is_another = u64::from(by.thread) != behind.thread.load(Ordering::Relaxed)
             || by.interval != behind.interval.load(Ordering::Relaxed);
         Some(if is_another {

@@ -21,6 +21,8 @@ pub(crate) struct Tap<'a> {
     end: u64,
     /// Words given back so far.
     given_back: u64,
+    /// From there on it is time to give more back, or there are no more.
+    pause: u64,
     by: By,
     /// Id of the last sample that came out.
     pub(crate) last_id: u64,
@@ -53,6 +55,7 @@ impl<'a> Tap<'a> {
             at: 0,
             end: 0,
             given_back: 0,
+            pause: 0,
             by: By {
                 thread: 0,
                 interval: 0,
@@ -69,6 +72,7 @@ impl<'a> Tap<'a> {
     #[inline]
     pub(crate) fn look(&mut self) {
         self.end = self.lane.published();
+        self.set_pause();
         if self.next_at == u64::MAX {
             self.find_next();
         }
@@ -95,7 +99,7 @@ impl<'a> Tap<'a> {
     #[inline(always)]
     fn find_next(&mut self) {
         self.next_at = u64::MAX;
-        while self.at != self.end {
+        while self.at < self.pause || self.goes_on_behind_pause() {
             self.first = self.word(0);
             match low(self.first, KIND_BITS) {
                 FREED_NEAR.. => {
@@ -142,7 +146,7 @@ impl<'a> Tap<'a> {
                 break Stop::Until;
             }
             let at = tap.next_at;
-            let (by, first) = (tap.by, tap.first);
+            let first = tap.first;
             let goes_on = if first & SAMPLED_NEAR == 0 && low(first, KIND_BITS) != SAMPLED {
                 let (id, words) = if low(first, KIND_BITS) == FREED_NEAR {
                     let distance = first as i64 >> NEAR_SHIFT;
@@ -152,11 +156,18 @@ impl<'a> Tap<'a> {
                 };
                 let freed = Freed { at, id };
                 let has_come = tap.has_brought(id) || is_out(id);
+                // The sink first: what is found of the next event need not be kept beside this one.
+                let goes_on = if has_come {
+                    Some(sink.freed(tap.by, &freed))
+                } else {
+                    None
+                };
+                let by = tap.by;
                 tap.pass(at, words);
-                if !has_come {
-                    break Stop::Early(by, freed);
+                match goes_on {
+                    None => break Stop::Early(by, freed),
+                    Some(goes_on) => goes_on,
                 }
-                sink.freed(by, &freed)
             } else {
                 let (size, slack, counted, words);
                 if first & SAMPLED_NEAR != 0 {
@@ -188,8 +199,9 @@ impl<'a> Tap<'a> {
                     slack: slack as u32,
                     counted,
                 };
+                let goes_on = sink.sampled(tap.by, &sampled);
                 tap.pass(at, words);
-                sink.sampled(by, &sampled)
+                goes_on
             };
             rest -= 1;
             if goes_on == ControlFlow::Break(()) {
@@ -207,12 +219,26 @@ impl<'a> Tap<'a> {
         self.last_at = at;
         self.at = self.at.wrapping_add(words);
         self.find_next();
-        if self.at.wrapping_sub(self.given_back) > self.lane.room() / 8 {
-            self.give_back();
+    }
+
+    /// At `pause`: whether there are more words. Gives back those before. Inlined, all of it: a call would see where the tap is.
+    #[inline(always)]
+    fn goes_on_behind_pause(&mut self) -> bool {
+        if self.at == self.end {
+            return false;
         }
+        self.give_back();
+        self.set_pause();
+        true
+    }
+
+    #[inline(always)]
+    fn set_pause(&mut self) {
+        self.pause = self.end.min(self.given_back + self.lane.room() / 8);
     }
 
     /// Gives the room of what was taken out back.
+    #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         if self.given_back != self.at {
             self.given_back = self.at;

@@ -105,6 +105,7 @@ impl Deltas {
 pub struct Encoder {
     /// Room for the header, then the payload, up to `end`; behind that there is room for more.
     bytes: Vec<u8>,
+    /// [`CLOSED`] between two frames, where nothing has a place: so the usual record need not ask whether one has begun.
     end: usize,
     /// The body of the record being written, before its length is known.
     body: Vec<u8>,
@@ -131,7 +132,8 @@ impl Encoder {
         if self.pending() == 0 {
             return &[];
         }
-        let frame = &mut self.bytes[..self.end];
+        let end = std::mem::replace(&mut self.end, CLOSED);
+        let frame = &mut self.bytes[..end];
         let header = FrameHeader::for_payload(self.sequence, &frame[FRAME_HEADER_LEN..]);
         frame[..FRAME_HEADER_LEN].copy_from_slice(&header.to_bytes());
         self.sequence = self.sequence.wrapping_add(1);
@@ -317,7 +319,7 @@ impl Encoder {
     /// Whether a hot record of that thread, so many units after the one before, begins with its tag and no more.
     #[inline(always)]
     fn goes_on_with(&self, thread: u32, step: u64) -> bool {
-        self.is_open && step < TIME_IN_TAG && thread == self.deltas.thread
+        step < TIME_IN_TAG && thread == self.deltas.thread
     }
 
     /// Goes on to that time. Returns how far it was.
@@ -421,10 +423,17 @@ impl Encoder {
     }
 }
 
+/// No place in a frame.
+const CLOSED: usize = usize::MAX;
+
 /// A word's bytes from `end` on, if there is room for them.
 #[inline(always)]
 fn place_at(bytes: &mut [u8], end: usize) -> Option<&mut [u8; 8]> {
-    bytes.get_mut(end..)?.first_chunk_mut()
+    let last = bytes.len().checked_sub(8)?;
+    if end > last {
+        return None;
+    }
+    bytes[end..end + 8].first_chunk_mut()
 }
 
 /// Bytes of the longest hot record, and more: one, and six varints of at most ten.

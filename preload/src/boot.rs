@@ -20,7 +20,7 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    again, ahead, clock, control, desk, exec, exit, exports, fork, genuine, health, je,
+    again, ahead, cancel, clock, control, desk, exec, exit, exports, fork, genuine, health, je,
     main_thread, modules, namespace, operators, own_alloc, own_stack, seats, setid, signal, spare,
     stack, sys, walk,
 };
@@ -179,6 +179,7 @@ extern "C" fn construct(
             return;
         }
     }
+    cancel::learn();
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);
     walk::prepare(settings.depth);

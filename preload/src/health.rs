@@ -44,6 +44,27 @@ pub(crate) fn untold(thread: &Thread) -> u64 {
     }
 }
 
+/// The sum of what [`untold`] returned: bytes in the lower 63 bits, and above them how many threads were new.
+#[derive(Debug, Default)]
+pub(crate) struct Told(u128);
+
+impl Told {
+    #[inline(always)]
+    pub(crate) fn add(&mut self, untold: u64) {
+        self.0 += u128::from(untold);
+    }
+
+    /// Bytes that threads allocated up to their last samples.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0 as u64 & !NEW
+    }
+
+    /// How many threads these are.
+    pub(crate) fn threads(&self) -> u64 {
+        (self.0 >> NEW.trailing_zeros()) as u64
+    }
+}
+
 /// The writer will hear of what [`untold`] returned.
 #[inline]
 pub(crate) fn told(thread: &Thread, untold: u64) {

@@ -136,8 +136,8 @@ pub(crate) fn freed(ptr: *mut c_void) {
     }
 }
 
-/// Records the end of a sample.
-#[inline(always)]
+/// Records the end of a sample. One function, called from everywhere: `catch_unwind` becomes a part of it then.
+#[inline(never)]
 fn ended(taken: Taken) {
     if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
         return give_back(taken);

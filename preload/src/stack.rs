@@ -42,7 +42,22 @@ pub(crate) struct Readable {
 
 impl Readable {
     /// Around the stack pointer `sp` of this thread.
+    #[inline(always)]
     pub(crate) fn around(thread: &Thread, sp: u64) -> Readable {
+        let (low, high) = (thread.stack_low.get(), thread.stack_high.get());
+        // Nearly always: within what was found readable before. No anchor lies between its ends but at the upper one. 0..0 at first.
+        if (low..high).contains(&sp) {
+            return Readable {
+                low: sp,
+                high,
+                foreign: false,
+            };
+        }
+        Readable::around_anew(thread, sp)
+    }
+
+    #[inline(never)]
+    fn around_anew(thread: &Thread, sp: u64) -> Readable {
         if let Some(anchor) = anchor_above(sp)
             && reaches(thread, sp, anchor)
         {

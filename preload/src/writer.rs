@@ -16,6 +16,7 @@ use heapprof_format::{EndReason, Module, Record};
 
 use crate::clock::Clock;
 use crate::dumps::{Dumps, KeptStack};
+use crate::health;
 use crate::inheritance::{self, Inheritance, Inherited};
 use crate::inlet::Inlet;
 use crate::modules;
@@ -77,10 +78,8 @@ pub(crate) struct Writer {
     budget: Option<Budget>,
     /// When the log is to keep within a bound.
     rotation: Option<Rotation>,
-    /// The allocator's own count of bytes that threads allocated up to their last samples, and how many threads
-    /// these are.
-    counted_bytes: u64,
-    counted_threads: u64,
+    /// The allocator's own count.
+    told: health::Told,
     sampled_allocs: u64,
     sampled_frees: u64,
     /// Whether the log was made before there was a sample (`ahead.rs`).
@@ -120,8 +119,7 @@ impl Writer {
             modules: Vec::new(),
             gone: Vec::new(),
             last_notice: std::ptr::null(),
-            counted_bytes: 0,
-            counted_threads: 0,
+            told: health::Told::default(),
             sampled_allocs: 0,
             sampled_frees: 0,
             is_ahead: false,

@@ -12,8 +12,8 @@ impl Writer {
         let mut totals = vec![
             (Counter::SampledAllocs, self.sampled_allocs),
             (Counter::SampledFrees, self.sampled_frees),
-            (Counter::CountedBytes, self.counted_bytes),
-            (Counter::CountedThreads, self.counted_threads),
+            (Counter::CountedBytes, self.told.bytes()),
+            (Counter::CountedThreads, self.told.threads()),
         ];
         totals.extend(counters::all().filter(|&(_, value)| value > 0));
         totals

@@ -11,8 +11,8 @@ use crate::clock::Ticks;
 use crate::dumps::KeptStack;
 use crate::inlet::{Event, Inlet, Taker};
 use crate::notices::{self, Notice};
+use crate::proc;
 use crate::session::{Noted, Rare, Session};
-use crate::{health, proc};
 
 /// The writer, taking events. `JUST_LOG`: it keeps neither a ledger nor a budget nor a bound, and asks for none of
 /// them at each event.
@@ -174,8 +174,7 @@ impl Writer {
 
     #[inline(always)]
     fn log_sampled(&mut self, By { thread, interval }: By, it: &Sampled) -> Alloc {
-        self.counted_bytes += it.counted & !health::NEW;
-        self.counted_threads += u64::from(it.counted & health::NEW != 0);
+        self.told.add(it.counted);
         if self.last_stack.0 != it.stack {
             self.last_stack = (it.stack, self.stack_number(it.stack));
         }
