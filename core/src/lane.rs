@@ -513,7 +513,13 @@ mod tests {
     fn a_full_lane_refuses_and_says_in_time_that_it_fills() {
         let lane = lane(64);
         let mut tap = Tap::new(&lane);
-        let free = |id| lane.put_freed(7, &Freed { at: id, id });
+        let tap_at = std::cell::Cell::new(0);
+        let free = |id| {
+            let has_room = lane.put_freed(7, &Freed { at: id, id });
+            let words = lane.behind.0.put.load(Ordering::Relaxed) - tap_at.get();
+            assert_eq!(lane.is_half_full(), words > 32);
+            has_room
+        };
         let put = (1..).take_while(|&id| free(id)).count() as u64;
         assert!(
             (54..=62).contains(&put),
@@ -528,7 +534,49 @@ mod tests {
             assert_eq!((by.thread, freed), (7, Freed { at: id, id }));
         }
         tap.give_back();
+        tap_at.set(lane.behind.0.put.load(Ordering::Relaxed));
         assert!(!lane.is_half_full());
         assert!(free(1));
+    }
+
+    /// Puts another event in for each that it takes, as long as there is room.
+    struct Refilled<'a> {
+        lane: &'a Lane,
+        taken: usize,
+        put: usize,
+    }
+
+    impl Sink for Refilled<'_> {
+        fn sampled(&mut self, _: By, _: &Sampled) -> ControlFlow<()> {
+            unreachable!("none was put in")
+        }
+
+        fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+            self.taken += 1;
+            self.put += usize::from(self.lane.put_freed(by.thread, it));
+            ControlFlow::Continue(())
+        }
+    }
+
+    #[test]
+    fn room_is_given_back_while_events_are_taken() {
+        let lane = lane(256);
+        let put = (1..).take_while(|&id| lane.put_freed(7, &Freed { at: id, id }));
+        let put = put.count();
+        let mut tap = Tap::new(&lane);
+        tap.look();
+        let mut refilled = Refilled {
+            lane: &lane,
+            taken: 0,
+            put: 0,
+        };
+        let _ = tap.run(u64::MAX, &mut usize::MAX.clone(), &mut refilled, |_| true);
+        assert_eq!(refilled.taken, put, "what one look showed");
+        // But for the last eighth, and what was taken before the first was given back.
+        assert!(
+            refilled.put > put * 5 / 8 && refilled.put < put,
+            "{}",
+            refilled.put
+        );
     }
 }

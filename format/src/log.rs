@@ -555,3 +555,20 @@ fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
         previous = address;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_has_a_place_where_there_are_eight_bytes() {
+        let mut bytes = [0; 20];
+        for length in 0..=20 {
+            for end in (0..24).chain([usize::MAX - 8, CLOSED]) {
+                let place = place_at(&mut bytes[..length], end);
+                let fits = end.checked_add(8).is_some_and(|end| end <= length);
+                assert_eq!(place.is_some(), fits, "{end} of {length}");
+            }
+        }
+    }
+}
