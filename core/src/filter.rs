@@ -45,13 +45,19 @@ fn tag(address: u64) -> u8 {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Filter {
+    /// The counter of an address is number `address * multiplier mod 2^64 >> SHIFT`. 0, which is all that there is before a
+    /// unit is set: everything has the first. In a line of its own: all read it, and nobody writes what is beside it.
+    /// First, because assembly reaches it with a shorter instruction there.
+    multiplier: Line<AtomicU64>,
     /// Moved by whoever inserts or takes a sample. Relaxed suffices: a block reaches another thread
     /// only through synchronisation of the program's own, which orders the count before the free.
     counters: [AtomicU8; COUNTERS],
-    /// The counter of an address is number `address * multiplier mod 2^64 >> SHIFT`. 0, which is all that there is before a
-    /// unit is set: everything has the first. In a line of its own: all read it, and nobody writes what is beside it.
-    multiplier: AtomicU64,
 }
+
+/// Alone on a line of the cache.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line<T>(T);
 
 impl Default for Filter {
     fn default() -> Self {
@@ -90,8 +96,11 @@ impl Filter {
     /// See [`MULTIPLIER_AT`](Self::MULTIPLIER_AT).
     pub const SHIFT: u32 = u64::BITS - Self::BITS;
     /// For whoever asks in assembly: an address times the word that lies so many bytes behind the filter's beginning, shifted
-    /// right by [`SHIFT`](Self::SHIFT), is the number of its counter. The counters are bytes, the first at the beginning.
+    /// right by [`SHIFT`](Self::SHIFT), is the number of its counter. The counters are bytes, from
+    /// [`COUNTERS_AT`](Self::COUNTERS_AT) on.
     pub const MULTIPLIER_AT: usize = std::mem::offset_of!(Filter, multiplier);
+    /// Where the first counter is.
+    pub const COUNTERS_AT: usize = std::mem::offset_of!(Filter, counters);
 
     /// The unit for samples that are `interval` bytes apart on average: a 128th of that, so that of the frees of others one in a
     /// hundred finds a counter taken, in a heap of up to a million units. Where every block is a sample there are no others, and
@@ -112,7 +121,7 @@ impl Filter {
             Self::add_to(self.counter(address, multiplier), address);
         }
         // Release: whoever reads it sees these.
-        self.multiplier.store(multiplier, Ordering::Release);
+        self.multiplier.0.store(multiplier, Ordering::Release);
     }
 
     /// No sample anywhere.
@@ -120,7 +129,7 @@ impl Filter {
     pub fn new() -> Self {
         Filter {
             counters: std::array::from_fn(|_| AtomicU8::new(0)),
-            multiplier: AtomicU64::new(0),
+            multiplier: Line(AtomicU64::new(0)),
         }
     }
 
@@ -129,7 +138,7 @@ impl Filter {
     pub const fn new() -> Self {
         Filter {
             counters: [const { AtomicU8::new(0) }; COUNTERS],
-            multiplier: AtomicU64::new(0),
+            multiplier: Line(AtomicU64::new(0)),
         }
     }
 
@@ -171,7 +180,7 @@ impl Filter {
     /// Acquire: what is held for good is there under a multiplier that is seen. Whoever has the address of a sample sees the last.
     #[inline(always)]
     fn counter_of(&self, address: u64) -> &AtomicU8 {
-        self.counter(address, self.multiplier.load(Ordering::Acquire))
+        self.counter(address, self.multiplier.0.load(Ordering::Acquire))
     }
 
     #[inline(always)]
