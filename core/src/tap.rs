@@ -157,11 +157,7 @@ impl<'a> Tap<'a> {
                 let freed = Freed { at, id };
                 let has_come = tap.has_brought(id) || is_out(id);
                 // The sink first: what is found of the next event need not be kept beside this one.
-                let goes_on = if has_come {
-                    Some(sink.freed(tap.by, &freed))
-                } else {
-                    None
-                };
+                let goes_on = has_come.then(|| sink.freed(tap.by, &freed));
                 let by = tap.by;
                 tap.pass(at, words);
                 match goes_on {
