@@ -21,8 +21,8 @@ use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
     again, ahead, cancel, clock, control, desk, exec, exit, exports, fork, genuine, health, je,
-    main_thread, modules, namespace, operators, own_alloc, own_stack, seats, setid, signal, spare,
-    stack, sys, walk,
+    je_map, main_thread, modules, namespace, operators, own_alloc, own_stack, seats, setid, signal,
+    spare, stack, sys, walk,
 };
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
@@ -134,6 +134,7 @@ extern "C" fn construct(
     if !has_room_for(BOOT_BYTES) {
         return;
     }
+    je_map::learn();
     clock::choose();
     operators::prepare();
     // The default would print, with a backtrace, through locks and the loader.

@@ -160,13 +160,34 @@ pub(crate) unsafe extern "C-unwind" fn reallocarray(
 
 #[inline(always)]
 unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
-    if size == 0 && !ptr.is_null() {
+    if size == 0 {
         // SAFETY: the caller's promise.
-        unsafe { free(ptr) };
-        return std::ptr::null_mut();
+        return unsafe { resize_to_nothing(ptr, entry) };
     }
+    // SAFETY: the caller's promise.
+    unsafe { resize_to_some(ptr, size, entry) }
+}
+
+/// # Safety
+/// As realloc(3), with a size of 0.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn resize_to_nothing(ptr: *mut c_void, entry: u64) -> *mut c_void {
+    if ptr.is_null() {
+        // SAFETY: an empty block is asked for, and there is no other.
+        return unsafe { resize_to_some(ptr, 0, entry) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { free(ptr) };
+    std::ptr::null_mut()
+}
+
+/// # Safety
+/// As realloc(3); `size` is not 0 unless `ptr` is null.
+#[inline(always)]
+unsafe fn resize_to_some(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
     if hook::passes(size) && !blocks::may_be_sampled(ptr) {
-        // SAFETY: the caller's promise; size 0 comes with a null pointer only.
+        // SAFETY: the caller's promise.
         return unsafe { je::realloc(ptr, size) };
     }
     // SAFETY: as above.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
+use crate::je_map;
+
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
 ///
@@ -62,7 +64,7 @@ pub(crate) fn calloc(count: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// Resizes a block. What jemalloc's realloc does with small blocks, in a quarter of its instructions
+/// Resizes a block. What jemalloc's realloc does with small blocks, in a fraction of its instructions
 /// (docs/performance.md): one whose size class stays the same stays where it is, any other is moved. Large blocks may grow
 /// in place; that is left to jemalloc.
 ///
@@ -70,6 +72,20 @@ pub(crate) fn calloc(count: usize, size: usize) -> *mut c_void {
 /// `ptr` is null or a live block of ours; `size` is not 0 unless `ptr` is null.
 #[inline(always)]
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    if stays_in_place(unsafe { je_map::small(ptr) }, size) {
+        return ptr;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { realloc_on(ptr, size) }
+}
+
+/// The same, for what is large or does not stay: a function of its own, so that the frequent way needs no stack.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn realloc_on(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise; the usable size of null is 0.
     let usable = unsafe { usable(ptr) };
     if stays_in_place(usable, size) {
@@ -119,7 +135,7 @@ pub(crate) unsafe fn realloc_elsewhere(
 }
 
 /// jemalloc's largest small class (its bins end there), in bytes.
-const LARGEST_SMALL: usize = 14336;
+pub(crate) const LARGEST_SMALL: usize = 14336;
 
 /// How far the class of a block of `size` bytes is from the next smaller one.
 ///
@@ -131,10 +147,10 @@ fn spacing(size: usize) -> usize {
 }
 
 /// Whether a request of `size` bytes belongs into the class of a block that has `usable` bytes. Were this wrong, a
-/// block would be larger than need be, never too small.
+/// block would be larger than need be, or moved without need, never too small.
 #[inline(always)]
 fn stays_in_class(usable: usize, size: usize) -> bool {
-    size <= usable && size > usable.saturating_sub(spacing(usable))
+    size <= usable && size > usable.wrapping_sub(spacing(usable))
 }
 
 /// Usable bytes of a small block that was asked for by its size. (Large ones are whole pages, whatever the class.)
@@ -169,7 +185,11 @@ pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
 #[inline]
 pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { sys::malloc_usable_size(ptr) }
+    match unsafe { je_map::small(ptr) } {
+        // SAFETY: the caller's promise.
+        0 => unsafe { sys::malloc_usable_size(ptr) },
+        bytes => bytes,
+    }
 }
 
 /// How a block was asked for.

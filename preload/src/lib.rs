@@ -68,6 +68,7 @@ mod image;
 mod inheritance;
 mod inlet;
 mod je;
+mod je_map;
 mod je_system;
 mod levels;
 mod loader;
