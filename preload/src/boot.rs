@@ -21,8 +21,8 @@ use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
     again, ahead, cancel, clock, control, desk, exec, exit, exports, fork, genuine, health, je,
-    je_map, main_thread, modules, namespace, operators, own_alloc, own_stack, seats, setid, signal,
-    spare, stack, sys, walk,
+    je_map, je_system, main_thread, modules, namespace, operators, own_alloc, own_stack, seats,
+    setid, signal, spare, stack, sys, walk,
 };
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
@@ -109,6 +109,7 @@ extern "C" fn construct(
         return;
     };
     entered.thread.inside.set(Inside::Ours);
+    je_system::remember_environment(environment);
     genuine::prepare();
     say::remember();
     je::be_quiet();

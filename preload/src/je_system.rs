@@ -11,6 +11,7 @@
 
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::settings::Environment;
 use crate::{spare, sys};
@@ -91,6 +92,14 @@ global_asm!(
     answer = sym options,
 );
 
+/// The environment that the loader passed to our constructor.
+static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+/// At boot, before anything is allocated: we are initialised before libc, which does not know its environment until it is.
+pub(crate) fn remember_environment(environment: *const *const c_char) {
+    ENVIRONMENT.store(environment.cast_mut(), Ordering::Relaxed);
+}
+
 /// jemalloc's options from the environment, if there are any; and where the address space is limited, one
 /// arena. A thread whose new arena finds no room for itself crashes in jemalloc 5.3; threads that share one
 /// never make another.
@@ -101,9 +110,13 @@ extern "C" fn options(name: *const c_char) -> *const c_char {
     }
     // SAFETY: asks for one number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
+        let known = ENVIRONMENT.load(Ordering::Relaxed).cast_const();
         // SAFETY: jemalloc passes a C string, and this is before the program runs, or as early as another
         // library's constructor: nobody changes the environment meanwhile.
-        let (name, environment) = unsafe { (CStr::from_ptr(name), Environment::new(__environ)) };
+        let (name, environment) = unsafe {
+            let block = if known.is_null() { __environ } else { known };
+            (CStr::from_ptr(name), Environment::new(block))
+        };
         let value = name.to_str().ok().and_then(|name| environment.get(name));
         if let Some(value) = value {
             return value.as_ptr().cast(); // up to the zero that ends the entry

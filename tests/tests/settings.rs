@@ -242,6 +242,18 @@ fn verbose_is_one_line_at_start_and_one_at_exit() {
     }
 }
 
+/// jemalloc asks for its options before libc knows the environment, because we are initialised first.
+#[test]
+fn options_of_jemalloc_are_read() {
+    let ran = run_with("_RJEM_MALLOC_CONF", "no_such_option:1");
+    assert!(
+        ran.stderr.contains("Invalid conf pair: no_such_option:1"),
+        "{}",
+        ran.stderr
+    );
+    assert_untouched(&ran);
+}
+
 #[test]
 fn interval_zero_records_nothing() {
     let ran = run_with("HEAPPROF_SAMPLE_INTERVAL", "0");
