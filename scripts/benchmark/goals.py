@@ -1,0 +1,94 @@
+"""The goals, and what was measured of each."""
+
+from .markdown import show
+from .ratios import added, geometric_mean, median_of, ratio, start_values
+
+
+def goals(results):
+    """(goal, what was measured, met: True, False or None: not measured) for each line of the issue."""
+    def goal(name, value, limit, form="{:.3f}", detail=""):
+        if value is None:
+            return name, "not measured", None
+        return name, form.format(value) + (f" ({detail})" if detail else ""), value <= limit
+
+    if results.get("sampling"):
+        data = results["sampling"]
+        for name, base, title, mean_limit, worst_limit in (("ours-512K", "je", "512 KiB against the same jemalloc", 1.01, 1.03),
+                                                           ("ours-4K", "je", "4 KiB against the same jemalloc", 1.15, None),
+                                                           ("ours-512K", "glibc", "512 KiB against glibc", 0.90, 1.10)):
+            each = {workload: ratio(rounds, name, base) for workload, rounds in data.items()}
+            each = {workload: value for workload, value in each.items() if value}
+            yield goal(f"{title}, geometric mean <= {mean_limit:.2f}", geometric_mean(each.values()), mean_limit)
+            if worst_limit and each:
+                worst = max(each, key=each.get)
+                beyond = [f"{workload} {value:.3f}" for workload, value in each.items() if value > worst_limit]
+                yield goal(f"{title}, no workload above {worst_limit:.2f}", each[worst], worst_limit, detail="; ".join(beyond) or worst)
+            if base == "je" and name == "ours-512K":
+                tight = next((each[w] for w in each if w.startswith("pair, 64 bytes")), None)
+                yield goal("512 KiB, malloc+free pair in a loop <= 1.05", tight, 1.05)
+        over = {}
+        for workload, rounds in data.items():
+            ours, je = median_of(rounds, "ours-512K", "rss"), median_of(rounds, "je", "rss")
+            if ours and je:
+                over[workload] = (ours - je - 0.01 * je) / 1024
+        if over:
+            worst = max(over, key=over.get)
+            yield goal("peak RSS at 512 KiB <= jemalloc's + 6 MiB + 1 %", over[worst], 6, "{:.1f} MiB above jemalloc's + 1 %", worst)
+    if results.get("pairs"):
+        for case in [case for case in results["pairs"] if "1000" not in case]:
+            # A third of what heaptrack cost where the goal was set, its start-up spread over the pairs; and of what it
+            # costs here, without its start-up, which is the harder of the two.
+            ours, theirs = added(results, "ours-1", case), added(results, "heaptrack", case)
+            ns = {"1": 240, "10": 270, "40": 360}[case.rsplit(" ", 1)[1]]
+            yield goal(f"every allocation, {case}: <= {ns} ns", ours, ns, "{:.0f} ns")
+            if ours is not None and theirs:
+                yield goal(f"every allocation, {case}: <= 1/3 of heaptrack's here", ours / theirs, 1 / 3, "{:.2f}", f"{ours:.0f} ns of {theirs:.0f} ns")
+        for case in ("depth 40, 1000 stacks", "2 threads, depth 40, 1000 stacks"):
+            yield goal(f"every allocation, {case}: <= 500 ns", added(results, "ours-1", case), 500, "{:.0f} ns")
+        near, far = added(results, "ours-1", "depth 10"), added(results, "ours-1", "depth 40")
+        yield goal("a walk, warm: <= 8 ns a frame", (far - near) / 30 if near and far else None, 8, "{:.1f} ns",
+                   "depth 40 less depth 10, one stack")
+        near, far = added(results, "ours-1", "depth 10, 1000 stacks"), added(results, "ours-1", "depth 40, 1000 stacks")
+        yield goal("the same with 1000 stacks in random order", (far - near) / 30 if near and far else None, 8, "{:.1f} ns")
+        near, far = added(results, "ours-1", "depth 1"), added(results, "ours-1", "depth 40, 1000 stacks through 8192 functions")
+        yield goal("a walk, cold: <= 60 ns a frame", (far - near) / 39 if near and far else None, 60, "{:.1f} ns",
+                   "8192 functions, less depth 1")
+        logs = {case: log["bytes"] / log["pairs"] for case, log in results.get("pair_logs", {}).items() if log.get("bytes")}
+        if logs:
+            worst = max(logs, key=logs.get)
+            yield goal("log <= 10 bytes per pair", logs[worst], 10, "{:.2f}", worst)
+    if results.get("sampled_logs"):
+        real = {workload: (log["bytes"] - log["once"]) / log["samples"] for workload, log in results["sampled_logs"].items()
+                if log.get("samples") and workload in results["real"]}
+        if real:
+            worst = max(real, key=real.get)
+            yield goal("log <= 64 bytes per sample with its share of stacks, real programs at 512 KiB", real[worst], 64, "{:.0f}",
+                       "; ".join(f"{workload} {value:.0f}" for workload, value in real.items()))
+    if results.get("exact"):
+        over = {}
+        for workload, rounds in results["exact"].items():
+            ours, je = median_of(rounds, "ours-1", "rss"), median_of(rounds, "je", "rss")
+            if ours and je and workload not in results["real"]:
+                over[workload] = (ours - je) / 1024 - results["live"].get(workload, 0) * 96 / 2**20
+        if over:
+            worst = max(over, key=over.get)
+            yield goal("peak RSS recording everything <= jemalloc's + 16 MiB + 96 bytes per live block (our own workloads)", over[worst], 16,
+                       "{:.1f} MiB above jemalloc's + 96 bytes per live block", worst)
+    if results.get("start"):
+        value = start_values(results, "wall").get("ours-512K")
+        yield goal("start-up <= 1.5 ms added", value, 1.5, "{:.2f} ms", f"CPU {show(start_values(results).get('ours-512K'), '{:.2f}')} ms")
+    if results.get("idle"):
+        got = results["idle"]["nothing sampled"]
+        yield goal("idle: no wake-ups when nothing is sampled", got["wakeups"], 0, "{:.0f}",
+                   f"{got['threads']} threads of ours, {got['first_second']} wake-ups in the first second of the process")
+    if results.get("replay"):
+        # The longest log: of a short one, most is what is done once, the names of functions before all.
+        longest = max(results["replay"], key=lambda got: got["events"])
+        rate = longest["events"] / longest["cpu"]
+        yield "replay >= 15 million events a second", f"{rate:.1f} ({longest['events']:,} events, names and all)", rate >= 15
+        if len(results["replay"]) == 2:
+            # The log is mapped, and its pages count as resident while the kernel has nothing better to do with them.
+            small, large = ({"events": got["events"], "rss": got["rss"] / 1024 - got["bytes"] / 2**20} for got in results["replay"])
+            yield ("replay's memory does not grow with events",
+                   f"{small['rss']:.1f} MiB for {small['events']:,}, {large['rss']:.1f} MiB for {large['events']:,} (peak RSS less the mapped log)",
+                   large["rss"] < 1.25 * small["rss"])

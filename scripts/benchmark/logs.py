@@ -1,0 +1,63 @@
+"""What a run's logs say."""
+
+import glob
+import os
+import re
+import subprocess
+
+from .places import HEAPPROF
+
+
+def info_numbers(path):
+    """What `heapprof info` says of a log: samples, frees, losses."""
+    text = subprocess.run([HEAPPROF, "info", path], capture_output=True, text=True, timeout=120).stdout
+    number = lambda pattern: int((re.search(r"([\d,]+)\s+" + pattern, text) or [None, "0"])[1].replace(",", ""))
+    section = text.split("Samples and losses", 1)[-1].split("\n\n", 1)[0]
+    lines = [line.strip() for line in section.splitlines()]
+    lost = [line for line in lines if re.search(r"lost|dropped|missing", line) and "nothing was lost" not in line]
+    return {"samples": number("allocations sampled"), "frees": number("frees of sampled blocks"), "lost": lost}
+
+
+def bytes_once(path):
+    """Bytes of a log that it has once, however many samples: the start, modules, threads, counters, the end. What is left are
+    samples, their stacks, and the frames around them. The form is described in format/src/log.rs."""
+    with open(path, "rb") as file:
+        log = file.read()
+
+    def number(at):
+        value = shift = 0
+        while True:
+            byte = log[at]
+            value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
+            if byte < 0x80:
+                return value, at
+
+    samples, once, at = {0, 1}, 0, 8  # kinds of records: the interval in force, stacks
+    while at < len(log):
+        end = at + 16 + int.from_bytes(log[at + 4:at + 8], "little")
+        _, at = number(at + 16)
+        while at < end:
+            begin, tag = at, log[at]
+            at += 1
+            if tag & 3 == 3:
+                length, at = number(at)
+                at += length
+                once += at - begin if tag >> 2 not in samples else 0
+                continue
+            if tag & 4:
+                _, at = number(at)
+            for _ in range((tag >> 3 == 31) + (4 if tag & 3 == 0 else 1)):
+                _, at = number(at)
+    return once
+
+
+def log_keeper(into):
+    """Notes size and contents of the logs that a run left."""
+    def keep(directory, result):
+        logs = glob.glob(directory + "/*.heaplog")
+        numbers = [info_numbers(log) for log in logs]
+        into.update(
+            bytes=sum(map(os.path.getsize, logs)), once=sum(map(bytes_once, logs)), samples=sum(n["samples"] for n in numbers),
+            frees=sum(n["frees"] for n in numbers), lost=[line for n in numbers for line in n["lost"]],
+        )
+    return keep

@@ -1,0 +1,167 @@
+"""The parts of a measurement: each takes the runner, the options, and puts what it measured into the results."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import time
+
+from .contestants import BY_NAME, Contestant
+from .logs import info_numbers, log_keeper
+from .places import HEAPPROF, OURS, own
+from .runner import clean_environment, progress
+
+
+# The part "sampling": all workloads, contestants that sample, and the allocators alone.
+
+def part_sampling(runner, options, results):
+    names = [c.name for c in options.contestants if not c.exact]
+    # What the closest goals compare runs twice, mirrored, so that a drift of the machine cancels out.
+    closest = [name for name in ("je", "ours-512K", "ours-4K", "ours-off") if name in names]
+    order = closest + closest[::-1] + [name for name in names if name not in closest]
+    for round_ in range(options.rounds):
+        for workload in options.workloads:
+            progress(f"sampling, round {round_ + 1} of {options.rounds}: {workload.name}")
+            got = {}
+            # Whatever comes first finds the caches, and the clock, as another program left them: not counted.
+            runner.run(BY_NAME[order[0]], workload.argv(workload.n), workload.name, workload.variables)
+            for name in order:
+                if not BY_NAME[name].takes_part(round_):
+                    continue
+                keep = None
+                if name == "ours-512K" and round_ == 0 and name not in got:
+                    keep = log_keeper(results.setdefault("sampled_logs", {}).setdefault(workload.name, {}))
+                run = runner.run(BY_NAME[name], workload.argv(workload.n), workload.name, workload.variables, keep=keep)
+                if run and got.get(name):
+                    run = {key: (run[key] + got[name][key]) / 2 for key in run}
+                got[name] = run
+            results.setdefault("sampling", {}).setdefault(workload.name, []).append(got)
+
+
+# The part "exact": all workloads, fewer operations, contestants that record every allocation.
+
+def part_exact(runner, options, results):
+    exact = [c for c in options.contestants if c.exact]
+    bases = [BY_NAME[name] for name in dict.fromkeys(c.base for c in exact)]
+    # Factors, not per cents: fewer rounds will do.
+    for round_ in range(1 if options.quick else min(options.rounds, 3)):
+        for workload in options.workloads:
+            progress(f"exact, round {round_ + 1}: {workload.name}")
+            got = {}
+            for contestant in bases + exact:
+                keep = None
+                if contestant.name == "ours-1" and round_ == 0:
+                    keep = log_keeper(results.setdefault("exact_logs", {}).setdefault(workload.name, {}))
+                got[contestant.name] = runner.run(contestant, workload.argv(workload.exact_n), "exact: " + workload.name,
+                                                  workload.variables, keep=keep)
+            results.setdefault("exact", {}).setdefault(workload.name, []).append(got)
+
+
+# The part "pairs": nanoseconds that recording adds to a malloc+free pair.
+
+# name, program and its arguments after N, threads, depth, pairs for share 1
+PAIRS = [
+    ("depth 1", ["pair", "%N", "0", "1"], 1, 600_000),
+    ("depth 10", ["pair", "%N", "0", "10"], 1, 600_000),
+    ("depth 40", ["pair", "%N", "0", "40"], 1, 500_000),
+    ("depth 10, 1000 stacks", ["pair", "%N", "0", "10", "1000"], 1, 400_000),
+    ("depth 40, 1000 stacks", ["pair", "%N", "0", "40", "1000"], 1, 300_000),
+    ("depth 40, 1000 stacks through 8192 functions", ["cold", "%N", "40"], 1, 120_000),
+    ("2 threads, depth 1", ["pair", "%N", "0", "1", "1", "2"], 2, 300_000),
+    ("2 threads, depth 10", ["pair", "%N", "0", "10", "1", "2"], 2, 300_000),
+    ("2 threads, depth 40", ["pair", "%N", "0", "40", "1", "2"], 2, 250_000),
+    ("2 threads, depth 40, 1000 stacks", ["pair", "%N", "0", "40", "1000", "2"], 2, 150_000),
+]
+# Allocators alone need more pairs for the same precision.
+BASE_SHARE = 4
+
+
+def part_pairs(runner, options, results):
+    exact = [c for c in options.contestants if c.exact]
+    bases = [BY_NAME[name] for name in dict.fromkeys(c.base for c in exact)]
+    for round_ in range(options.rounds):
+        for name, command, threads, pairs in PAIRS:
+            progress(f"pairs, round {round_ + 1} of {options.rounds}: {name}")
+            got = {}
+            for contestant in bases + exact:
+                if not contestant.takes_part(round_):
+                    continue
+                n = int(pairs * (contestant.share if contestant.exact else BASE_SHARE))
+                few = n // 5
+                run = lambda count, keep=None: runner.run(
+                    contestant, [own(command[0])] + [word.replace("%N", str(count)) for word in command[1:]], "pairs: " + name, keep=keep)
+                keep = None
+                if contestant.name == "ours-1" and round_ == 0:
+                    keep = log_keeper(results.setdefault("pair_logs", {}).setdefault(name, {"pairs": n * threads}))
+                long, short = run(n, keep), run(few)
+                if long and short:
+                    # The difference of two runs: starting up and ending, which cost the same in both, are not in it.
+                    each = lambda what: (long[what] - short[what]) * 1000 / ((n - few) * threads)
+                    got[contestant.name] = {"cpu": each("cpu"), "wall": each("wall") * threads, "rss": long["rss"], "out": long["out"] / (n * threads)}
+                else:
+                    got[contestant.name] = None
+            results.setdefault("pairs", {}).setdefault(name, []).append(got)
+
+
+def part_start(runner, options, results):
+    """A program that does nothing, many times."""
+    for round_ in range(options.rounds if options.quick else max(options.rounds, 10)):
+        progress(f"start-up, round {round_ + 1}")
+        got = {c.name: runner.run(c, ["/bin/true"], "start", repeat=3 if c.wrapper else 20) for c in options.contestants}
+        results.setdefault("start", []).append(got)
+
+
+def part_idle(runner, options, results):
+    """How often the library's thread wakes up in a process that does nothing."""
+    fixture = own("idle")
+    results["idle"] = {}
+    for label, interval in (("nothing sampled", 1 << 40), ("every allocation recorded, then idle", 1)):
+        progress(f"idle: {label}")
+        environment = dict(clean_environment(), LD_PRELOAD=OURS, HEAPPROF_SAMPLE_INTERVAL=str(interval))
+        directory = os.path.join(runner.work, "idle")
+        os.makedirs(directory, exist_ok=True)
+        process = subprocess.Popen([fixture, "4"], env=environment, cwd=directory, stdout=subprocess.DEVNULL)
+        # The first second belongs to what happened before.
+        time.sleep(1)
+        before = switches(process.pid)
+        time.sleep(2)
+        after = switches(process.pid)
+        process.wait()
+        results["idle"][label] = {"threads": len(after), "first_second": sum(before.values()),
+                                  "wakeups": sum(after.values()) - sum(before.values()), "seconds": 2}
+        shutil.rmtree(directory)
+
+
+def switches(pid):
+    """Voluntary context switches of each thread but the main one."""
+    counts = {}
+    for task in os.listdir(f"/proc/{pid}/task"):
+        if int(task) != pid:
+            with open(f"/proc/{pid}/task/{task}/status") as file:
+                counts[task] = int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", file.read())[1])
+    return counts
+
+
+def part_replay(runner, options, results):
+    """How fast the offline program reads a log, and in how much memory."""
+    results["replay"] = []
+    for pairs in ([400_000, 2_000_000] if options.quick else [1_000_000, 5_000_000]):
+        progress(f"replay of {pairs} pairs")
+
+        def keep(directory, result):
+            (log,) = glob.glob(directory + "/*.heaplog")
+            numbers = info_numbers(log)
+            plain = Contestant("heapprof top", None)
+            reads = [runner.run(plain, [HEAPPROF, "top", log], "replay") for _ in range(3)]
+            empty = [runner.run(plain, [HEAPPROF, "--version"], "replay") for _ in range(3)]
+            if all(reads) and all(empty):
+                results["replay"].append({
+                    "events": numbers["samples"] + numbers["frees"], "lost": numbers["lost"], "bytes": os.path.getsize(log),
+                    "cpu": min(read["cpu"] for read in reads) - min(read["cpu"] for read in empty), "rss": max(read["rss"] for read in reads),
+                })
+
+        runner.run(BY_NAME["ours-1"], [own("pair"), str(pairs), "0", "10", "1000"], "replay's log", keep=keep)
+
+
+PARTS = {"sampling": part_sampling, "exact": part_exact, "pairs": part_pairs, "start": part_start, "idle": part_idle, "replay": part_replay}

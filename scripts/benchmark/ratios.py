@@ -1,0 +1,53 @@
+"""Numbers from results: medians over rounds of what was compared within a round."""
+
+import math
+import statistics
+
+from .contestants import BY_NAME
+
+
+def ratios(rounds, name, base, what):
+    return [got[name][what] / got[base][what] for got in rounds
+            if got.get(name) and got.get(base) and got[base][what] > 0]
+
+
+def ratio(rounds, name, base, what="cpu"):
+    """The median of the rounds' ratios, or None."""
+    each = ratios(rounds, name, base, what)
+    return statistics.median(each) if each else None
+
+
+def spread(rounds, name, base, what="cpu"):
+    """Half of the interquartile range: half of all rounds lie within median +- this."""
+    each = ratios(rounds, name, base, what)
+    if len(each) < 3:
+        return None
+    quarters = statistics.quantiles(each, n=4, method="inclusive")
+    return (quarters[2] - quarters[0]) / 2
+
+
+def median_of(rounds, name, what):
+    each = [got[name][what] for got in rounds if got.get(name)]
+    return statistics.median(each) if each else None
+
+
+def geometric_mean(values):
+    values = [value for value in values if value]
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def added(results, name, case, what="cpu"):
+    """Nanoseconds that a contestant adds to a pair, over its base; None: died."""
+    base = BY_NAME[name].base
+    each = [got[name][what] - got[base][what] for got in results["pairs"][case] if got.get(name) and got.get(base)]
+    return statistics.median(each) if each else None
+
+
+def start_values(results, what="cpu"):
+    """Milliseconds added to a program that does nothing, by contestant."""
+    rounds = results["start"]
+    values = {}
+    for name in rounds[0]:
+        each = [(got[name][what] - got["glibc"][what]) / 1000 for got in rounds if got.get(name) and got.get("glibc")]
+        values[name] = statistics.median(each) if each else None
+    return values
