@@ -72,7 +72,7 @@ pub struct Unit(u32);
 impl Unit {
     /// 64 bytes.
     pub const SMALLEST: Unit = Unit(6);
-    /// A page: blocks that begin at pages would have every other counter unused beyond it.
+    /// A page: beyond it blocks that begin at neighbouring pages would share a counter.
     const LARGEST: Unit = Unit(12);
     /// Where every block is a sample: as large as can be without a counter of the smallest blocks reaching 255.
     const OF_ALL: Unit = Unit(10);

@@ -7,7 +7,7 @@
 //!
 //! A free whose id is not known is not an error: the block was allocated before the log began (a
 //! fork, a rotated segment), or its allocation was lost and counted. An id freed before it is
-//! allocated cannot happen: a record is queued before its pointer is returned (Law 2).
+//! allocated cannot happen: a sample is sent before its pointer is returned (Law 2), and `Merge` lets no free pass it.
 
 use crate::number_hash::NumberMap;
 use crate::size_class::SizeClass;
@@ -135,6 +135,11 @@ impl Ledger {
             sums.freed.merge(freed);
         }
         row
+    }
+
+    /// The longest mean interval that a sample came with, in bytes.
+    pub fn longest_interval(&self) -> Option<u64> {
+        self.intervals.iter().copied().max()
     }
 
     /// [`Weight::of`], of which the ledger remembers those of frequent sizes.

@@ -15,6 +15,7 @@
 //! | [`Memo`] | sampled malloc | what has this walk in common with that one? |
 //! | [`Rules`] | sampled malloc | by which rule is a frame at this address unwound? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
+//! | [`StackLane`] | sampled malloc | what are the frames of a stack that is not known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
 //! | [`fence`] | before a system call filter | does a process behind this filter survive these calls? |

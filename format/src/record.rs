@@ -288,7 +288,7 @@ counters! {
     SampledFrees = 1, "frees of sampled blocks";
     /// Frames walked.
     FramesWalked = 2, "frames walked";
-    /// Times a thread waited because the queue was full (recording everything only).
+    /// Times a thread waited because the queue was full.
     QueueWaits = 3, "waits for a full queue";
     /// Frees that went the reserved way because the queue was full; none is lost.
     FreesOverflowed = 4, "frees past a full queue";

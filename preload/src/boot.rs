@@ -2,7 +2,7 @@
 //!
 //! The constructor reads the settings, makes the log, learns the modules and turns the phase. It starts no
 //! thread: the writer begins with the first sample, so a small program keeps its one thread. Only a
-//! timed dump, a dump signal, or being stopped until somebody starts it needs the writer at once.
+//! timed dump, a dump signal, or being listened to (`heapprof ctl`) or stopped from the start needs the writer at once.
 //!
 //! A forked child begins its session in the same way, with its first sample (`fork.rs`).
 
@@ -20,9 +20,9 @@ use crate::settings::{Environment, Settings};
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{
-    again, ahead, cancel, clock, control, desk, exec, exit, exports, fork, genuine, health, je,
-    je_map, je_system, main_thread, modules, namespace, operators, own_alloc, own_stack, seats,
-    setid, signal, spare, stack, sys, walk,
+    again, ahead, cancel, clock, control, desk, early_frees, exec, exit, exports, fork, genuine,
+    health, je, je_map, je_system, main_thread, modules, namespace, operators, own_alloc,
+    own_stack, seats, setid, signal, spare, stack, sys, walk,
 };
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
@@ -206,9 +206,9 @@ extern "C" fn construct(
     control::prepare(&settings);
     let awaited = settings.listens_from_the_start();
     AWAITED.store(awaited, Ordering::Release);
-    let at_once = settings.prefix.is_some()
-        && (settings.dump_seconds > 0 || signal::install(settings.dump_signal))
-        || awaited;
+    let with_dumps = settings.prefix.is_some();
+    let on_signal = with_dumps && signal::install(settings.dump_signal);
+    let at_once = awaited || on_signal || with_dumps && settings.dump_seconds > 0;
     let patience_ns = settings.exit_wait_ms * 1_000_000;
     PENDING.store(
         Box::into_raw(Box::new(Writer::new(output, &settings))),
@@ -232,7 +232,7 @@ fn describe(interval: u64) -> String {
     }
 }
 
-/// Begins the process's session: the queue, and the thread that empties it. `None`: another thread is at it and
+/// Begins the process's session: its lanes, and the thread that empties them. `None`: another thread is at it and
 /// takes long, or it cannot be done, in which case we have given up.
 #[cold]
 pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
@@ -256,6 +256,11 @@ pub(crate) fn begin_session(entered: &Entered) -> Option<&'static Session> {
             entered.thread.inside.set(Inside::Hook);
             GIVEN_UP.store(false, Ordering::Relaxed);
             BEGINNING.store(false, Ordering::Release);
+            if let Some(session) = session
+                && early_frees::are_kept()
+            {
+                session.take_in(entered.thread);
+            }
             return session;
         }
         if GIVEN_UP.load(Ordering::Relaxed) {

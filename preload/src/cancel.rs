@@ -1,8 +1,8 @@
 //! Asynchronous cancellation: not while a thread is in one of our pieces of code.
 //!
 //! A thread with `PTHREAD_CANCEL_ASYNCHRONOUS` may be ended between any two instructions. In the middle of a hook
-//! that would leave a walker taken and a place in the queue claimed and never filled, at which the
-//! writer would wait for ever. So a hook is deferred, and what was asked for meanwhile happens at its
+//! that would leave a seat taken for ever, and perhaps a place in the channel of what comes seldom claimed and never filled, at which
+//! the writer would wait. So a hook is deferred, and what was asked for meanwhile happens at its
 //! end, or at the program's next cancellation point.
 //!
 //! Hardly any thread is of that type, and libc has no question for it, only an exchange. So at boot we look which bit of the

@@ -3,7 +3,7 @@
 //! The monotonic clock is read through libc's vDSO entry: no system call, but a call, a barrier and arithmetic. A hook reads
 //! the time stamp counter instead, in a third of the time, where the kernel itself keeps its time by that
 //! counter (clock source `tsc`: synchronous on all processors, constant rate, watched). Elsewhere ticks are nanoseconds. The
-//! writer reads both clocks before each look at the queue, and puts every event on the line through such readings.
+//! writer reads both clocks after each look at the lanes, and puts every event on the line through such readings.
 //!
 //! Ticks also order the events of different threads; `heapprof_core::Merge` says what becomes of their being inexact.
 //!

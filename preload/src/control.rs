@@ -73,7 +73,12 @@ pub(crate) fn set_interval(interval: u64) -> bool {
     possible
 }
 
-/// For the writer: what the budget demands.
+/// Whether the interval in force is longer than was asked for, because of the budget.
+pub(crate) fn is_raised() -> bool {
+    in_force() > asked()
+}
+
+/// For the writer: what the budget demands, if that is more than was asked for, or 0.
 pub(crate) fn raise(interval: u64) {
     RAISED.store(interval, Ordering::Release);
     apply();

@@ -53,6 +53,13 @@ pub(crate) fn all() -> impl Iterator<Item = (Counter, u64)> {
     ALL.iter().map(|count| (count.1, count.get()))
 }
 
+/// How much was lost, in pieces: not the bytes of a log that could not be written, which each have had their line.
+pub(crate) fn losses() -> u64 {
+    let losses =
+        all().filter(|(counter, _)| counter.is_loss() && *counter != Counter::LostLogBytes);
+    losses.map(|(_, value)| value).sum()
+}
+
 /// In a forked child: its account begins anew.
 pub(crate) fn reset() {
     for count in ALL {

@@ -31,7 +31,7 @@ impl KeptStack {
 
 /// When to dump, and what the last dump was.
 pub(crate) struct Dumps {
-    base: Vec<u8>,
+    pub(crate) base: Vec<u8>,
     /// Number of the last dump.
     sequence: u32,
     every_allocated: u64,
@@ -103,7 +103,7 @@ impl Dumps {
             next_ns: if every_ns == 0 {
                 u64::MAX
             } else {
-                now_ns + every_ns
+                now_ns.saturating_add(every_ns)
             },
             at_exit: true,
             failed: false,
@@ -186,7 +186,7 @@ impl Dumps {
         self.last_freed = context.ledger.freed().bytes();
         self.high_water = self.high_water.max(in_use);
         if self.every_ns > 0 {
-            self.next_ns = now_ns + self.every_ns;
+            self.next_ns = now_ns.saturating_add(self.every_ns);
         }
         let dumps = if is_last { 1 } else { 2 };
         let takes_ns = pace().takes_ns(expected_bytes * dumps, 0, 0);

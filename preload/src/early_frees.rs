@@ -28,12 +28,17 @@ pub(crate) fn keep(at: Ticks, id: u64) {
     loop {
         // SAFETY: made above, and not yet in the list.
         let older = unsafe { (*free).older };
-        match KEPT.compare_exchange_weak(older, free, Ordering::AcqRel, Ordering::Relaxed) {
+        match KEPT.compare_exchange_weak(older, free, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => return,
             // SAFETY: as above.
             Err(now) => unsafe { (*free).older = now },
         }
     }
+}
+
+/// Whether there are any.
+pub(crate) fn are_kept() -> bool {
+    !KEPT.load(Ordering::Acquire).is_null()
 }
 
 /// Takes all of them, oldest first.

@@ -39,7 +39,7 @@ fn reserve_ns() -> u64 {
 
 #[unsafe(link_section = ".fini_array")]
 #[used]
-static DESTRUCTOR: extern "C" fn() = finish;
+static DESTRUCTOR: extern "C" fn() = finish_last;
 
 /// At boot.
 pub(crate) fn register(patience_ns: u64) {
@@ -48,7 +48,7 @@ pub(crate) fn register(patience_ns: u64) {
         fn at_quick_exit(function: extern "C" fn()) -> c_int;
     }
     // SAFETY: a function that lives as long as the process.
-    unsafe { at_quick_exit(finish) };
+    unsafe { at_quick_exit(finish_last) };
 }
 
 /// For the writer, which finishes: from here on the time counts, if it does not already.
@@ -77,7 +77,7 @@ pub(crate) fn patience_ms() -> u64 {
 }
 
 /// Ends the recording. Whoever comes second returns at once.
-pub(crate) extern "C" fn finish() {
+fn finish() {
     if !hook::is_recording() || !fork::is_own_process() || HAS_BEGUN.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -101,6 +101,16 @@ pub(crate) extern "C" fn finish() {
         }
     }
     thread.inside.set(was_inside);
+}
+
+/// The same for a thread that ends the process after this: if another thread is at it, that one goes first.
+pub(crate) extern "C" fn finish_last() {
+    finish();
+    let is_under_way = HAS_BEGUN.load(Ordering::SeqCst) && GONE_ON_NS.load(Ordering::Relaxed) == 0;
+    // This thread's own end, if a signal handler came into the midst of it, would wait for itself.
+    if is_under_way && tls::current().inside.get() != Inside::Ours {
+        wait();
+    }
 }
 
 /// For a thread that would sample: if another ends the process, sleeps until that one has gone on from here, and a moment longer: as
@@ -130,13 +140,13 @@ pub(crate) fn after_fork() {
 /// Ends the process without running anything but this.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn _exit(status: c_int) -> ! {
-    finish();
+    finish_last();
     sys::exit_group(status)
 }
 
 /// C99's name of [`_exit`].
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn _Exit(status: c_int) -> ! {
-    finish();
+    finish_last();
     sys::exit_group(status)
 }

@@ -172,6 +172,11 @@ impl Appended {
         now.is_ok_and(|now| self.is(&now))
     }
 
+    /// Whether its name is still its own.
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_at(&self.path)
+    }
+
     /// Deletes it, if it is still ours. False: something else has its name, which stays.
     pub(crate) fn remove(&self) -> bool {
         self.is_at(&self.path) && sys::unlink(&self.path).is_ok()

@@ -1,7 +1,7 @@
 //! fork: the child is a process of its own.
 //!
 //! Law 7: it touches nothing whose state another thread of the parent owned. The parent's session and
-//! writer are left behind unread, but for which ids were given; the tables of samples are lock-free and stay, so that frees of blocks
+//! writer are left behind unread, but for which ids were given and, if it stood still, its ledger (`inheritance.rs`); the tables of samples are lock-free and stay, so that frees of blocks
 //! that the parent sampled find them; the child's own session begins with its first sample.
 //!
 //! libc calls the handlers of `pthread_atfork` in their order, those before the fork in reverse. Ours must come between

@@ -10,7 +10,7 @@
 //! changing it (Law 7). So whoever forks asks the writer first to take in what is queued and to stop, and
 //! waits for that, usually some tens of microseconds, at most [`PATIENCE_NS`]. If the writer is too
 //! busy, or another thread is forking, the fork goes on without, and the child's dumps say what they lack.
-//! Nobody is asked when no dumps are wanted: the reader of logs needs none of this.
+//! Nobody is asked where no account is kept from the start (`HEAPPROFILE`, `HEAPPROF_MAX_LOG`): the reader of logs needs none of this.
 //!
 //! The writer waits [`WRITER_PATIENCE_NS`] at most, and after that never stops again. The child trusts a hold
 //! only if it is younger than half of that.

@@ -5,7 +5,8 @@
 //! and the fork other threads of the parent allocated and freed; the sample table knows what was left of it.
 //! Each generation adds one ledger, and stacks keep the numbers of the process that met them first.
 //!
-//! Logs need none of this: the reader joins a child's log with its parent's.
+//! Logs need none of this: the reader joins a child's log with its parent's. Nor is there anything to inherit where a process makes
+//! its account up from its log, when it is first asked for a dump (`writer/commands.rs`): the dump then says what it lacks.
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
@@ -62,6 +63,11 @@ pub(crate) fn remember(writer: *mut Writer) {
 pub(crate) fn after_fork(held: bool) {
     let will = if held { Will::Whole } else { Will::Lost };
     WILL.store(will as u8, Ordering::Release);
+}
+
+/// Whether this process was forked and has not taken over what was in use then: its account is without it.
+pub(crate) fn was_left() -> bool {
+    WILL.load(Ordering::Acquire) != Will::Nothing as u8
 }
 
 /// Takes what was inherited. Once: by the child's own writer, before it is remembered.

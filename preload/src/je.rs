@@ -1,4 +1,4 @@
-//! jemalloc: the only file that calls it.
+//! jemalloc: what calls it, but for the two jumps of `fast.rs`, its map (`je_map.rs`) and its first blocks (`spare.rs`).
 //!
 //! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
 //! glibc documents something else (alignment of small blocks), and nowhere else.

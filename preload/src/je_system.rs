@@ -11,7 +11,7 @@
 
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use crate::settings::Environment;
 use crate::{spare, sys};
@@ -95,12 +95,27 @@ global_asm!(
 /// The environment that the loader passed to our constructor.
 static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());
 
+/// For a limited address space.
+const ONE_ARENA: &CStr = c"narenas:1";
+
+/// That, and `value` behind it, which has the last word. `None`: it is too long.
+fn one_arena_and(value: &[u8]) -> Option<*const c_char> {
+    static TOGETHER: [AtomicU8; 1024] = [const { AtomicU8::new(0) }; 1024];
+    let words = [ONE_ARENA.to_bytes(), b",", value].into_iter().flatten();
+    let mut places = TOGETHER[..TOGETHER.len() - 1].iter(); // the last stays zero
+    for &byte in words {
+        places.next()?.store(byte, Ordering::Relaxed);
+    }
+    places.next()?.store(0, Ordering::Relaxed);
+    Some(TOGETHER.as_ptr().cast())
+}
+
 /// At boot, before anything is allocated: we are initialised before libc, which does not know its environment until it is.
 pub(crate) fn remember_environment(environment: *const *const c_char) {
     ENVIRONMENT.store(environment.cast_mut(), Ordering::Relaxed);
 }
 
-/// jemalloc's options from the environment, if there are any; and where the address space is limited, one
+/// jemalloc's options from the environment, if there are any; and before them, where the address space is limited, one
 /// arena. A thread whose new arena finds no room for itself crashes in jemalloc 5.3; threads that share one
 /// never make another.
 extern "C" fn options(name: *const c_char) -> *const c_char {
@@ -119,11 +134,15 @@ extern "C" fn options(name: *const c_char) -> *const c_char {
         };
         let value = name.to_str().ok().and_then(|name| environment.get(name));
         if let Some(value) = value {
-            return value.as_ptr().cast(); // up to the zero that ends the entry
+            let whole = value.as_ptr().cast(); // up to the zero that ends the entry
+            return match sys::address_space_is_limited() {
+                true => one_arena_and(value).unwrap_or(whole),
+                false => whole,
+            };
         }
     }
     if sys::address_space_is_limited() {
-        c"narenas:1".as_ptr()
+        ONE_ARENA.as_ptr()
     } else {
         std::ptr::null()
     }

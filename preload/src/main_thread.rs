@@ -96,7 +96,8 @@ pub(crate) fn all_have_left() -> bool {
 
 /// Whether a thread is past its last instruction: its state, behind its name in brackets, is that of a zombie.
 fn has_ended(tid: u32) -> bool {
-    let path = format!("/proc/{}/task/{tid}/stat", sys::getpid());
+    // Of the main thread it is what the process's own says, which is why it may be asked for so (`proc.rs`).
+    let path = format!("/proc/{tid}/stat");
     let Ok(stat) = files::read(path.as_bytes()) else {
         return false;
     };

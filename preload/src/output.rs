@@ -175,12 +175,14 @@ impl Output {
             reason: EndReason::LogFailed,
         });
         let _ = self.log.append(self.encoder.finish()); // if not, then not
+        self.log.let_go(); // who deleted it wants its room
     }
 
     /// The log that nothing was recorded in is deleted. False: that is not allowed.
     pub(crate) fn take_back(&mut self) -> bool {
         let is_gone = self.log.remove();
         self.failed |= is_gone;
+        self.log.let_go();
         is_gone
     }
 
@@ -213,12 +215,12 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, A
     let pid = sys::getpid();
     let mut first_error = None;
     if let Some(prefix) = &settings.prefix {
-        let made = absolute(prefix).and_then(|base| {
-            let bare = (!forked).then(|| base.clone());
-            let with_pid = [&base[..], format!("_{pid}").as_bytes()].concat();
+        let made = made_from(settings, prefix, |base| {
+            let bare = (!forked).then(|| base.to_vec());
+            let with_pid = [base, format!("_{pid}").as_bytes()].concat();
             let made = first_free(bare.into_iter().chain(numbered(&with_pid)))?;
             if !forked && made.0 != base {
-                say_kept(&base, &made.0, settings.verbose);
+                say_kept(base, &made.0, settings.verbose);
             }
             Ok(made)
         });
@@ -235,7 +237,7 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, A
         .unwrap_or(b"program");
     let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
     let file = [b"heapprof.", name, format!(".{pid}").as_bytes()].concat();
-    let made = absolute(&file).and_then(|base| first_free(numbered(&base)));
+    let made = made_from(settings, &file, |base| first_free(numbered(base)));
     let shown = String::from_utf8_lossy(&file);
     match (made, first_error) {
         (Ok(made), None) => Some(made),
@@ -315,14 +317,26 @@ fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, Appended
     Err(Errno(libc::EEXIST))
 }
 
-/// The program may change its directory: where it was when it started counts. ENOENT when that is gone.
-fn absolute(path: &[u8]) -> Result<Vec<u8>, Errno> {
-    if path.first() == Some(&b'/') {
-        return Ok(path.to_vec());
+/// What can be made at a path. The program may change its directory, and a child of its before it is recorded: where the program was
+/// when it started counts, and where it is now only if nothing can be made there (in another root, or by another user).
+fn made_from<T>(
+    settings: &Settings,
+    path: &[u8],
+    make: impl Fn(&[u8]) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    if path.starts_with(b"/") {
+        return make(path);
     }
-    let folder = sys::getcwd()?;
-    if folder.first() != Some(&b'/') {
-        return Err(Errno(libc::ENOENT)); // "(unreachable)": outside the root
+    let now = sys::getcwd().ok().filter(|folder| folder.starts_with(b"/"));
+    let now = now.filter(|now| settings.folder.as_ref() != Some(now));
+    let mut made = Err(Errno(libc::ENOENT)); // both are outside the root, or gone
+    for folder in settings.folder.iter().chain(&now) {
+        let here = make(&[folder, b"/".as_slice(), path].concat());
+        match (here, &made) {
+            (Ok(here), _) => return Ok(here),
+            (here, Err(Errno(libc::ENOENT))) => made = here,
+            _ => {} // the first is what there is to say
+        }
     }
-    Ok([&folder[..], b"/", path].concat())
+    made
 }

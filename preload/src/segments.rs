@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 
 use crate::descriptors;
-use crate::files::{AppendError, Appended};
+use crate::files::{self, AppendError, Appended};
 use crate::say::say;
 use crate::sys::Errno;
 
@@ -93,7 +93,11 @@ impl Segments {
         self.closed_bytes -= oldest.len();
         let path = oldest.path();
         if !oldest.remove() {
-            say!("{path} is no longer ours, and stays");
+            if oldest.is_there() {
+                say!("{path} cannot be deleted, and stays");
+            } else if files::exists(path.as_bytes()) {
+                say!("{path} is no longer ours, and stays");
+            }
         }
         true
     }

@@ -237,6 +237,15 @@ impl Session {
         });
     }
 
+    /// Makes that thread known here, if it is not, and sends what was freed before there was a session.
+    #[cold]
+    pub(crate) fn take_in(&self, thread: &Thread) {
+        if thread.session.get() != self.number {
+            self.welcome(thread);
+        }
+        self.send_early_frees(thread);
+    }
+
     /// Sends the frees that came before there was a session, in their order.
     pub(crate) fn send_early_frees(&self, thread: &Thread) {
         for free in early_frees::take() {

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use crate::control::MAX_INTERVAL;
 use crate::say::say;
+use crate::sys;
 
 /// Mean sampling interval in bytes when nothing else is said: that of jemalloc and Go.
 const DEFAULT_INTERVAL: u64 = 512 << 10;
@@ -33,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: where files go. Dumps are written only when it is set.
     pub(crate) prefix: Option<Vec<u8>>,
+    /// Where the program started: what paths are meant from, in its forked children too. `None`: outside the root, or gone.
+    pub(crate) folder: Option<Vec<u8>>,
     /// A dump every so many bytes allocated; 0: none.
     pub(crate) dump_allocated: u64,
     /// A dump every so many bytes freed; 0: none.
@@ -206,6 +209,7 @@ impl Settings {
                 .get("HEAPPROFILE")
                 .filter(|prefix| !prefix.is_empty())
                 .map(<[u8]>::to_vec),
+            folder: sys::getcwd().ok().filter(|folder| folder.starts_with(b"/")),
             dump_allocated: environment.bytes(
                 "HEAP_PROFILE_ALLOCATION_INTERVAL",
                 1 << 30,

@@ -26,7 +26,7 @@ pub(crate) extern "C-unwind" fn syscall(
         },
         libc::SYS_prctl if a == libc::PR_SET_SECCOMP as u64 => fence::is_put_up(b, c),
         libc::SYS_exit => main_thread::ends_past_libc(),
-        libc::SYS_exit_group => exit::finish(),
+        libc::SYS_exit_group => exit::finish_last(),
         _ => {}
     }
     // SAFETY: the caller's call, as it came.

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  session ──> writer ──> log (every 50 ms at the latest)
-//!                 └─ ledger ──> dumps, when HEAPPROFILE is set
+//!                 └─ ledger ──> dumps, when HEAPPROFILE is set; what a bounded log goes on from
 //! ```
 //!
-//! It drains what is there, dozes a few milliseconds, and after a tenth of a second without events sleeps until an
+//! It drains what is there, dozes twenty milliseconds, and after a tenth of a second without events sleeps until an
 //! event wakes it: a process that samples nothing is not woken. It takes no lock that the program could
 //! hold, no signal, and is inside our code for life, so nothing it does is profiled.
 
@@ -84,6 +84,8 @@ pub(crate) struct Writer {
     sampled_frees: u64,
     /// Whether the log was made before there was a sample (`ahead.rs`).
     pub(crate) is_ahead: bool,
+    /// The process is about to become another program.
+    is_leaving: bool,
     frames_walked: u64,
     /// Where the events come from.
     inlet: Inlet,
@@ -123,6 +125,7 @@ impl Writer {
             sampled_allocs: 0,
             sampled_frees: 0,
             is_ahead: false,
+            is_leaving: false,
             frames_walked: 0,
             inlet: Inlet::default(),
             clock: Clock::new(),
@@ -142,13 +145,15 @@ impl Writer {
         }
     }
 
-    /// Takes what it had from its parent, if this process was forked and dumps are wanted.
+    /// Takes what it had from its parent, if this process was forked and has an account from its beginning.
     fn inherit(&mut self) {
-        let Some(dumps) = &mut self.dumps else {
+        if self.ledger.is_none() {
             return;
-        };
+        }
         self.inheritance = inheritance::take();
-        dumps.begin_with(self.inheritance.in_use_bytes());
+        if let Some(dumps) = &mut self.dumps {
+            dumps.begin_with(self.inheritance.in_use_bytes());
+        }
         self.gone.append(&mut self.inheritance.gone);
     }
 
@@ -208,6 +213,9 @@ impl Writer {
     }
 
     fn rotate_if_full(&mut self, session: &Session) {
+        if self.is_leaving {
+            return; // the process may be another program before a checkpoint is written
+        }
         let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) else {
             return;
         };
@@ -231,7 +239,7 @@ impl Writer {
             self.output.encoder.record(&Record::Regime {
                 time_ns,
                 interval: control::in_force(),
-                by_budget: self.budget.is_some(),
+                by_budget: control::is_raised(),
             });
         }
         while let Some(event) = self
@@ -290,7 +298,9 @@ impl Writer {
     /// The process is about to become another program: writes all there is. If that fails and it goes on,
     /// so does the log.
     fn flush_for_exec(&mut self, session: &Session) {
+        self.is_leaving = true;
         self.drain_all(session);
+        self.is_leaving = false;
         self.tell_modules();
         let now_ns = clock::now_ns();
         self.tell_counters(now_ns);
@@ -402,7 +412,11 @@ impl Writer {
         let interval = budget.interval();
         if interval != before {
             let was_in_force = control::in_force();
-            control::raise(interval);
+            control::raise(if interval > control::asked() {
+                interval
+            } else {
+                0
+            });
             if control::in_force() != was_in_force {
                 let time_ns = self.since_start(now_ns);
                 self.output.encoder.record(&Record::Regime {

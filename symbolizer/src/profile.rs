@@ -240,11 +240,17 @@ impl Profile {
             .any(|row| row.totals.allocated.bytes_error() > 0.0);
         match (self.run.ending, self.run.interval, self.run.intervals_seen) {
             _ if sampled => Precision::Sampled,
-            (Ending::Snapshot, Some(0 | 1), _) => Precision::Exact,
+            (Ending::Snapshot, Some(0 | 1), _) if !self.states_an_error() => Precision::Exact,
             (Ending::Snapshot, _, _) => Precision::Stated,
             _ if self.run.intervals().is_some_and(|(_, most)| most > 1) => Precision::Sampled,
             _ => Precision::Exact,
         }
+    }
+
+    /// Whether a dump says of its numbers that they are estimates.
+    fn states_an_error(&self) -> bool {
+        let stated = self.stated_errors.iter().flatten();
+        stated.copied().any(|error| error > 0.0)
     }
 
     /// The four totals: sums of the rounded rows.

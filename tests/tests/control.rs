@@ -560,3 +560,77 @@ fn a_depth_of_one_counts_by_immediate_caller() {
         assert!(stack.frames.len() <= 2, "{stack:?}");
     }
 }
+
+/// Keeps a thousand blocks recorded one by one, and a thousand under an interval that it asks for.
+const CHANGES_ITS_INTERVAL: &str = r#"
+#include <stdlib.h>
+int heapprof_set_interval(size_t bytes) __attribute__((weak));
+void HeapProfilerDump(const char *reason) __attribute__((weak));
+void *kept[2000];
+int main(void)
+{
+    for (int i = 0; i < 1000; i++) kept[i] = malloc(3001);
+    if (heapprof_set_interval(65536) != 0) return 1;
+    for (int i = 1000; i < 2000; i++) kept[i] = malloc(3002);
+    HeapProfilerDump("asked");
+    return 0;
+}
+"#;
+
+/// A dump of a run that was recorded one by one only at first says that it estimates, and so do its readers.
+#[test]
+fn a_dump_after_a_change_of_interval_says_that_it_estimates() {
+    let ran = Run::compiled("changes", CHANGES_ITS_INTERVAL, &[])
+        .interval(1)
+        .run()
+        .well();
+    let [dump] = &ran.files_ending(".heap")[..] else {
+        panic!("{:?}", ran.files());
+    };
+    let text = String::from_utf8_lossy(&ran.bytes(dump)).into_owned();
+    assert!(text.contains("# interval: 65536\n"), "{text}");
+    assert!(
+        text.contains("# estimator: each sample of s bytes"),
+        "{text}"
+    );
+    let again = ran.folder().join("again.heap");
+    let made = Run::heapprof()
+        .args(["export", "--format", "gperftools", "-o"])
+        .arg(&again)
+        .arg(ran.log_path())
+        .run();
+    assert_eq!(made.code(), 0, "{}", made.stderr);
+    for dump in [ran.folder().join(dump), again] {
+        let top = Run::heapprof().arg("top").arg(&dump).run().well().stdout;
+        let in_use = top.lines().find(|line| line.contains("in use")).unwrap();
+        assert!(in_use.contains('±') && !in_use.contains("± 0 B"), "{top}");
+    }
+}
+
+/// A budget that has nothing to say about a change of interval is not named as its cause, and is not in the way of the next.
+#[test]
+fn a_budget_does_not_keep_what_somebody_asked_for() {
+    let run = service("steady")
+        .interval(4096)
+        .env("HEAPPROF_MAX_SAMPLES_PER_SEC", "100000")
+        .env("HEAPPROF_CONTROL", "1");
+    let mut running = started(run);
+    let pid = running.pid();
+    for interval in ["1M", "64K", "256K"] {
+        let answer = told(pid, &["interval", interval]);
+        assert!(!answer.contains("budget"), "{interval}: {answer}");
+        // The budget has seen it when it has come round.
+        let before = samples_so_far(&running, 23001);
+        running.until("more samples", |running| {
+            samples_so_far(running, 23001) > before + 3
+        });
+    }
+    let ran = ended(running);
+    let intervals: Vec<u64> = regimes(&ran.log().whole())
+        .iter()
+        .map(|regime| regime.1)
+        .collect();
+    assert_eq!(intervals, [1 << 20, 64 << 10, 256 << 10]);
+    let info = Run::heapprof().arg("info").arg(ran.log_path()).run().well();
+    assert!(!info.stdout.contains("  budget "), "{}", info.stdout);
+}

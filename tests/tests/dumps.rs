@@ -252,14 +252,16 @@ int main(void)
 
 #[test]
 fn a_signal_asks_for_a_dump_each_time() {
-    for (setting, signal) in [
-        ("SIGUSR2", libc::SIGUSR2),
-        ("usr1", libc::SIGUSR1),
-        ("12", 12),
+    // Timed ones, too, or not.
+    for (setting, signal, seconds) in [
+        ("SIGUSR2", libc::SIGUSR2, "0"),
+        ("usr1", libc::SIGUSR1, "0"),
+        ("12", 12, "3600"),
     ] {
         let mut running = Run::compiled("waits", WAITS, &[])
             .interval(1)
             .env("HEAPPROFILESIGNAL", setting)
+            .env("HEAP_PROFILE_TIME_INTERVAL", seconds)
             .prefix("t")
             .start();
         running.until("its output", |running| {

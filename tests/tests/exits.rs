@@ -169,3 +169,43 @@ fn by_sigkill_under_load() {
     }
     println!("{seen:?}");
 }
+
+/// One thread ends the program, another does while that is under way: in the exit handler that ran before ours it was told to.
+const TWO_END_IT: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { BLOCKS = 100000 };
+static void *kept[BLOCKS];
+static volatile int ending;
+static void *ends_it_too(void *unused)
+{
+    while (!ending) {}
+    _exit(6);
+    return unused;
+}
+static void tells(void) { ending = 1; }
+int main(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, ends_it_too, NULL);
+    for (int i = 0; i < BLOCKS; i++) kept[i] = malloc(16 + i % 512);
+    atexit(tells);
+    exit(6);
+}
+"#;
+
+/// Whoever comes second waits for the end that the first has begun.
+#[test]
+fn two_threads_that_end_the_program() {
+    for _ in 0..5 {
+        let ran = Run::compiled("two_end_it", TWO_END_IT, &["-pthread"])
+            .interval(1)
+            .prefix("t")
+            .run();
+        assert_eq!((ran.code(), &*ran.stderr), (6, ""));
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(EndReason::Exit));
+        assert_eq!(ran.files_ending(".heap").len(), 1, "{:?}", ran.files());
+    }
+}

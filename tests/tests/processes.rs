@@ -534,3 +534,144 @@ fn a_child_of_a_busy_parent_starts_from_what_was_in_use() {
     assert!(with_all > 0, "no dump of any child has what was inherited");
     println!("{with_all} of {count}");
 }
+
+/// Keeps a thousand blocks and forks; the child keeps one block more, and asks for a dump.
+const CHILD_ASKS_FOR_A_DUMP: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { KEPT = 1000 };
+void *kept[KEPT + 1];
+void HeapProfilerDump(const char *reason) __attribute__((weak));
+int main(void)
+{
+    int status;
+    for (int i = 0; i < KEPT; i++) kept[i] = malloc(30011);
+    pid_t child = fork();
+    if (child == 0) {
+        kept[KEPT] = malloc(30012);
+        HeapProfilerDump("asked");
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    printf("child %d\n", (int)child);
+    return status ? 1 : 6;
+}
+"#;
+
+/// A dump that somebody asks for in a child says that it lacks what was in use at the fork, where no account was kept of it; with a bound
+/// for the log there is one, and the dump has it.
+#[test]
+fn a_dump_asked_for_in_a_child() {
+    for bound in [None, Some("64M")] {
+        let mut with_all = 0;
+        for _ in 0..5 {
+            let mut run = Run::compiled("asks", CHILD_ASKS_FOR_A_DUMP, &[]).interval(1);
+            if let Some(bound) = bound {
+                run = run.env("HEAPPROF_MAX_LOG", bound);
+            }
+            let ran = run.run();
+            assert_eq!((ran.code(), &*ran.stderr), (6, ""));
+            let [dump] = &ran.files_ending(".heap")[..] else {
+                panic!("{:?}", ran.files());
+            };
+            let text = String::from_utf8_lossy(&ran.bytes(dump)).into_owned();
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            let has = |line: &str| text.lines().any(|it| words(it).starts_with(line));
+            let says_so = text.contains("inherited: what was in use at the fork is missing here");
+            assert!(has("1: 30012 [ 1: 30012]"), "{text}");
+            assert!(has("1000: 30011000 [") != says_so, "{bound:?}: {text}");
+            with_all += u32::from(!says_so);
+        }
+        assert_eq!(with_all > 0, bound.is_some(), "{bound:?}: {with_all}");
+    }
+}
+
+/// Holds two large blocks and forks; the child frees one before it allocates anything, and the other when it has allocated for a while.
+const CHILD_FREES_FIRST: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void)
+{
+    int status;
+    void *one = malloc(3000001), *other = malloc(3000002);
+    pid_t child = fork();
+    if (child == 0) {
+        free(one);
+        for (int i = 0; i < 16000; i++) {
+            void *volatile block = malloc(1000);
+            free(block);
+        }
+        free(other);
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    printf("child %d\n", (int)child);
+    free(one);
+    free(other);
+    return status ? 1 : 6;
+}
+"#;
+
+/// What a child frees before it has a session is in its log, also where that begins without a sample, because somebody is listened to.
+#[test]
+fn what_a_child_frees_first_is_not_lost() {
+    for control in ["0", "1"] {
+        let ran = Run::compiled("frees_first", CHILD_FREES_FIRST, &[])
+            .interval(1 << 40)
+            .env("HEAPPROF_RECORD_OVER", "1000000")
+            .env("HEAPPROF_CONTROL", control)
+            .run();
+        assert_eq!((ran.code(), &*ran.stderr), (6, ""));
+        for log in ran.files_ending(".heaplog") {
+            let profile = heapprof_symbolizer::Input::open(&ran.folder().join(&log))
+                .and_then(|input| input.read(|_| ()))
+                .unwrap_or_else(|error| panic!("{error}"));
+            let totals = profile.totals();
+            assert_eq!(totals.allocated.objects(), 2, "{control}: {log}");
+            assert_eq!(totals.in_use.objects(), 0, "{control}: {log}");
+        }
+        let logs = ran.files_ending(".heaplog").len();
+        assert_eq!(logs, if control == "1" { 2 } else { 1 });
+    }
+}
+
+/// Goes elsewhere before it allocates, as daemons do.
+const CHILD_GOES_ELSEWHERE: &str = r#"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void *kept;
+int main(void)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        if (chdir("/proc") != 0) _exit(1);
+        kept = malloc(30012);
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    kept = malloc(30011);
+    return status ? 1 : 6;
+}
+"#;
+
+/// Files lie where the program started, those of its children too, wherever they are by then.
+#[test]
+fn a_child_that_went_elsewhere_records_where_the_program_began() {
+    for prefix in [None, Some("t")] {
+        let mut run = Run::compiled("goes", CHILD_GOES_ELSEWHERE, &[]).interval(1);
+        if let Some(prefix) = prefix {
+            run = run.env("HEAPPROFILE", prefix); // relative
+        }
+        let ran = run.run();
+        assert_eq!((ran.code(), &*ran.stderr), (6, ""));
+        let logs = logs(&ran);
+        assert_eq!(logs.len(), 2, "{:?}", ran.files());
+        assert!(logs.values().any(|log| sizes(log).contains(&30012)));
+    }
+}

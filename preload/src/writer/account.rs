@@ -1,11 +1,14 @@
 //! The account: the writer's running totals, the dumps, and what it says at the end.
 
+use std::sync::atomic::Ordering;
+
+use heapprof_core::Ledger;
 use heapprof_format::{Counter, Record};
 
 use super::Writer;
 use crate::dumps::Dumps;
 use crate::snapshot::{self, Context, Stacks};
-use crate::{clock, counters, exit, sys};
+use crate::{clock, counters, exit, session, sys};
 
 impl Writer {
     pub(super) fn totals(&self) -> Vec<(Counter, u64)> {
@@ -136,7 +139,12 @@ impl Writer {
 
     /// Writes what is left of a dump that was begun.
     pub(super) fn finish_dump(&mut self) -> Result<String, String> {
+        self.flush();
         while self.is_dumping() {
+            // No events are taken meanwhile: a hook that waits for room is to see that we get on.
+            if let Some(session) = session::current() {
+                session.taken.fetch_add(1, Ordering::Relaxed);
+            }
             if let Some(written) = self.go_on_with_dump() {
                 return written;
             }
@@ -145,7 +153,13 @@ impl Writer {
     }
 
     pub(super) fn dump_comments(&self) -> Vec<String> {
-        let interval = self.settings.interval;
+        // The longest: what was recorded under another one is stated no less exactly.
+        let inherited = self.inheritance.ledgers.iter().map(|one| &one.ledger);
+        let ledgers = self.ledger.iter().chain(inherited);
+        let interval = ledgers
+            .filter_map(Ledger::longest_interval)
+            .max()
+            .unwrap_or(self.settings.interval);
         let mut comments = vec![
             format!("program: {}", self.output.program),
             format!("command: {}", self.output.args.join(" ")),
@@ -160,8 +174,8 @@ impl Writer {
         ];
         if self.inheritance.incomplete {
             comments.push(
-                "inherited: what was in use at the fork is missing here, because the parent was busy; \
-                 it is in the log"
+                "inherited: what was in use at the fork is missing here; \
+                 `heapprof export --format gperftools` of the log has it"
                     .to_owned(),
             );
         } else if !self.inheritance.ledgers.is_empty() {
@@ -198,12 +212,10 @@ impl Writer {
     }
 
     pub(super) fn say_summary(&self) {
-        let lost: u64 = counters::all()
-            .filter(|(counter, _)| counter.is_loss() && *counter != Counter::LostLogBytes)
-            .map(|(_, value)| value)
-            .sum();
+        let lost = counters::losses();
         let dumps = counters::DUMPS_WRITTEN.get();
-        let base = String::from_utf8_lossy(&self.output.base);
+        let dumps_at = self.dumps.as_ref().map(|dumps| &dumps.base);
+        let base = String::from_utf8_lossy(dumps_at.unwrap_or(&self.output.base));
         let dumps = match dumps {
             0 => String::new(),
             n => format!(", {n} dumps ({base}.0001.heap …)"),

@@ -1,7 +1,7 @@
 //! What the writer is asked for: by `heapprof ctl` on the control page, by the program through the C API.
 //!
-//! A dump needs the account of what is in use. It is kept from the start where dumps are wanted (`HEAPPROFILE`);
-//! elsewhere it is made up from the log when the first dump is asked for, and kept from then on.
+//! A dump needs the account of what is in use. It is kept from the start where dumps are wanted (`HEAPPROFILE`) or the log has a
+//! bound (`HEAPPROF_MAX_LOG`); elsewhere it is made up from the log when the first dump is asked for, and kept from then on.
 
 use heapprof_format::{Module, Reader, Record};
 
@@ -10,7 +10,7 @@ use crate::desk::{Ask, Request};
 use crate::dumps::{Dumps, KeptStack};
 use crate::session::{Noted, Session};
 use crate::snapshot::{Context, Snapshot, Stacks};
-use crate::{clock, control, counters, exit, files, sys};
+use crate::{clock, control, counters, exit, files, inheritance, sys};
 use heapprof_core::Ledger;
 use std::sync::atomic::Ordering;
 
@@ -108,10 +108,7 @@ impl Writer {
 
     /// `key: value`, a line each.
     fn status(&self) -> String {
-        let lost: u64 = counters::all()
-            .filter(|(counter, _)| counter.is_loss())
-            .map(|(_, value)| value)
-            .sum();
+        let lost = counters::losses();
         let state = match control::is_running() {
             true => "recording",
             false => "stopped",
@@ -197,6 +194,7 @@ impl Writer {
             return Ok(String::new());
         }
         self.keep_account(session)?;
+        let _ = self.finish_dump(); // that goes where it was begun
         self.dumps = Some(Dumps::new(prefix, &self.settings, clock::now_ns()));
         Ok(String::new())
     }
@@ -264,6 +262,8 @@ impl Writer {
         }
         self.ledger = Some(ledger);
         self.gone = gone;
+        // It begins where the log does: at the fork, if there was one.
+        self.inheritance.incomplete |= inheritance::was_left();
         Ok(())
     }
 }

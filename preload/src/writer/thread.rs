@@ -26,7 +26,7 @@ struct Handover {
     again: bool,
 }
 
-/// The writer of the session, while it is not the thread's: see `exit.rs`.
+/// The writer of the session, while it is not the thread's: see [`leave`].
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Whether this process's writer runs, or is about to, and keeps a ledger: a fork then waits for it. See `hold.rs`.

@@ -26,8 +26,15 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     if run.pid != 0 {
         lines.push(format!("pid: {}", run.pid));
     }
-    if let Some(interval) = run.interval {
-        lines.push(format!("interval: {interval} bytes"));
+    match (run.intervals(), run.interval) {
+        // The longest first, which is what a reader of one number is to take.
+        (Some((least, most)), _) if least < most => {
+            lines.push(format!("interval: {most} bytes at most, {least} at least"));
+        }
+        (Some((interval, _)), _) | (None, Some(interval)) => {
+            lines.push(format!("interval: {interval} bytes"));
+        }
+        (None, None) => {}
     }
     if let Some(span) = run.span {
         lines.push(format!("view: {}", span.describe()));
