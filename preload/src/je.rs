@@ -15,7 +15,7 @@ use crate::je_map;
 ///
 /// * `abort_conf:false`: a wrong option in the environment must not end the program.
 /// * `oversize_threshold:33554432`: jemalloc gives free ranges of 8 MiB and more back to the kernel at once, and the program
-///   gets them back page fault by page fault: 1.6 times glibc's CPU time for blocks of 64 KiB to 16 MiB. From 32 MiB on,
+///   gets them back page fault by page fault: 1.7 times glibc's CPU time for blocks of 64 KiB to 16 MiB. From 32 MiB on,
 ///   it is a twentieth. What is smaller goes back after ten seconds unused, as all else (docs/performance.md).
 #[unsafe(no_mangle)]
 #[used]
