@@ -70,6 +70,14 @@ pub struct Block {
 /// Number of the threads that allocated before the oldest segment that is kept.
 const NOT_KEPT: u32 = u32::MAX - 1;
 
+/// What a thread is called of which a log has nothing but a number.
+pub(crate) fn name_of_unknown_thread(number: u32) -> String {
+    match number {
+        NOT_KEPT => "(before what is kept)".into(),
+        _ => format!("thread {number}"),
+    }
+}
+
 /// The part of a fold that keeps detail.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {

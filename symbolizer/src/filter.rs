@@ -192,9 +192,12 @@ fn without(profile: &Profile, stack: &CallStack, hidden: &HashSet<Place>) -> Cal
         .filter(|place| !hidden.contains(place))
         .map(|place| place.avma)
         .collect();
+    let first = profile.places(stack).next();
+    let keeps_first = first.is_some_and(|place| !hidden.contains(&place));
     CallStack {
         interrupted: (0..frames.len() as u32).collect(),
         frames,
+        begins_with_ours: stack.begins_with_ours && keeps_first,
         ..stack.clone()
     }
 }

@@ -433,6 +433,7 @@ impl Fold {
                 interrupted: stack.interrupted,
                 end: Some(stack.end),
                 time_ns: 0,
+                begins_with_ours: true,
             };
             self.new_stack(stack.number, made);
         }

@@ -11,8 +11,9 @@ use std::fmt;
 use heapprof_core::Totals;
 
 use crate::crate_name::crate_of;
+use crate::detail::name_of_unknown_thread;
 use crate::metric::{Metric, Numbers};
-use crate::profile::{Ending, Place, Profile};
+use crate::profile::{Place, Profile};
 use crate::quantity::Bytes;
 use crate::resolve::Frame;
 use crate::site::is_plumbing;
@@ -296,8 +297,9 @@ pub(crate) fn parts(
 fn thread_name(profile: &Profile, number: u32) -> String {
     match profile.threads.iter().find(|t| t.number == number) {
         Some(thread) if thread.name.is_empty() => format!("tid {}", thread.tid),
+        Some(thread) if thread.tid == 0 => thread.name.clone(), // none of the kernel's
         Some(thread) => format!("{} (tid {})", thread.name, thread.tid),
-        None => format!("thread {number}"),
+        None => name_of_unknown_thread(number),
     }
 }
 
@@ -328,14 +330,12 @@ fn names_of_stack(
     let mut all = Vec::new();
     let (mut own, mut innermost) = (None, None);
     if let Some(stack) = profile.stacks.get(stack as usize) {
-        // As for sites: a log's first address is of the profiler's own malloc, whatever its name.
-        let first_is_ours = profile.run.ending != Ending::Snapshot;
         for (depth, place) in profile.places(stack).enumerate() {
             let module = profile.module_of(place);
             for frame in symbols.frames(place) {
                 let name = by.of_frame(profile, symbols, place, frame);
                 let function = symbols.function(profile, place, frame);
-                let is_plumbing = depth == 0 && first_is_ours
+                let is_plumbing = depth == 0 && stack.begins_with_ours
                     || is_plumbing(module, &function, frame.file.as_deref());
                 innermost.get_or_insert_with(|| name.clone());
                 if !is_plumbing {

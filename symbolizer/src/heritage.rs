@@ -48,10 +48,8 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
         name: "(before the fork)".into(),
     })];
     let parent = places(&named, path).find_map(|place| {
-        let input = Input::open(&place).ok().filter(Input::is_log)?;
-        // Another log may stand at that place now. Nor may a log lead to itself.
-        let older = start_of(input.bytes())?.monotonic_ns < start.monotonic_ns;
-        older.then_some((place, input))
+        let input = Input::open_parent(&place, &start).ok().flatten()?;
+        Some((place, input))
     });
     let remark = match &parent {
         Some((place, input)) => {
@@ -78,6 +76,22 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
         },
     );
     insert(child, &records)
+}
+
+/// Whether a log is that of the process which `child` was forked from. Another's may stand at its place by now; and as a parent is the
+/// older of the two, no log leads to itself.
+pub(crate) fn is_parent(log: &[u8], child: &Start) -> bool {
+    start_of(log).is_some_and(|start| {
+        start.pid == child.forked_from
+            && start.monotonic_ns < child.monotonic_ns
+            && file_of(&start.program) == file_of(&child.program)
+    })
+}
+
+/// The name of a program's file, which may have been replaced, or be elsewhere under another root.
+fn file_of(program: &str) -> &str {
+    let path = program.strip_suffix(" (deleted)").unwrap_or(program);
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// The first record of a log.

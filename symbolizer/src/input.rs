@@ -123,6 +123,28 @@ impl Input {
     /// # Errors
     /// When it cannot be read, or is of no kind that we know.
     pub fn open(path: &Path) -> Result<Input, InputError> {
+        let mut input = Input::open_alone(path)?;
+        if input.is_log() {
+            input.joined = heritage::joined(input.bytes(), path);
+        }
+        Ok(input)
+    }
+
+    /// Opens the log of the process that `child` was forked from. `None`: this is another's.
+    pub(crate) fn open_parent(path: &Path, child: &Start) -> Result<Option<Input>, InputError> {
+        let input = Input::open_alone(path)?;
+        // Asked before it is joined with its own parent's: those must not be looked for in a circle.
+        if !input.is_log() || !heritage::is_parent(input.bytes(), child) {
+            return Ok(None);
+        }
+        Ok(Some(Input {
+            joined: heritage::joined(input.bytes(), path),
+            ..input
+        }))
+    }
+
+    /// Opens a file, and does not look for what a forked process inherited.
+    fn open_alone(path: &Path) -> Result<Input, InputError> {
         let open = |source| InputError::Open {
             path: path.into(),
             source,
@@ -155,11 +177,8 @@ impl Input {
         if input.bytes().is_empty() {
             return Err(InputError::Empty { path: path.into() });
         }
-        if input.is_log() {
-            if input.member.is_none() {
-                input.segments = segments::joined(path, &input.map);
-            }
-            input.joined = heritage::joined(input.bytes(), path);
+        if input.is_log() && input.member.is_none() {
+            input.segments = segments::joined(path, &input.map);
         }
         Ok(input)
     }

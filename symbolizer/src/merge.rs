@@ -20,7 +20,7 @@ use std::ops::Range;
 use heapprof_core::{Lifetimes, Past, Row, SizeClass, Totals};
 use heapprof_format::{Counter, Segment, Symbols, WalkEnd};
 
-use crate::detail::ThreadRow;
+use crate::detail::{ThreadRow, name_of_unknown_thread};
 use crate::health::Counted;
 use crate::metric::Metric;
 use crate::profile::{CallStack, Ending, LoadedModule, Precision, Profile, Run};
@@ -295,7 +295,13 @@ impl Merge {
             let Some(&stack) = stacks.get(row.stack as usize) else {
                 continue;
             };
-            let thread = *number_of.entry(*thread).or_insert_with(|| {
+            let thread = *number_of.entry(*thread).or_insert_with_key(|&unknown| {
+                // The next part begins behind it.
+                threads.push(heapprof_format::Thread {
+                    number: next,
+                    tid: 0,
+                    name: name_of_unknown_thread(unknown),
+                });
                 next += 1;
                 next - 1
             });
@@ -410,6 +416,7 @@ impl Moved<'_> {
             interrupted: stack.interrupted.clone(),
             end: stack.end,
             time_ns: 0,
+            begins_with_ours: stack.begins_with_ours,
         }
     }
 

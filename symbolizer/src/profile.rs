@@ -184,6 +184,8 @@ pub struct CallStack {
     pub end: Option<WalkEnd>,
     /// When it first allocated; decides which module an address belonged to.
     pub time_ns: u64,
+    /// The first address is in the profiler's own malloc, whatever that is called. So it is in logs; other formats need not have it.
+    pub begins_with_ours: bool,
 }
 
 impl CallStack {
@@ -298,6 +300,7 @@ impl Profile {
             interrupted: Vec::new(),
             end: None,
             time_ns: 0,
+            begins_with_ours: false,
         };
         self.stacks.get(row.stack as usize).unwrap_or(&NONE)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use heapprof_core::Totals;
 
 use crate::metric::{Metric, Numbers};
-use crate::profile::{CallStack, Ending, LoadedModule, Place, Profile};
+use crate::profile::{CallStack, LoadedModule, Place, Profile};
 use crate::resolve::Frame;
 use crate::symbols::Symbols;
 
@@ -155,8 +155,6 @@ impl Index {
         let mut all = Vec::new();
         let mut own = None;
         let mut innermost = None;
-        // The writer of a log puts a PC of its own malloc first, whatever its name; others need not.
-        let first_is_ours = profile.run.ending != Ending::Snapshot;
         for (depth, place) in profile.places(stack).enumerate() {
             let sites = match self.by_place.get(&place) {
                 Some(sites) => sites,
@@ -170,7 +168,7 @@ impl Index {
             };
             for &(site, is_plumbing) in sites {
                 innermost.get_or_insert(site);
-                if !(is_plumbing || depth == 0 && first_is_ours) {
+                if !(is_plumbing || depth == 0 && stack.begins_with_ours) {
                     own.get_or_insert(site);
                 }
                 all.push(site);

@@ -365,11 +365,8 @@ fn a_file_given_twice_counts_once() {
     );
 }
 
-/// Of a server and its child, what the child had from it is the server's.
-#[test]
-fn what_a_child_had_from_its_parent_counts_once() {
-    let folder = folder();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+/// A server's log, `parent.heaplog`, and that of its child.
+fn family(folder: &Path) -> [String; 2] {
     let mut parent = LogBuilder::new(1);
     parent.begins(begin(30, 1));
     load(&mut parent, 0, 0x1000);
@@ -377,7 +374,7 @@ fn what_a_child_had_from_its_parent_counts_once() {
     let config = parent.alloc(stack, 5000);
     parent.alloc(stack, 70);
     parent.wait(S);
-    let parent = put(folder.path(), "parent.heaplog", &parent.end());
+    let parent = put(folder, "parent.heaplog", &parent.end());
     let mut child = LogBuilder::new(1);
     child.begins(Start {
         forked_from: 30,
@@ -388,7 +385,7 @@ fn what_a_child_had_from_its_parent_counts_once() {
                 heapprof_format::FORKED_AT.into(),
                 (30 * S + 10_000_000).to_string(),
             ),
-            (heapprof_format::PARENT_LOG.into(), path("parent.heaplog")),
+            (heapprof_format::PARENT_LOG.into(), parent.clone()),
         ],
         ..begin(31, 1)
     });
@@ -408,7 +405,68 @@ fn what_a_child_had_from_its_parent_counts_once() {
             interval: 1,
         })
     });
-    let child = put(folder.path(), "child.heaplog", &child.end());
+    [parent, put(folder, "child.heaplog", &child.end())]
+}
+
+/// Another's log at the place of the parent's is not taken for it, be it older, and a child's own, moved there, is not looked into for
+/// what it had for ever.
+#[test]
+fn a_parent_is_told_by_who_it_was() {
+    let (folder, elsewhere) = (folder(), folder());
+    let [parent, child] = family(folder.path());
+    let bytes = |path: &str| std::fs::read(path).unwrap();
+    let moved = put(elsewhere.path(), "child.heaplog", &bytes(&child));
+    put(elsewhere.path(), "parent.heaplog", &bytes(&parent));
+    // Older than the child, and with the id of a sample that the child frees.
+    let mut other = LogBuilder::new(1);
+    other.begins(begin(20, 1));
+    load(&mut other, 0, 0x1000);
+    let stack = other.stack(&[0x1101, 0x1401]);
+    other.alloc(stack, 3);
+    std::fs::write(&parent, other.end()).unwrap();
+    // The parent's own lies beside the child's.
+    assert_eq!(totals_line(&ok(&["top", &moved])), [2, 79, 3, 5079]);
+    assert_eq!(totals_line(&ok(&["top", &child])), [1, 9, 1, 9]);
+    let info = ok(&["info", &child]);
+    assert!(info.contains("parent.heaplog is not here"), "{info}");
+
+    std::fs::write(&parent, bytes(&child)).unwrap();
+    assert_eq!(totals_line(&ok(&["top", &parent])), [1, 9, 1, 9]);
+    assert_eq!(totals_line(&ok(&["top", &child])), [1, 9, 1, 9]);
+}
+
+/// What is of no thread that a log tells of stays apart from the threads of the others.
+#[test]
+fn threads_without_a_record_are_nobody_else_s() {
+    let folder = folder();
+    let [a, b] = [(1u8, 7u32, 1000), (2, 0, 10)].map(|(pid, thread, size)| {
+        let mut log = LogBuilder::new(1);
+        log.begins(begin(pid.into(), 1));
+        load(&mut log, 0, 0x1000);
+        if pid == 2 {
+            log.thread(thread, "worker");
+        }
+        let stack = log.stack(&[0x1101, 0x1201]);
+        log.alloc_by(thread, stack, size);
+        put(folder.path(), &format!("{pid}.heaplog"), &log.end())
+    });
+    let text = ok(&["top", "--by", "thread", &a, &b]);
+    let row = |name: &str| text.lines().find(|line| line.contains(name)).map(str::trim);
+    assert!(
+        row("thread 7").is_some_and(|row| row.starts_with("1000 B")),
+        "{text}"
+    );
+    assert!(
+        row("worker").is_some_and(|row| row.starts_with("10 B")),
+        "{text}"
+    );
+}
+
+/// Of a server and its child, what the child had from it is the server's.
+#[test]
+fn what_a_child_had_from_its_parent_counts_once() {
+    let folder = folder();
+    let [parent, child] = family(folder.path());
     assert_eq!(totals_line(&ok(&["top", &parent])), [2, 5070, 2, 5070]);
     assert_eq!(totals_line(&ok(&["top", &child])), [2, 79, 3, 5079]);
     let text = ok(&["top", &child, &parent]);

@@ -66,6 +66,29 @@ fn filters_mean_what_pprofs_mean() {
     assert_eq!(hidden, "demo::init(int) 8388608\nread_request 3240\n");
 }
 
+/// What is taken out at the inner end was nobody's own: the next frame there is what it was, not the profiler's malloc.
+#[test]
+fn a_site_stays_where_it_was_when_malloc_is_hidden() {
+    let sites = |hide: &str| {
+        let (profile, symbols) = filtered("", "", hide);
+        let mut sites: Vec<(String, u64)> = groups(
+            &profile,
+            &symbols,
+            By::Function,
+            Metric::AllocatedBytes,
+            false,
+        )
+        .iter()
+        .map(|group| (group.name.clone(), group.own.allocated_bytes))
+        .filter(|(_, bytes)| *bytes > 0)
+        .collect();
+        sites.sort();
+        sites
+    };
+    assert_eq!(sites("^malloc$"), sites(""));
+    assert!(sites("").len() > 2);
+}
+
 #[test]
 fn every_format_honours_the_filter_and_what_went_is_said() {
     let (profile, symbols) = filtered("demo::init", "", "main");
