@@ -1,7 +1,7 @@
 //! A checkpoint in the making: what the writer of a log that rotates keeps, and how it is written.
 //!
 //! Memory: for each block in use 24 bytes beyond the ledger's; each stack that was ever sampled, with its frames;
-//! each module that was ever loaded; each thread that lives or has a block in use. Nothing for events.
+//! each module that was ever loaded; each thread that lives or has a block in use; each stop. Nothing for events.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -117,6 +117,8 @@ pub(crate) struct Keeping {
     known_bytes: u64,
     /// Modules and their ends, in order.
     modules: Vec<Record>,
+    /// When recording was stopped and went on, as (time, interval): of what was allocated meanwhile there is nothing in any number.
+    stops: Vec<(u64, u64)>,
     /// With whether it had ended at the checkpoint before: its last events may still have been on their way.
     threads: BTreeMap<u32, (ThreadRecord, bool)>,
     /// Frees of blocks that a forked process had from its parent.
@@ -136,6 +138,7 @@ impl Keeping {
             first_ns: Vec::new(),
             known_bytes: 0,
             modules: Vec::new(),
+            stops: Vec::new(),
             threads: BTreeMap::new(),
             inherited: Vec::new(),
             peak_ns: 0,
@@ -190,6 +193,14 @@ impl Keeping {
         self.modules.push(record.clone());
     }
 
+    /// Another interval is in force, or none: 0.
+    pub(crate) fn regime(&mut self, time_ns: u64, interval: u64) {
+        let is_stopped = self.stops.last().is_some_and(|&(_, last)| last == 0);
+        if is_stopped != (interval == 0) {
+            self.stops.push((time_ns, interval));
+        }
+    }
+
     pub(crate) fn thread(&mut self, thread: ThreadRecord) {
         self.threads.insert(thread.number, (thread, false));
     }
@@ -200,6 +211,7 @@ impl Keeping {
         self.known_bytes
             + count(self.births.len(), 20)
             + count(ledger.rows().len(), 64)
+            + count(self.stops.len(), 16)
             + count(self.threads.len(), 32)
             + count(self.inherited.len(), 12)
             + 2048
@@ -225,6 +237,14 @@ impl Keeping {
         checkpoint.intervals = self.intervals.unwrap_or_default();
         checkpoint.usable = sums(&self.usable);
         out.record(&Record::Checkpoint(checkpoint));
+        for &(time_ns, interval) in &self.stops {
+            out.record(&Record::Regime {
+                time_ns,
+                interval,
+                by_budget: false,
+            });
+            write(out, Step::Record)?;
+        }
         for module in &self.modules {
             out.record(module);
             write(out, Step::Record)?;

@@ -419,11 +419,7 @@ impl Writer {
             });
             if control::in_force() != was_in_force {
                 let time_ns = self.since_start(now_ns);
-                self.output.encoder.record(&Record::Regime {
-                    time_ns,
-                    interval: control::in_force(),
-                    by_budget: true,
-                });
+                self.tell_regime(time_ns, control::in_force(), true);
             }
         }
     }

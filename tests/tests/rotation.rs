@@ -487,3 +487,49 @@ fn on_a_small_disk(size: &str, bound: &str, operations: &str) -> Finished {
         .run()
         .well()
 }
+
+/// Stops for a moment at its beginning, and then fills segment after segment.
+const STOPS_EARLY: &str = r#"
+#include <stdlib.h>
+#include <unistd.h>
+void HeapProfilerStart(const char *prefix) __attribute__((weak));
+void HeapProfilerStop(void) __attribute__((weak));
+int main(void)
+{
+    free(malloc(100));
+    HeapProfilerStop();
+    for (int i = 0; i < 1000; i++) {
+        void *volatile block = malloc(5000);
+        free(block);
+    }
+    usleep(20000);
+    HeapProfilerStart(NULL);
+    for (int i = 0; i < 300000; i++) {
+        void *volatile block = malloc(16 + i % 512);
+        free(block);
+    }
+    return 0;
+}
+"#;
+
+/// That something is in no number is known for as long as there is a log.
+#[test]
+fn a_stop_is_remembered_when_its_segment_is_gone() {
+    let ran = Run::compiled("stops", STOPS_EARLY, &[])
+        .interval(1)
+        .prefix("t")
+        .env("HEAPPROF_MAX_LOG", BOUND.to_string())
+        .run()
+        .well();
+    assert!(number(&ran.folder().join("t.heaplog")) > 3);
+    let profile = read(&ran.folder().join("t.heaplog"));
+    assert!(
+        profile.run.checkpoint.is_some(),
+        "the first segments are gone"
+    );
+    let intervals = profile.run.regimes.iter().map(|regime| regime.interval);
+    assert_eq!(intervals.collect::<Vec<_>>(), [0, 1]);
+    let log = ran.folder().join("t.heaplog");
+    let top = Run::heapprof().arg("top").arg(log).run().well().stdout;
+    assert!(top.contains("recording was stopped"), "{top}");
+}

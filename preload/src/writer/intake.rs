@@ -304,15 +304,25 @@ impl Writer {
 
     pub(super) fn note(&mut self, time_ns: u64, what: Noted) {
         let time_ns = self.since_start(time_ns);
-        let record = match what {
-            Noted::Marker(name) => Record::Marker { time_ns, name },
-            Noted::Regime(interval) => Record::Regime {
-                time_ns,
-                interval,
-                by_budget: false,
-            },
-        };
-        self.output.encoder.record(&record);
+        match what {
+            Noted::Marker(name) => {
+                let record = Record::Marker { time_ns, name };
+                self.output.encoder.record(&record);
+            }
+            Noted::Regime(interval) => self.tell_regime(time_ns, interval, false),
+        }
+    }
+
+    /// Another interval is in force, from that time of the log on.
+    pub(super) fn tell_regime(&mut self, time_ns: u64, interval: u64, by_budget: bool) {
+        if let Some(rotation) = &mut self.rotation {
+            rotation.keeping.regime(time_ns, interval);
+        }
+        self.output.encoder.record(&Record::Regime {
+            time_ns,
+            interval,
+            by_budget,
+        });
     }
 
     /// For the dumps.
