@@ -52,6 +52,14 @@ impl Writer {
         self.finish_dump()
     }
 
+    /// The same, asked for: nothing else is done until it is there, so what there is of the log is written first. (Behind the dump's marker,
+    /// which is of now: a frame that began with it would have no place for events that are older.)
+    pub(super) fn dump_at_once(&mut self, why: &str) -> Result<String, String> {
+        self.take_dump(why, false)?;
+        self.flush();
+        self.finish_dump()
+    }
+
     /// Takes a dump of this moment, to be written.
     fn take_dump(&mut self, why: &str, is_last: bool) -> Result<(), String> {
         let _ = self.finish_dump(); // two that fall due at once: one after the other
@@ -139,7 +147,6 @@ impl Writer {
 
     /// Writes what is left of a dump that was begun.
     pub(super) fn finish_dump(&mut self) -> Result<String, String> {
-        self.flush();
         while self.is_dumping() {
             // No events are taken meanwhile: a hook that waits for room is to see that we get on.
             if let Some(session) = session::current() {

@@ -155,7 +155,7 @@ impl Writer {
         if self.dumps.is_none() {
             self.dumps = Some(Dumps::on_request(&self.output.base));
         }
-        self.dump(reason, false)
+        self.dump_at_once(reason)
     }
 
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
