@@ -72,7 +72,7 @@ pub struct Account {
     pub missing_frames: u64,
     /// Where the file was cut off, and how many bytes after that could not be used.
     pub torn: Option<(u64, u64)>,
-    /// Samples whose stack is not in the file.
+    /// Stacks of samples that are not in the file.
     pub unknown_stacks: u64,
     /// Frees of blocks whose allocation is not in the file.
     pub unknown_frees: u64,

@@ -303,7 +303,7 @@ fn write_account(
     )?;
     line(
         account.unknown_stacks,
-        "samples whose stack is not in the file",
+        "stacks of samples that are not in the file",
     )?;
     line(
         account.implausible,

@@ -68,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile =
         profile_of_view(log, &reading, |_| {}).map_err(|error| input.view_error(error))?;
     source::note_what_is_kept(&args.file, &profile);
+    source::note_what_is_wrong(&args.file, &profile);
     let (names, group_of) = groups(args, &profile)?;
     let wide = stdout_width().unwrap_or(100).saturating_sub(30).max(20);
     let steps = match args.steps {
@@ -90,6 +91,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             write_text(&timeline, &names, &profile, out)
         }
     })
+}
+
+/// When the curves begin: with the log, or with the oldest segment of one that rotates.
+fn begins_at(profile: &Profile) -> u64 {
+    let checkpoint = profile.run.checkpoint.as_ref();
+    checkpoint.map_or(0, |checkpoint| checkpoint.time_ns)
 }
 
 /// Names of sites, and of each stack which of them it belongs to.
@@ -169,14 +176,25 @@ fn write_text(
         )?;
     }
     let end = profile.run.duration_ns as f64 / 1e9;
-    let width = steps.len().saturating_sub(1);
-    writeln!(out, "{:<12}0{:>width$}", "", format!("{end:.3} s"))?;
+    let begin = match begins_at(profile) {
+        0 => "0".to_owned(),
+        ns => format!("{:.3} s", ns as f64 / 1e9),
+    };
+    let width = steps.len().saturating_sub(begin.len());
+    writeln!(out, "{:<12}{begin}{:>width$}", "", format!("{end:.3} s"))?;
     if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
+        // What was in use before the oldest segment nobody can tell any more.
+        let is_kept = peak.time_ns >= begins_at(profile);
         writeln!(
             out,
-            "peak at {:.6} s: {} in use; `heapprof top --at peak` shows whose",
+            "peak at {:.6} s: {} in use{}",
             peak.time_ns as f64 / 1e9,
-            Bytes(peak.bytes.to_f64())
+            Bytes(peak.bytes.to_f64()),
+            if is_kept {
+                "; `heapprof top --at peak` shows whose"
+            } else {
+                ""
+            }
         )?;
     }
     Ok(())
@@ -282,7 +300,7 @@ fn write_svg(
         }
         for (i, curve) in curves.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
-            let mut path = format!("M{:.1} {:.1}", x(0.0), y(0.0));
+            let mut path = format!("M{:.1} {:.1}", x(begins_at(profile) as f64 / 1e9), y(0.0));
             for (value, step) in curve.iter().zip(&timeline.steps) {
                 let until = (step.end_ns as f64 / 1e9).min(end_s);
                 path.push_str(&format!("V{:.1}H{:.1}", y(*value), x(until)));
