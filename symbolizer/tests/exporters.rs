@@ -14,7 +14,8 @@ use heapprof_format::Dump;
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::{
-    Detail, Metric, Profile, Symbols, detailed_profile_of_log, profile_of_log,
+    Detail, Metric, Profile, Reading, Symbols, View, detailed_profile_of_log, profile_of_log,
+    profile_of_view,
 };
 
 #[test]
@@ -368,6 +369,26 @@ fn dhat_knows_the_peak_and_lifetimes_of_a_log_and_says_so_of_a_dump() {
     let stated = json(&without);
     assert_eq!(sum(&stated, "gb"), sum(&stated, "eb"));
     assert!(stated["cmd"].as_str().unwrap().contains("not known"));
+}
+
+#[test]
+fn dhat_ends_where_the_view_ends() {
+    let mut log = LogBuilder::new(1);
+    let stack = log.stack(&[0x10]);
+    let block = log.alloc(stack, 1000); // at 1 ms
+    log.wait(99_000_000);
+    log.free(block); // at 101 ms
+    let reading = Reading {
+        view: View::At("11ms".parse().unwrap()),
+        detail: Detail::ALL,
+        ..Reading::default()
+    };
+    let profile = profile_of_view(&log.end(), &reading, |_| {}).unwrap();
+    let symbols = Symbols::none(&profile);
+    let json: serde_json::Value =
+        serde_json::from_str(&text(Format::Dhat, &profile, &symbols, Metric::InUseBytes)).unwrap();
+    assert_eq!(json["te"].as_u64(), Some(11_000));
+    assert_eq!(json["pps"][0]["tl"].as_u64(), Some(10_000));
 }
 
 #[test]

@@ -65,12 +65,15 @@ pub fn write(
     _options: &Options,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let run = &profile.run;
+    // For a view, "the end" is its end.
+    let end_ns = run.span.map_or(run.duration_ns, |span| span.to.time_ns());
     let mut frames = Frames::default();
     let history = profile
         .detail
         .events
         .as_ref()
-        .map(|events| History::of(events, profile.stacks.len(), profile.run.duration_ns));
+        .map(|events| History::of(events, profile.stacks.len(), end_ns));
 
     let mut of_stack: BTreeMap<u32, Numbers> = BTreeMap::new();
     for row in &profile.rows {
@@ -106,7 +109,6 @@ pub fn write(
     }
     let pps = points.into_iter().map(|(fs, point)| Point { fs, ..point });
 
-    let run = &profile.run;
     let mut cmd = match &run.args[..] {
         [] => run.program.clone(),
         args => args.join(" "),
@@ -131,8 +133,8 @@ pub fn write(
         tuth: 10,
         cmd,
         pid: run.pid,
-        te: run.duration_ns / 1000,
-        tg: history.map_or(run.duration_ns, |history| history.peak_ns) / 1000,
+        te: end_ns / 1000,
+        tg: history.map_or(end_ns, |history| history.peak_ns) / 1000,
         pps: pps.collect(),
         ftbl: frames.table,
     };
