@@ -98,6 +98,7 @@ struct Birth {
     thread: u32,
     /// Whether it came in the window, and not before.
     counts: bool,
+    inherited: bool,
     /// What its thread had allocated, it included.
     allocations: f64,
 }
@@ -121,6 +122,9 @@ pub struct Came {
     pub interval: u64,
     /// When.
     pub time_ns: u64,
+    /// Whether it was in use already at that time, because a forked process had it from its parent: how long it lived
+    /// is not known.
+    pub inherited: bool,
 }
 
 impl Birth {
@@ -218,6 +222,7 @@ impl History {
             stack: came.stack,
             thread: came.thread,
             counts,
+            inherited: came.inherited,
             allocations,
         };
         self.live.insert(came.id, birth);
@@ -236,7 +241,7 @@ impl History {
         let lived_ns = birth.lived_ns(time_ns);
         let since = self.allocations.get(&birth.thread).copied();
         let since = since.unwrap_or_default() - birth.allocations;
-        let is_temporary = self.temporary.holds(lived_ns, since);
+        let is_temporary = !birth.inherited && self.temporary.holds(lived_ns, since);
         let held_ns = birth.held_ns(self.since_ns, time_ns);
         let state = self.row(birth.row);
         state.in_use.remove(&weight);
@@ -246,10 +251,15 @@ impl History {
             state.past.temporary.add(&weight);
         }
         self.in_use.remove(&weight);
-        if birth.time_ns >= self.since_ns {
+        if self.knows_age_of(&birth) {
             self.lifetimes_of(birth.stack)
                 .died(lived_ns, weight.objects_f64());
         }
+    }
+
+    /// Whether its lifetime counts: of blocks from before what is known begins, only those that lived so long are known.
+    fn knows_age_of(&self, birth: &Birth) -> bool {
+        !birth.inherited && birth.time_ns >= self.since_ns
     }
 
     /// A block was there until that time.
@@ -283,7 +293,7 @@ impl History {
                 .past
                 .heaptime
                 .add(&weight, held_ns / 1000);
-            if birth.time_ns >= self.since_ns {
+            if self.knows_age_of(&birth) {
                 self.lifetimes_of(birth.stack)
                     .lives(lived_ns, weight.objects_f64());
             }
@@ -344,6 +354,7 @@ mod tests {
             slack,
             interval: 1,
             time_ns,
+            inherited: false,
         }
     }
 
@@ -420,6 +431,28 @@ mod tests {
             history.finish(3 * MS).0[0].temporary.bytes()
         };
         assert_eq!((temporary(0), temporary(1), temporary(2)), (0, 1001, 1007));
+    }
+
+    #[test]
+    fn what_was_inherited_is_held_and_not_temporary_and_has_no_lifetime() {
+        let mut history = History::new(Temporary {
+            within_ns: Some(MS),
+            before_allocations: Some(10),
+        });
+        for id in 1..=2 {
+            history.alloc(&Came {
+                inherited: true,
+                ..came(id, 0, 100, 0, 0)
+            });
+        }
+        history.free(1, MS);
+        let (pasts, lifetimes) = history.finish(2 * MS);
+        assert_eq!(
+            (pasts[0].temporary.bytes(), pasts[0].peak.bytes()),
+            (0, 200)
+        );
+        assert_eq!(pasts[0].heaptime.object_seconds(), 0.003);
+        assert!(lifetimes.is_empty());
     }
 
     #[test]

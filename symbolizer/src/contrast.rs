@@ -195,7 +195,8 @@ impl Contrast {
                 let lived_ns = until_ns.saturating_sub(birth.at.time_ns);
                 let by_now = self.allocations.get(&birth.came.thread).copied();
                 let since = by_now.unwrap_or_default() - birth.allocations;
-                yes(death.is_some() && self.temporary.holds(lived_ns, since))
+                let is_known = death.is_some() && !birth.came.inherited;
+                yes(is_known && self.temporary.holds(lived_ns, since))
             }
             Measure::HeaptimeBytes | Measure::HeaptimeObjects => {
                 let held_ns = until_ns.saturating_sub(birth.at.time_ns.max(self.since_ns));

@@ -13,7 +13,7 @@ use heapprof_format::{
 use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
 use crate::health::Counted;
-use crate::heritage::BEFORE_THE_FORK;
+use crate::heritage::is_inherited;
 use crate::moment::Cut;
 use crate::profile::{CallStack, Ending, LoadedModule, Profile, Regime};
 use crate::view::Span;
@@ -265,7 +265,7 @@ impl Fold {
 
     fn alloc(&mut self, alloc: &Alloc) {
         self.passed(alloc.time_ns);
-        if self.without_inherited && alloc.thread == BEFORE_THE_FORK {
+        if self.without_inherited && is_inherited(alloc) {
             self.left_out.insert(alloc.id);
             self.profile.account.inherited_elsewhere += 1;
             return;
@@ -308,6 +308,7 @@ impl Fold {
             slack: alloc.slack.min(LARGEST_BLOCK),
             interval: alloc.interval,
             time_ns: alloc.time_ns,
+            inherited: is_inherited(alloc),
         };
         if is_before {
             let row = self.ledger.row(index, SizeClass::of(alloc.size));
@@ -322,7 +323,7 @@ impl Fold {
         let (row, weight) = self
             .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
-        if alloc.thread != BEFORE_THE_FORK && !self.resuming {
+        if !is_inherited(alloc) && !self.resuming {
             let usable = alloc.size + alloc.slack.min(LARGEST_BLOCK);
             self.profile.usable.add(&weight.carrying(usable));
         }

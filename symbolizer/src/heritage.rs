@@ -17,7 +17,7 @@ use heapprof_format::{
 use crate::input::Input;
 
 /// Number of the thread that inherited blocks are said to come from.
-pub(crate) const BEFORE_THE_FORK: u32 = u32::MAX;
+const BEFORE_THE_FORK: u32 = u32::MAX;
 
 /// How the remark that is put before them begins.
 const REMARK: &str = "forked: ";
@@ -27,6 +27,11 @@ const FIRST_STACK: u32 = 1 << 31;
 
 /// Records in one frame; a frame has a largest length.
 const RECORDS_A_FRAME: usize = 100_000;
+
+/// Whether a block is one that a forked process had from its parent.
+pub(crate) fn is_inherited(alloc: &Alloc) -> bool {
+    alloc.thread == BEFORE_THE_FORK
+}
 
 /// The log with what it inherited, or with a remark that this could not be found. `None`: it is not the log
 /// of a forked process.

@@ -7,6 +7,7 @@
 use heapprof_format::{ReadError, Record};
 
 use crate::fold::Fold;
+use crate::heritage::is_inherited;
 use crate::log::{Taker, each_record};
 use crate::profile::{Account, Profile};
 
@@ -88,8 +89,8 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
         None
     }
 
-    /// Of a log that rotates: as if there had been a dump at the beginning of what is kept. Those of before that
-    /// cannot be written, and their occasions are not known.
+    /// As if there had been a dump at the beginning of what is kept of a log that rotates, or at a fork. Those of before
+    /// that cannot be written, and their occasions are not known.
     fn resume_at(&mut self, time_ns: u64) {
         let ledger = self.fold.ledger();
         self.last_allocated = ledger.total().allocated.bytes();
@@ -130,6 +131,12 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
             return self.fold.record(record);
         }
         let time_ns = match &record {
+            // What a forked process began with is no news to it.
+            Record::Alloc(alloc) if is_inherited(alloc) => {
+                let time_ns = alloc.time_ns;
+                self.fold.record(record);
+                return self.resume_at(time_ns);
+            }
             Record::Alloc(alloc) => alloc.time_ns,
             Record::Free(free) => free.time_ns,
             Record::End { time_ns, .. } => *time_ns,

@@ -5,6 +5,7 @@ use heapprof_format::{ReadError, Record};
 
 use crate::detail::Detail;
 use crate::fold::Fold;
+use crate::heritage::is_inherited;
 use crate::log::{Taker, each_record};
 use crate::profile::{Account, Profile};
 
@@ -153,7 +154,12 @@ impl<G: Fn(u32) -> Option<usize>> Taker for Drawing<G> {
             }
             _ => {}
         }
+        let was_inherited = matches!(&record, Record::Alloc(alloc) if is_inherited(alloc));
         self.fold.record(record);
+        if was_inherited {
+            // In use before the first step, and not allocated in it.
+            self.allocated_before = self.fold.ledger().total().allocated;
+        }
         let in_use = self.fold.ledger().total().in_use.bytes_f64();
         self.highest = self.highest.max(in_use);
     }
