@@ -186,6 +186,13 @@ impl History {
         self.from_ns = self.from_ns.max(since_ns);
     }
 
+    /// All blocks that were in use then were told, and those gone that a forked process had from its parent and freed
+    /// before: these were not in use together with all others, so the peak is looked for from here on.
+    pub fn begun(&mut self) {
+        self.largest = self.in_use.bytes_fixed();
+        self.maximum += 1;
+    }
+
     /// A sampled block was allocated.
     pub fn alloc(&mut self, came: &Came) {
         let weight = Weight::of(came.size, came.interval);
@@ -453,6 +460,22 @@ mod tests {
         );
         assert_eq!(pasts[0].heaptime.object_seconds(), 0.003);
         assert!(lifetimes.is_empty());
+    }
+
+    #[test]
+    fn what_went_before_what_is_known_begins_is_in_no_peak() {
+        let mut history = History::new(Temporary::default());
+        history.alloc(&came(1, 0, 100, 0, 0));
+        history.alloc(&came(2, 1, 30, 0, 0));
+        history.begin_at(5 * MS);
+        history.alloc(&came(3, 2, 50, 0, 2 * MS));
+        history.free(1, MS);
+        history.begun();
+        history.alloc(&came(4, 2, 7, 0, 6 * MS));
+        history.free(2, 7 * MS);
+        let (pasts, _) = history.finish(8 * MS);
+        let peak: Vec<u64> = pasts.iter().map(|past| past.peak.bytes()).collect();
+        assert_eq!(peak, [0, 30, 57]);
     }
 
     #[test]

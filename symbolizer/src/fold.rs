@@ -58,6 +58,8 @@ pub struct Fold {
     /// Whether samples from before a fork are left out, and those that were.
     without_inherited: bool,
     left_out: HashSet<u64>,
+    /// Bytes from before a fork that were in use at the checkpoint.
+    inherited: Fixed,
 }
 
 fn estimate(sums: &Sums) -> Estimate {
@@ -199,7 +201,7 @@ impl Fold {
             }
             Record::Checkpoint(checkpoint) => self.resume(checkpoint),
             Record::Passed(passed) => self.resume_row(&passed),
-            Record::CheckpointEnd { .. } => self.resuming = false,
+            Record::CheckpointEnd { .. } => self.resumed(),
             Record::Marker { time_ns, name } => {
                 self.passed(time_ns);
                 self.profile.run.markers.push((time_ns, name));
@@ -363,7 +365,26 @@ impl Fold {
             self.profile.run.intervals_seen = Some(checkpoint.intervals);
         }
         self.profile.usable = estimate(&checkpoint.usable);
-        let bytes = Fixed::from_bits(checkpoint.peak_bytes);
+        // Nothing else comes before a checkpoint.
+        self.inherited = self.ledger.total().in_use.bytes_fixed();
+        self.peak_before(&checkpoint, Fixed::default());
+        self.profile.run.checkpoint = Some(checkpoint);
+    }
+
+    fn resumed(&mut self) {
+        self.resuming = false;
+        if let Some(history) = &mut self.history {
+            history.begun();
+        }
+        // What was not freed up to here was in use beside the most that the process had of its own.
+        if let Some(checkpoint) = self.profile.run.checkpoint {
+            self.peak_before(&checkpoint, self.inherited);
+        }
+    }
+
+    /// So much was in use in addition to the checkpoint's peak, which is without what was inherited.
+    fn peak_before(&mut self, checkpoint: &Checkpoint, inherited: Fixed) {
+        let bytes = Fixed::from_bits(checkpoint.peak_bytes) + inherited;
         if bytes > self.peak.bytes {
             self.peak = Peak {
                 record: self.records,
@@ -371,7 +392,6 @@ impl Fold {
                 bytes,
             };
         }
-        self.profile.run.checkpoint = Some(checkpoint);
     }
 
     fn resume_row(&mut self, passed: &Passed) {
@@ -408,8 +428,14 @@ impl Fold {
         if let Some(history) = &mut self.history {
             history.free(free.id, free.time_ns);
         }
+        let in_use = |ledger: &Ledger| ledger.total().in_use.bytes_fixed();
+        let before = in_use(&self.ledger);
         match self.ledger.free(free.id) {
-            Some(_) => self.keeper.free(free),
+            Some(_) => {
+                self.inherited -= before - in_use(&self.ledger);
+                self.keeper.free(free);
+            }
+            None if self.left_out.remove(&free.id) => {}
             None => self.profile.account.unknown_frees += 1,
         }
     }

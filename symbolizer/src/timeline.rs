@@ -127,7 +127,9 @@ impl<G: Fn(u32) -> Option<usize>> Taker for Drawing<G> {
             Record::CheckpointEnd { .. } => {
                 self.resuming = false;
                 // Before the first step, not in it.
-                self.allocated_before = self.fold.ledger().total().allocated;
+                let total = self.fold.ledger().total();
+                self.allocated_before = total.allocated;
+                self.highest = total.in_use.bytes_f64();
                 0
             }
             _ if self.resuming => 0,

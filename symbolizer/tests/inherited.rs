@@ -5,10 +5,10 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::history::{MS, S, folder, own};
-use heapprof_core::Temporary;
+use heapprof_core::{SizeClass, Temporary};
 use heapprof_format::{
-    Alloc, Encoder, EndReason, FILE_HEADER, FORKED_AT, Free, PARENT_LOG, Record, Stack, Start,
-    WalkEnd,
+    Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Free, PARENT_LOG, Passed,
+    Record, Stack, Start, Sums, WalkEnd,
 };
 use heapprof_symbolizer::{
     Input, Measure, Moment, Occasions, Profile, Reading, View, contrast_of_log, dumps_of_log,
@@ -196,4 +196,81 @@ fn it_is_no_occasion_for_a_dump() {
         ..Occasions::default()
     };
     assert_eq!(in_use(timed)[..2], [30 * MB + 5000, 5000]);
+}
+
+/// A segment that begins at 5 s, of a child that had freed all of its heritage but the first `kept` blocks.
+///
+/// ```text
+///   3 s   50 MB of its own in use, the most there ever was     4 s   7 MB, which are there at 5 s
+///   6 s   1 MB more                                            7 s   which is freed
+/// ```
+fn rotated(child: &mut Encoder, kept: u64) {
+    child.record(&Record::Checkpoint(Checkpoint {
+        segment: 3,
+        time_ns: 5 * S,
+        peak_ns: 3 * S,
+        peak_bytes: i128::from(50 * MB) << 32,
+        intervals: (1, 1),
+        ..Checkpoint::default()
+    }));
+    stack(child);
+    child.record(&Record::Passed(Passed {
+        stack: 0,
+        class: SizeClass::of(50 * MB).0,
+        first_ns: 3 * S,
+        sums: Sums {
+            samples: 1,
+            fixed: [1 << 32, i128::from(50 * MB) << 32, 0, 0],
+        },
+    }));
+    for id in 1001..=1007 {
+        alloc(child, 4 * S, id, MB);
+    }
+    for id in kept + 1..=INHERITED {
+        free(child, 2 * S, id);
+    }
+    child.record(&Record::CheckpointEnd { time_ns: 5 * S });
+    alloc(child, 6 * S, 1008, MB);
+    free(child, 7 * S, 1008);
+}
+
+#[test]
+fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
+    let folder = folder();
+    let input = Input::open(&child(folder.path(), |child| rotated(child, 10))).unwrap();
+    let profile = past(&input, Temporary::within(10 * MS));
+    let peak: u64 = profile.pasts.iter().map(|p| p.peak.bytes()).sum();
+    assert_eq!(peak, 18 * MB);
+    let timeline = timeline_of_log(input.log().unwrap(), &profile, 5, 0, |_| None).unwrap();
+    let highest: Vec<f64> = timeline.steps.iter().map(|s| s.highest / 1e6).collect();
+    assert_eq!(highest, [18.0, 18.0, 17.0, 17.0, 17.0]);
+    let timeline = timeline_of_log(input.log().unwrap(), &profile, 50, 0, |_| None).unwrap();
+    assert_eq!(timeline.steps[0].highest, 17e6);
+}
+
+#[test]
+fn the_largest_heap_before_a_checkpoint_has_what_was_inherited() {
+    let folder = folder();
+    let peak = |kept| {
+        let input = Input::open(&child(folder.path(), |child| rotated(child, kept))).unwrap();
+        let peak = input.read(|_| {}).unwrap().peak.unwrap();
+        (peak.bytes.round(), peak.time_ns)
+    };
+    assert_eq!(peak(10), (100 * MB, 0));
+    assert_eq!(peak(60), (110 * MB, 3 * S));
+}
+
+#[test]
+fn frees_of_what_is_left_out_are_known_in_a_checkpoint_as_well() {
+    let folder = folder();
+    let input = Input::open(&child(folder.path(), |child| rotated(child, 10))).unwrap();
+    let reading = Reading {
+        without_inherited: true,
+        ..Reading::default()
+    };
+    let account = input.read_part(&reading, |_| {}).unwrap().account;
+    assert_eq!(
+        (account.inherited_elsewhere, account.unknown_frees),
+        (100, 0)
+    );
 }
