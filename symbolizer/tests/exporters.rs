@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 use common::totals::{agrees, cells, export, jemalloc_total, pprof, text};
 use common::{LogBuilder, SERVER_TRUTH, named, server_profile, server_symbols};
-use heapprof_format::Dump;
+use heapprof_format::{Alloc, Dump, Record, Start};
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::{
-    Detail, Metric, Profile, Reading, Symbols, View, detailed_profile_of_log, profile_of_log,
-    profile_of_view,
+    Detail, Metric, Precision, Profile, Reading, Symbols, View, detailed_profile_of_log, merged,
+    profile_of_dump, profile_of_jemalloc, profile_of_log, profile_of_view,
 };
 
 #[test]
@@ -338,6 +338,78 @@ fn jemallocs_form_has_numbers_by_thread() {
         !text.contains("t0:") && text.contains("t*: 3: 3000"),
         "{text}"
     );
+}
+
+/// A log at 512 KiB of which blocks of 64 KiB and more were all recorded: 30 of 100,000 bytes and four of 100, one of each freed.
+fn log_over(setting: Option<&str>) -> Vec<u8> {
+    let mut log = LogBuilder::new(524_288);
+    log.begins(Start {
+        program: "/bin/server".into(),
+        interval: 524_288,
+        settings: setting
+            .map(|value| ("HEAPPROF_RECORD_OVER".into(), value.into()))
+            .into_iter()
+            .collect(),
+        ..Start::default()
+    });
+    log.thread(0, "server");
+    let stack = log.stack(&[0x1010, 0x1101]);
+    let mut id = 100;
+    for (count, size, interval) in [(4, 100, 524_288), (30, 100_000, 1)] {
+        for _ in 0..count {
+            id += 1;
+            log.record(|time_ns| {
+                Record::Alloc(Alloc {
+                    time_ns,
+                    thread: 0,
+                    id,
+                    size,
+                    slack: 0,
+                    stack,
+                    interval,
+                })
+            });
+        }
+        log.free(id);
+    }
+    log.end()
+}
+
+/// A reader of jemalloc's form multiplies by one interval only. Where samples were taken under several (blocks recorded for their
+/// size, an interval that changed, several processes), and where nobody knows, it is to take the numbers as they are.
+#[test]
+fn jemallocs_form_of_several_intervals_is_not_unsampled_again() {
+    let detailed = |log: &[u8]| detailed_profile_of_log(log, Detail::ALL, |_| {}).expect("a log");
+    let for_size = detailed(&log_over(Some("65536")));
+    let changed = detailed(&log_over(None));
+    let alone = detailed(&threaded_log(524_288));
+    let both = merged(vec![
+        ("a".into(), for_size.clone()),
+        ("b".into(), alone.clone()),
+    ]);
+    let dumped = text(
+        Format::Gperftools,
+        &for_size,
+        &Symbols::none(&for_size),
+        Metric::InUseBytes,
+    );
+    let dumped = profile_of_dump(Dump::parse(dumped.as_bytes()).expect("a dump"));
+    for profile in [for_size, changed, both, dumped] {
+        let symbols = Symbols::none(&profile);
+        let text = text(Format::Jemalloc, &profile, &symbols, Metric::InUseBytes);
+        assert!(text.starts_with("heap_v2/0\n"), "{text}");
+        let again = profile_of_jemalloc(text.as_bytes()).expect("jemalloc's form");
+        assert_eq!(again.numbers(), profile.numbers());
+        assert_ne!(again.precision(), Precision::Exact);
+        for metric in Metric::ALL {
+            agrees(Format::Jemalloc, &profile, &symbols, metric);
+        }
+    }
+    // One interval: counted samples, as before, of one process and of two.
+    let twice = merged(vec![("a".into(), alone.clone()), ("b".into(), alone)]);
+    let symbols = Symbols::none(&twice);
+    let text = text(Format::Jemalloc, &twice, &symbols, Metric::InUseBytes);
+    assert!(text.starts_with("heap_v2/524288\n"), "{text}");
 }
 
 #[test]

@@ -12,9 +12,11 @@
 //!
 //! Its readers unsample each line by its average size: `x = b/n, n·f and b·f with
 //! f = 1/(1-e^(-x/interval))`. So the estimates are multiplied with the inverse here, as jemalloc's
-//! own `prof_unbias` does; where every allocation was recorded, the interval is stated as 0, and readers leave
-//! the numbers alone. A line holds one size class, whose sizes lie close to their average; of a log, where
+//! own `prof_unbias` does. A line holds one size class, whose sizes lie close to their average; of a log, where
 //! samples were counted, nothing is lost by it, and a line of other numbers comes back rounded to samples.
+//!
+//! One factor is right only where all samples were taken under one interval. Where they were not, where every allocation
+//! was recorded, and of a dump that does not say, the interval is stated as 0, and readers leave the numbers alone.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -25,7 +27,7 @@ use crate::export::Options;
 use crate::export::facts::facts;
 use crate::metric::Numbers;
 use crate::printable::Printable;
-use crate::profile::{Precision, Profile};
+use crate::profile::{Precision, Profile, Run};
 use crate::symbols::Symbols;
 
 /// Writes the profile with addresses. The metric does not matter: all four are in it. Numbers by
@@ -40,10 +42,7 @@ pub fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     // 0: readers take the numbers as they are. 1 would make them unsample, and a block of one byte be 1.6.
-    let interval = match profile.precision() {
-        Precision::Exact => 0,
-        _ => profile.run.interval.unwrap_or(1).max(1),
-    };
+    let interval = only_interval(profile).unwrap_or(0);
     let mut all = Numbers::default();
     let mut by_thread: BTreeMap<u32, Numbers> = BTreeMap::new();
     let mut of_row: BTreeMap<(u32, u8), Vec<(u32, Numbers)>> = BTreeMap::new();
@@ -106,6 +105,31 @@ pub fn write(
         writeln!(out, "# {}", Printable(&fact))?;
     }
     Ok(())
+}
+
+/// The interval that every sample was taken under, if it was one, and not that of a complete recording. Blocks that were recorded
+/// for their size have one of their own.
+fn only_interval(profile: &Profile) -> Option<u64> {
+    if profile.precision() != Precision::Sampled {
+        return None;
+    }
+    let of_run = |run: &Run| {
+        let stated = run.interval.map(|interval| (interval, interval));
+        run.intervals_seen.or(stated)
+    };
+    let (least, most) = match profile.parts.is_empty() {
+        true => of_run(&profile.run)?,
+        // Not those of the sum, which leave out blocks that were recorded for their size.
+        false => {
+            let mut parts = profile.parts.iter().map(|part| of_run(&part.run));
+            let first = parts.next()??;
+            parts.try_fold(first, |(least, most), part| {
+                let (from, to) = part?;
+                Some((least.min(from), most.max(to)))
+            })?
+        }
+    };
+    (least == most && most > 1).then_some(most)
 }
 
 fn line(out: &mut impl Write, who: &str, n: &Numbers, name: &str) -> io::Result<()> {
