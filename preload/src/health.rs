@@ -6,9 +6,8 @@
 //! never.) With each sample that it records, a thread tells by how much its counter went up since the one before; the
 //! writer adds that up. What reached the allocator past the hooks is then in the one sum and not in the other.
 //!
-//! What a thread allocates after its last sample is never told. When sampling under a mean interval R, that is
-//! made good by adding R for each thread that was ever sampled, which is right on average, exactly so
-//! (seen from the end, its line begins anew at the last mark): the reader does that.
+//! What a thread allocates after its last sample is never told: the reader makes it good from that sample
+//! (`symbolizer/src/health.rs`).
 
 use crate::je;
 use crate::tls::Thread;

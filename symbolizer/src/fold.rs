@@ -12,7 +12,7 @@ use heapprof_format::{
 
 use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
-use crate::health::Counted;
+use crate::health::{Counted, LastSamples};
 use crate::heritage::is_inherited;
 use crate::moment::Cut;
 use crate::profile::{CallStack, Ending, LoadedModule, Profile, Regime};
@@ -53,6 +53,7 @@ pub struct Fold {
     counters: HashMap<heapprof_format::Counter, u64>,
     unused: Vec<bool>,
     keeper: Keeper,
+    last_samples: LastSamples,
     /// In the checkpoint that the log begins with.
     resuming: bool,
     /// Whether samples from before a fork are left out, and those that were.
@@ -194,9 +195,10 @@ impl Fold {
             }
             Record::Counters { time_ns, values } => {
                 self.passed(time_ns);
-                if let Some(counted) = Counted::at(&values, self.profile.usable) {
-                    self.profile.counted = Some(counted);
-                }
+                let longest = self.profile.run.intervals_seen.map_or(0, |(_, most)| most);
+                let usable = self.profile.usable;
+                let counted = Counted::at(&values, usable, &self.last_samples, longest);
+                self.profile.counted = counted.or(self.profile.counted);
                 self.counters.extend(values);
             }
             Record::Checkpoint(checkpoint) => self.resume(checkpoint),
@@ -327,7 +329,9 @@ impl Fold {
             .alloc(alloc.id, index, alloc.size, alloc.interval);
         if !is_inherited(alloc) && !self.resuming {
             let usable = alloc.size + alloc.slack.min(LARGEST_BLOCK);
-            self.profile.usable.add(&weight.carrying(usable));
+            let weight = weight.carrying(usable);
+            self.profile.usable.add(&weight);
+            self.last_samples.sampled(alloc.thread, weight, usable);
         }
         let in_use = self.ledger.total().in_use.bytes_fixed();
         if in_use > self.peak.bytes && !self.resuming {

@@ -115,9 +115,7 @@ impl Merge {
         self.counted = match (self.counted, part.counted) {
             _ if part.run.span.is_some() => None,
             (Some(mut sum), Some(counted)) => {
-                sum.usable.merge(&counted.usable);
-                sum.bytes = sum.bytes.saturating_add(counted.bytes);
-                sum.threads = sum.threads.saturating_add(counted.threads);
+                sum.merge(&counted);
                 Some(sum)
             }
             _ => None,
