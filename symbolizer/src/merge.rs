@@ -35,6 +35,8 @@ pub struct Part {
     pub run: Run,
     /// What its numbers are worth.
     pub precision: Precision,
+    /// Whether its file was read to its end without a doubt.
+    pub is_whole: bool,
 }
 
 /// Bits of an address within one process.
@@ -145,6 +147,7 @@ impl Merge {
         self.profile.parts.push(Part {
             file,
             precision: part.precision(),
+            is_whole: part.account.is_whole(),
             run: std::mem::take(&mut part.run),
         });
     }

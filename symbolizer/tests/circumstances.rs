@@ -136,6 +136,33 @@ fn of_several_processes_the_stops_are_summed_and_listed() {
     assert_eq!(document["stopped_s"], 0.25);
     assert_eq!(document["processes"][0]["stops"][0]["from_s"], 0.101);
     assert_eq!(document["processes"][1]["stopped_s"], 0.0);
+    let info = json(&["info", "--json", &one, other]);
+    assert_eq!(info["run"]["stopped_ns"], 250 * MS);
+    assert_eq!(
+        json(&["info", "--json", &one])["run"]["stopped_ns"],
+        250 * MS
+    );
+}
+
+/// Counters of losses are of what the writer knows: of what befell the file they know nothing.
+#[test]
+fn nothing_was_lost_is_said_of_whole_files_only() {
+    const SAID: &str = "nothing was lost";
+    let whole = common::server_log(1);
+    let mut damaged = whole.clone();
+    damaged[300] ^= 0xff;
+    let torn = &whole[..whole.len() - 1];
+    let folder = tempfile::tempdir().unwrap();
+    for (bytes, is_said) in [(&whole[..], true), (&damaged, false), (torn, false)] {
+        let log = common::write(folder.path(), "s.heaplog", bytes);
+        let text = ok(&["info", log.to_str().unwrap()]);
+        let is_hurt = text.contains("  damaged: ") || text.contains("  cut off at ");
+        assert_eq!(
+            (text.contains(SAID), is_hurt),
+            (is_said, !is_said),
+            "{text}"
+        );
+    }
 }
 
 /// The allocations between a sample and its free are not known when sampled: the number says so, wherever it goes.

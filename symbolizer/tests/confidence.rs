@@ -79,6 +79,44 @@ fn confidence_is_stated_wherever_numbers_are() {
     }
 }
 
+/// A dump has no samples to compute errors from. It states them, or nobody knows: nowhere are they 0.
+#[test]
+fn the_errors_that_a_dump_states_are_in_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, comment: &str| {
+        let text = format!(
+            "heap profile: 1: 2000 [3: 4000] @ heapprofile\n# interval: 524288 bytes\n{comment}\
+             1: 2000 [3: 4000] @ 0x1010 0x2010\nMAPPED_LIBRARIES:\n"
+        );
+        let path = common::write(folder.path(), name, text.as_bytes());
+        path.to_str().unwrap().to_owned()
+    };
+    let comment =
+        "# standard error: in use 11 objects, 752640 bytes; allocated 13 objects, 14 bytes\n";
+    let (stated, another) = (put("stated.heap", comment), put("another.heap", comment));
+    let silent = put("silent.heap", "");
+    let errors = |args: &[&str], key: &str| json(args)["standard_errors"][key].clone();
+    for command in [
+        &["export", "-f", "json"][..],
+        &["info", "--json"],
+        &["top", "--json"],
+    ] {
+        let of = |files: &[&str], key: &str| errors(&[command, files].concat(), key);
+        for (key, error) in [
+            ("in-use-objects", 11.0),
+            ("in-use-bytes", 752_640.0),
+            ("allocated-objects", 13.0),
+            ("allocated-bytes", 14.0),
+        ] {
+            assert_eq!(of(&[&stated], key), error, "{command:?} {key}");
+            assert!(of(&[&silent], key).is_null(), "{command:?} {key}");
+        }
+        // Of two, the root of the sum of squares.
+        let two = of(&[&stated, &another], "in-use-bytes").as_f64().unwrap();
+        assert!((two / 752_640.0 - 2f64.sqrt()).abs() < 1e-9, "{command:?}");
+    }
+}
+
 /// A parent's variance is the sum of its children's, and that of two logs' difference of the two.
 #[test]
 fn errors_add_up_call_trees() {

@@ -323,7 +323,9 @@ fn write_account(
         )?;
     }
     write_health(profile, out)?;
-    if account.losses().next().is_none() && !account.counters.is_empty() {
+    // The counters know what befell the recording, not what befell the file.
+    let is_whole = account.is_whole() && profile.parts.iter().all(|part| part.is_whole);
+    if account.losses().next().is_none() && !account.counters.is_empty() && is_whole {
         match profile.run.ending {
             heapprof_symbolizer::Ending::Said(_) => writeln!(out, "  nothing was lost")?,
             _ => writeln!(

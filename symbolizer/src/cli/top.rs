@@ -478,7 +478,7 @@ fn write_json(
     let document = Document {
         head: Head::of(profile),
         totals: profile.numbers().into(),
-        standard_errors: Errors::of(&profile.totals()),
+        standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, confidence),
         circumstances: Circumstances::of(profile),
         lines: JsonLines::of(by, lines.iter().map(json)),

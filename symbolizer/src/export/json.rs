@@ -65,20 +65,28 @@ impl From<Numbers> for Values {
     }
 }
 
-/// The standard errors of the four numbers.
+/// The standard errors of the four numbers; null where nobody knows.
 #[derive(Serialize, Clone, Copy)]
 #[serde(rename_all = "kebab-case")]
 pub struct Errors {
-    in_use_objects: f64,
-    in_use_bytes: f64,
-    allocated_objects: f64,
-    allocated_bytes: f64,
+    in_use_objects: Option<f64>,
+    in_use_bytes: Option<f64>,
+    allocated_objects: Option<f64>,
+    allocated_bytes: Option<f64>,
 }
 
 impl Errors {
-    /// Of the estimates of a row, a site, a whole.
+    /// Of the estimates of a row or a site.
     pub fn of(totals: &heapprof_core::Totals) -> Self {
-        let of = |metric: Metric| metric.error_of(totals);
+        Errors::by(|metric| Some(metric.error_of(totals)))
+    }
+
+    /// Of the totals of a profile. A dump has no samples to tell them by, but may state them.
+    pub fn of_all(profile: &Profile) -> Self {
+        Errors::by(|metric| profile.error(metric))
+    }
+
+    fn by(of: impl Fn(Metric) -> Option<f64>) -> Self {
         Errors {
             in_use_objects: of(Metric::InUseObjects),
             in_use_bytes: of(Metric::InUseBytes),
@@ -218,7 +226,7 @@ pub fn write(
         ended: run.ending.describe(),
         estimator: estimator(profile),
         totals: profile.numbers().into(),
-        standard_errors: Errors::of(&profile.totals()),
+        standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, options.confidence),
         circumstances: Circumstances::of(profile),
         past: Past::all(profile, |measure| measure.of_all(profile)),

@@ -204,7 +204,7 @@ pub(super) fn write(
     let document = Document {
         head: Head::of(profile),
         totals: profile.numbers().into(),
-        standard_errors: Errors::of(&totals),
+        standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, confidence),
         run: run_facts(profile),
         samples: Samples {
@@ -285,7 +285,7 @@ fn run_facts(profile: &Profile) -> RunFacts<'_> {
         interval_bytes: run.interval,
         least_interval_bytes: intervals.map(|(least, _)| least),
         most_interval_bytes: intervals.map(|(_, most)| most),
-        stopped_ns: run.stopped_ns(0, run.duration_ns),
+        stopped_ns: profile.stopped_ns(),
         regimes: (run.regimes.iter())
             .map(|regime| Regime {
                 time_ns: regime.time_ns,
