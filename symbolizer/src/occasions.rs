@@ -24,7 +24,7 @@ pub struct Occasions {
     pub every_ns: u64,
 }
 
-/// Calls `dump` with the profile at each occasion, in order; its `reason` says which it was.
+/// Calls `dump` with the profile at each occasion, in order; its `reason` says which it was. Returns what is wrong with the log.
 ///
 /// # Errors
 /// When the log cannot be read, or that of `dump`, after which it is not called again.
@@ -32,7 +32,7 @@ pub fn dumps_of_log<E: From<ReadError>>(
     bytes: &[u8],
     occasions: Occasions,
     dump: impl FnMut(Profile) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<Account, E> {
     let mut watch = Watch {
         occasions,
         fold: Fold::new(),
@@ -46,9 +46,10 @@ pub fn dumps_of_log<E: From<ReadError>>(
         },
         resuming: false,
         failed: None,
+        account: Account::default(),
     };
     each_record(bytes, &mut |_| {}, &mut watch)?;
-    watch.failed.map_or(Ok(()), Err)
+    watch.failed.map_or(Ok(watch.account), Err)
 }
 
 struct Watch<F, E> {
@@ -62,6 +63,7 @@ struct Watch<F, E> {
     /// In the checkpoint that the log begins with.
     resuming: bool,
     failed: Option<E>,
+    account: Account,
 }
 
 impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
@@ -155,5 +157,7 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
         }
     }
 
-    fn account(&mut self, _: Account) {}
+    fn account(&mut self, account: Account) {
+        self.account = account;
+    }
 }

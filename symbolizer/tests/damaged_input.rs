@@ -113,6 +113,14 @@ fn a_torn_log_is_read_up_to_the_tear_and_every_command_says_so() {
             "{args:?}: {said}"
         );
     }
+    let to = folder.path().join("dumps").display().to_string();
+    for args in [
+        vec!["timeline", &torn],
+        vec!["dump", "--every", "1KiB", "-o", &to, &torn],
+    ] {
+        let said = stderr(&heapprof(&args));
+        assert!(said.contains("cut off at offset"), "{args:?}: {said}");
+    }
     // What stands before the tear: all but the handler's two blocks of 64 bytes.
     let [objects, bytes, ..] = totals_line(&stdout(&heapprof(&["top", &torn])));
     assert_eq!(

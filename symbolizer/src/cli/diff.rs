@@ -165,7 +165,7 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     );
     progress.finish();
     let (profile, spans) = read.map_err(|error| input.view_error(error))?;
-    note_what_is_wrong(&args.before, &profile);
+    note_what_is_wrong(&args.before, &profile.account);
     note_what_is_kept(&args.before, &profile);
     let symbols = args.places.symbols(&args.before, &profile)?;
     let file = args.before.display();

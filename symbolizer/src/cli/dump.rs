@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut said = false;
     if occasions != Occasions::default() {
-        dumps_of_log(log, occasions, |profile| {
+        let account = dumps_of_log(log, occasions, |profile| {
             if !said {
                 source::note_what_is_kept(&args.file, &profile);
                 said = true;
@@ -111,6 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Trouble::Read(error) => input.view_error(ViewError::Read(error)).into(),
             Trouble::Write(failure) => failure,
         })?;
+        source::note_what_is_wrong(&args.file, &account);
     }
     if args.every.contains(&Every::Peak) {
         let mut profile = source::read(

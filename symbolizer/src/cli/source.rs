@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_core::Temporary;
 use heapprof_symbolizer::resolve::SearchPath;
-use heapprof_symbolizer::{Detail, Input, Moment, Profile, Reading, Symbols, View};
+use heapprof_symbolizer::{Account, Detail, Input, Moment, Profile, Reading, Symbols, View};
 
 use crate::cli::debuginfod::Servers;
 use crate::cli::failure::Failure;
@@ -225,14 +225,13 @@ pub(crate) fn read_input(
     if reading.view != View::Whole || reading.pasts.is_some() {
         note_what_is_kept(file, &profile);
     }
-    note_what_is_wrong(file, &profile);
+    note_what_is_wrong(file, &profile.account);
     Ok(profile)
 }
 
 /// Says where a file is torn or damaged.
-pub(crate) fn note_what_is_wrong(file: &Path, profile: &Profile) {
+pub(crate) fn note_what_is_wrong(file: &Path, account: &Account) {
     let file = file.display();
-    let account = &profile.account;
     if let Some((offset, left)) = account.torn {
         say::note(&format_args!(
             "note: {file}: cut off at offset {offset}; read up to there ({left} bytes behind it are unusable)"

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile =
         profile_of_view(log, &reading, |_| {}).map_err(|error| input.view_error(error))?;
     source::note_what_is_kept(&args.file, &profile);
-    source::note_what_is_wrong(&args.file, &profile);
+    source::note_what_is_wrong(&args.file, &profile.account);
     let (names, group_of) = groups(args, &profile)?;
     let wide = stdout_width().unwrap_or(100).saturating_sub(30).max(20);
     let steps = match args.steps {
