@@ -278,6 +278,7 @@ impl Unlike {
                 "the runs lasted {of_a:.1} s and {of_b:.1} s: what was allocated differs for that alone"
             ));
         }
+        unlike.stopped([a.stopped_ns(), b.stopped_ns()]);
         for (profile, which) in [(a, "first"), (b, "second")] {
             if profile.precision() == Precision::Stated {
                 unlike.remarks.push(format!(
@@ -286,5 +287,17 @@ impl Unlike {
             }
         }
         unlike
+    }
+
+    /// For how long nothing was recorded of the first and of the second.
+    pub fn stopped(&mut self, for_ns: [u64; 2]) {
+        for (ns, which) in for_ns.into_iter().zip(["first", "second"]) {
+            if ns > 0 {
+                self.remarks.push(format!(
+                    "recording was stopped for {:.3} s of the {which}: what was allocated then is missing",
+                    ns as f64 / 1e9
+                ));
+            }
+        }
     }
 }

@@ -103,6 +103,26 @@ fn a_time_without_recording_is_told_wherever_numbers_are() {
     }
 }
 
+/// And beside a difference.
+#[test]
+fn a_difference_says_what_it_was_not_recorded_for() {
+    let (_folder, log) = paused(1);
+    let remarks = |args: &[&str]| {
+        let document = json(&[&["diff", "--json"], args].concat());
+        document["remarks"].to_string()
+    };
+    let windows = remarks(&[
+        "--from", "0", "--to", "100ms", "--from", "101ms", "--to", "401ms", &log,
+    ]);
+    assert!(
+        windows.contains("recording was stopped for 0.250 s of the second"),
+        "{windows}"
+    );
+    assert!(!windows.contains("of the first:"), "{windows}");
+    let files = remarks(&[&log, &log]);
+    assert!(files.contains("s of the first: what") && files.contains("s of the second: what"));
+}
+
 #[test]
 fn only_the_time_that_is_shown_counts() {
     let (_folder, file) = paused(1);
