@@ -93,13 +93,13 @@ fn finish() {
         session.wait_until_finished(deadline);
         say::what_is_unsaid();
         hook::set_phase(Phase::Off);
-        GONE_ON_NS.store(clock::now_ns(), Ordering::Relaxed);
     } else {
         hook::set_phase(Phase::Off);
         if let Some(mut writer) = boot::take_pending() {
             own_stack::run(|| writer.finish(None, EndReason::Exit));
         }
     }
+    GONE_ON_NS.store(clock::now_ns(), Ordering::Relaxed);
     thread.inside.set(was_inside);
 }
 

@@ -94,6 +94,18 @@ fn the_end_is_delayed_by_less_than_100_ms() {
     }
 }
 
+/// Where nothing was sampled there is nothing to wait for.
+#[test]
+fn a_program_without_samples_ends_at_once() {
+    for way in ["exit", "_exit"] {
+        let delay = best(20, || {
+            let run = exits(10, 10, 0).arg(way).interval(1 << 40);
+            ended_after(&run.run().well())
+        });
+        assert!(delay <= 20, "{way}: {delay} ms");
+    }
+}
+
 /// Threads that allocate without pause share two processors with the writer, which has a dump to write; where everything is
 /// recorded, one of 8 MB. Sixteen, or as many as would leave it some milliseconds of the tenth of a second, did they not wait.
 #[test]
