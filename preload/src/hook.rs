@@ -152,7 +152,7 @@ fn ended(taken: Taken) {
         let at = clock::ticks();
         let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
         let Some(session) = session else {
-            return keep_early(thread, at, id);
+            return keep_early(at, id);
         };
         if thread.session.get() != session.number {
             session.welcome(thread);
@@ -178,8 +178,9 @@ fn ended(taken: Taken) {
 /// it is for us to send.
 #[cold]
 #[inline(never)]
-fn keep_early(thread: &Thread, at: clock::Ticks, id: u64) {
+fn keep_early(at: clock::Ticks, id: u64) {
     early_frees::keep(at, id);
+    let thread = tls::current();
     if let Some(session) = session::current()
         && !fork::is_unprepared_child(thread)
     {
