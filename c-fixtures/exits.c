@@ -2,7 +2,7 @@
  * Situation: a program ends with many blocks in use, allocated by many different stacks, while other threads go on
  * allocating.
  *
- * usage: exits [blocks [stacks [threads [way [FILE]]]]]      way: exit (default), _exit, exec, kill
+ * usage: exits [blocks [stacks [threads [way [FILE]]]]]      way: exit (default), _exit, kill
  *
  * Each of the `stacks` is 20 calls deep at least, which differ in where each call was made; the blocks are spread over
  * them evenly. The threads allocate and free without pause from then on. The main thread says `tick <n>` and keeps a
@@ -104,8 +104,6 @@ int main(int argc, char **argv)
     tell(line, snprintf(line, sizeof line, "leaving %ld %ld\n", now_ns(CLOCK_REALTIME), now_ns(CLOCK_MONOTONIC)));
     if (strcmp(way, "_exit") == 0)
         _exit(0);
-    if (strcmp(way, "exec") == 0)
-        execl("/bin/true", "true", NULL);
     if (strcmp(way, "kill") == 0)
         raise(SIGKILL);
     exit(0);

@@ -28,7 +28,7 @@ pub(crate) fn keep(at: Ticks, id: u64) {
     loop {
         // SAFETY: made above, and not yet in the list.
         let older = unsafe { (*free).older };
-        match KEPT.compare_exchange_weak(older, free, Ordering::SeqCst, Ordering::Relaxed) {
+        match KEPT.compare_exchange_weak(older, free, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return,
             // SAFETY: as above.
             Err(now) => unsafe { (*free).older = now },

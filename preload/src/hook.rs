@@ -152,7 +152,7 @@ fn ended(taken: Taken) {
         let at = clock::ticks();
         let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
         let Some(session) = session else {
-            return keep_early(at, id);
+            return early_frees::keep(at, id);
         };
         if thread.session.get() != session.number {
             session.welcome(thread);
@@ -172,20 +172,6 @@ fn ended(taken: Taken) {
         }
     });
     thread.inside.set(was_inside);
-}
-
-/// Keeps the end of a sample for a session to come. If another thread has begun it meanwhile, and taken what was kept without this one,
-/// it is for us to send.
-#[cold]
-#[inline(never)]
-fn keep_early(at: clock::Ticks, id: u64) {
-    early_frees::keep(at, id);
-    let thread = tls::current();
-    if let Some(session) = session::current()
-        && !fork::is_unprepared_child(thread)
-    {
-        session.take_in(thread);
-    }
 }
 
 /// Nobody wants to know that it ended.

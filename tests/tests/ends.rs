@@ -18,11 +18,7 @@ fn missing_ms(ran: &Finished) -> u64 {
 
 /// The same, of `exits`, whose blocks are smaller.
 fn missing_ms_of_exits(ran: &Finished) -> u64 {
-    missing_ms_of(&ran.log(), ran)
-}
-
-fn missing_ms_of(log: &Log, ran: &Finished) -> u64 {
-    last(ran, "tick ") - last_tick(log, 5_000)
+    last(ran, "tick ") - last_tick(&ran.log(), 5_000)
 }
 
 fn ended(way: &str, interval: u64) -> Finished {
@@ -185,30 +181,6 @@ fn a_checkpoint_does_not_keep_the_end_waiting() {
     });
     assert!(delay <= 100, "{delay} ms");
     println!("{in_the_midst} of them left off the checkpoint");
-}
-
-/// The same when the program becomes another: what was set aside for the checkpoint is there, and the log has its end.
-#[test]
-fn a_checkpoint_does_not_keep_an_exec_waiting() {
-    let delay = best(0, || {
-        let run = exits(500_000, 10, 2)
-            .arg("exec")
-            .env("HEAPPROF_MAX_LOG", "64K");
-        let word = run.folder().join("word");
-        let next = run.folder().join("t.0001.heaplog");
-        let mut running = run.arg(&word).interval(1).start();
-        running.until("a checkpoint", |_| next.exists());
-        fs::write(&word, "").expect("a folder of ours");
-        let ran = running.wait().well();
-        let log = Log::read(&ran.folder().join("t.heaplog"));
-        let is_whole = log.torn.is_none() && log.end() == Some(EndReason::Exec);
-        if is_whole && missing_ms_of(&log, &ran) == 0 {
-            0
-        } else {
-            u64::MAX
-        }
-    });
-    assert_eq!(delay, 0);
 }
 
 /// 50,000 stacks are a dump of 20 MB. Whatever time it is given, it is there and whole, or there is nothing of it and
