@@ -174,7 +174,7 @@ fn lane_pair(bencher: Bencher, count: usize) {
                 };
                 assert!(lane.put_sampled(by, &sampled) && lane.put_freed(1, &Freed { at, id }));
             }
-            merge.look(lanes.iter().enumerate());
+            merge.look(u64::MAX, lanes.iter().enumerate());
             merge.by_ref().map(black_box).count()
         });
 }

@@ -5,10 +5,14 @@
 //! another's: threads that take turns every tenth of a microsecond come in longer runs, which cost less, here and in the log, if nobody
 //! keeps times so exactly.
 //!
-//! That alone could bring a free before the sample of its block, which was put into another lane. Lanes are looked at one after
-//! another, so a free may be seen and its sample not yet; and a processor reads its counter when it gets round to it, perhaps
-//! before the load that brought it the address. (To hold it back would cost more than the rest of the hook.) So a free whose
-//! sample has not come out waits for it. The sample is on its way: the address was given to nobody before it was put in.
+//! Lanes are looked at one after another, and between two of them whoever looks may lose the processor for milliseconds, in which
+//! a thread frees what is in the first and another allocates what is in the second. So nothing comes out that is not older
+//! than the look: whatever happened before an event that does was put in before that, and has been seen.
+//!
+//! That alone could bring a free before the sample of its block, which was put into another lane: a processor reads its counter
+//! when it gets round to it, perhaps before the load that brought it the address. (To hold it back would cost more than the rest
+//! of the hook.) So a free whose sample has not come out waits for it. The sample is on its way: the address was given to nobody
+//! before it was put in.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -26,6 +30,8 @@ pub struct Merge<'a> {
     /// The lane whose events are taken now, up to the first of another's.
     current: usize,
     until: u64,
+    /// When the last look began: what is older has been seen.
+    looked_at: u64,
     /// How much later than the next of another lane's an event may be, and come first.
     slack: u64,
     /// Ids up to here are not of these lanes: what they name came out elsewhere, long ago.
@@ -47,6 +53,7 @@ impl<'a> Merge<'a> {
             places: [NONE; LANES],
             current: 0,
             until: 0,
+            looked_at: 0,
             slack: 0,
             foreign,
             waiting: Vec::new(),
@@ -59,23 +66,37 @@ impl<'a> Merge<'a> {
         self.slack = slack;
     }
 
-    /// Looks at all `lanes`, given with their numbers.
-    pub fn look(&mut self, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
+    /// Looks at all `lanes`, given with their numbers. `now`: a time that was read before; events that are not older stay for the next
+    /// look. `u64::MAX`: none does.
+    pub fn look(&mut self, now: u64, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
+        // What was left and is yet to happen has its time from a counter that was set back since.
+        let is_set_back = self
+            .taps
+            .iter()
+            .any(|tap| (now..u64::MAX).contains(&tap.next_at));
+        self.looked_at = if is_set_back { u64::MAX } else { now };
         for (number, lane) in lanes {
             let place = &mut self.places[number % LANES];
             if *place == NONE {
                 *place = self.taps.len() as u8;
                 self.taps.push(Tap::new(lane));
             }
+            self.taps[usize::from(*place)].look();
         }
-        self.taps.iter_mut().for_each(Tap::look);
         self.until = 0;
+    }
+
+    /// What is older than that was seen at the last look, whoever put it in.
+    #[must_use]
+    pub fn looked_at(&self) -> u64 {
+        self.looked_at
     }
 
     /// Gives `sink` the events that the last look showed, those before the time `before`, and up to `left` of them, from which they are
     /// taken away. `Continue`: that was all; otherwise there are none left to give, or `sink` broke off.
     #[inline]
     pub fn pour(&mut self, before: u64, left: &mut usize, sink: &mut impl Sink) -> ControlFlow<()> {
+        let before = before.min(self.looked_at);
         while *left > 0 {
             if let Some((by, freed)) = self.ready.pop_front() {
                 *left -= 1;
@@ -358,12 +379,12 @@ mod tests {
                         }
                     }
                     Step::Look { lanes: count, take: most } => {
-                        merge.look(numbered().take(count));
+                        merge.look(u64::MAX, numbered().take(count));
                         take(&mut merge, most)?;
                     }
                 }
             }
-            merge.look(numbered());
+            merge.look(u64::MAX, numbered());
             take(&mut merge, usize::MAX)?;
             prop_assert!(merge.is_empty());
             prop_assert_eq!(seen.len(), put);
@@ -394,7 +415,7 @@ mod tests {
                 };
                 prop_assert!(found_room);
             }
-            merge.look(lanes.iter().enumerate());
+            merge.look(u64::MAX, lanes.iter().enumerate());
             let mut times: Vec<u64> = Vec::new();
             let mut before = 0;
             for more in until.into_iter().chain([u64::MAX]) {
@@ -416,6 +437,70 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Whoever looks is held up between two lanes, while threads go on: their events still come in the order of their times.
+        #[test]
+        fn a_look_that_takes_long_changes_no_order(
+            looks in prop::collection::vec(prop::collection::vec((0usize..3, 0usize..4, 1u64..100), 0..20), 1..6),
+        ) {
+            let lanes = lanes(3);
+            let mut merge = Merge::new(0);
+            let (mut clock, mut put) = (0, 0);
+            let mut times: Vec<u64> = Vec::new();
+            let mut pour = |merge: &mut Merge<'_>| {
+                let poured = pour(merge, u64::MAX, usize::MAX);
+                times.extend(poured.iter().map(|(_, passed)| match passed {
+                    Passed::Sampled(it) => it.at,
+                    Passed::Freed(it) => it.at,
+                }));
+            };
+            for events in &looks {
+                let now = clock + 1;
+                // Events whose second number is a lane's happen just before the look at it, the others after the last.
+                let mut happen = |lane_looked_at: usize| {
+                    for &(lane, when, ticks) in events {
+                        if when == lane_looked_at {
+                            clock += ticks;
+                            let by = By { thread: lane as u32, interval: 1 };
+                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id())));
+                            put += 1;
+                        }
+                    }
+                };
+                merge.look(now, lanes.iter().enumerate().inspect(|&(number, _)| happen(number)));
+                happen(3);
+                pour(&mut merge);
+            }
+            merge.look(u64::MAX, lanes.iter().enumerate());
+            pour(&mut merge);
+            prop_assert!(times.is_sorted(), "{times:?}");
+            prop_assert_eq!(times.len(), put);
+        }
+    }
+
+    #[test]
+    fn a_counter_that_is_set_back_holds_nothing_back() {
+        let lanes = lanes(2);
+        let put = |lane: usize, at| {
+            let by = By {
+                thread: 1,
+                interval: 1,
+            };
+            assert!(lanes[lane].put_sampled(by, &sampled(at, lanes[lane].new_id())));
+        };
+        let mut merge = Merge::new(0);
+        put(0, 1000);
+        put(1, 20);
+        merge.look(30, lanes.iter().enumerate());
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 1);
+        put(1, 40);
+        merge.look(50, lanes.iter().enumerate());
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 2);
+        put(1, 70);
+        merge.look(60, lanes.iter().enumerate());
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 0);
+    }
+
     #[test]
     fn a_free_that_waited_comes_right_after_its_sample() {
         let lanes = lanes(2);
@@ -431,7 +516,7 @@ mod tests {
         let freed = Freed { at: 5, id: ids[0] };
         assert!(lanes[1].put_freed(2, &freed));
         let mut merge = Merge::new(0);
-        merge.look(lanes.iter().enumerate());
+        merge.look(u64::MAX, lanes.iter().enumerate());
         let all = pour(&mut merge, u64::MAX, usize::MAX);
         let all: Vec<Passed> = all.into_iter().map(|(_, passed)| passed).collect();
         let samples = [10, 11, 12].map(|at| Passed::Sampled(sampled(at, ids[at as usize - 10])));
@@ -455,7 +540,7 @@ mod tests {
         let switches = |slack| {
             let mut merge = Merge::new(0);
             merge.set_slack(slack);
-            merge.look(lanes.iter().enumerate());
+            merge.look(u64::MAX, lanes.iter().enumerate());
             let all = pour(&mut merge, u64::MAX, usize::MAX);
             assert_eq!(all.len(), 100);
             let turns = all.windows(2);
@@ -472,7 +557,7 @@ mod tests {
         let lanes = lanes(1);
         let mut merge = Merge::new(77);
         assert!(lanes[0].put_freed(1, &Freed { at: 1, id: 77 }));
-        merge.look(lanes.iter().enumerate());
+        merge.look(u64::MAX, lanes.iter().enumerate());
         let (by, passed) = merge.next().unwrap();
         assert_eq!(
             (by.thread, passed),

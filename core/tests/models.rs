@@ -293,7 +293,7 @@ const BY: By = By {
 
 /// All events that are there now.
 fn taken(merge: &mut Merge<'static>, lanes: &[&'static Lane]) -> Vec<Passed> {
-    merge.look(lanes.iter().copied().enumerate());
+    merge.look(u64::MAX, lanes.iter().copied().enumerate());
     merge.map(|(_, passed)| passed).collect()
 }
 

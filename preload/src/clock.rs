@@ -74,6 +74,18 @@ pub(crate) fn ticks() -> Ticks {
     })
 }
 
+/// Now, after all that was read from memory before and before all that is read next.
+pub(crate) fn ticks_between() -> Ticks {
+    // The instruction waits for those before it, and those behind it for it (Intel's manual, volume 2, LFENCE; AMD's since its kernels
+    // set it so).
+    // SAFETY: every x86-64 has it.
+    unsafe { std::arch::x86_64::_mm_lfence() };
+    let now = ticks();
+    // SAFETY: as above.
+    unsafe { std::arch::x86_64::_mm_lfence() };
+    now
+}
+
 /// Both clocks at one moment. Between the two readings of the counter may lie an interruption; of a few tries
 /// the closest is taken.
 fn reading() -> ClockReading {

@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 
 use heapprof_core::{By, Freed, Merge, Sampled, SentStack, Sink};
 
+use crate::clock;
 use crate::session::{self, FreeEvent, Note, Rare, Session};
 
 /// Whoever takes what comes out: samples and frees, of which there are millions, and the rest.
@@ -57,13 +58,24 @@ impl Inlet {
         self.lanes.set_slack(ticks);
     }
 
-    /// Looks what there is by now, for [`pour`](Self::pour).
+    /// Looks what there is by now, for [`pour`](Self::pour). What happens while it looks may stay for the next look.
     pub(crate) fn look(&mut self, session: &Session) {
+        self.look_until(session, || clock::ticks_between().raw());
+    }
+
+    /// The same, when there is no next look: nothing stays.
+    pub(crate) fn look_last(&mut self, session: &Session) {
+        self.look_until(session, || u64::MAX);
+    }
+
+    fn look_until(&mut self, session: &Session, now: impl FnOnce() -> u64) {
         while let Some(free) = session.next_overflowed() {
             self.overflowed.push_back(free);
         }
-        self.lanes
-            .look(session.lanes().map(|(n, lanes)| (n, &lanes.events)));
+        // After those frees, whose samples are older than it then.
+        let now = now();
+        let lanes = session.lanes().map(|(n, lanes)| (n, &lanes.events));
+        self.lanes.look(now, lanes);
         for (_, lanes) in session.lanes() {
             let stacks = std::iter::from_fn(|| lanes.stacks.take());
             self.first.extend(stacks.map(Event::Stack));
@@ -91,6 +103,9 @@ impl Inlet {
             one_of(left, taker.other(event))?;
         }
         while let Some(note) = self.notes.front() {
+            if note.at.raw() >= self.lanes.looked_at() {
+                break; // what was before it may be at the next look only
+            }
             self.lanes
                 .pour(note.at.raw().saturating_add(1), left, taker)?;
             if let Some(note) = self.notes.pop_front() {
@@ -113,10 +128,11 @@ impl Inlet {
         self.lanes.is_half_full() || session.is_half_full()
     }
 
-    /// Whether nothing has come since the last look.
+    /// Whether nothing has come since the last look, or is left from it.
     pub(crate) fn is_empty(&self, session: &Session) -> bool {
         session.is_empty()
             && self.lanes.is_empty()
+            && self.notes.is_empty()
             && session.lanes().count() == self.lanes.known_lanes()
     }
 }

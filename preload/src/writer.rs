@@ -258,7 +258,7 @@ impl Writer {
     pub(crate) fn finish(&mut self, session: Option<&Session>, reason: EndReason) {
         exit::begin_unless_begun();
         if let Some(session) = session {
-            self.drain_all(session);
+            self.drain_last(session);
         }
         signal::look();
         if self.is_ahead && self.sampled_allocs + self.sampled_frees == 0 && !fork::has_forked() {
@@ -286,7 +286,7 @@ impl Writer {
             dumps.give_way();
         }
         if let Some(session) = session {
-            self.drain_all(session);
+            self.drain_last(session);
         }
         let now_ns = clock::now_ns();
         self.tell_counters(now_ns);
@@ -299,7 +299,7 @@ impl Writer {
     /// so does the log.
     fn flush_for_exec(&mut self, session: &Session) {
         self.is_leaving = true;
-        self.drain_all(session);
+        self.drain_last(session);
         self.is_leaving = false;
         self.tell_modules();
         let now_ns = clock::now_ns();

@@ -69,6 +69,10 @@ impl Writer {
 
     fn look(&mut self, session: &Session) {
         self.inlet.look(session);
+        self.has_looked();
+    }
+
+    fn has_looked(&mut self) {
         self.clock.advance(); // the events are older than that
         // The log keeps times in microseconds.
         self.inlet.set_slack(self.clock.ticks_in_a_microsecond());
@@ -299,6 +303,14 @@ impl Writer {
     pub(super) fn drain_all(&mut self, session: &Session) {
         self.take(session, usize::MAX); // what is left of the last look
         self.look(session);
+        self.take(session, usize::MAX);
+    }
+
+    /// The same, when the log ends: nothing stays behind.
+    pub(super) fn drain_last(&mut self, session: &Session) {
+        self.drain_all(session);
+        self.inlet.look_last(session);
+        self.has_looked();
         self.take(session, usize::MAX);
     }
 
