@@ -152,7 +152,7 @@ impl Profile {
             (Outside::Over, "had ended before: nothing of them is in use"),
             (
                 Outside::Silent,
-                "have no record so late, and no end: shown as they were at their last record",
+                "have no record so late, and no end: for all that is known, nothing has changed since",
             ),
         ]
         .into_iter()

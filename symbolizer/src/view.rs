@@ -58,7 +58,7 @@ pub enum Outside {
     NotBegun,
     /// It had ended: it adds what it had allocated, and nothing in use; to a window, nothing.
     Over,
-    /// Its log says nothing so late, nor that it ended: it adds what it had then.
+    /// Its log says nothing so late, nor that it ended: it adds what it had then; to a window, nothing.
     Silent,
 }
 
@@ -168,7 +168,13 @@ pub fn profile_of_view(
             let from = match from {
                 Found::In(cut) => cut,
                 Found::NotBegun => Cut::Nothing,
-                Found::Over => return Ok(all.without_rows(Outside::Over)),
+                Found::Over => {
+                    let outside = match all.run.ending {
+                        Ending::Said(_) => Outside::Over,
+                        _ => Outside::Silent,
+                    };
+                    return Ok(all.without_rows(outside));
+                }
             };
             let to = match to {
                 Found::In(cut) => cut,

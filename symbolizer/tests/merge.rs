@@ -547,6 +547,11 @@ fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
         "{}",
         stdout(&out)
     );
+    // Nor is it said to have ended before a window.
+    let out = ok(&["top", &a, &b, "--from", "00:00:25", "--to", "00:00:30"]);
+    assert_eq!(totals_line(&out), [0; 4]);
+    assert!(out.contains("1 of the processes have no record"), "{out}");
+    assert!(out.contains("1 of the processes had ended"), "{out}");
     // When none ran.
     for args in [
         &["--at", "2025-12-31T23:00:00Z"][..],
