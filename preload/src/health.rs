@@ -15,6 +15,19 @@ use crate::tls::Thread;
 /// Before anything is recorded, in the thread that will go on: what it allocated so far is not in the log.
 pub(crate) fn begin(thread: &Thread) {
     thread.told_bytes.set(counted(thread));
+    thread.untold_bytes.set(0);
+}
+
+/// Where a thread stops recording (`recorded_so_far`), or has stopped, or goes on: what it allocates meanwhile is not in the log; what it had
+/// allocated before, and had no sample to tell with, still is to be told.
+pub(crate) fn leave_out(thread: &Thread, recorded_so_far: bool) {
+    let counted = counted(thread);
+    if recorded_so_far {
+        let untold = counted.wrapping_sub(thread.told_bytes.get());
+        thread.untold_bytes.set(untold);
+    }
+    let told = counted.wrapping_sub(thread.untold_bytes.get());
+    thread.told_bytes.set(told);
 }
 
 /// This thread's count now, without our own blocks.

@@ -83,15 +83,24 @@ pub(crate) fn redraw(thread: &Thread) {
     if !is_recording() || thread.inside.get() != Inside::No {
         return;
     }
-    health::begin(thread);
     let process = PROCESS.load(Ordering::Relaxed);
     let regime = regime_of(thread);
+    let recorded_so_far = has_recorded(thread);
+    if !recorded_so_far || regime.interval == 0 {
+        health::leave_out(thread, recorded_so_far);
+    }
     if thread.line.replace(process) == process {
         thread.with_sampler(|sampler| sampler.draw_under(regime));
     } else {
         let seed = sys::random_u64();
         thread.with_sampler(|sampler| sampler.start_under(seed, regime));
     }
+}
+
+/// Whether the thread's line was last drawn with marks on it, in this process.
+fn has_recorded(thread: &Thread) -> bool {
+    thread.line.get() == PROCESS.load(Ordering::Relaxed)
+        && thread.with_sampler(|sampler| sampler.interval() > 0)
 }
 
 /// True when no mark fell on a block of `size` bytes. Otherwise [`allocated`] must be called.
@@ -215,8 +224,8 @@ fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before:
     let thread = tls::current();
     if regime_of(thread).interval == 0 && is_recording() && !boot::is_awaited() {
         // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
+        health::leave_out(thread, has_recorded(thread));
         thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
-        health::begin(thread);
         return;
     }
     let _deferred = Deferred::begin(); // first made, last dropped

@@ -50,6 +50,8 @@ pub(crate) struct Thread {
     pub(crate) own_bytes: Cell<u64>,
     /// Of the others, those that the writer has been told of.
     pub(crate) told_bytes: Cell<u64>,
+    /// Those that it was still to be told of when this thread last stopped recording.
+    pub(crate) untold_bytes: Cell<u64>,
     /// The session whose writer has been told of some.
     pub(crate) told_session: Cell<u32>,
     /// Lower half of the address whose rule a walk wants next; see `frames.rs`.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use heapprof_format::{Encoder, FILE_HEADER, Reader, Record};
 use heapprof_symbolizer::{Health, Input, Profile};
-use heapprof_tests::{Finished, Run};
+use heapprof_tests::{Finished, Run, repository};
 
 fn truth(interval: u64) -> Finished {
     Run::fixture("truth")
@@ -160,5 +160,51 @@ fn reallocs_short_threads_and_children_agree() {
             assert!(health.agrees(), "interval {interval}: {health:?}");
             assert!(health.counted > 10e6, "{health:?}");
         }
+    }
+}
+
+/// A thread that is left out for a moment, again and again, and one that changes the interval: what it allocated before counts still.
+#[test]
+fn pauses_and_changes_forget_nothing() {
+    let source = format!(
+        r#"
+        #include "{}/preload/include/heapprof.h"
+        #include <stdlib.h>
+        static void allocate(int blocks)
+        {{
+            for (int i = 0; i < blocks; i++) {{
+                void *volatile block = malloc(1000);
+                free(block);
+            }}
+        }}
+        int main(int argc, char **argv)
+        {{
+            for (int i = 0; i < 10000; i++) {{
+                allocate(10);
+                switch (argv[1][0]) {{
+                case 'p': HEAPPROF_THREAD_PAUSE(); break;
+                case 's': HEAPPROF_STOP(); break;
+                default: HEAPPROF_SET_INTERVAL((i % 2 + 1) << 17); continue;
+                }}
+                allocate(20);
+                argv[1][0] == 'p' ? HEAPPROF_THREAD_RESUME() : HEAPPROF_START(NULL);
+            }}
+            return 0;
+        }}
+        "#,
+        repository().display()
+    );
+    for way in ["pauses", "stops", "changes"] {
+        let ran = Run::compiled("pauses", &source, &[])
+            .args([way])
+            .interval(128 << 10)
+            .run()
+            .well();
+        let health = Health::of(&read(&ran.log_path())).expect("a count");
+        // Half as much again as the line's own measure, which one run in a thousand exceeds.
+        let error = (health.samples - health.counted).abs();
+        assert!(error <= 1.5 * health.tolerance, "{way}: {health:?}");
+        let expected = 80e6..120e6;
+        assert!(expected.contains(&health.counted), "{way}: {health:?}");
     }
 }
