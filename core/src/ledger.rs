@@ -85,8 +85,11 @@ pub struct Ledger {
     rows: Vec<Account>,
     row_of: NumberMap<(u32, u8), u32>,
     live: NumberMap<u64, Live>,
-    /// Each mean interval that a sample came with, in bytes, in order of appearance.
+    /// Each mean interval that a sample came with, in bytes, in order of appearance; where it is there; and the place of the last one met.
+    /// A budget makes thousands in an hour.
     intervals: Vec<u64>,
+    place_of_interval: NumberMap<u64, u32>,
+    last_interval: u32,
     total: Sums,
     weights: WeightCache,
 }
@@ -213,12 +216,21 @@ impl Ledger {
     }
 
     /// Number of an interval. Mostly the last one met.
+    #[inline]
     fn interval(&mut self, interval: u64) -> u32 {
-        let known = self.intervals.iter().rposition(|&known| known == interval);
-        known.unwrap_or_else(|| {
-            self.intervals.push(interval);
-            self.intervals.len() - 1
-        }) as u32
+        if self.intervals.get(self.last_interval as usize) != Some(&interval) {
+            self.last_interval = self.number_of_interval(interval);
+        }
+        self.last_interval
+    }
+
+    #[inline(never)]
+    fn number_of_interval(&mut self, interval: u64) -> u32 {
+        let intervals = &mut self.intervals;
+        *self.place_of_interval.entry(interval).or_insert_with(|| {
+            intervals.push(interval);
+            intervals.len() as u32 - 1
+        })
     }
 
     /// Index of the row of that stack and class, which is made if need be: with nothing in it, it can be

@@ -96,10 +96,10 @@ impl Sampler {
     /// Lays `size` bytes on the line; true when no mark fell on them.
     #[inline(always)]
     pub fn passes(&mut self, size: usize) -> bool {
-        // A request beyond isize::MAX never succeeds, so its mark does not matter.
-        self.left = self
-            .left
-            .wrapping_sub(bytes_on_the_line(size as u64) as i64);
+        // A request beyond isize::MAX never succeeds, and lays nothing: taken for a signed number, it would lead backwards, and whatever
+        // comes next would lie where it is known that there is no mark.
+        let bytes = bytes_on_the_line(size as u64) as i64;
+        self.left = self.left.wrapping_sub(bytes.max(0));
         self.left >= 0
     }
 
@@ -353,6 +353,24 @@ mod tests {
         for size in [0, 1, 2, 100, 0, 1 << 40] {
             assert!(!sampler.passes(size));
             sampler.draw(1);
+        }
+    }
+
+    #[test]
+    fn a_request_that_cannot_succeed_hides_no_block() {
+        for size in [
+            usize::MAX,
+            usize::MAX - 4095,
+            1 << 63,
+            (1 << 63) + 1,
+            3 << 62,
+        ] {
+            let mut sampler = Sampler::default();
+            sampler.start(1, 1);
+            if !sampler.passes(size) {
+                sampler.draw(1);
+            }
+            assert!(!sampler.passes(16), "after one of {size} bytes");
         }
     }
 

@@ -281,6 +281,8 @@ impl Keeping {
             out.alloc(&alloc);
             write(out, Step::Record)?;
         }
+        // These are from before what is in use now, and are to keep their times, too.
+        write(out, Step::EndFrame)?;
         for free in &self.inherited {
             out.free(free);
             write(out, Step::Record)?;

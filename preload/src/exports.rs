@@ -101,7 +101,22 @@ extern "C-unwind" fn calloc_called_from(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut c_void {
     let bytes = count.wrapping_mul(size); // on overflow the allocation fails
-    if hook::passes(bytes) {
+    if !hook::is_some(bytes) {
+        // SAFETY: as in malloc.
+        return unsafe { calloc_rarely(count, size) };
+    }
+    if hook::passes_some(bytes) {
+        return je::calloc(count, size);
+    }
+    // SAFETY: as in malloc.
+    unsafe { calloc_sampled(count, size) }
+}
+
+/// The same of no bytes, or of more than can be had.
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn calloc_rarely(count: usize, size: usize) -> *mut c_void {
+    if hook::passes(count.wrapping_mul(size)) {
         return je::calloc(count, size);
     }
     // SAFETY: as in malloc.
@@ -160,34 +175,34 @@ pub(crate) unsafe extern "C-unwind" fn reallocarray(
 
 #[inline(always)]
 unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
-    if size == 0 {
+    if !hook::is_some(size) {
         // SAFETY: the caller's promise.
-        return unsafe { resize_to_nothing(ptr, entry) };
+        return unsafe { resize_rarely(ptr, size, entry) };
     }
-    // SAFETY: the caller's promise.
-    unsafe { resize_to_some(ptr, size, entry) }
+    if hook::passes_some(size) && !blocks::may_be_sampled(ptr) {
+        // SAFETY: the caller's promise.
+        return unsafe { je::realloc(ptr, size) };
+    }
+    // SAFETY: as above.
+    unsafe { resize_sampled(ptr, size, entry) }
 }
 
 /// # Safety
-/// As realloc(3), with a size of 0.
+/// As realloc(3), with a size of 0, or of more than can be had.
 #[cold]
 #[inline(never)]
-unsafe extern "C-unwind" fn resize_to_nothing(ptr: *mut c_void, entry: u64) -> *mut c_void {
-    if ptr.is_null() {
-        // SAFETY: an empty block is asked for, and there is no other.
-        return unsafe { resize_to_some(ptr, 0, entry) };
-    }
-    // SAFETY: the caller's promise.
-    unsafe { free(ptr) };
-    std::ptr::null_mut()
-}
-
-/// # Safety
-/// As realloc(3); `size` is not 0 unless `ptr` is null.
-#[inline(always)]
-unsafe fn resize_to_some(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
-    if hook::passes(size) && !blocks::may_be_sampled(ptr) {
+unsafe extern "C-unwind" fn resize_rarely(
+    ptr: *mut c_void,
+    size: usize,
+    entry: u64,
+) -> *mut c_void {
+    if size == 0 && !ptr.is_null() {
         // SAFETY: the caller's promise.
+        unsafe { free(ptr) };
+        return std::ptr::null_mut();
+    }
+    if hook::passes(size) && !blocks::may_be_sampled(ptr) {
+        // SAFETY: the caller's promise; an empty block is asked for only where there is no other.
         return unsafe { je::realloc(ptr, size) };
     }
     // SAFETY: as above.

@@ -3,7 +3,7 @@
 //! Danger: hand-written machine code on the way of every allocation. What it does is
 //! [`hook::passes`](crate::hook::passes) and the first half of [`blocks::may_be_sampled`] followed by jemalloc,
 //! and nothing else; five and six instructions. By hand, because of four things that a compiler does not do here:
-//! subtract in thread-local memory through its offset, keep the rare sizes below 9 out of the way of all others, jump
+//! subtract in thread-local memory through its offset, keep the rare sizes, below 9 or beyond all memory, out of the way of all others, jump
 //! straight to jemalloc (Rust reaches a foreign function through the GOT only), and lie in one cache line. docs/performance.md
 //! has what each is worth.
 //!
@@ -37,13 +37,16 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     naked_asm!(
         "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
         "cmp rdi, {smallest}",
-        "jb 2f",
+        "jl 2f", // so are sizes above isize::MAX
         "sub qword ptr fs:[rax + {left}], rdi",
         "jns {malloc}",
         "jmp {sampled}",
+        "2:",
+        // Those fail, and must not be subtracted: see `Sampler::passes`.
+        "test rdi, rdi",
+        "js {sampled}",
         // An empty block counts as one byte on the line (core::Sampler); jemalloc is asked for no less
         // than `je::SMALLEST`.
-        "2:",
         "cmp rdi, 1",
         "mov rcx, rdi",
         "adc rcx, 0",

@@ -109,6 +109,18 @@ pub(crate) fn passes(size: usize) -> bool {
     tls::passes(size)
 }
 
+/// The same of a size that [`is_some`], asked before.
+#[inline(always)]
+pub(crate) fn passes_some(size: usize) -> bool {
+    tls::passes_some(size)
+}
+
+/// Whether that many bytes are neither none nor more than can be had.
+#[inline(always)]
+pub(crate) fn is_some(size: usize) -> bool {
+    size as isize > 0
+}
+
 /// Whether a mark fell on the block that [`passes`] was last asked about in this thread.
 pub(crate) fn is_due() -> bool {
     tls::current().with_sampler(|sampler| sampler.is_due())

@@ -80,7 +80,7 @@ macro_rules! new {
                 "jne 4f",
                 "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
                 "cmp rdi, {smallest}",
-                "jb 2f",
+                "jl 2f", // so are sizes above isize::MAX
                 "sub qword ptr fs:[rax + {left}], rdi",
                 "js 4f",
                 "push rdi",
@@ -93,6 +93,9 @@ macro_rules! new {
                 "jz 5f",
                 "ret",
                 "2:",
+                // Those fail, and must not be subtracted: see `Sampler::passes`.
+                "test rdi, rdi",
+                "js 4f",
                 "cmp rdi, 1",
                 "mov rcx, rdi",
                 "adc rcx, 0",

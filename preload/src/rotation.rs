@@ -170,6 +170,8 @@ impl Rotation {
         let mut frame = |encoder: &mut Encoder, step: Step| {
             steps += 1;
             if steps % STEPS_A_LOOK == 0 {
+                // Hooks that wait because all is set aside that may be are to see that we get on.
+                session.taken.fetch_add(1, Ordering::Relaxed);
                 set_events_aside((&mut *inlet, session), set_aside, may, usize::MAX);
                 if is_awaited(session, takes_ns) {
                     return Err(Stop::Awaited);

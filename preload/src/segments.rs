@@ -17,10 +17,16 @@
 
 use std::collections::VecDeque;
 
+use heapprof_format::MAX_FRAME_LEN;
+
 use crate::descriptors;
 use crate::files::{self, AppendError, Appended};
 use crate::say::say;
 use crate::sys::Errno;
+
+/// A frame is ended at so many bytes, however many are allowed: readers take one beyond the format's limit for damage.
+const LONGEST_FRAME: u64 = 1 << 20;
+const _: () = assert!(LONGEST_FRAME <= MAX_FRAME_LEN as u64 / 16);
 
 /// See the module's text.
 pub(crate) struct Segments {
@@ -53,7 +59,7 @@ impl Segments {
 
     /// A frame is at most about that long.
     pub(crate) fn frame_bytes(&self) -> usize {
-        usize::try_from(self.most / 16).unwrap_or(usize::MAX)
+        (self.most / 16).min(LONGEST_FRAME) as usize
     }
 
     /// Most bytes of all segments together, with checkpoints of that size.

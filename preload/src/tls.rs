@@ -157,11 +157,16 @@ pub(crate) fn is_ready() -> bool {
     ready != 0
 }
 
-/// Lays `size` bytes on this thread's line; true when no mark fell on them. [`Sampler::passes`] in one
-/// subtraction from thread-local memory, which a compiler that must first have the address makes two loads and an
-/// addition longer.
+/// Lays `size` bytes on this thread's line; true when no mark fell on them. [`Sampler::passes`].
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
+    passes_some((bytes_on_the_line(size as u64) as isize).max(0) as usize)
+}
+
+/// The same of at most `isize::MAX` bytes, and not of an empty block: in one subtraction from thread-local memory, which a compiler that must
+/// first have the address makes two loads and an addition longer.
+#[inline(always)]
+pub(crate) fn passes_some(bytes: usize) -> bool {
     // SAFETY: as in `current`; the eight bytes are the sampler's count, to which no reference is held now (those of
     // `with_sampler` end with it). A signal handler that interrupts us and allocates finds a count that is one block
     // old or new: a block more or less on the line, which the process, having no memory, forgives.
@@ -171,7 +176,7 @@ pub(crate) fn passes(size: usize) -> bool {
             "sub qword ptr fs:[{offset} + {left}], {bytes}",
             "js {marked}",
             offset = out(reg) _,
-            bytes = in(reg) bytes_on_the_line(size as u64),
+            bytes = in(reg) bytes,
             left = const LEFT,
             marked = label { return false },
             options(nostack),

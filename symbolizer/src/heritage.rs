@@ -25,8 +25,8 @@ const REMARK: &str = "forked: ";
 /// Inherited stacks are numbered from here: a writer never comes so far.
 const FIRST_STACK: u32 = 1 << 31;
 
-/// Records in one frame; a frame has a largest length.
-const RECORDS_A_FRAME: usize = 100_000;
+/// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
+const FRAME_BYTES: usize = 1 << 20;
 
 /// Whether a block is one that a forked process had from its parent.
 pub(crate) fn is_inherited(alloc: &Alloc) -> bool {
@@ -155,6 +155,11 @@ fn in_use_at(log: &[u8], moment_ns: u64) -> (NumberMap<u32, Stack>, Vec<Alloc>, 
                 }
                 live.insert(alloc.id, alloc);
             }
+            Ok(Some(Record::Free(free))) if in_checkpoint => {
+                if began.saturating_add(free.time_ns) <= moment_ns {
+                    live.remove(&free.id);
+                }
+            }
             Ok(Some(Record::Free(free))) => {
                 if began.saturating_add(free.time_ns) > moment_ns {
                     break;
@@ -203,10 +208,13 @@ fn insert(log: &[u8], records: &[Record]) -> Option<Vec<u8>> {
     let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
     let (first, rest) = log.split_at_checked(FILE_HEADER_LEN + FRAME_HEADER_LEN + length)?;
     let mut joined = first.to_vec();
-    for part in records.chunks(RECORDS_A_FRAME) {
+    let mut records = records.iter().peekable();
+    while records.peek().is_some() {
         // Each is numbered as the log's first frame, so that none seems to be missing before the second.
         let mut encoder = Encoder::new();
-        for record in part {
+        while encoder.pending() < FRAME_BYTES
+            && let Some(record) = records.next()
+        {
             encoder.record(record);
         }
         joined.extend_from_slice(encoder.finish());

@@ -274,3 +274,57 @@ fn frees_of_what_is_left_out_are_known_in_a_checkpoint_as_well() {
         (100, 0)
     );
 }
+
+#[test]
+fn it_may_have_many_deep_stacks() {
+    const STACKS: u32 = 45_000;
+    let folder = folder();
+    let mut parent = Encoder::new();
+    start(&mut parent, 30, 30 * S, vec![]);
+    let mut bytes = [&FILE_HEADER[..], parent.finish()].concat();
+    for number in 0..STACKS {
+        // As deep as may be at first, in turn in two files.
+        let frames = (0..512u64).map(|n| n % 2 * 0x100_0000 + 0x1000 + n * 64 + u64::from(number));
+        parent.record(&Record::Stack(Stack {
+            number,
+            end: WalkEnd::TooDeep,
+            frames: frames.collect(),
+            interrupted: vec![],
+        }));
+        parent.alloc(&Alloc {
+            time_ns: MS,
+            thread: 0,
+            id: u64::from(number) + 1,
+            size: 1000,
+            slack: 0,
+            stack: number,
+            interval: 1,
+        });
+        if number % 100 == 0 {
+            bytes.extend_from_slice(parent.finish());
+        }
+    }
+    bytes.extend_from_slice(parent.finish());
+    let parent = common::write(folder.path(), "parent.heaplog", &bytes);
+    let mut child = Encoder::new();
+    let settings = vec![
+        (FORKED_AT.into(), (31 * S).to_string()),
+        (PARENT_LOG.into(), parent.to_str().unwrap().into()),
+    ];
+    start(&mut child, 31, 31 * S, settings);
+    let mut bytes = [&FILE_HEADER[..], child.finish()].concat();
+    child.record(&Record::End {
+        time_ns: S,
+        reason: EndReason::Exit,
+    });
+    bytes.extend_from_slice(child.finish());
+    let path = common::write(folder.path(), "child.heaplog", &bytes);
+
+    let profile = Input::open(&path).unwrap().read(|_| {}).unwrap();
+    assert!(
+        profile.account.damage.is_empty(),
+        "{:?}",
+        profile.account.damage
+    );
+    assert_eq!(profile.numbers().in_use_objects, u64::from(STACKS));
+}

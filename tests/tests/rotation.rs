@@ -512,6 +512,53 @@ int main(void)
 }
 "#;
 
+/// A child frees what it has from its parent, forks, and rotates on: its own child goes by the times of those frees.
+#[test]
+fn what_was_freed_before_a_fork_is_not_inherited_from_a_checkpoint() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static void *of_parent[200], *live[2000];
+        int main(void)
+        {
+            for (int i = 0; i < 200; i++) of_parent[i] = malloc(10000 + i);
+            if (fork() > 0) return wait(NULL) < 0;
+            void *volatile mine = malloc(77);
+            for (int i = 0; i < 200; i++) free(of_parent[i]);
+            usleep(300000);
+            if (fork() == 0) {
+                mine = malloc(55);
+                return 0;
+            }
+            wait(NULL);
+            for (int round = 0; round < 60; round++) {
+                for (int i = 0; i < 2000; i++) {
+                    free(live[i]);
+                    live[i] = malloc(100 + i % 50);
+                }
+                usleep(20000);
+            }
+            return 0;
+        }
+    "#;
+    let ran = Run::compiled("freed_before", SOURCE, &["-w"])
+        .interval(1)
+        .env("HEAPPROF_MAX_LOG", BOUND.to_string())
+        .run()
+        .well();
+    let logs = ran.files_ending(".heaplog");
+    let profiles = logs.iter().map(|log| read(&ran.folder().join(log)));
+    let youngest = profiles.map(|profile| by_size(&profile));
+    let youngest = youngest.into_iter().find(|sizes| sizes.contains_key(&55));
+    let in_use = youngest.expect("the youngest process's log").into_iter();
+    let in_use: Vec<u64> = in_use
+        .filter(|(_, (_, in_use))| *in_use > 0)
+        .map(|(size, _)| size)
+        .collect();
+    assert_eq!(in_use, [55, 77]);
+}
+
 /// That something is in no number is known for as long as there is a log.
 #[test]
 fn a_stop_is_remembered_when_its_segment_is_gone() {

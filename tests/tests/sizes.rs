@@ -39,3 +39,58 @@ fn every_size() {
         ran.stdout.lines().last().unwrap()
     );
 }
+
+/// Each way to ask for more than there can be fails, and hides none of what is asked for afterwards.
+#[test]
+fn impossible_sizes_hide_nothing() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <malloc.h>
+        #include <stdlib.h>
+        /* operator new(size, nothrow), and with an alignment */
+        void *_ZnwmRKSt9nothrow_t(size_t, const void *), *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t, size_t, const void *);
+        static volatile size_t sizes[] = {
+            (size_t)1 << 63, ((size_t)1 << 63) + 1, (size_t)9 << 60, (size_t)3 << 62, -(size_t)100000, -(size_t)4096, -(size_t)1};
+        static void *ask(int way, size_t size)
+        {
+            void *block = NULL;
+            switch (way) {
+            case 0: return malloc(size);
+            case 1: return calloc(1, size);
+            case 2: return realloc(NULL, size);
+            case 3: return aligned_alloc(64, size);
+            case 4: return posix_memalign(&block, 64, size) ? NULL : block;
+            case 5: return reallocarray(NULL, size, 1);
+            case 6: return _ZnwmRKSt9nothrow_t(size, "");
+            case 7: return _ZnwmSt11align_val_tRKSt9nothrow_t(size, 64, "");
+            }
+            block = malloc(10);
+            void *grown = realloc(block, size);
+            if (!grown) free(block);
+            return grown;
+        }
+        int main(void)
+        {
+            for (int way = 0; way < 9; way++)
+                for (int n = 0; n < 7; n++) {
+                    /* The C++ library rounds the last up to its alignment: to 0. */
+                    if (ask(way, sizes[n]) && !(way == 7 && n == 6)) return 2;
+                    for (int i = 0; i < 100; i++)
+                        if (!malloc(1000)) return 3;
+                }
+        }
+    "#;
+    for interval in [1, 1000] {
+        let ran = Run::compiled("impossible", SOURCE, &["-w", "-lstdc++"])
+            .interval(interval)
+            .run()
+            .well();
+        let blocks = ran.log().whole().blocks_of(1000).len();
+        // Sampled with the probability 1 - 1/e: within six standard deviations.
+        let expected = match interval {
+            1 => 6300..=6300,
+            _ => 3752..=4213,
+        };
+        assert!(expected.contains(&blocks), "{interval}: {blocks}");
+    }
+}
