@@ -3,10 +3,12 @@
 //! Danger: reading other people's mapped files through the loader's pointers. Of a module that stays, in place; of one that may be
 //! unloaded meanwhile, by the kernel (`memory.rs`), into copies.
 
+use std::hash::Hasher as _;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use framehop::ExplicitModuleSectionInfo;
+use heapprof_core::NumberHasher;
 use heapprof_format::Segment;
 
 use crate::frames::Frames;
@@ -17,7 +19,7 @@ use crate::sys;
 #[derive(Clone)]
 pub(crate) enum Table {
     InPlace(&'static [u8]),
-    Copied(Arc<[u8]>),
+    Copied(Arc<Vec<u8>>),
     Header(Arc<Frames>),
 }
 
@@ -167,6 +169,22 @@ impl Image<'_> {
             }
         }
         Vec::new()
+    }
+
+    /// A number that tells this file from others that are laid out like it: a plug-in that was built again, or its sibling.
+    ///
+    /// # Safety
+    /// As in [`unwind_sections`](Self::unwind_sections).
+    pub(crate) unsafe fn identity(&self, segments: &[Segment]) -> u64 {
+        let mut hasher = NumberHasher::default();
+        hasher.write(self.name);
+        // SAFETY: the caller's promise.
+        hasher.write(&unsafe { self.build_id(segments) });
+        for segment in segments {
+            hasher.write_u64(segment.start);
+            hasher.write_u64(segment.len);
+        }
+        hasher.finish()
     }
 
     /// The file's absolute path.

@@ -32,9 +32,12 @@ impl Memory {
         Memory(proc::memory())
     }
 
-    /// `len` bytes from `address` on, if all can be read.
+    /// `len` bytes from `address` on, if all can be read, and there is memory for them.
     pub(crate) fn bytes(&self, address: u64, len: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; len];
+        // Of a large library that is megabytes, of which the reserve (`own_alloc.rs`) has none.
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).ok()?;
+        bytes.resize(len, 0);
         (self.read(address, &mut bytes) == len).then_some(bytes)
     }
 

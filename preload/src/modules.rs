@@ -41,6 +41,8 @@ pub(crate) struct Entry {
     table: u64,
     /// Found at boot: never unloaded.
     permanent: bool,
+    /// Of a later one: tells it from another file of the same layout at its place ([`Image::identity`]).
+    identity: u64,
 }
 
 /// All modules known at one moment.
@@ -195,13 +197,17 @@ pub(crate) fn discover(_: &Entered, address: u64) -> bool {
     };
     change(|snapshot| {
         snapshot.find(address).is_some() // another thread was faster
-            || learn(snapshot, &found, address).is_some()
+            // Whoever asked will look for the address again, and must find it.
+            || learn(snapshot, &found, address).is_some() && snapshot.find(address).is_some()
     })
 }
 
-/// Adds a module that was found after boot. `None`: it is none, or is being unloaded.
-fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<()> {
-    let memory = Memory::open();
+/// Looks at a module that was found after boot, as it is now. `None`: it is none, or is being unloaded.
+fn look_at<R>(
+    found: &DlFindObject,
+    memory: &Memory,
+    look: impl FnOnce(&Image) -> Option<R>,
+) -> Option<R> {
     // The ELF header is the first thing in the first segment of every file that linkers make.
     let header: libc::Elf64_Ehdr = memory.value(found.map_start)?;
     let end_of_headers = found
@@ -218,16 +224,27 @@ fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<
         memory.values(found.map_start + header.e_phoff, header.e_phnum.into())?;
     let map: LinkMap = memory.value(found.link_map as u64)?;
     let name = memory.c_string(map.name as u64)?;
-    let image = Image {
+    look(&Image {
         bias: map.bias,
         headers: &headers,
         name: &name,
-        later: Some(&memory),
-    };
-    // SAFETY: nothing of the module is read in place.
-    if !unsafe { add(snapshot, &image) } {
-        return None;
+        later: Some(memory),
+    })
+}
+
+/// Adds a module that was found after boot. `None`: it is none, or is being unloaded.
+fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<()> {
+    // What is known of those addresses was unloaded past the exported `dlclose`, as libc does with character set converters. Left
+    // there, it would stand before parts of this module.
+    let overlaps =
+        |entry: &Entry| entry.range.start < found.map_end && found.map_start < entry.range.end;
+    if take_out(snapshot, |entry| !entry.permanent && overlaps(entry)) {
+        something_was_closed();
     }
+    look_at(found, &Memory::open(), |image| {
+        // SAFETY: nothing of the module is read in place.
+        unsafe { add(snapshot, image) }.then_some(())
+    })?;
     let still_there = find_object(address).is_some_and(|now| {
         now.link_map == found.link_map
             && now.map_start == found.map_start
@@ -249,26 +266,36 @@ fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<
 pub(crate) fn revalidate(_: &Entered) {
     let closed = CLOSED.load(Ordering::Acquire);
     change(|snapshot| {
-        let mut gone = Vec::new();
-        snapshot.entries.retain(|entry| {
-            let there = entry.permanent
-                || find_object(entry.range.start).is_some_and(|found| {
+        let memory = Memory::open();
+        take_out(snapshot, |entry| {
+            let is_there = || {
+                let found = find_object(entry.range.start).filter(|found| {
                     found.eh_frame_hdr == entry.table && found.map_start == entry.range.start
                 });
-            if !there {
-                gone.push(entry.clone());
-            }
-            there
+                // SAFETY: nothing of the module is read in place.
+                let identity = |image: &Image| Some(unsafe { image.identity(&image.segments()) });
+                found.and_then(|found| look_at(&found, &memory, identity)) == Some(entry.identity)
+            };
+            !entry.permanent && !is_there()
         });
-        for entry in gone {
-            snapshot.unwinder.remove_module(entry.range.start);
-            notices::announce(Notice::Gone {
-                number: entry.number,
-            });
-        }
         snapshot.closed = closed;
         true
     });
+}
+
+/// Takes the modules out that are gone. False: there is none.
+fn take_out(snapshot: &mut Snapshot, mut is_gone: impl FnMut(&Entry) -> bool) -> bool {
+    let gone: Vec<Entry> = snapshot
+        .entries
+        .extract_if(.., |entry| is_gone(entry))
+        .collect();
+    for entry in &gone {
+        snapshot.unwinder.remove_module(entry.range.start);
+        notices::announce(Notice::Gone {
+            number: entry.number,
+        });
+    }
+    !gone.is_empty()
 }
 
 /// Replaces the snapshot by a changed copy. False when `edit` says so, or another thread that is at it takes long: then this
@@ -363,6 +390,8 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
         number,
         table,
         permanent: image.later.is_none(),
+        // SAFETY: the caller's promise.
+        identity: unsafe { image.identity(&segments) },
     };
     entries.insert(at, entry);
     // SAFETY: the caller's promise.

@@ -5,14 +5,16 @@
 //!
 //! Model: a thread's own stack is one readable piece from its stack pointer up to an anchor: for the
 //! main thread the vectors the kernel put there, for others the thread descriptor, which glibc
-//! keeps at the top of each thread's stack. Before the first read, every page between is asked
-//! once whether it can be read (`sys::readable`); the answer holds for the life of the thread,
+//! keeps at the top of each other thread's stack. Where that begins, the descriptor says, once our own thread has learnt in which words
+//! ([`learn`]): a stack pointer below is on a foreign stack. Until then, and in the main thread, every page between is asked
+//! before the first read whether it can be read (`sys::readable`); the answer holds for the life of the thread,
 //! because nobody unmaps a piece of a stack in use. If the anchor is not reached, the thread
 //! runs on a foreign stack (a signal stack, a coroutine), which may be gone tomorrow: there each page
 //! is asked anew in each walk.
 
 use std::arch::asm;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::sys;
 use crate::tls::Thread;
@@ -22,13 +24,48 @@ const PAGE: u64 = 4096;
 /// Pages between a stack pointer and its anchor beyond which we do not ask: 64 MiB at a time.
 const PAGES_AT_A_TIME: u64 = 16384;
 
+/// On a foreign stack, pages between what is known and a word of the next frame beyond which we do not ask: 1 MiB. Where a walk is led
+/// astray, by a frame pointer that is none, the question would be for each page of somebody's pool, in every walk.
+const PAGES_OF_A_FRAME: u64 = 256;
+
 /// Address above all frames of the main thread; set at boot.
 static MAIN_ANCHOR: AtomicU64 = AtomicU64::new(0);
+/// Its thread descriptor, which is elsewhere: among the libraries, where what lies below it is anybody's, and may be unmapped.
+static MAIN_DESCRIPTOR: AtomicU64 = AtomicU64::new(0);
 
-/// Remembers where the main thread's stack ends: `argv`, which the kernel puts above the first
+/// At boot, in the main thread: remembers where its stack ends: `argv`, which the kernel puts above the first
 /// frame.
 pub(crate) fn remember_main(argv: u64) {
     MAIN_ANCHOR.store(argv, Ordering::Relaxed);
+    MAIN_DESCRIPTOR.store(descriptor(), Ordering::Relaxed);
+}
+
+/// Where the descriptor of a thread has the lowest address of the memory that its stack is in, and in the next word how many bytes that is.
+/// 0: not known.
+static BLOCK_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// How much of the descriptor is looked at. It has been longer since glibc 2.4.
+const LOOKED_AT: usize = 2048;
+
+/// Our own thread's stack is less than that.
+const MOST_OF_OURS: u64 = 16 << 20;
+
+/// In a thread of our own, whose stack glibc made: finds out where the descriptor says what memory that is. If not exactly one pair of words
+/// can be that, it is not known.
+pub(crate) fn learn() {
+    let descriptor = descriptor();
+    let local = 0u8;
+    let sp = &raw const local as u64; // near enough
+    let is_it = |&at: &usize| {
+        let (start, len) = (word_of_descriptor(at), word_of_descriptor(at + 8));
+        let is_whole_pages = start % PAGE == 0 && len % PAGE == 0;
+        let holds = |address| start < address && address - start < len;
+        is_whole_pages && len < MOST_OF_OURS && holds(sp) && holds(descriptor)
+    };
+    let mut found = (8..LOOKED_AT).step_by(8).filter(is_it);
+    if let (Some(at), None) = (found.next(), found.next()) {
+        BLOCK_AT.store(at, Ordering::Relaxed);
+    }
 }
 
 /// What of a stack may be read.
@@ -58,19 +95,14 @@ impl Readable {
 
     #[inline(never)]
     fn around_anew(thread: &Thread, sp: u64) -> Readable {
-        if let Some(anchor) = anchor_above(sp)
-            && reaches(thread, sp, anchor)
-        {
-            return Readable {
-                low: sp,
-                high: anchor,
-                foreign: false,
-            };
-        }
+        let own = match own_block() {
+            Some(block) => block.contains(&sp).then(|| remember(thread, sp, block.end)),
+            None => anchor_above(sp).filter(|&anchor| reaches(thread, sp, anchor)),
+        };
         Readable {
             low: sp,
-            high: sp,
-            foreign: true,
+            high: own.unwrap_or(sp),
+            foreign: own.is_none(),
         }
     }
 
@@ -108,7 +140,7 @@ impl Readable {
             return Err(());
         }
         let wanted = address.checked_add(8).ok_or(())?;
-        if wanted - self.high > PAGES_AT_A_TIME * PAGE {
+        if wanted - self.high > PAGES_OF_A_FRAME * PAGE {
             return Err(());
         }
         while self.high < wanted {
@@ -121,17 +153,64 @@ impl Readable {
     }
 }
 
-/// The nearer of the two anchors that lies above `sp`.
-fn anchor_above(sp: u64) -> Option<u64> {
+/// The address of this thread's descriptor.
+#[inline(always)]
+fn descriptor() -> u64 {
     let descriptor: u64;
     // SAFETY: the x86-64 ABI keeps the thread descriptor's own address in its first word.
     unsafe {
         asm!("mov {}, qword ptr fs:[0]", out(reg) descriptor, options(pure, readonly, nostack));
     }
-    [descriptor, MAIN_ANCHOR.load(Ordering::Relaxed)]
-        .into_iter()
-        .filter(|&anchor| anchor > sp)
-        .min()
+    descriptor
+}
+
+/// The word of this thread's descriptor at `at`, below [`LOOKED_AT`].
+#[inline(always)]
+fn word_of_descriptor(at: usize) -> u64 {
+    let word: u64;
+    // SAFETY: within this thread's descriptor, to which the ABI has `fs` point.
+    unsafe {
+        asm!("mov {0}, qword ptr fs:[{1}]", out(reg) word, in(reg) at, options(readonly, nostack, preserves_flags));
+    }
+    word
+}
+
+/// Whether this is the main thread.
+fn is_main(descriptor: u64) -> bool {
+    descriptor == MAIN_DESCRIPTOR.load(Ordering::Relaxed)
+}
+
+/// From where on this thread's own stack may be, up to its descriptor. `None`: not known.
+fn own_block() -> Option<Range<u64>> {
+    let at = BLOCK_AT.load(Ordering::Relaxed);
+    let descriptor = descriptor();
+    if at == 0 || is_main(descriptor) {
+        return None;
+    }
+    let (start, len) = (word_of_descriptor(at), word_of_descriptor(at + 8));
+    let is_there = start > 0 && start < descriptor && descriptor - start < len;
+    is_there.then_some(start..descriptor)
+}
+
+/// This thread's anchor, if it lies above `sp`.
+fn anchor_above(sp: u64) -> Option<u64> {
+    let descriptor = descriptor();
+    let anchor = match is_main(descriptor) {
+        true => MAIN_ANCHOR.load(Ordering::Relaxed),
+        false => descriptor,
+    };
+    (anchor > sp).then_some(anchor)
+}
+
+/// Everything from `sp` up to `anchor` can be read, for the life of the thread. Returns the anchor.
+fn remember(thread: &Thread, sp: u64, anchor: u64) -> u64 {
+    let lowest = match thread.stack_high.get() == anchor {
+        true => thread.stack_low.get().min(sp),
+        false => sp,
+    };
+    thread.stack_low.set(lowest);
+    thread.stack_high.set(anchor);
+    anchor
 }
 
 /// Whether all between `sp` and `anchor` can be read. Remembers the answer in the thread.
@@ -150,9 +229,19 @@ fn reaches(thread: &Thread, sp: u64, anchor: u64) -> bool {
     if end.saturating_sub(first) > PAGES_AT_A_TIME * PAGE {
         return false;
     }
+    // What is below a hole stays foreign as long as that is there: a question for each page of a pool of other stacks would be
+    // thousands, in every walk.
+    let hole = thread.stack_hole.get();
+    if (first..end).contains(&hole) && !sys::readable(hole) {
+        return false;
+    }
     let mut page = first;
     while page < end {
         if !sys::readable(page) {
+            // The uppermost tells most.
+            if page > hole || hole >= anchor {
+                thread.stack_hole.set(page);
+            }
             return false;
         }
         page += PAGE;

@@ -44,6 +44,8 @@ pub(crate) struct Thread {
     /// The part of this thread's own stack that is known to be readable; see `stack.rs`.
     pub(crate) stack_low: Cell<u64>,
     pub(crate) stack_high: Cell<u64>,
+    /// A page above foreign stacks that could not be read.
+    pub(crate) stack_hole: Cell<u64>,
     /// jemalloc's count of the bytes that this thread allocated; null until it is asked for. See `health.rs`.
     pub(crate) counter: Cell<*const u64>,
     /// Of these, our own.

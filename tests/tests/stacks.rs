@@ -225,3 +225,106 @@ fn a_session_that_begins_on_a_little_stack() {
         }
     }
 }
+
+/// A coroutine, a mapping above it and the thread's own stack or descriptor lie in one readable piece, until the mapping is given back;
+/// code without unwind tables, whose `rbp` still points there, allocates then.
+#[test]
+fn what_lies_above_a_coroutine_may_go() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <ucontext.h>
+        enum { SIZE = 256 << 10 };
+        static ucontext_t back, here;
+        static char *pool;
+        void *without_table(size_t size, void *rbp);
+        asm(".text\nwithout_table: push %rbp\n mov %rsi, %rbp\n call malloc\n pop %rbp\n ret\n");
+        static void first(void) { free(malloc(25001)); }
+        static void second(void) { free(without_table(25002, pool + SIZE + 4096)); }
+        static void run(void (*entry)(void))
+        {
+            getcontext(&here);
+            here.uc_stack.ss_sp = pool;
+            here.uc_stack.ss_size = SIZE;
+            here.uc_link = &back;
+            makecontext(&here, entry, 0);
+            swapcontext(&back, &here);
+        }
+        static void *both(void *unused)
+        {
+            free(malloc(25000));
+            run(first);
+            munmap(pool + SIZE, SIZE);
+            run(second);
+            return unused;
+        }
+        int main(int argc, char **argv)
+        {
+            pool = mmap(NULL, 4 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (!strcmp(argv[1], "main")) return both(NULL) != NULL;
+            pthread_attr_t attributes;
+            pthread_attr_init(&attributes);
+            pthread_attr_setstack(&attributes, pool + 2 * SIZE, 2 * SIZE);
+            pthread_t thread;
+            pthread_create(&thread, &attributes, both, NULL);
+            return pthread_join(thread, NULL);
+        }
+    "#;
+    for thread in ["main", "other"] {
+        for _ in 0..5 {
+            let run = Run::compiled("above", SOURCE, &["-w", "-pthread"]);
+            let ran = run.args([thread]).interval(1).run().well();
+            let log = ran.log().whole();
+            for size in [25000, 25001, 25002] {
+                assert_eq!(log.blocks_of(size).len(), 1, "{thread}: {size}");
+            }
+        }
+    }
+}
+
+/// Coroutines on a pool of stacks with nothing between them, which goes on for thousands of pages: a walk must not ask about each.
+#[test]
+fn a_large_pool_of_coroutines_is_not_asked_about_page_by_page() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        #include <ucontext.h>
+        enum { SIZE = 64 << 10, STACKS = 800, EACH = 1000 };
+        static ucontext_t back, here;
+        static void allocate(void)
+        {
+            for (int i = 0; i < EACH; i++) free(malloc(26000));
+        }
+        static void *all(void *pool)
+        {
+            for (int i = 0; i < STACKS; i++) {
+                getcontext(&here);
+                here.uc_stack.ss_sp = (char *)pool + i * SIZE;
+                here.uc_stack.ss_size = SIZE;
+                here.uc_link = &back;
+                makecontext(&here, allocate, 0);
+                swapcontext(&back, &here);
+            }
+            return NULL;
+        }
+        int main(void)
+        {
+            void *pool = mmap(NULL, STACKS * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            all(pool);
+            pthread_t thread;
+            pthread_create(&thread, NULL, all, pool);
+            return pthread_join(thread, NULL);
+        }
+    "#;
+    let ran = Run::compiled("pool", SOURCE, &["-w", "-pthread"])
+        .interval(1)
+        .run()
+        .well();
+    let blocks = ran.log().whole().blocks_of(26000).len();
+    assert_eq!(blocks, 2 * 800 * 1000);
+}

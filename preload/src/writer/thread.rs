@@ -11,7 +11,7 @@ use super::Writer;
 use crate::hook::{self, Phase};
 use crate::say::say;
 use crate::session::{self, Session};
-use crate::{clock, descriptors, inheritance, main_thread, own_alloc, setid, sys, tls};
+use crate::{clock, descriptors, inheritance, main_thread, own_alloc, setid, stack, sys, tls};
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
 const STACK_BYTES: usize = 512 << 10;
@@ -254,6 +254,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     tls::current().enter_for_life();
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
+    stack::learn();
     setid::remember();
     descriptors::take_own();
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);

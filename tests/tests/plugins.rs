@@ -1,0 +1,213 @@
+//! Plug-ins that take each other's places: what a walk learnt of the one is not true of the other.
+
+use std::process::Command;
+
+use heapprof_tests::{Log, Run};
+
+/// A program with plug-ins beside it.
+fn with_plug_ins(source: &str, plug_ins: &[(&str, &str)]) -> Run {
+    let run = Run::compiled("program", source, &["-w", "-ldl"]);
+    for (name, source) in plug_ins {
+        let (c, library) = (format!("{name}.c"), format!("{name}.so"));
+        std::fs::write(run.folder().join(&c), source).unwrap();
+        let made = Command::new("gcc")
+            .args(["-w", "-g", "-O1", "-fno-builtin", "-fomit-frame-pointer"])
+            .args(["-shared", "-fPIC", "-o", &library, &c])
+            .current_dir(run.folder())
+            .output()
+            .expect("gcc runs (scripts/install-deps installs it)");
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "{c}: {said}");
+    }
+    run
+}
+
+/// The functions that allocated blocks of that size, each by how it calls itself, the innermost first, up to `main`.
+fn stacks_of(log: &Log, size: u64) -> Vec<Vec<String>> {
+    let blocks = log.blocks_of(size);
+    let stacks = blocks.iter().map(|block| {
+        let frames = log.named().stacks[block.stack].iter();
+        let names = frames.map(|frame| frame.plain.clone());
+        let mut names: Vec<String> = names.collect();
+        let main = names.iter().position(|name| name == "main");
+        names.truncate(main.expect("main") + 1);
+        names
+    });
+    stacks.collect()
+}
+
+/// A plug-in that was built again, and one that differs in little more than its names: each is loaded where the one before was, and
+/// no walk falls between.
+#[test]
+fn built_again_and_loaded_at_the_same_place() {
+    const PROGRAM: &str = r#"
+        #include <dlfcn.h>
+        #include <stdlib.h>
+        int main(void)
+        {
+            static const char *const names[] = {"./first.so", "./second.so", "./third.so"};
+            for (int i = 0; i < 3; i++) {
+                void *plug_in = dlopen(names[i], RTLD_NOW);
+                free(((void *(*)(int))dlsym(plug_in, "work"))(20000001 + i));
+                dlclose(plug_in);
+            }
+            return 0;
+        }
+    "#;
+    let plug_in = |name: &str, local: &str| {
+        format!(
+            r#"
+            #include <stdlib.h>
+            __attribute__((noinline)) void *{name}(int size) {{ {local} void *volatile block = malloc(size); return block; }}
+            void *work(int size) {{ void *volatile block = {name}(size); return block; }}
+            "#
+        )
+    };
+    let plug_ins = [
+        ("first", plug_in("alpha", "")),
+        (
+            "second",
+            plug_in("alpha", "volatile char more[4096]; more[1] = 1;"),
+        ),
+        ("third", plug_in("gamma", "")),
+    ];
+    let plug_ins = plug_ins
+        .each_ref()
+        .map(|(name, source)| (*name, source.as_str()));
+    // No other block is sampled, or hardly ever.
+    let ran = with_plug_ins(PROGRAM, &plug_ins)
+        .interval(1 << 20)
+        .run()
+        .well();
+    let log = ran.log().whole();
+    for (n, name) in [(0, "alpha"), (1, "alpha"), (2, "gamma")] {
+        let stacks = stacks_of(&log, 20_000_001 + n);
+        assert_eq!(stacks, [["malloc", name, "work", "main"]], "plug-in {n}");
+    }
+}
+
+/// Of two plug-ins one goes unnoticed, as libc unloads its character set converters; a larger one comes over both.
+#[test]
+fn over_one_that_went_unnoticed() {
+    const PROGRAM: &str = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <link.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        /* The small holes between libraries are taken, so that what comes next comes below all. */
+        static void fill(void)
+        {
+            static struct { unsigned long at, len; } holes[200];
+            unsigned long start, end, last = 0;
+            int n = 0;
+            char line[512];
+            FILE *maps = fopen("/proc/self/maps", "r");
+            while (fgets(line, sizeof line, maps) && n < 200) {
+                sscanf(line, "%lx-%lx", &start, &end);
+                if (last > 0x700000000000 && start > last && start - last < 40 << 20) {
+                    holes[n].at = last;
+                    holes[n++].len = start - last;
+                }
+                last = end;
+            }
+            fclose(maps);
+            while (n-- > 0)
+                mmap((void *)holes[n].at, holes[n].len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+        }
+        static char *use(struct link_map *plug_in)
+        {
+            void *(*work)(int) = dlsym(plug_in, "work");
+            for (int i = 0; i < 3; i++)
+                free(work(4000));
+            return (char *)work;
+        }
+        int main(void)
+        {
+            /* Not the one that others see first. */
+            int (*unnoticed)(void *) = dlsym(dlopen("libc.so.6", RTLD_NOW), "dlclose");
+            fill();
+            fill();
+            struct link_map *upper = dlopen("./middling.so", RTLD_NOW), *lower = dlopen("./small.so", RTLD_NOW);
+            use(upper);
+            char *small = use(lower);
+            dlclose(upper);
+            free(malloc(10));
+            unnoticed(lower);
+            struct link_map *large = dlopen("./large.so", RTLD_NOW);
+            if (!((char *)large->l_addr < small && small < (char *)dlsym(large, "work")))
+                return 3;
+            alarm(20);
+            use(large);
+            return 0;
+        }
+    "#;
+    let plug_in = |before: &str| {
+        format!(
+            r#"
+            #include <stdlib.h>
+            asm(".text\n.skip {before}, 0x90\n");
+            void *work(int size) {{ void *volatile block = malloc(size); return block; }}
+            "#
+        )
+    };
+    let plug_ins = [
+        ("small", "0x1000"),
+        ("middling", "0x90000"),
+        ("large", "0x140000"),
+    ]
+    .map(|(name, before)| (name, plug_in(before)));
+    let plug_ins = plug_ins
+        .each_ref()
+        .map(|(name, source)| (*name, source.as_str()));
+    let ran = with_plug_ins(PROGRAM, &plug_ins).interval(1).run().well();
+    let stacks = stacks_of(&ran.log().whole(), 4000);
+    assert_eq!(stacks, vec![["malloc", "work", "use", "main"]; 9]);
+}
+
+/// Megabytes of unwind tables, and no memory for a copy of them.
+#[test]
+fn without_memory_for_its_tables() {
+    const PROGRAM: &str = r#"
+        #include <dlfcn.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/resource.h>
+        #include <unistd.h>
+        int main(void)
+        {
+            for (int i = 0; i < 2000; i++)
+                free(malloc(10000)); /* the session begins */
+            usleep(100000);
+            void *(*work)(int) = dlsym(dlopen("./large.so", RTLD_NOW), "work");
+            long pages;
+            FILE *statm = fopen("/proc/self/statm", "r");
+            fscanf(statm, "%ld", &pages);
+            fclose(statm);
+            struct rlimit limit = {pages * 4096 + (256 << 10), pages * 4096 + (256 << 10)};
+            setrlimit(RLIMIT_AS, &limit);
+            int blocks = 0;
+            for (int i = 0; i < 3000; i++) {
+                void *block = work(1000);
+                blocks += block != NULL;
+                free(block);
+            }
+            printf("%d blocks\n", blocks);
+            return 0;
+        }
+    "#;
+    const LARGE: &str = r#"
+        #include <stdlib.h>
+        asm(".text\n.rept 150000\n.cfi_startproc\n push %rbp\n .cfi_adjust_cfa_offset 8\n pop %rbp\n .cfi_adjust_cfa_offset -8\n"
+            "ret\n.cfi_endproc\n.endr\n");
+        void *work(int size) { void *volatile block = malloc(size); return block; }
+    "#;
+    for interval in [1, 4096] {
+        let ran = with_plug_ins(PROGRAM, &[("large", LARGE)])
+            .interval(interval)
+            .run()
+            .well();
+        assert_eq!(ran.stdout, "3000 blocks\n", "{}", ran.stderr);
+    }
+}
