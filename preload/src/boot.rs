@@ -189,6 +189,7 @@ extern "C" fn construct(
         return;
     }
     seats::prepare();
+    writer::prepare();
     let Some(output) = Output::create(&settings, None) else {
         hook::set_phase(Phase::Off);
         return;

@@ -36,8 +36,8 @@ mod intake;
 mod thread;
 
 pub(crate) use thread::{
-    after_fork, come_back, end, keeps_ledger, leave, share_descriptors, start, stop_if_it_is_me,
-    tid,
+    after_fork, come_back, end, keeps_ledger, leave, prepare, share_descriptors, start,
+    stop_if_it_is_me, tid,
 };
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).

@@ -223,3 +223,37 @@ fn a_thread_that_is_stopped_while_it_begins_a_session_does_not_hold_up_the_other
     }
     panic!("no session was ever stopped while it began");
 }
+
+/// Thread-local memory of the program's lies on every thread's stack, on our own as well: more than the whole of that has else, and nearly as
+/// much.
+#[test]
+fn much_thread_local_memory() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        static __thread volatile char much[BYTES];
+        static void *run(void *unused)
+        {
+            much[BYTES / 2] = 1;
+            for (int i = 0; i < 1000; i++) free(malloc(34003));
+            return unused;
+        }
+        int main(void)
+        {
+            pthread_t thread;
+            run(NULL);
+            return pthread_create(&thread, NULL, run, NULL) || pthread_join(thread, NULL);
+        }
+    "#;
+    for bytes in [400 << 10, 490 << 10, 2 << 20] {
+        let flags = format!("-DBYTES={bytes}");
+        let ran = Run::compiled("local", SOURCE, &["-w", "-pthread", &flags])
+            .interval(1)
+            .prefix("t")
+            .run()
+            .well();
+        assert_eq!(ran.stderr, "", "{bytes}");
+        let log = ran.log().whole();
+        assert_eq!(log.blocks_of(34003).len(), 2000, "{bytes}");
+    }
+}

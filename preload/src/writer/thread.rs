@@ -11,7 +11,9 @@ use super::Writer;
 use crate::hook::{self, Phase};
 use crate::say::say;
 use crate::session::{self, Session};
-use crate::{clock, descriptors, inheritance, main_thread, own_alloc, setid, stack, sys, tls};
+use crate::{
+    clock, descriptors, genuine, inheritance, main_thread, own_alloc, setid, stack, sys, tls,
+};
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
 const STACK_BYTES: usize = 512 << 10;
@@ -87,7 +89,10 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     // that pthread_create wants.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
+        libc::pthread_attr_setstacksize(
+            attributes.as_mut_ptr(),
+            STACK_BYTES + least_stack(attributes.as_ptr()),
+        );
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         let error = libc::pthread_create(
             id.as_mut_ptr(),
@@ -107,6 +112,29 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     let back = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: made above; no thread was started that could have taken it. The writer was made from a box.
     Err(unsafe { Box::from_raw(Box::from_raw(back).place) })
+}
+
+/// libc's `__pthread_get_minstack`; null: it has none.
+static GET_MINSTACK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// At boot, while nobody else loads anything.
+pub(crate) fn prepare() {
+    let function = genuine::in_libc(c"__pthread_get_minstack");
+    GET_MINSTACK.store(function.unwrap_or(0) as *mut c_void, Ordering::Relaxed);
+}
+
+/// What libc takes of a thread's stack before anything has run on it: thread-local memory of all that is loaded lies there, which may be
+/// megabytes. What libc has for whoever makes threads of a given size (OpenJDK, Rust's library) is asked.
+fn least_stack(attributes: *const libc::pthread_attr_t) -> usize {
+    let function = GET_MINSTACK.load(Ordering::Relaxed);
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: libc's function of that name, whose type this has been since glibc 2.15.
+    let function: unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize =
+        unsafe { std::mem::transmute(function) };
+    // SAFETY: as above; it reads two words of the loader's.
+    unsafe { function(attributes) }
 }
 
 /// The writer's thread, by the kernel's number; 0: there is none.
