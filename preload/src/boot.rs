@@ -22,7 +22,7 @@ use crate::writer::{self, Writer};
 use crate::{
     again, ahead, cancel, clock, control, desk, early_frees, exec, exit, exports, fork, genuine,
     health, je, je_map, je_system, main_thread, modules, namespace, operators, own_alloc,
-    own_stack, seats, setid, signal, spare, stack, sys, walk,
+    own_stack, seats, setid, signal, spare, stack, sys, system_call, walk,
 };
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
@@ -114,6 +114,7 @@ extern "C" fn construct(
     say::remember();
     je::be_quiet();
     exec::prepare();
+    system_call::prepare();
     setid::prepare();
     namespace::prepare();
     ahead::prepare();

@@ -5,7 +5,7 @@
 //! our thread writes what there is and ends, hooks make no calls any more, and the program runs on, as behind the fence it
 //! must. A filter that allows or refuses them is let be, and so is one that is put up past libc.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::c_long;
 
 use heapprof_core::fence::{Call, Instruction, LONGEST, spares};
 use heapprof_format::EndReason;
@@ -13,7 +13,7 @@ use heapprof_format::EndReason;
 use crate::cancel::Deferred;
 use crate::hook::{self, Phase};
 use crate::say::say;
-use crate::sys::{self, Errno};
+use crate::sys;
 use crate::tls::{self, Inside};
 use crate::{ahead, boot, clock, fork, seats, session, writer};
 
@@ -148,22 +148,4 @@ fn end() {
         sys::restore_signals(mask);
     }
     *errno = before;
-}
-
-/// As prctl(2).
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn prctl(option: c_int, a: u64, b: u64, c: u64, d: u64) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
-        is_put_up(a, b);
-    }
-    // SAFETY: the caller's call, as it came.
-    let answer = unsafe { sys::syscall(libc::SYS_prctl, [option as u64, a, b, c, d, 0]) };
-    match answer {
-        Ok(value) => value as c_int,
-        Err(Errno(number)) => {
-            // SAFETY: libc's errno of this thread.
-            unsafe { *libc::__errno_location() = number };
-            -1
-        }
-    }
 }

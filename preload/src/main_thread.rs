@@ -51,7 +51,8 @@ unsafe extern "C" fn leaves(_: *mut c_void) {
 /// In a thread that ends by the bare system call, which libc does not hear of. If it is the main one, libc counts it for ever, and
 /// nobody calls `exit`: the process ends with its last thread, and with what the kernel then takes for its status.
 pub(crate) fn ends_past_libc() {
-    if sys::gettid() == sys::getpid() {
+    // Where the recording has ended, perhaps because no calls of ours are allowed any more, not even that is asked.
+    if is_ours_there() && sys::gettid() == sys::getpid() {
         PAST_LIBC.store(true, Ordering::Relaxed);
         leave();
     }
@@ -60,9 +61,13 @@ pub(crate) fn ends_past_libc() {
 /// Whether the main thread has ended so.
 static PAST_LIBC: AtomicBool = AtomicBool::new(false);
 
+/// Whether there is anything of ours that goes on.
+fn is_ours_there() -> bool {
+    hook::is_recording() || writer::tid() != 0
+}
+
 fn leave() {
-    let is_ours_there = hook::is_recording() || writer::tid() != 0;
-    if !is_ours_there || sys::gettid() != sys::getpid() || !fork::is_own_process() {
+    if !is_ours_there() || sys::gettid() != sys::getpid() || !fork::is_own_process() {
         return;
     }
     LEFT.store(true, Ordering::SeqCst);

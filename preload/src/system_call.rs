@@ -1,41 +1,157 @@
-//! `syscall`: what the program asks of the kernel by number, past the functions of libc's that we export for the same.
+//! `syscall` and `prctl`: what the program asks of the kernel past the functions of libc's that we export for the same.
 //!
-//! libseccomp puts up filters so, and some programs end so.
+//! Danger: assembly on the way of any system call. libseccomp puts up filters so, and some programs end so; of everything else nothing is
+//! looked at but the number, and libc's own function is jumped to with registers and stack as they came. It must be that one, and there must be no
+//! frame: a thread that `clone` makes returns on a stack of its own, and a program may have all system calls caught but those of libc's code
+//! (`PR_SET_SYSCALL_USER_DISPATCH`).
 
-use std::ffi::c_long;
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_int, c_long, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::sys::{self, Errno};
 use crate::{exit, fence, main_thread};
 
-/// As syscall(2): what was not passed is read all the same, from registers and the caller's stack, and the kernel does not look at it.
+/// libc's own; null before boot.
+static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// libc's own; null before boot.
+static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// At boot: finds libc's functions.
+pub(crate) fn prepare() {
+    for (name, place) in [(c"syscall", &SYSCALL), (c"prctl", &PRCTL)] {
+        let name: &CStr = name;
+        // SAFETY: a C string, and the handle that means "after this library".
+        let real = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        place.store(real, Ordering::Release);
+    }
+}
+
+/// As syscall(2).
+///
+/// # Safety
+/// As there.
 #[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn syscall(
-    number: c_long,
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-    e: u64,
-    f: u64,
-) -> c_long {
-    match number {
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn syscall(number: c_long) -> c_long {
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp edi, {seccomp}",
+        "je 2f",
+        "cmp edi, {prctl}",
+        "je 2f",
+        "cmp edi, {exit}",
+        "je 2f",
+        "cmp edi, {exit_group}",
+        "je 2f",
+        "3:",
+        "mov r11, qword ptr [rip + {real}]",
+        "test r11, r11",
+        "jz 4f",
+        "jmp r11",
+        // Seven pushes align the stack for the call.
+        "2:",
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+        ".cfi_adjust_cfa_offset 56",
+        "call {before}",
+        "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        ".cfi_adjust_cfa_offset -56",
+        "jmp 3b",
+        // Before boot: what libc's does.
+        "4:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "5:",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 6f",
+        "ret",
+        "6:",
+        "neg eax",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "call __errno_location@PLT",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "mov dword ptr [rax], ecx",
+        "mov rax, -1",
+        "ret",
+        ".cfi_endproc",
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        exit = const libc::SYS_exit,
+        exit_group = const libc::SYS_exit_group,
+        real = sym SYSCALL,
+        before = sym before_syscall,
+    )
+}
+
+/// As prctl(2).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn prctl(option: c_int) -> c_int {
+    naked_asm!(
+        ".cfi_startproc",
+        "cmp edi, {set_seccomp}",
+        "je 2f",
+        "3:",
+        "mov r11, qword ptr [rip + {real}]",
+        "test r11, r11",
+        "jz 4f",
+        "jmp r11",
+        "2:",
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+        ".cfi_adjust_cfa_offset 56",
+        "call {before}",
+        "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        ".cfi_adjust_cfa_offset -56",
+        "jmp 3b",
+        // Before boot: as a system call of that number.
+        "4:",
+        "mov r9, r8",
+        "mov r8, rcx",
+        "mov rcx, rdx",
+        "mov rdx, rsi",
+        "movsxd rsi, edi",
+        "mov edi, {prctl}",
+        "jmp {syscall}",
+        ".cfi_endproc",
+        set_seccomp = const libc::PR_SET_SECCOMP,
+        prctl = const libc::SYS_prctl,
+        real = sym PRCTL,
+        before = sym before_prctl,
+        syscall = sym syscall,
+    )
+}
+
+/// Before a system call of one of those numbers. errno is left alone.
+extern "C" fn before_syscall(number: c_int, a: u64, b: u64, c: u64) {
+    match number.into() {
+        // The kernel takes the strict mode with nothing else said only. libseccomp asks with a flag whether there is one.
         libc::SYS_seccomp => match a as u32 {
-            libc::SECCOMP_SET_MODE_STRICT => fence::is_put_up(libc::SECCOMP_MODE_STRICT.into(), 0),
+            libc::SECCOMP_SET_MODE_STRICT if b as u32 == 0 && c == 0 => {
+                fence::is_put_up(libc::SECCOMP_MODE_STRICT.into(), 0);
+            }
             libc::SECCOMP_SET_MODE_FILTER => fence::is_put_up(libc::SECCOMP_MODE_FILTER.into(), c),
             _ => {}
         },
-        libc::SYS_prctl if a == libc::PR_SET_SECCOMP as u64 => fence::is_put_up(b, c),
+        libc::SYS_prctl => before_prctl(a as c_int, b, c),
         libc::SYS_exit => main_thread::ends_past_libc(),
         libc::SYS_exit_group => exit::finish_last(),
         _ => {}
     }
-    // SAFETY: the caller's call, as it came.
-    match unsafe { sys::syscall(number, [a, b, c, d, e, f]) } {
-        Ok(value) => value as c_long,
-        Err(Errno(number)) => {
-            // SAFETY: libc's errno of this thread.
-            unsafe { *libc::__errno_location() = number };
-            -1
-        }
+}
+
+/// Before a prctl. errno is left alone.
+extern "C" fn before_prctl(option: c_int, a: u64, b: u64) {
+    if option == libc::PR_SET_SECCOMP {
+        fence::is_put_up(a, b);
     }
 }

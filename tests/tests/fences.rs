@@ -118,3 +118,42 @@ fn seccomp_with_next_to_nothing_allowed() {
         ran.assert_said(&["t.0001.heap: operation not permitted"]);
     }
 }
+
+/// libseccomp asks by a flag that there is not whether the kernel knows filters. That is none, and its own ends nothing here.
+#[test]
+fn whoever_asks_what_the_kernel_knows_is_recorded_on() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <linux/seccomp.h>
+        #include <stdlib.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int main(int argc, char **argv)
+        {
+            free(malloc(20010));
+            errno = 0;
+            if (syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, NULL) != -1 || errno != EINVAL) return 2;
+            errno = 0;
+            if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 1, NULL) != -1 || errno != EFAULT) return 3;
+            free(malloc(20011));
+            if (argc == 1) return 0;
+            if (argv[1][0] == 'p' ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) : syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, NULL)) return 4;
+            free(malloc(20012));
+            syscall(SYS_exit, 0);
+        }
+    "#;
+    for how in [None, Some("prctl"), Some("seccomp")] {
+        let run = Run::compiled("asks", SOURCE, &["-w"]).args(how);
+        let ran = run.interval(1).run().well();
+        let log = ran.log();
+        let blocks = [20010, 20011, 20012].map(|size| log.blocks_of(size).len());
+        assert_eq!(blocks, [1, 1, 0], "{how:?}");
+        let end = match how {
+            None => EndReason::Exit,
+            Some(_) => EndReason::GaveUp, // before the kernel would end the process for a call of ours
+        };
+        assert_eq!(log.end(), Some(end), "{how:?}");
+    }
+}

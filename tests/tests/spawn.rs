@@ -101,3 +101,57 @@ fn exec_fds() {
         assert!(ran.log().whole().end().is_some());
     }
 }
+
+/// A child on a stack of its own returns to what lies on top of that: `syscall` must not have a frame.
+#[test]
+fn clone_by_number_on_a_stack_of_its_own() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <linux/sched.h>
+        #include <sched.h>
+        #include <signal.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static volatile int ran;
+        static void child(void) { ran++; syscall(SYS_exit, 5); }
+        static int waits_for(long pid)
+        {
+            int status = 0;
+            return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 5;
+        }
+        int main(void)
+        {
+            free(malloc(41001));
+            static long stack[8192] __attribute__((aligned(16)));
+            long *top = stack + 8000;
+            *top = (long)child;
+            if (!waits_for(syscall(SYS_clone, CLONE_VM | SIGCHLD, top, NULL, NULL, 0)) || ran != 1) return 2;
+            struct clone_args all = {.flags = CLONE_VM, .exit_signal = SIGCHLD, .stack = (long)stack, .stack_size = (char *)top - (char *)stack};
+            long pid = syscall(SYS_clone3, &all, sizeof all);
+            if (pid < 0 && errno == ENOSYS) return 0;
+            if (!waits_for(pid) || ran != 2) return 3;
+            /* Six arguments, the last on the stack. */
+            FILE *from = tmpfile(), *to = tmpfile();
+            fputs("twelve bytes", from);
+            fflush(from);
+            off64_t begin = 7;
+            if (syscall(SYS_copy_file_range, fileno(from), &begin, fileno(to), NULL, 5, 1) != -1 || errno != EINVAL) return 4;
+            free(malloc(41002));
+            return 0;
+        }
+    "#;
+    for interval in [0, 1, 512 << 10] {
+        let ran = Run::compiled("clones", SOURCE, &["-w"])
+            .interval(interval)
+            .run()
+            .well();
+        if interval == 1 {
+            let log = ran.log().whole();
+            assert_eq!([41001, 41002].map(|size| log.blocks_of(size).len()), [1, 1]);
+        }
+    }
+}
