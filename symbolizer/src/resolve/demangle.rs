@@ -18,11 +18,14 @@ pub fn demangle(raw: &str) -> Option<String> {
     if raw.len() > LONGEST_MANGLED || !may_be_mangled(raw) {
         return None;
     }
+    let named = |raw| {
+        rust(raw)
+            .or_else(|| cpp(raw))
+            .or_else(|| just_the_name(raw))
+    };
     match raw.strip_suffix("@plt") {
-        Some(function) => rust(function)
-            .or_else(|| cpp(function))
-            .map(|name| name + "@plt"),
-        None => rust(raw).or_else(|| cpp(raw)),
+        Some(function) => named(function).map(|name| name + "@plt"),
+        None => named(raw),
     }
 }
 
@@ -48,10 +51,29 @@ fn cpp(raw: &str) -> Option<String> {
         let mut out = Bounded::default();
         let options = cpp_demangle::DemangleOptions::default();
         symbol.structured_demangle(&mut out, &options).ok()?;
-        Some(out.text)
+        Some(without_empty_packs(out.text))
     }))
     .ok()
     .flatten()
+}
+
+/// Template arguments as others write them: an empty pack is nothing, and no comma stands before it (cpp_demangle 0.5 has one).
+fn without_empty_packs(name: String) -> String {
+    if !name.contains(", >") || name.contains("operator,") {
+        return name;
+    }
+    name.replace(", >", ">")
+}
+
+/// So many ends of a name are tried.
+const MOST_ENDS: usize = 64;
+
+/// The name of a function template without its parameters, when not all of these can be read: cpp_demangle 0.5 does not know each expression
+/// that may stand in a type, such as in what g++ 12 makes of `std::make_shared`. The name comes first, and ends with the `E` of its template
+/// arguments or of its scopes; the shortest beginning that is a name is all of it.
+fn just_the_name(raw: &str) -> Option<String> {
+    let ends = raw.match_indices('E').map(|(at, _)| &raw[..=at]);
+    ends.take(MOST_ENDS).find_map(cpp)
 }
 
 /// Text that refuses to grow past [`LONGEST_DEMANGLED`].
@@ -93,6 +115,22 @@ mod tests {
             ("_start", None),
             ("_ZThis is not a name", None),
             ("", None),
+        ];
+        for (raw, expected) in cases {
+            assert_eq!(demangle(raw).as_deref(), expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn where_parameters_cannot_be_read_the_name_is() {
+        let cases = [
+            // What g++ 12 makes of std::make_shared<Item>() in C++17.
+            (
+                "_ZSt11make_sharedI4ItemJEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES4_E4typeEEDpOT0_",
+                Some("std::make_shared<Item>"),
+            ),
+            ("_ZN4name5spaceEXnonsense", Some("name::space")),
+            ("_ZXnonsenseE", None),
         ];
         for (raw, expected) in cases {
             assert_eq!(demangle(raw).as_deref(), expected, "{raw}");
