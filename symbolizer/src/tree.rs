@@ -1,13 +1,15 @@
 //! A tree: stacks that begin alike, told as one. From the root down, or from a function to its callers
 //! or its callees.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
 
 use heapprof_core::Totals;
 
 use crate::group::{By, parts};
 use crate::metric::{Metric, Numbers};
-use crate::profile::{CallStack, Profile};
+use crate::profile::{CallStack, Place, Profile};
 use crate::symbols::Symbols;
 
 /// Where a tree begins and where it leads.
@@ -23,33 +25,37 @@ pub enum Direction {
 }
 
 /// A node: one frame (or group) below the same others.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What is called here.
-    pub name: String,
     /// Of blocks whose path ends here.
     pub own: Numbers,
     /// Of blocks whose path leads here.
     pub total: Numbers,
     /// The same with errors.
     pub totals: Totals,
-    /// Largest first.
-    pub children: Vec<Node>,
+    /// Index of what is called here.
+    name: u32,
+    /// How many calls below the root.
+    depth: u32,
+    /// Indices of its children.
+    children: Range<u32>,
 }
 
 /// See the module's text.
-#[derive(Debug, Clone, Default, PartialEq)]
+///
+/// Stacks may be tens of thousands of calls deep once inlined ones are counted, so nothing here recurses, and nodes
+/// lie in one list, which is also dropped without recursion:
+///
+/// ```text
+///        (whole)              nodes: (whole) a b c d e       children of a: 3..5
+///        a     b                            └┬─┘└┬┘ │
+///       c d    e                      of (whole) of a of b
+/// ```
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tree {
-    /// Holds the whole, without a name.
-    pub root: Node,
-}
-
-#[derive(Default)]
-struct Growing {
-    own: Numbers,
-    total: Numbers,
-    totals: Totals,
-    children: BTreeMap<String, Growing>,
+    names: Vec<String>,
+    /// Level by level, the root first; the children of a node side by side, largest first.
+    nodes: Vec<Node>,
 }
 
 impl Tree {
@@ -62,94 +68,256 @@ impl Tree {
         direction: &Direction,
         metric: Metric,
     ) -> Tree {
-        let frames_by = if by.is_place() { by } else { By::Function };
-        let paths: Vec<Vec<(String, bool)>> = profile
-            .stacks
-            .iter()
-            .map(|stack| frames(profile, symbols, frames_by, direction, stack))
-            .collect();
-        let mut root = Growing::default();
+        let mut paths = Paths {
+            profile,
+            symbols,
+            by: if by.is_place() { by } else { By::Function },
+            direction,
+            names: Names::default(),
+            frames: HashMap::new(),
+        };
+        let mut shape = Shape::default();
+        let mut ends = Vec::new();
         for (group, stack, totals) in parts(profile, symbols, by) {
             let numbers = Numbers::of(&totals);
-            let Some(path) = paths.get(stack as usize) else {
+            let Some(stack) = profile.stacks.get(stack as usize) else {
                 continue;
             };
-            let Some(path) = walk(path, direction) else {
+            let path = paths.of(stack);
+            let Some(path) = walk(&path, direction) else {
                 continue;
             };
             if numbers.is_zero() {
                 continue;
             }
-            let mut node = &mut root;
-            node.add(numbers, &totals);
-            for name in group.iter().chain(path) {
-                node = node.children.entry(name.clone()).or_default();
-                node.add(numbers, &totals);
-            }
+            let group = group.map(|group| paths.names.number(group));
+            let value = numbers.get(metric);
+            let end = shape.grow(group.into_iter().chain(path), value);
+            ends.push((end, numbers, totals));
+        }
+        let names = paths.names.all;
+        let (mut nodes, place_of) = shape.in_order(&names);
+        for (end, numbers, totals) in ends {
+            let node = &mut nodes[place_of[end as usize] as usize];
             node.own += numbers;
+            node.total += numbers;
+            node.totals.merge(&totals);
         }
-        Tree {
-            root: root.grown(String::new(), metric),
-        }
-    }
-}
-
-impl Growing {
-    fn add(&mut self, numbers: Numbers, totals: &Totals) {
-        self.total += numbers;
-        self.totals.merge(totals);
-    }
-
-    fn grown(self, name: String, metric: Metric) -> Node {
-        let mut children: Vec<Node> = self
-            .children
-            .into_iter()
-            .map(|(name, child)| child.grown(name, metric))
-            .collect();
-        // Stable: equal ones stay in the order of their names.
-        children.sort_by_key(|child| std::cmp::Reverse(child.total.get(metric)));
-        Node {
-            name,
-            own: self.own,
-            total: self.total,
-            totals: self.totals,
-            children,
-        }
-    }
-}
-
-/// The frames of a stack, outermost first, and whether each is the function that was asked for.
-fn frames(
-    profile: &Profile,
-    symbols: &Symbols,
-    by: By,
-    direction: &Direction,
-    stack: &CallStack,
-) -> Vec<(String, bool)> {
-    let mut frames: Vec<(String, bool)> = Vec::new();
-    for place in profile.places(stack) {
-        for frame in symbols.frames(place) {
-            let asked = match direction {
-                Direction::Down => false,
-                Direction::Callers(wanted) | Direction::Callees(wanted) => {
-                    is_called(&symbols.function(profile, place, frame), wanted)
-                }
-            };
-            let name = by.of_frame(profile, symbols, place, frame);
-            // By file, module or crate, what stays inside is one step.
-            match frames.last_mut() {
-                Some(last) if last.0 == name && matches!(by, By::File | By::Module | By::Crate) => {
-                    last.1 |= asked;
-                }
-                _ => frames.push((name, asked)),
+        // From the leaves up: children stand behind their parents.
+        for parent in (0..nodes.len()).rev() {
+            for child in nodes[parent].children.clone() {
+                let Node { total, totals, .. } = nodes[child as usize];
+                nodes[parent].total += total;
+                nodes[parent].totals.merge(&totals);
             }
         }
+        Tree { names, nodes }
     }
-    if frames.is_empty() {
-        frames.push(("(no stack)".into(), false));
+
+    /// Holds the whole, without a name.
+    pub fn root(&self) -> &Node {
+        &self.nodes[0]
     }
-    frames.reverse();
-    frames
+
+    /// Level by level, the root first.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// What is called at a node.
+    pub fn name(&self, node: &Node) -> &str {
+        &self.names[node.name as usize]
+    }
+
+    /// Those below a node, largest first; equal ones by name.
+    pub fn children(&self, node: &Node) -> &[Node] {
+        &self.nodes[node.children.start as usize..node.children.end as usize]
+    }
+}
+
+impl Node {
+    /// How many calls below the root.
+    pub fn depth(&self) -> usize {
+        self.depth as usize
+    }
+}
+
+/// The names of a tree, each once.
+struct Names {
+    all: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Default for Names {
+    /// The root's is the first.
+    fn default() -> Self {
+        Names {
+            all: vec![String::new()],
+            numbers: HashMap::new(),
+        }
+    }
+}
+
+impl Names {
+    fn number(&mut self, name: String) -> u32 {
+        *self.numbers.entry(name).or_insert_with_key(|name| {
+            self.all.push(name.clone());
+            self.all.len() as u32 - 1
+        })
+    }
+}
+
+/// A tree while it grows: of each node only what says where it will stand.
+struct Shape {
+    sprouts: Vec<Sprout>,
+    /// By parent and name.
+    below: HashMap<(u32, u32), u32>,
+}
+
+struct Sprout {
+    parent: u32,
+    name: u32,
+    /// What it is sorted by.
+    value: u64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let root = Sprout {
+            parent: 0,
+            name: 0,
+            value: 0,
+        };
+        Shape {
+            sprouts: vec![root],
+            below: HashMap::new(),
+        }
+    }
+}
+
+impl Shape {
+    /// Adds a path of names; returns its end.
+    fn grow(&mut self, path: impl Iterator<Item = u32>, value: u64) -> u32 {
+        let mut node = 0;
+        for name in path {
+            let sprouts = &mut self.sprouts;
+            node = *self.below.entry((node, name)).or_insert_with(|| {
+                sprouts.push(Sprout {
+                    parent: node,
+                    name,
+                    value: 0,
+                });
+                sprouts.len() as u32 - 1
+            });
+            let sum = &mut self.sprouts[node as usize].value;
+            *sum = sum.saturating_add(value);
+        }
+        node
+    }
+
+    /// The nodes as a tree has them, without numbers, and where each sprout stands among them.
+    fn in_order(self, names: &[String]) -> (Vec<Node>, Vec<u32>) {
+        let Shape { sprouts, below } = self;
+        drop(below);
+        let of = |sprout: u32| &sprouts[sprout as usize];
+        let mut sorted: Vec<u32> = (1..sprouts.len() as u32).collect();
+        sorted.sort_unstable_by(|&a, &b| {
+            let key = |sprout: &Sprout| (sprout.parent, Reverse(sprout.value));
+            let name = |sprout: &Sprout| &names[sprout.name as usize];
+            let (a, b) = (of(a), of(b));
+            key(a).cmp(&key(b)).then_with(|| name(a).cmp(name(b)))
+        });
+        // Where in `sorted` the children of each begin; one more for the last one's end.
+        let mut begins = vec![0; sprouts.len() + 1];
+        for &child in &sorted {
+            begins[of(child).parent as usize + 1] += 1;
+        }
+        for parent in 0..sprouts.len() {
+            begins[parent + 1] += begins[parent];
+        }
+        let mut standing: Vec<u32> = vec![0];
+        let mut place_of = vec![0; sprouts.len()];
+        let mut nodes: Vec<Node> = Vec::with_capacity(sprouts.len());
+        while let Some(&sprout) = standing.get(nodes.len()) {
+            place_of[sprout as usize] = nodes.len() as u32;
+            let parent = &nodes.get(place_of[of(sprout).parent as usize] as usize);
+            let depth = parent.map_or(0, |parent| parent.depth + 1);
+            let first = standing.len() as u32;
+            standing.extend(&sorted[begins[sprout as usize]..begins[sprout as usize + 1]]);
+            nodes.push(Node {
+                own: Numbers::default(),
+                total: Numbers::default(),
+                totals: Totals::default(),
+                name: of(sprout).name,
+                depth,
+                children: first..standing.len() as u32,
+            });
+        }
+        (nodes, place_of)
+    }
+}
+
+/// A frame's name, and whether it is the function that was asked for.
+type Step = (u32, bool);
+
+/// Gives the paths of stacks.
+struct Paths<'a> {
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    by: By,
+    direction: &'a Direction,
+    names: Names,
+    /// Of each place, innermost first: stacks share most of theirs.
+    frames: HashMap<Place, Vec<Step>>,
+}
+
+impl Paths<'_> {
+    /// The frames of a stack, outermost first.
+    fn of(&mut self, stack: &CallStack) -> Vec<Step> {
+        let profile = self.profile;
+        // By these, what stays inside is one step.
+        let is_wide = matches!(self.by, By::File | By::Module | By::Crate);
+        let mut path: Vec<Step> = Vec::new();
+        for place in profile.places(stack) {
+            for &(name, asked) in self.frames_of(place) {
+                match path.last_mut() {
+                    Some(last) if is_wide && last.0 == name => last.1 |= asked,
+                    _ => path.push((name, asked)),
+                }
+            }
+        }
+        if path.is_empty() {
+            path.push((self.names.number("(no stack)".into()), false));
+        }
+        path.reverse();
+        path
+    }
+
+    fn frames_of(&mut self, place: Place) -> &[Step] {
+        let Paths {
+            profile,
+            symbols,
+            by,
+            direction,
+            names,
+            frames,
+        } = self;
+        frames.entry(place).or_insert_with(|| {
+            let frames = symbols.frames(place).iter();
+            frames
+                .map(|frame| {
+                    let asked = match direction {
+                        Direction::Down => false,
+                        Direction::Callers(wanted) | Direction::Callees(wanted) => {
+                            is_called(&symbols.function(profile, place, frame), wanted)
+                        }
+                    };
+                    let name = by.of_frame(profile, symbols, place, frame);
+                    (names.number(name), asked)
+                })
+                .collect()
+        })
+    }
 }
 
 fn is_called(function: &str, wanted: &str) -> bool {
@@ -159,11 +327,8 @@ fn is_called(function: &str, wanted: &str) -> bool {
 
 /// The part of a stack that the tree shows, in the order in which it shows it. Of a recursive function, the
 /// outermost call has the callees and the innermost the callers, so that each block counts once.
-fn walk<'a>(
-    path: &'a [(String, bool)],
-    direction: &Direction,
-) -> Option<Box<dyn Iterator<Item = &'a String> + 'a>> {
-    let name = |(name, _): &'a (String, bool)| name;
+fn walk<'a>(path: &'a [Step], direction: &Direction) -> Option<Box<dyn Iterator<Item = u32> + 'a>> {
+    let name = |&(name, _): &Step| name;
     Some(match direction {
         Direction::Down => Box::new(path.iter().map(name)),
         Direction::Callees(_) => {

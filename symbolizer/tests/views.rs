@@ -2,9 +2,17 @@
 
 mod common;
 
-use common::{SERVER_TRUTH, named, server_profile, server_symbols};
+use common::{
+    LogBuilder, SERVER_TRUTH, frame, heapprof, named, server_profile, server_symbols, stderr,
+    stdout, write,
+};
 use heapprof_symbolizer::export::{Format, Options};
-use heapprof_symbolizer::{By, Direction, Filter, Metric, Node, Profile, Symbols, Tree, groups};
+use heapprof_symbolizer::resolve::Frame;
+use heapprof_symbolizer::{
+    By, Direction, Filter, Metric, Node, Profile, Symbols, Tree, groups, profile_of_log,
+};
+use serde::Deserialize;
+use serde_json::Value;
 
 fn filtered(focus: &str, ignore: &str, hide: &str) -> (Profile, Symbols) {
     let regex = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
@@ -148,15 +156,15 @@ fn groups_sum_to_the_whole() {
     );
 }
 
-fn shown(node: &Node, depth: usize, out: &mut String) {
-    for child in &node.children {
-        let name = child.name.as_str();
+fn shown(tree: &Tree, node: &Node, out: &mut String) {
+    for child in tree.children(node) {
         out.push_str(&format!(
-            "{}{name} {}\n",
-            " ".repeat(depth),
+            "{}{} {}\n",
+            " ".repeat(child.depth() - 1),
+            tree.name(child),
             child.total.allocated_bytes
         ));
-        shown(child, depth + 1, out);
+        shown(tree, child, out);
     }
 }
 
@@ -173,7 +181,7 @@ fn trees_go_down_to_callees_and_up_to_callers() {
             Metric::AllocatedBytes,
         );
         let mut text = String::new();
-        shown(&tree.root, 0, &mut text);
+        shown(&tree, tree.root(), &mut text);
         text
     };
     assert_eq!(
@@ -195,6 +203,111 @@ fn trees_go_down_to_callees_and_up_to_callers() {
     assert_eq!(tree(&Direction::Callers("nobody".into())), "");
 }
 
+/// Deeper than a thread's stack has room for a call each: 2,000 frames of 25 functions, 24 of them inlined,.
+#[test]
+fn a_tree_may_be_deep() {
+    const FRAMES: usize = 2000;
+    const DEPTH: usize = 25 * FRAMES;
+    let mut log = LogBuilder::new(1);
+    log.module("/bin/server", 0x1000, 0x100_000);
+    let frames: Vec<u64> = (0..FRAMES as u64).map(|i| 0x2001 + 16 * i).collect();
+    for from in [0, FRAMES / 2] {
+        let stack = log.stack(&frames[from..]);
+        log.alloc(stack, 4096);
+    }
+    let profile = profile_of_log(&log.end(), |_| {}).expect("a good log");
+    let inlined: Vec<Frame> = (0..25)
+        .map(|i| frame(&format!("f{i}"), "a.c", 1, i < 24))
+        .collect();
+    let places = profile.places(&profile.stacks[0]);
+    let symbols = Symbols::given(&profile, places.map(|place| (place, inlined.clone())));
+    for direction in [
+        Direction::Down,
+        Direction::Callers("f0".into()),
+        Direction::Callees("f24".into()),
+    ] {
+        let metric = Metric::InUseBytes;
+        let tree = Tree::of(&profile, &symbols, By::Function, &direction, metric);
+        assert_eq!(tree.root().total.in_use_bytes, 2 * 4096);
+        let deepest = tree.nodes().last().unwrap();
+        assert_eq!((deepest.depth(), deepest.own.in_use_bytes), (DEPTH, 4096));
+    }
+}
+
+/// Calls of a stack that is deeper than any that is recorded: by as much as inlined calls would add.
+const DEEP: usize = 20_000;
+
+/// A log of such a stack, and of one that ends half way.
+fn deep_log(folder: &std::path::Path) -> String {
+    let mut log = LogBuilder::new(1);
+    let frames: Vec<u64> = (0..DEEP as u64).map(|i| 0x2001 + 16 * i).collect();
+    for from in [0, DEEP / 2] {
+        let stack = log.stack(&frames[from..]);
+        log.alloc(stack, 4096);
+    }
+    let path = write(folder, "deep.heaplog", &log.end());
+    path.display().to_string()
+}
+
+#[test]
+fn the_command_writes_deep_trees() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = deep_log(folder.path());
+    let lines_of = |args: &[&str]| -> Vec<String> {
+        let output = heapprof(&[&["tree", &file, "--min", "0"], args].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output).lines().map(str::to_owned).collect()
+    };
+    let down = lines_of(&[]);
+    assert!(down.len() > DEEP, "{}", down.len());
+    let up = lines_of(&["--callers", "[0x2001]"]);
+    assert!(up.len() > DEEP, "{}", up.len());
+}
+
+/// No reader of JSON has to nest 256 times, as jq 1.6 does not, and all nodes are there.
+#[test]
+fn json_of_a_deep_tree_goes_on_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = heapprof(&["tree", "--json", &deep_log(folder.path())]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let (mut depth, mut deepest) = (0, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    assert!((200..256).contains(&deepest), "{deepest}");
+
+    let mut reader = serde_json::Deserializer::from_str(&text);
+    reader.disable_recursion_limit();
+    let document = Value::deserialize(&mut reader).unwrap();
+    let (mut node, mut calls, mut pieces) = (&document["tree"], 0, 0);
+    loop {
+        if let Some(at) = node["continued"].as_u64() {
+            let again = &document["continued"][at as usize];
+            assert_eq!(node["children"], serde_json::json!([]));
+            assert_eq!(
+                (&node["name"], &node["total"]),
+                (&again["name"], &again["total"])
+            );
+            node = again;
+            pieces += 1;
+        }
+        // The deepest stack goes on as long as any other.
+        match node["children"].get(0) {
+            Some(child) => node = child,
+            None => break,
+        }
+        calls += 1;
+    }
+    assert_eq!((calls, pieces), (DEEP, (DEEP - 1) / 120));
+    assert_eq!(document["continued"].as_array().unwrap().len(), pieces);
+}
+
 #[test]
 fn a_recursive_function_counts_each_block_once() {
     let (profile, symbols) = named(&["main", "walk", "walk", "leaf", "walk", "malloc"]);
@@ -209,6 +322,6 @@ fn a_recursive_function_counts_each_block_once() {
             &direction,
             Metric::InUseBytes,
         );
-        assert_eq!(tree.root.total.in_use_bytes, 4096, "{direction:?}");
+        assert_eq!(tree.root().total.in_use_bytes, 4096, "{direction:?}");
     }
 }

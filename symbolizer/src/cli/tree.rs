@@ -7,7 +7,7 @@ use heapprof_symbolizer::{
     By, Bytes, Circumstances, Confidence, Count, Detail, Direction, Json, Metric, Node, Percent,
     Precision, Printable, Profile, Tree,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::cli::choice::choice;
 use crate::cli::colour::{self, Look};
@@ -82,11 +82,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         write_totals(&profile, out)?;
         writeln!(out)?;
-        if tree.root.total.get(metric) == 0 {
+        if tree.root().total.get(metric) == 0 {
             return writeln!(out, "  nothing: no stack matches, or {metric} is 0");
         }
         let whole = profile.numbers().get(metric) as f64;
         let mut writer = Writer {
+            tree: &tree,
             metric,
             whole,
             least: whole * args.min.clamp(0.0, 100.0) / 100.0,
@@ -96,11 +97,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             has_one_root: false,
             out,
         };
-        writer.children(&tree.root, 0, &mut Vec::new())
+        writer.all()
     })
 }
 
 struct Writer<'a, W> {
+    tree: &'a Tree,
     metric: Metric,
     whole: f64,
     least: f64,
@@ -112,51 +114,79 @@ struct Writer<'a, W> {
     out: &'a mut W,
 }
 
-impl<W: Write> Writer<'_, W> {
-    /// `depth` is the node's own, `lines` says of each level of branches whether more follows there.
-    fn children(&mut self, node: &Node, depth: usize, lines: &mut Vec<bool>) -> io::Result<()> {
+/// The children of a node while they are written.
+struct Level<'a> {
+    /// Those that are still to come.
+    shown: std::slice::Iter<'a, Node>,
+    /// How many are too small to be shown, and what they are together.
+    hidden: usize,
+    hidden_value: f64,
+    /// An only child of one parent is a step, not a branch: a chain does not wander off to the right.
+    is_step: bool,
+}
+
+impl<'a, W: Write> Writer<'a, W> {
+    fn level(&self, node: &Node, is_top: bool) -> Level<'a> {
         let value = |node: &Node| node.total.get(self.metric) as f64;
-        let is_there = |child: &&Node| value(child) > 0.0;
-        let is_shown = |child: &&Node| is_there(child) && value(child) >= self.least;
-        let shown: Vec<&Node> = node.children.iter().filter(is_shown).collect();
-        let hidden = node.children.iter().filter(is_there).count() - shown.len();
-        let hidden_value: f64 = node.children.iter().map(value).sum::<f64>()
-            - shown.iter().map(|child| value(child)).sum::<f64>();
-        if depth == 0 {
-            self.has_one_root = shown.len() == 1 && hidden == 0;
+        // Largest first.
+        let children = self.tree.children(node);
+        let children = &children[..children.partition_point(|child| value(child) > 0.0)];
+        let number = children.partition_point(|child| value(child) >= self.least);
+        let (shown, hidden) = children.split_at(number);
+        Level {
+            shown: shown.iter(),
+            hidden: hidden.len(),
+            hidden_value: hidden.iter().map(value).sum(),
+            is_step: shown.len() == 1 && hidden.is_empty() && !is_top,
         }
-        for (index, child) in shown.iter().enumerate() {
-            let more = index + 1 < shown.len() || hidden > 0;
-            // One child of one parent is a step, not a branch: a chain does not wander off to the right.
-            let is_step = shown.len() == 1 && hidden == 0 && !lines.is_empty();
-            let is_last = self.depth > 0 && depth + 1 >= self.depth;
-            self.line(child, lines, is_step, more, is_last)?;
-            if is_last {
+    }
+
+    /// Writes the tree, with a stack of its own: there may be more levels than a thread's has room for.
+    fn all(&mut self) -> io::Result<()> {
+        let mut levels = vec![self.level(self.tree.root(), true)];
+        self.has_one_root = levels[0].shown.len() == 1 && levels[0].hidden == 0;
+        // Of each level of branches, whether more follows there.
+        let mut lines: Vec<bool> = Vec::new();
+        while let Some(level) = levels.last_mut() {
+            let Some(child) = level.shown.next() else {
+                let (hidden, value) = (level.hidden, level.hidden_value);
+                levels.pop();
+                self.hidden(hidden, value, &lines)?;
+                if levels.last().is_some_and(|level| !level.is_step) {
+                    lines.pop();
+                }
                 continue;
-            }
-            if !is_step {
-                lines.push(more);
-            }
-            self.children(child, depth + 1, lines)?;
-            if !is_step {
-                lines.pop();
-            }
-        }
-        if hidden > 0 {
-            let text = format!(
-                "{}{}{} smaller, together {}",
-                self.margin(),
-                self.indent(lines, "└ "),
-                Count(hidden as u64),
-                self.quantity(hidden_value)
-            );
-            let text = match self.width {
-                Some(width) => cut(&text, width),
-                None => text,
             };
-            writeln!(self.out, "{}", Look::Aside.paint(&text, colour::is_on()))?;
+            let more = level.shown.len() > 0 || level.hidden > 0;
+            let is_step = level.is_step;
+            let is_last = self.depth > 0 && levels.len() >= self.depth;
+            self.line(child, &lines, is_step, more, is_last)?;
+            if !is_last {
+                if !is_step {
+                    lines.push(more);
+                }
+                levels.push(self.level(child, lines.is_empty()));
+            }
         }
         Ok(())
+    }
+
+    fn hidden(&mut self, number: usize, value: f64, lines: &[bool]) -> io::Result<()> {
+        if number == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{}{}{} smaller, together {}",
+            self.margin(),
+            self.indent(lines, "└ "),
+            Count(number as u64),
+            self.quantity(value)
+        );
+        let text = match self.width {
+            Some(width) => cut(&text, width),
+            None => text,
+        };
+        writeln!(self.out, "{}", Look::Aside.paint(&text, colour::is_on()))
     }
 
     /// `is_last`: what is below is deeper than was asked for, which an ellipsis says.
@@ -199,7 +229,10 @@ impl<W: Write> Writer<'_, W> {
             (error, Look::Aside),
             (format!(" {percent:>6}  "), share),
             (self.indent(lines, branch), Look::Aside),
-            (format!("{}{below}", Printable(&node.name)), Look::Name),
+            (
+                format!("{}{below}", Printable(self.tree.name(node))),
+                Look::Name,
+            ),
         ];
         let mut room = self.width;
         let mut text = String::new();
@@ -245,36 +278,83 @@ struct Document<'a> {
     #[serde(flatten)]
     circumstances: Circumstances<'a>,
     tree: JsonNode<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    continued: Vec<JsonNode<'a>>,
+}
+
+/// Most levels of a tree that are nested, see docs/json.md: jq 1.6 reads no more than 256, and each takes two.
+const NESTED: usize = 120;
+
+/// A node with what is below it, down to the next level at which the document begins anew.
+struct JsonNode<'a> {
+    tree: &'a Tree,
+    node: &'a Node,
+    /// Whether its children stand here, though its level is one at which the document begins anew.
+    is_top: bool,
+    /// The nodes from which the document begins anew, as they lie in the tree.
+    continued: &'a [&'a Node],
 }
 
 #[derive(Serialize)]
-struct JsonNode<'a> {
+struct JsonFields<'a> {
     name: &'a str,
     #[serde(rename = "self")]
     own: Values,
     total: Values,
     errors: Errors,
     children: Vec<JsonNode<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    continued: Option<usize>,
 }
 
-impl<'a> JsonNode<'a> {
-    fn of(node: &'a Node) -> Self {
-        JsonNode {
-            name: &node.name,
+impl Serialize for JsonNode<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let JsonNode { tree, node, .. } = *self;
+        let continued = match self.is_top {
+            true => None,
+            // Nodes lie in one list, and these are in its order.
+            false => (self.continued)
+                .binary_search_by_key(&std::ptr::from_ref(node), |at| std::ptr::from_ref(*at))
+                .ok(),
+        };
+        let children = match continued {
+            Some(_) => &[],
+            None => tree.children(node),
+        };
+        let child = |node| JsonNode {
+            node,
+            is_top: false,
+            ..*self
+        };
+        let fields = JsonFields {
+            name: tree.name(node),
             own: node.own.into(),
             total: node.total.into(),
             errors: Errors::of(&node.totals),
-            children: node.children.iter().map(JsonNode::of).collect(),
-        }
+            children: children.iter().map(child).collect(),
+            continued,
+        };
+        fields.serialize(serializer)
     }
 }
 
 fn write_json(profile: &Profile, tree: &Tree, out: &mut impl Write) -> io::Result<()> {
+    let begins_anew = |node: &&Node| {
+        node.depth() > 0 && node.depth().is_multiple_of(NESTED) && !tree.children(node).is_empty()
+    };
+    let continued: Vec<&Node> = tree.nodes().iter().filter(begins_anew).collect();
+    let top = |node| JsonNode {
+        tree,
+        node,
+        is_top: true,
+        continued: &continued,
+    };
     let document = Document {
         head: Head::of(profile),
         totals: profile.numbers().into(),
         circumstances: Circumstances::of(profile),
-        tree: JsonNode::of(&tree.root),
+        tree: top(tree.root()),
+        continued: continued.iter().map(|node| top(node)).collect(),
     };
     Json::Compact.write(&document, out)
 }
