@@ -107,9 +107,9 @@ impl Fold {
         self
     }
 
-    /// Index in the profile of the stack of that number in the log.
-    pub(crate) fn stack_index(&self, number: u32) -> Option<u32> {
-        self.stack_of.get(&number).copied()
+    /// Whether what comes is still part of the checkpoint that the log begins with.
+    pub(crate) fn is_resuming(&self) -> bool {
+        self.resuming
     }
 
     /// The account of allocations and frees so far.

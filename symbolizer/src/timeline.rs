@@ -1,7 +1,7 @@
 //! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
 
-use heapprof_core::{Estimate, NumberMap, Weight};
-use heapprof_format::{ReadError, Record};
+use heapprof_core::{Estimate, Fixed};
+use heapprof_format::{Alloc, Event, Free, ReadError, Record};
 
 use crate::detail::Detail;
 use crate::fold::Fold;
@@ -38,7 +38,7 @@ pub struct Timeline {
 }
 
 /// The timeline of a log whose whole profile is known. `group_of` gives the group of a stack of that
-/// profile, if it is in one.
+/// profile, if it is in one. `progress` is told, now and then, how far reading is.
 ///
 /// # Errors
 /// As reading the log.
@@ -48,6 +48,7 @@ pub fn timeline_of_log(
     steps: usize,
     groups: usize,
     group_of: impl Fn(u32) -> Option<usize>,
+    mut progress: impl FnMut(u64),
 ) -> Result<Timeline, ReadError> {
     let steps = steps.max(1) as u64;
     // Of a log that rotates, the part that is kept in detail.
@@ -61,109 +62,134 @@ pub fn timeline_of_log(
             step_ns,
         },
         from_ns,
-        resuming: false,
+        next_end: from_ns.saturating_add(step_ns),
         allocated_before: Estimate::default(),
-        highest: 0.0,
-        groups: vec![Estimate::default(); groups],
-        live: NumberMap::default(),
+        highest: Fixed::default(),
+        groups,
         group_of,
+        grouped: Vec::new(),
+        looked_at: 0,
     };
-    each_record(bytes, &mut |_| {}, &mut drawing)?;
+    each_record(bytes, &mut progress, &mut drawing)?;
     while drawing.timeline.steps.len() < steps as usize {
         drawing.step();
     }
     Ok(drawing.timeline)
 }
 
+/// Most of the time of a long log goes into looking up blocks, so there is no map of them but the ledger's: what a
+/// group has in use is asked of its rows, once for each step.
 struct Drawing<G> {
     fold: Fold,
     timeline: Timeline,
     /// When the first step begins.
     from_ns: u64,
-    /// In the checkpoint that the log begins with.
-    resuming: bool,
+    /// When the step that is drawn ends.
+    next_end: u64,
     allocated_before: Estimate,
-    highest: f64,
-    groups: Vec<Estimate>,
-    /// Live blocks of the groups.
-    live: NumberMap<u64, (usize, Weight)>,
+    highest: Fixed,
+    groups: usize,
     group_of: G,
+    /// Rows of the ledger that are in a group, and which that is, of as many as were looked at.
+    grouped: Vec<(usize, usize)>,
+    looked_at: usize,
 }
 
-impl<G> Drawing<G> {
-    fn next_end(&self) -> u64 {
-        let steps = self.timeline.steps.len() as u64 + 1;
-        steps
-            .saturating_mul(self.timeline.step_ns)
-            .saturating_add(self.from_ns)
-    }
-
+impl<G: Fn(u32) -> Option<usize>> Drawing<G> {
+    #[cold]
     fn step(&mut self) {
+        let groups = self.in_groups();
         let total = self.fold.ledger().total();
         let allocated = total.allocated.without(&self.allocated_before);
-        let in_use = total.in_use.bytes_f64();
+        let in_use = total.in_use.bytes_fixed();
         let step = Step {
-            end_ns: self.next_end(),
-            in_use,
+            end_ns: self.next_end,
+            in_use: in_use.to_f64(),
             in_use_error: total.in_use.bytes_error(),
-            highest: self.highest.max(in_use),
+            highest: self.highest.max(in_use).to_f64(),
             allocated: allocated.bytes_f64(),
             allocated_objects: allocated.objects_f64(),
-            groups: self.groups.iter().map(Estimate::bytes_f64).collect(),
+            groups,
         };
         self.allocated_before = total.allocated;
         self.highest = in_use;
         self.timeline.steps.push(step);
+        let steps = self.timeline.steps.len() as u64 + 1;
+        self.next_end = steps
+            .saturating_mul(self.timeline.step_ns)
+            .saturating_add(self.from_ns);
+    }
+
+    /// What a checkpoint has told was in use before the first step, and not allocated in it.
+    fn begin(&mut self) {
+        let total = self.fold.ledger().total();
+        self.allocated_before = total.allocated;
+        self.highest = total.in_use.bytes_fixed();
+    }
+
+    /// Bytes in use, by group.
+    fn in_groups(&mut self) -> Vec<f64> {
+        if self.groups == 0 {
+            return Vec::new();
+        }
+        let mut groups = vec![Estimate::default(); self.groups];
+        // Rows come, and never go.
+        let rows = || self.fold.ledger().rows();
+        for (index, row) in rows().enumerate().skip(self.looked_at) {
+            if let Some(group) = (self.group_of)(row.stack) {
+                self.grouped.push((index, group));
+            }
+        }
+        self.looked_at = rows().len();
+        for &(index, group) in &self.grouped {
+            if let Some(row) = rows().nth(index) {
+                groups[group].merge(&row.totals.in_use);
+            }
+        }
+        groups.iter().map(Estimate::bytes_f64).collect()
     }
 }
 
 impl<G: Fn(u32) -> Option<usize>> Taker for Drawing<G> {
     fn take(&mut self, record: Record) {
-        let time_ns = match &record {
-            Record::Checkpoint(_) => {
-                self.resuming = true;
-                0
+        match record {
+            Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
+            Record::Free(free) => self.take_event(Event::Free(free)),
+            other => {
+                let was_resuming = self.fold.is_resuming();
+                self.fold.record(other);
+                if was_resuming && !self.fold.is_resuming() {
+                    self.begin();
+                }
             }
-            Record::CheckpointEnd { .. } => {
-                self.resuming = false;
-                // Before the first step, not in it.
-                let total = self.fold.ledger().total();
-                self.allocated_before = total.allocated;
-                self.highest = total.in_use.bytes_f64();
-                0
+        }
+    }
+
+    fn take_event(&mut self, event: Event) {
+        if self.fold.is_resuming() {
+            self.fold.event(event);
+            // Its end is in a part that is damaged.
+            if !self.fold.is_resuming() {
+                self.begin();
             }
-            _ if self.resuming => 0,
-            Record::Alloc(alloc) => alloc.time_ns,
-            Record::Free(free) => free.time_ns,
-            _ => 0,
-        };
-        while time_ns > self.next_end() {
+            return;
+        }
+        let (Event::Alloc(Alloc { time_ns, .. }) | Event::Free(Free { time_ns, .. })) = event;
+        while time_ns > self.next_end {
             self.step();
         }
-        match &record {
-            Record::Alloc(alloc) => {
-                let stack = self.fold.stack_index(alloc.stack);
-                if let Some(group) = stack.and_then(&self.group_of) {
-                    let weight = Weight::of(alloc.size, alloc.interval);
-                    self.groups[group].add(&weight);
-                    self.live.insert(alloc.id, (group, weight));
+        match event {
+            Event::Alloc(alloc) => {
+                self.fold.event(event);
+                let total = self.fold.ledger().total();
+                if is_inherited(&alloc) {
+                    // In use before the first step, and not allocated in it.
+                    self.allocated_before = total.allocated;
                 }
+                self.highest = self.highest.max(total.in_use.bytes_fixed());
             }
-            Record::Free(free) => {
-                if let Some((group, weight)) = self.live.remove(&free.id) {
-                    self.groups[group].remove(&weight);
-                }
-            }
-            _ => {}
+            Event::Free(_) => self.fold.event(event),
         }
-        let was_inherited = matches!(&record, Record::Alloc(alloc) if is_inherited(alloc));
-        self.fold.record(record);
-        if was_inherited {
-            // In use before the first step, and not allocated in it.
-            self.allocated_before = self.fold.ledger().total().allocated;
-        }
-        let in_use = self.fold.ledger().total().in_use.bytes_f64();
-        self.highest = self.highest.max(in_use);
     }
 
     fn account(&mut self, _: Account) {}

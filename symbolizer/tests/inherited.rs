@@ -155,7 +155,7 @@ fn a_timeline_begins_with_it_and_shows_no_allocation() {
     let folder = folder();
     let input = Input::open(&child(folder.path(), frees_what_it_inherited)).unwrap();
     let whole = input.read(|_| {}).unwrap();
-    let timeline = timeline_of_log(input.log().unwrap(), &whole, 10, 0, |_| None).unwrap();
+    let timeline = timeline_of_log(input.log().unwrap(), &whole, 10, 0, |_| None, |_| {}).unwrap();
     let first = &timeline.steps[0];
     assert_eq!(first.highest, (INHERITED * MB) as f64);
     assert_eq!(first.allocated, (30 * MB + 10_000) as f64);
@@ -241,10 +241,11 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
     let profile = past(&input, Temporary::within(10 * MS));
     let peak: u64 = profile.pasts.iter().map(|p| p.peak.bytes()).sum();
     assert_eq!(peak, 18 * MB);
-    let timeline = timeline_of_log(input.log().unwrap(), &profile, 5, 0, |_| None).unwrap();
+    let timeline = timeline_of_log(input.log().unwrap(), &profile, 5, 0, |_| None, |_| {}).unwrap();
     let highest: Vec<f64> = timeline.steps.iter().map(|s| s.highest / 1e6).collect();
     assert_eq!(highest, [18.0, 18.0, 17.0, 17.0, 17.0]);
-    let timeline = timeline_of_log(input.log().unwrap(), &profile, 50, 0, |_| None).unwrap();
+    let timeline =
+        timeline_of_log(input.log().unwrap(), &profile, 50, 0, |_| None, |_| {}).unwrap();
     assert_eq!(timeline.steps[0].highest, 17e6);
 }
 

@@ -3,10 +3,13 @@
 mod common;
 
 use common::history::{
-    ByStack, MS, S, US, asked, at, by_stack, folder, moment, ok, play, server, steps, view, window,
+    ByStack, History, MS, S, US, asked, at, by_stack, folder, moment, ok, play, server, steps,
+    view, window,
 };
 use common::{heapprof, stderr, stdout, totals_line};
-use heapprof_symbolizer::{Moment, Reading, View, ViewError, profile_of_log, profile_of_view};
+use heapprof_symbolizer::{
+    Moment, Reading, View, ViewError, profile_of_log, profile_of_view, timeline_of_log,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -249,4 +252,20 @@ fn a_timeline_is_the_truth_at_every_step() {
     ]);
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+}
+
+#[test]
+fn a_timeline_says_how_far_it_is() {
+    let mut h = History::new(1);
+    for _ in 0..50_000 {
+        let block = h.at(h.now + US).alloc(0, 100, 0);
+        h.free(block);
+    }
+    let (log, _) = h.end();
+    let whole = view(&log, View::Whole);
+    let mut offsets = Vec::new();
+    let timeline = timeline_of_log(&log, &whole, 10, 1, |_| Some(0), |at| offsets.push(at));
+    assert_eq!(timeline.unwrap().steps.len(), 10);
+    assert!(!offsets.is_empty() && offsets.is_sorted(), "{offsets:?}");
+    assert!(offsets.iter().all(|&at| at <= log.len() as u64));
 }

@@ -13,6 +13,7 @@ use heapprof_symbolizer::{
 
 use crate::cli::failure::Failure;
 use crate::cli::output;
+use crate::cli::progress::Progress;
 use crate::cli::source::{self, Places};
 use crate::cli::table::stdout_width;
 
@@ -65,8 +66,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         pasts: (args.top > 0).then_some(Temporary::default()),
         ..Reading::default()
     };
-    let profile =
-        profile_of_view(log, &reading, |_| {}).map_err(|error| input.view_error(error))?;
+    let progress = Progress::bytes("reading", input.len());
+    let profile = profile_of_view(log, &reading, |offset| progress.at(offset));
+    progress.finish();
+    let profile = profile.map_err(|error| input.view_error(error))?;
     source::note_what_is_kept(&args.file, &profile);
     source::note_what_is_wrong(&args.file, &profile.account);
     let (names, group_of) = groups(args, &profile)?;
@@ -76,10 +79,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None if args.csv || args.svg || args.json => 200,
         None => wide,
     };
-    let timeline = timeline_of_log(log, &profile, steps, names.len(), |stack| {
-        group_of.get(stack as usize).copied().flatten()
-    })
-    .map_err(|error| input.view_error(ViewError::Read(error)))?;
+    let progress = Progress::bytes("drawing", input.len());
+    let timeline = timeline_of_log(
+        log,
+        &profile,
+        steps,
+        names.len(),
+        |stack| group_of.get(stack as usize).copied().flatten(),
+        |offset| progress.at(offset),
+    );
+    progress.finish();
+    let timeline = timeline.map_err(|error| input.view_error(ViewError::Read(error)))?;
     output::to(args.output.as_deref(), |out| {
         if args.csv {
             write_csv(&timeline, &names, out)
