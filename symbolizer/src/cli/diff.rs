@@ -289,7 +289,7 @@ fn write_table(
         ("before", Align::Right),
         ("after", Align::Right),
         ("function", Align::Left),
-        ("module", Align::Left),
+        ("module", Align::Path),
     ]);
     let row = |change: &Change, function: &str, module: &str| {
         let z = match change.z() {

@@ -21,6 +21,7 @@ impl Label {
             None => vec![("function", Align::Left), ("where", Align::Path)],
             // Of a path, the end tells one from another.
             Some(by @ (By::File | By::Module)) => vec![(by.name(), Align::Path)],
+            Some(By::Line) => vec![("line", Align::Both)],
             Some(by) => vec![(by.name(), Align::Left)],
         }
     }

@@ -1,7 +1,7 @@
 //! A table: columns aligned, and on a terminal as wide as it. On a pipe nothing is cut.
 //!
-//! A table too wide gives up room in this order: paths lose their beginnings down to [`LEAST_PATH`], names
-//! their ends down to [`LEAST_NAME`], and what is then still too long is cut.
+//! A table too wide gives up room in turns ([`TURNS`]): paths lose their beginnings and names their ends, and the more, the
+//! narrower it must become. Numbers are never cut: where names can give no more, the table is wider than the terminal.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,10 +10,16 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cli::colour::{self, Look};
 
-/// Narrower, a path says nothing.
-const LEAST_PATH: usize = 24;
-/// Narrower, names look all alike.
-const LEAST_NAME: usize = 24;
+/// Who gives up room in turn, and down to what, but for their headings. Below 24 names begin to look alike, and of a path no more than the
+/// file's name and the line are left.
+const TURNS: [(Align, usize); 6] = [
+    (Align::Path, 24),
+    (Align::Left, 24),
+    (Align::Path, 16),
+    (Align::Left, 12),
+    (Align::Path, 8),
+    (Align::Left, 8),
+];
 
 /// Where a column's text stands, and which end of it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +29,8 @@ pub(crate) enum Align {
     Right,
     /// As `Left`, but its end says most.
     Path,
+    /// As `Left`, but its middle says least: a name and its place.
+    Both,
 }
 
 #[derive(Debug)]
@@ -71,20 +79,16 @@ impl Table {
             .collect();
         let widths = self.widths(width);
         for row in std::iter::once(&header).chain(&self.rows) {
-            // What is left of the line, when it has an end.
-            let mut room = width.map(|width| width.saturating_sub(1));
             let mut line = String::from(" ");
             let last = row.iter().rposition(|(cell, _)| !cell.is_empty());
             for (i, (cell, look)) in row.iter().enumerate().take(last.map_or(0, |i| i + 1)) {
                 let (align, width) = (self.columns[i].1, widths[i]);
-                let mut cell = match align {
+                let cell = match align {
+                    Align::Left => cut(cell, width),
                     Align::Path => cut_front(cell, width),
-                    _ => cut(cell, width),
+                    Align::Both => cut_middle(cell, width),
+                    Align::Right => cell.clone(),
                 };
-                if let Some(room) = &mut room {
-                    cell = cut(&cell, room.saturating_sub(1));
-                    *room = room.saturating_sub(width + 2);
-                }
                 let gap = " ".repeat(width.saturating_sub(cell.width()));
                 let is_end = Some(i) == last;
                 let painted = look.paint(&cell, is_coloured);
@@ -113,9 +117,11 @@ impl Table {
         let Some(width) = width else { return widths };
         let all: usize = widths.iter().map(|width| width + 2).sum();
         let mut over = all.saturating_sub(width);
-        for (kind, least) in [(Align::Path, LEAST_PATH), (Align::Left, LEAST_NAME)] {
+        for (kind, least) in TURNS {
             for (i, (_, align)) in self.columns.iter().enumerate() {
-                if *align == kind {
+                let is_both = *align == Align::Both && kind == Align::Left;
+                if *align == kind || is_both {
+                    let least = least.max(self.columns[i].0.width());
                     let given = over.min(widths[i].saturating_sub(least));
                     widths[i] -= given;
                     over -= given;
@@ -143,6 +149,16 @@ pub(crate) fn cut_front(text: &str, width: usize) -> String {
     }
     let end = taken(text.chars().rev(), width.saturating_sub(1));
     std::iter::once('…').chain(end.chars().rev()).collect()
+}
+
+/// The text, or its beginning, an ellipsis and its end.
+pub(crate) fn cut_middle(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let end = width.saturating_sub(1) / 2;
+    let begin = taken(text.chars(), width.saturating_sub(1 + end));
+    begin + &cut_front(text, end + 1)
 }
 
 fn taken(chars: impl Iterator<Item = char>, width: usize) -> String {
@@ -193,8 +209,8 @@ mod tests {
     #[test]
     fn long_lines_are_cut_on_a_terminal_only() {
         assert_eq!(
-            text(&table(), Some(15)),
-            "      n  name\n  1,000  a\\x1bb\n      7  a lon…\n"
+            text(&table(), Some(18)),
+            "      n  name\n  1,000  a\\x1bb\n      7  a long n…\n"
         );
     }
 
@@ -218,6 +234,52 @@ mod tests {
             let text = text(&table, Some(width));
             assert!(text.lines().all(|line| line.width() <= width), "{text}");
         }
+    }
+
+    /// `top` of samples at 80 columns: five columns of numbers, a function and where it is.
+    #[test]
+    fn narrow_tables_keep_numbers_and_the_ends_of_paths() {
+        let columns = [
+            ("self", Align::Right),
+            ("±", Align::Right),
+            ("", Align::Right),
+            ("cum", Align::Right),
+            ("", Align::Right),
+            ("function", Align::Left),
+            ("where", Align::Path),
+        ];
+        let mut table = Table::new(&columns);
+        let numbers = ["115.8 MiB", "1.1 MiB", "59.1%", "115.8 MiB", "59.1%"];
+        let names = [
+            "Server::read_request(unsigned long)",
+            "/home/me/src/w.cpp:14",
+        ];
+        let cells = numbers.iter().chain(&names).map(|cell| cell.to_string());
+        table.row(cells.collect());
+        for width in 30..120 {
+            let text = text(&table, Some(width));
+            let row = text.lines().last().unwrap();
+            let numbers = "  115.8 MiB  1.1 MiB  59.1%  115.8 MiB  59.1%  Server:";
+            assert!(row.starts_with(numbers), "{width}: {row}");
+            assert!(row.ends_with("cpp:14"), "{width}: {row}");
+            assert!(width < 67 || row.width() <= width, "{width}: {row}");
+            assert!(width < 80 || row.ends_with("/w.cpp:14"), "{width}: {row}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_its_place_loses_its_middle() {
+        let mut table = Table::new(&[("n", Align::Right), ("line", Align::Both)]);
+        table.row(vec![
+            "1".into(),
+            "leak(unsigned long) /tmp/a/w.cpp:31".into(),
+        ]);
+        assert_eq!(
+            text(&table, Some(28)).lines().last(),
+            Some("  1  leak(unsign…/a/w.cpp:31")
+        );
+        assert_eq!(cut_middle("abcdef", 5), "ab…ef");
+        assert_eq!(cut_middle("abcdef", 1), "…");
     }
 
     #[test]
