@@ -10,12 +10,14 @@
 //!
 //! Plus and minus rest on different samples, so the variance of their difference is the sum of
 //! theirs: `z = (plus - minus) / sqrt(var plus + var minus)`. With one log that is the variance of
-//! what changed, and not that of all there is.
+//! what changed, and not that of all there is. Of two profiles it is at least what two of the same heap would have
+//! (`noise`): a site that one of them has no sample of may be there all the same.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::export::folded;
 use crate::measure::{Amount, Measure};
+use crate::noise::Noise;
 use crate::profile::{Precision, Profile};
 use crate::site::SiteMap;
 use crate::symbols::Symbols;
@@ -43,8 +45,12 @@ pub struct Change {
     pub plus: Amount,
     /// What only the first has.
     pub minus: Amount,
+    /// Between two profiles: what sampling alone would make of equal heaps.
+    pub noise: Noise,
     /// Whether a side comes from a dump that does not state its errors.
     pub is_unsure: bool,
+    /// Whether a side may have missed blocks that the other has: then nothing is exact.
+    pub may_be_missed: bool,
 }
 
 /// Whether a change is more than noise.
@@ -79,7 +85,9 @@ impl Change {
         self.after += other.after;
         self.plus += other.plus;
         self.minus += other.minus;
+        self.noise.merge(&other.noise);
         self.is_unsure |= other.is_unsure;
+        self.may_be_missed |= other.may_be_missed;
     }
 
     /// How much more there is.
@@ -87,9 +95,10 @@ impl Change {
         self.plus.value - self.minus.value
     }
 
-    /// Its standard error.
+    /// Its standard error: what the samples say, or what equal heaps would have, if that is more.
     pub fn error(&self) -> f64 {
-        (self.plus.variance + self.minus.variance).max(0.0).sqrt()
+        let seen = self.plus.variance + self.minus.variance;
+        seen.max(self.noise.variance()).max(0.0).sqrt()
     }
 
     /// The difference in standard errors; infinite for an exact one, `None` when nothing is known
@@ -109,7 +118,7 @@ impl Change {
     pub fn verdict(&self) -> Verdict {
         match self.z() {
             None => Verdict::Unknown,
-            Some(_) if self.error() == 0.0 => Verdict::Exact,
+            Some(_) if self.error() == 0.0 && !self.may_be_missed => Verdict::Exact,
             Some(z) if z.abs() >= REAL => Verdict::Real,
             Some(_) => Verdict::Noise,
         }
@@ -143,12 +152,17 @@ impl<'a> Differences<'a> {
     ) -> Differences<'a> {
         let sides = [before, after];
         let mut parts = Vec::new();
+        let precisions = sides.map(|(profile, _)| profile.precision());
+        let is_unsure = precisions.contains(&Precision::Stated);
+        let may_be_missed = precisions.contains(&Precision::Sampled);
         for (side, (profile, _)) in sides.into_iter().enumerate() {
-            let is_unsure = profile.precision() == Precision::Stated;
+            let (other, _) = sides[1 - side];
             for (index, row) in profile.rows.iter().enumerate() {
                 let amount = measure.of_row(profile, index);
                 let mut change = Change {
+                    noise: Noise::implied(profile, index, &amount, other),
                     is_unsure,
+                    may_be_missed,
                     ..Change::default()
                 };
                 match side {
@@ -239,7 +253,7 @@ impl Unlike {
             };
             unlike.remarks.push(format!(
                 "sampling intervals differ ({} and {}): errors take that into account, \
-                 but a small site may be seen in one only",
+                 and that a small site may be seen in one only",
                 interval(a),
                 interval(b)
             ));

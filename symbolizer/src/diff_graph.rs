@@ -164,7 +164,7 @@ mod tests {
             after: after.0,
             plus: amount(after),
             minus: amount(before),
-            is_unsure: false,
+            ..Change::default()
         }
     }
 

@@ -41,6 +41,7 @@ mod measure;
 mod merge;
 mod metric;
 mod moment;
+mod noise;
 mod occasions;
 mod pprof;
 mod printable;
