@@ -66,10 +66,9 @@ fn two_runs_differ_with_the_errors_of_both() {
     let top = json(&["top", &a, "--json"]);
     let single = top["standard_errors"]["in-use-bytes"].as_f64().unwrap();
     let error = same["total"]["standard_error"].as_f64().unwrap();
-    assert!(
-        (error - single * 2f64.sqrt()).abs() < 1.0,
-        "{error} {single}"
-    );
+    // And some more, for blocks of about the interval's size: that few are missed is no normal distribution.
+    let both = single * 2f64.sqrt();
+    assert!((1.0..1.05).contains(&(error / both)), "{error} {single}");
 
     let exact = common::write(folder.path(), "exact.heaplog", &server(1).0);
     let out = heapprof(&["diff", &a, exact.to_str().unwrap()]);
