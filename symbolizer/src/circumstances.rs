@@ -1,4 +1,4 @@
-//! The circumstances of a profile's numbers: of which processes they are, and when nothing was recorded. Whoever
+//! The circumstances of a profile's numbers: of which processes and of which part of these they are, and when nothing was recorded. Whoever
 //! reads the numbers elsewhere must find these beside them, so every output with a place for words has them.
 //!
 //! No line ends in a number: readers of folded stacks would take it for a stack's.
@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::heritage::missing_from;
+use crate::moment::Cut;
+use crate::printable::Printable;
 use crate::profile::{Precision, Profile, Run};
 use crate::view::Outside;
 
@@ -56,6 +59,28 @@ impl Profile {
 
     /// The circumstances in words, a line each; none when there is nothing to say.
     pub fn circumstances(&self) -> Vec<String> {
+        let mut lines = self.selection();
+        lines.extend(self.conditions());
+        lines
+    }
+
+    /// What part of the input the numbers are of, if not all.
+    pub fn selection(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(span) = self.run.span {
+            lines.push(format!("view: {}", span.describe()));
+        }
+        if !self.filtered.is_empty() {
+            let filter = Printable(&self.filtered);
+            lines.push(format!(
+                "filtered ({filter}): all numbers are of what this lets through"
+            ));
+        }
+        lines
+    }
+
+    /// The others of the circumstances.
+    pub fn conditions(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.parts.is_empty() {
             lines.push(format!(
@@ -77,9 +102,58 @@ impl Profile {
         lines
     }
 
-    /// What a metric is not, though one might think so.
+    /// What of the heap at a fork the numbers lack, because the parent's log is not there, or not all of it; of each process whose
+    /// parent is not among those that were added up.
+    pub fn lacks_from_forks(&self) -> Vec<String> {
+        if self.parts.is_empty() {
+            return missing_from(&self.run).into_iter().collect();
+        }
+        let runs = || self.parts.iter().map(|part| &part.run);
+        let is_orphan = |run: &&Run| {
+            !runs().any(|other| {
+                other.pid == run.forked_from && other.start_wall_ns <= run.start_wall_ns
+            })
+        };
+        let lacks = runs().filter(is_orphan).filter_map(|run| {
+            let lack = missing_from(run)?;
+            Some(format!("pid {}, {lack}", run.pid))
+        });
+        let mut lacks: Vec<String> = lacks.collect();
+        let more = lacks.len().saturating_sub(NAMED);
+        lacks.truncate(NAMED);
+        if more > 0 {
+            lacks.push(format!("and so is it of {more} more of the processes"));
+        }
+        lacks
+    }
+
+    /// From when on there is detail, where something is shown that needs it and is not limited to a time that has it.
+    fn begins_late(&self) -> Option<String> {
+        const WHAT: &str = "peak, temporary, lifetimes, heaptime and growth are of the time since";
+        if self.pasts.is_empty() && self.detail.events.is_none() {
+            return None;
+        }
+        let late = |run: &Run| {
+            let is_whole = run.span.is_none_or(|span| span.from == Cut::Nothing);
+            run.checkpoint.filter(|_| is_whole)
+        };
+        if self.parts.is_empty() {
+            let begins = seconds(late(&self.run)?.time_ns);
+            return Some(format!(
+                "the log rotated, detail begins at {begins:.3} s: {WHAT}"
+            ));
+        }
+        let of_parts = self.parts.iter().filter_map(|part| late(&part.run));
+        let number = of_parts.count();
+        (number > 0).then(|| {
+            format!("the logs of {number} of the processes rotated: of these, {WHAT} their detail begins")
+        })
+    }
+
+    /// What the numbers lack, or a metric is not, though one might think so.
     pub fn caveats(&self) -> Vec<String> {
-        let mut caveats = Vec::new();
+        let mut caveats = self.lacks_from_forks();
+        caveats.extend(self.begins_late());
         if self.pasts.is_empty() {
             return caveats;
         }
@@ -94,7 +168,9 @@ impl Profile {
             let allocated = self.totals().allocated;
             let each = allocated.objects_f64() / allocated.samples.max(1) as f64;
             caveats.push(format!(
-                "temporary has no valid interval: which blocks were freed before {n} further allocations of their thread is                  itself estimated, a sample stands for {each:.0} of these on average, and fewer are not told from none; ± and                  standard errors are those of the sum, given these blocks"
+                "temporary has no valid interval: which blocks were freed before {n} further allocations of their thread is \
+                 itself estimated, a sample stands for {each:.0} of these on average, and fewer are not told from none; ± and \
+                 standard errors are those of the sum, given these blocks"
             ));
         }
         caveats
@@ -181,6 +257,12 @@ impl Profile {
 /// The circumstances in JSON, flattened into a document.
 #[derive(Debug, Serialize)]
 pub struct Circumstances<'a> {
+    /// What part of the time the numbers are of, if not all; in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<String>,
+    /// What filter they passed, if any.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    filter: &'a str,
     /// For how long nothing was recorded in what the numbers are about; of several processes, in sum.
     stopped_s: f64,
     /// When that was.
@@ -256,6 +338,8 @@ impl<'a> Circumstances<'a> {
             stops: stops(&part.run),
         });
         Circumstances {
+            view: profile.run.span.map(|span| span.describe()),
+            filter: &profile.filtered,
             stopped_s: seconds(profile.stopped_ns()),
             stops: stops(&profile.run),
             processes: processes.collect(),

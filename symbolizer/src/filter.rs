@@ -8,7 +8,8 @@
 //!
 //! A frame matches by its function, its source file, or its module's path. A stack of which nothing is
 //! left when frames are hidden goes, too. The filter changes a profile and its names, so all that
-//! reads them (tables, trees, exporters) sees the same; what went is said in the account.
+//! reads them (tables, trees, exporters) sees the same; that it was filtered is among the profile's
+//! circumstances, and what went is said in the account.
 
 use std::collections::{HashMap, HashSet};
 
@@ -114,6 +115,7 @@ impl Filter {
         // They were of the whole.
         profile.stated_errors = None;
         profile.peak = None;
+        profile.filtered = self.to_string();
         let shown: Numbers = profile.numbers();
         profile.account.remarks.push(format!(
             "filtered ({self}): shown are {} of {before} bytes in use",

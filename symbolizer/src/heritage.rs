@@ -15,12 +15,17 @@ use heapprof_format::{
 };
 
 use crate::input::Input;
+use crate::run::Run;
 
 /// Number of the thread that inherited blocks are said to come from.
 const BEFORE_THE_FORK: u32 = u32::MAX;
 
 /// How the remark that is put before them begins.
 const REMARK: &str = "forked: ";
+
+/// How it goes on where they could not be found, and where not all of them could.
+const MISSING: &str = "what was in use then is missing";
+const AT_LEAST: &str = "at least ";
 
 /// Inherited stacks are numbered from here: a writer never comes so far.
 const FIRST_STACK: u32 = 1 << 31;
@@ -61,17 +66,14 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
             let (stacks, live, is_complete) = in_use_at(input.bytes(), forked_at);
             let remark = format!(
                 "{REMARK}{}{} samples in use then, from {}",
-                if is_complete { "" } else { "at least " },
+                if is_complete { "" } else { AT_LEAST },
                 live.len(),
                 place.display()
             );
             records.extend(inherited(&stacks, live));
             remark
         }
-        None => format!(
-            "{REMARK}what was in use then is missing, because {} is not here",
-            named.display()
-        ),
+        None => format!("{REMARK}{MISSING}, because {} is not here", named.display()),
     };
     records.insert(
         0,
@@ -81,6 +83,22 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
         },
     );
     insert(child, &records)
+}
+
+/// What of it a run's numbers lack, in words; `None`: nothing, or it was not forked.
+pub(crate) fn missing_from(run: &Run) -> Option<String> {
+    let (_, first) = run.markers.first().filter(|_| run.forked_from != 0)?;
+    let remark = first.strip_prefix(REMARK)?;
+    let parent = run.forked_from;
+    if remark.starts_with(MISSING) {
+        Some(format!("forked from pid {parent}: {remark}"))
+    } else if remark.starts_with(AT_LEAST) {
+        Some(format!(
+            "forked from pid {parent}: {remark}; it no longer has the segments of that time, so what was freed since is missing"
+        ))
+    } else {
+        None
+    }
 }
 
 /// Whether a log is that of the process which `child` was forked from. Another's may stand at its place by now; and as a parent is the

@@ -27,6 +27,8 @@ pub struct Profile {
     pub parts: Vec<Part>,
     /// What the file itself and the profiler say about losses and damage.
     pub account: Account,
+    /// The filter that it was put through, in words; empty: none.
+    pub filtered: String,
     /// Loaded object files, the program first.
     pub modules: Vec<LoadedModule>,
     /// Call stacks; rows name them by index.

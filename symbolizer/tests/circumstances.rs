@@ -3,7 +3,8 @@
 mod common;
 
 use common::{LogBuilder, heapprof, stderr, stdout};
-use heapprof_format::Record;
+use heapprof_core::SizeClass;
+use heapprof_format::{Checkpoint, Passed, Record, Sums};
 use heapprof_symbolizer::export::pprof::proto;
 use prost::Message;
 use serde_json::Value;
@@ -136,7 +137,7 @@ fn only_the_time_that_is_shown_counts() {
     assert_eq!(stopped(&["--from", "301ms"]), 0.05);
     assert!(!ok(&["top", &file, "--at", "100ms"]).contains("stopped"));
     let folded = ok(&["export", "-f", "folded", "--at", "100ms", &file]);
-    assert!(!folded.contains('#'), "{folded}");
+    assert!(!folded.contains("stopped"), "{folded}");
 }
 
 #[test]
@@ -211,4 +212,178 @@ fn temporary_by_allocations_says_that_it_has_no_interval() {
         let document = json(&["top", "--json", "-m", "temporary", &file]);
         assert!(document["caveats"].is_null());
     }
+}
+
+/// What an export says beside its numbers: all of it, for forms that are text; comments, for pprof.
+fn exported(format: &str, args: &[&str]) -> String {
+    match format {
+        "pprof" => comments(args).join("\n"),
+        _ => ok(&[&["export", "-f", format], args].concat()),
+    }
+}
+
+/// Forms that have a place for words.
+const WITH_WORDS: [&str; 11] = [
+    "gperftools",
+    "symbolized",
+    "pprof",
+    "folded",
+    "flamegraph",
+    "json",
+    "speedscope",
+    "jemalloc",
+    "dhat",
+    "callgrind",
+    "firefox",
+];
+
+/// Of a part, no form looks as if it were the whole.
+#[test]
+fn what_part_is_shown_is_told_wherever_numbers_are() {
+    const VIEW: &str = "allocated between 0.050000 s and 0.200000 s";
+    let (_folder, file) = paused(1);
+    let part = [
+        "--from", "50ms", "--to", "200ms", "--focus", "server", &file,
+    ];
+    let filter = "filtered (focus server): all numbers are of what this lets through";
+    for command in ["top", "tree"] {
+        let text = ok(&[&[command], &part[..]].concat());
+        let head = text.split("  in use").next().unwrap();
+        assert!(head.contains(VIEW) && head.contains(filter), "{text}");
+        let document = json(&[&[command, "--json"], &part[..]].concat());
+        assert!(document["view"].as_str().unwrap().starts_with(VIEW));
+        assert_eq!(document["filter"], "focus server");
+    }
+    for args in [
+        &["top", "--json", "-m", "heaptime"][..],
+        &["export", "-f", "json"],
+    ] {
+        let document = json(&[args, &part[..]].concat());
+        assert!(document["view"].as_str().unwrap().starts_with(VIEW));
+        assert_eq!(document["filter"], "focus server");
+    }
+    let document = json(&["info", "--json", "--at", "100ms", &file]);
+    assert_eq!(document["view"], "at 0.100000 s");
+    assert!(document["filter"].is_null());
+    for format in WITH_WORDS {
+        let text = exported(format, &part);
+        let is_filtered = match format {
+            "json" => text.contains("\"filter\":\"focus server\""),
+            _ => text.contains(filter),
+        };
+        assert!(text.contains(VIEW) && is_filtered, "{format}: {text}");
+        assert!(
+            text.contains("recording was stopped for 0.099 s") || format == "json",
+            "{format}: {text}"
+        );
+        // And nothing of the kind of the whole.
+        let text = exported(format, &[&file]);
+        assert!(!text.contains("filter") && !text.contains(VIEW), "{text}");
+    }
+    for args in [&["top", "--csv"][..], &["export", "-f", "csv"]] {
+        let out = heapprof(&[args, &part[..]].concat());
+        let notes = stderr(&out);
+        assert!(notes.contains(VIEW) && notes.contains(filter), "{notes}");
+    }
+    // An expression that ends in a number does not make a line of folded stacks of it.
+    let folded = ok(&["export", "-f", "folded", "--ignore", "x 5", &file]);
+    for line in folded.lines().filter(|line| line.starts_with('#')) {
+        let last = line.rsplit(' ').next().unwrap();
+        assert!(last.parse::<f64>().is_err(), "a reader would count {line}");
+    }
+}
+
+#[test]
+fn forms_say_that_they_add_up_processes() {
+    let (_a, one) = paused(1);
+    let (_b, two) = {
+        let mut log = LogBuilder::new(1);
+        log.start_of("/bin/server", 78, 1_767_225_600_000_000_000);
+        let stack = log.stack(&[0x1101]);
+        log.alloc(stack, 7);
+        let folder = tempfile::tempdir().unwrap();
+        let path = common::write(folder.path(), "o.heaplog", &log.end());
+        (folder, path.to_str().unwrap().to_owned())
+    };
+    for format in WITH_WORDS {
+        // JSON lists them; the Firefox profiler shows one process.
+        if !["json", "firefox"].contains(&format) {
+            let text = exported(format, &[&one, &two]);
+            assert!(text.contains("added up: 2 processes"), "{format}: {text}");
+        }
+    }
+}
+
+/// A log that begins at 5 s, after ten blocks were freed of which nothing else is known.
+///
+/// ```text
+///   4 s   a block that stays      6 s   one that goes at 7 s      8 s   the end
+/// ```
+fn rotated() -> (tempfile::TempDir, String) {
+    const S: u64 = 1000 * MS;
+    let mut log = LogBuilder::new(1);
+    log.given(&Record::Checkpoint(Checkpoint {
+        segment: 3,
+        time_ns: 5 * S,
+        peak_ns: 3 * S,
+        peak_bytes: 9000 << 32,
+        intervals: (1, 1),
+        ..Checkpoint::default()
+    }));
+    let stack = log.stack(&[0x1101]);
+    log.given(&Record::Passed(Passed {
+        stack,
+        class: SizeClass::of(1000).0,
+        first_ns: S,
+        sums: Sums {
+            samples: 10,
+            fixed: [10 << 32, 10_000 << 32, 0, 0],
+        },
+    }));
+    log.wait(4 * S - MS);
+    log.alloc(stack, 1000);
+    log.given(&Record::CheckpointEnd { time_ns: 5 * S });
+    log.wait(2 * S - MS);
+    let id = log.alloc(stack, 1000);
+    log.wait(S - MS);
+    log.free(id);
+    log.wait(S);
+    let folder = tempfile::tempdir().unwrap();
+    let path = common::write(folder.path(), "s.heaplog", &log.end());
+    (folder, path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn what_a_log_that_rotated_no_longer_knows_is_told_beside_what_needs_it() {
+    const LATE: &str = "the log rotated, detail begins at 5.000 s: peak, temporary,";
+    let (_folder, file) = rotated();
+    for metric in ["peak", "temporary", "heaptime", "growth", "lifetime"] {
+        let text = ok(&["top", "-m", metric, &file]);
+        assert!(text.contains(LATE), "{text}");
+        let document = json(&["top", "--json", "-m", metric, &file]);
+        assert!(document["caveats"].to_string().contains(LATE), "{metric}");
+    }
+    for format in ["pprof", "json", "dhat", "firefox"] {
+        assert!(exported(format, &[&file]).contains(LATE), "{format}");
+    }
+    for format in ["folded", "speedscope", "callgrind", "flamegraph"] {
+        let text = exported(format, &["-m", "peak", &file]);
+        assert!(text.contains(LATE), "{format}");
+        // In use and allocated are of the whole run.
+        assert!(!exported(format, &[&file]).contains(LATE), "{format}");
+    }
+    assert!(!ok(&["top", &file]).contains(LATE));
+    // A window of the time that is known is complete.
+    let text = ok(&["top", "-m", "peak", "--from", "5.5s", &file]);
+    assert!(!text.contains(LATE), "{text}");
+}
+
+/// Its viewer divides the time that blocks lived by their number. Of those that came since detail begins that is a second.
+#[test]
+fn dhat_has_lifetimes_of_as_many_blocks_as_it_counts() {
+    let (_folder, file) = rotated();
+    let document = json(&["export", "-f", "dhat", &file]);
+    let point = &document["pps"][0];
+    assert_eq!(point["tbk"], 12);
+    assert_eq!(point["tl"], 12 * 1_000_000);
 }

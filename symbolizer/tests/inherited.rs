@@ -4,7 +4,8 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::history::{MS, S, folder, own};
+use common::history::{MS, S, folder, json, ok, own};
+use common::{heapprof, stderr};
 use heapprof_core::{SizeClass, Temporary};
 use heapprof_format::{
     Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Free, PARENT_LOG, Passed,
@@ -328,4 +329,82 @@ fn it_may_have_many_deep_stacks() {
         profile.account.damage
     );
     assert_eq!(profile.numbers().in_use_objects, u64::from(STACKS));
+}
+
+/// Without the parent's log, or with one that has dropped the time of the fork, the numbers lack what the child had from it. That is said
+/// wherever they are, and nothing is called exact for that.
+#[test]
+fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
+    const LACK: &str = "forked from pid 30: what was in use then is missing, because ";
+    let folder = folder();
+    let child = child(folder.path(), frees_what_it_inherited);
+    let child = child.to_str().unwrap();
+    let out = folder.path().join("out");
+    let exported = |format: &str| {
+        ok(&["export", "-f", format, "-o", out.to_str().unwrap(), child]);
+        std::fs::read_to_string(&out).unwrap()
+    };
+    let is_said = |is: bool| {
+        for command in ["top", "tree", "info"] {
+            let text = ok(&[command, child]);
+            assert_eq!(text.contains(LACK), is, "{command}: {text}");
+            assert_eq!(text.contains("numbers are exact\n"), !is, "{text}");
+        }
+        for args in [
+            &["top"][..],
+            &["tree"],
+            &["info"],
+            &["export", "-f", "json"],
+        ] {
+            let mut args = [args, &[child]].concat();
+            if args[0] != "export" {
+                args.push("--json");
+            }
+            let document = json(&args);
+            let caveats = document["caveats"].to_string();
+            assert_eq!(caveats.contains(LACK), is, "{args:?}: {caveats}");
+        }
+        for format in ["gperftools", "folded", "callgrind", "jemalloc"] {
+            assert_eq!(exported(format).contains(LACK), is, "{format}");
+        }
+        for args in [
+            &["top", "--csv", child][..],
+            &["export", "-f", "csv", child],
+        ] {
+            let out = heapprof(args);
+            assert_eq!(stderr(&out).contains(LACK), is, "{args:?}");
+        }
+    };
+    is_said(false);
+    let parent = folder.path().join("parent.heaplog");
+    let bytes = std::fs::read(&parent).unwrap();
+    std::fs::remove_file(&parent).unwrap();
+    is_said(true);
+
+    // Of a parent whose log begins after the fork only what lived on is known.
+    let mut rotated = Encoder::new();
+    start(&mut rotated, 30, 30 * S, vec![]);
+    rotated.record(&Record::Checkpoint(Checkpoint {
+        segment: 2,
+        time_ns: 2 * S,
+        intervals: (1, 1),
+        ..Checkpoint::default()
+    }));
+    stack(&mut rotated);
+    alloc(&mut rotated, MS, 1, MB);
+    rotated.record(&Record::CheckpointEnd { time_ns: 2 * S });
+    let late = [&FILE_HEADER[..], rotated.finish()].concat();
+    common::write(folder.path(), "parent.heaplog", &late);
+    let text = ok(&["top", child]);
+    assert!(
+        text.contains("forked from pid 30: at least 1 samples in use then"),
+        "{text}"
+    );
+    assert!(!text.contains("numbers are exact\n"), "{text}");
+
+    // Read together with the parent, the child need not have it: it is the parent's.
+    let parent = common::write(folder.path(), "elsewhere.heaplog", &bytes);
+    std::fs::remove_file(folder.path().join("parent.heaplog")).unwrap();
+    let text = ok(&["top", child, parent.to_str().unwrap()]);
+    assert!(!text.contains("is missing, because"), "{text}");
 }

@@ -10,8 +10,8 @@ use heapprof_format::{Counter, Module, Record, Segment, WalkEnd};
 use serde_json::Value;
 
 /// Of the keys in `docs/json.md`, those that no log made here brings: they need segments, a parent's log, a server,
-/// several processes, a stop, deep stacks. What they are when they are there is held against the list all the same.
-const NOT_MADE_HERE: [&str; 10] = [
+/// several processes, a stop, a part of the time, a filter, deep stacks. What they are when they are there is held against the list all the same.
+const NOT_MADE_HERE: [&str; 12] = [
     "run.checkpoint",
     "run.segments",
     "run.forked_from",
@@ -19,6 +19,8 @@ const NOT_MADE_HERE: [&str; 10] = [
     "stops",
     "processes",
     "caveats",
+    "view",
+    "filter",
     "inherited_elsewhere",
     "tree.continued",
     "continued",

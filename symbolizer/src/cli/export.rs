@@ -12,7 +12,7 @@ use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::measure::{SumArg, TemporaryArgs};
 use crate::cli::output;
-use crate::cli::source::Source;
+use crate::cli::source::{Source, note_circumstances};
 
 /// Write the profile in a form that other programs read
 #[derive(Debug, clap::Args)]
@@ -86,6 +86,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
+    if format == Format::Csv {
+        note_circumstances(&profile);
+    }
     let options = Options {
         metric: measure,
         confidence: args.confidence,

@@ -194,6 +194,13 @@ impl Source {
     }
 }
 
+/// Says beside a form without a place for words what must stand beside its numbers.
+pub(crate) fn note_circumstances(profile: &Profile) {
+    for line in profile.circumstances() {
+        say::note(&format_args!("note: {line}"));
+    }
+}
+
 /// Says from when on a log that rotates has detail, to those who ask about time.
 pub(crate) fn note_what_is_kept(file: &Path, profile: &Profile) {
     if let Some(checkpoint) = &profile.run.checkpoint {

@@ -19,7 +19,7 @@ use crate::cli::filter::FilterArgs;
 use crate::cli::label::{JsonLabel, JsonLines, Label};
 use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
 use crate::cli::output;
-use crate::cli::source::Source;
+use crate::cli::source::{Source, note_circumstances};
 use crate::cli::table::{Align, Table, stdout_width};
 
 /// Show the allocation sites with the most memory
@@ -81,6 +81,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
+    if args.csv {
+        note_circumstances(&profile);
+    }
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
             measure,
@@ -218,8 +221,8 @@ pub(crate) fn write_totals_at(
         what_interval(profile, confidence)
     )?;
 
-    if let Some(span) = run.span {
-        writeln!(out, "view: {}", span.describe())?;
+    for line in profile.selection() {
+        writeln!(out, "{}", Printable(&line))?;
     }
     let numbers = profile.numbers();
     let quantity = |metric: Metric, value: f64| {
@@ -276,7 +279,7 @@ pub(crate) fn write_totals_at(
             "logs without an end: {cut} (the process was killed, or still runs), with the numbers of their last records"
         )?;
     }
-    for line in profile.circumstances() {
+    for line in profile.conditions() {
         writeln!(out, "{}", Printable(&line))?;
     }
     let lost: u64 = profile.account.losses().map(|(_, n)| n).sum();
@@ -289,6 +292,9 @@ pub(crate) fn write_totals_at(
 /// How exact the numbers are, in words.
 pub(crate) fn how_exact(profile: &Profile) -> String {
     match (profile.precision(), profile.run.interval) {
+        (Precision::Exact, _) if !profile.lacks_from_forks().is_empty() => {
+            "every allocation since the fork recorded, numbers are exact for these".into()
+        }
         (Precision::Exact, _) => "every allocation recorded, numbers are exact".into(),
         (Precision::Sampled, Some(interval)) => {
             let interval = match profile.run.intervals() {

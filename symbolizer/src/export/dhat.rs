@@ -4,6 +4,9 @@
 //! and, when the profile has its events, exactly what DHAT wants to know of time: at the global peak
 //! (`gb`, `gbk`), at the point's own (`mb`, `mbk`), and how long blocks lived (`tl`). Without events (a
 //! dump) the peaks are not known: the end stands for them, and `cmd`, which the viewer shows, says so.
+//!
+//! Of a log that rotated, totals are of the whole run, and events of the time since detail begins. The viewer
+//! divides `tl` by `tbk`: so `tl` is as many times the mean of blocks that came since as there are blocks in all.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -13,6 +16,7 @@ use serde::Serialize;
 
 use crate::detail::{Block, Event};
 use crate::export::Options;
+use crate::export::facts::{estimator, in_a_line};
 use crate::metric::Numbers;
 use crate::printable::Json;
 use crate::profile::{CallStack, Profile};
@@ -68,12 +72,13 @@ pub fn write(
     let run = &profile.run;
     // For a view, "the end" is its end.
     let end_ns = run.span.map_or(run.duration_ns, |span| span.to.time_ns());
+    let since_ns = run.checkpoint.map_or(0, |checkpoint| checkpoint.time_ns);
     let mut frames = Frames::default();
     let history = profile
         .detail
         .events
         .as_ref()
-        .map(|events| History::of(events, profile.stacks.len(), end_ns));
+        .map(|events| History::of(events, profile.stacks.len(), since_ns, end_ns));
 
     let mut of_stack: BTreeMap<u32, Numbers> = BTreeMap::new();
     for row in &profile.rows {
@@ -92,7 +97,6 @@ pub fn write(
             None => Past {
                 most: (n.in_use_bytes as f64, n.in_use_objects as f64),
                 at_peak: (n.in_use_bytes as f64, n.in_use_objects as f64),
-                lifetime_us: 0.0,
                 ..Past::default()
             },
         };
@@ -101,7 +105,7 @@ pub fn write(
         point.tbk = point.tbk.saturating_add(n.allocated_objects);
         point.eb = point.eb.saturating_add(n.in_use_bytes);
         point.ebk = point.ebk.saturating_add(n.in_use_objects);
-        add(&mut point.tl, past.lifetime_us);
+        add(&mut point.tl, past.lifetimes_us(n.allocated_objects));
         add(&mut point.mb, past.most.0);
         add(&mut point.mbk, past.most.1);
         add(&mut point.gb, past.at_peak.0);
@@ -114,8 +118,9 @@ pub fn write(
         args => args.join(" "),
     };
     cmd.push_str(&format!(
-        " (heapprof: {}{})",
-        super::facts::estimator(profile),
+        " (heapprof: {}{}{})",
+        estimator(profile),
+        in_a_line(profile),
         match history {
             Some(_) => "",
             None => "; peaks and lifetimes are not known: \"at t-gmax\" is at the end",
@@ -190,7 +195,29 @@ struct Past {
     now: (f64, f64),
     most: (f64, f64),
     at_peak: (f64, f64),
-    lifetime_us: f64,
+    /// Times lived by blocks that came since detail begins, and by those that were there already; and how many these are.
+    lived_us: [f64; 2],
+    blocks: [f64; 2],
+}
+
+impl Past {
+    /// A block has lived so long.
+    fn lived(&mut self, is_older: bool, objects: f64, us: f64) {
+        self.lived_us[usize::from(is_older)] += objects * us;
+        self.blocks[usize::from(is_older)] += objects;
+    }
+
+    /// The sum over so many blocks. Older ones are those that live long, of their contemporaries: they stand for a stack only that
+    /// has no others.
+    fn lifetimes_us(&self, objects: u64) -> f64 {
+        match (self.lived_us, self.blocks) {
+            // All are known.
+            ([new, _], [_, 0.0]) if objects as f64 <= self.blocks[0].round() => new,
+            ([new, _], [blocks, _]) if blocks > 0.0 => new / blocks * objects as f64,
+            ([_, old], [_, blocks]) if blocks > 0.0 => old / blocks * objects as f64,
+            _ => 0.0,
+        }
+    }
 }
 
 struct History {
@@ -200,7 +227,7 @@ struct History {
 
 impl History {
     /// Two passes: when the peak was, then what each stack had there.
-    fn of(events: &[Event], stacks: usize, end_ns: u64) -> History {
+    fn of(events: &[Event], stacks: usize, since_ns: u64, end_ns: u64) -> History {
         let mut live: HashMap<u64, (u64, Block)> = HashMap::new();
         let mut past = vec![Past::default(); stacks];
         let (mut total, mut most, mut peak) = (0.0, 0.0, None);
@@ -224,12 +251,20 @@ impl History {
             } else {
                 total -= bytes;
                 stack.now = (stack.now.0 - bytes, stack.now.1 - objects);
-                stack.lifetime_us += objects * lived_us(born_ns, event.time_ns);
+                stack.lived(
+                    born_ns < since_ns,
+                    objects,
+                    lived_us(born_ns, event.time_ns),
+                );
             }
         }
         for (born_ns, block) in live.values() {
             if let Some(stack) = past.get_mut(block.stack as usize) {
-                stack.lifetime_us += weigh(block).1 * lived_us(*born_ns, end_ns);
+                stack.lived(
+                    *born_ns < since_ns,
+                    weigh(block).1,
+                    lived_us(*born_ns, end_ns),
+                );
             }
         }
         live.clear();

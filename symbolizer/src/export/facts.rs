@@ -5,6 +5,7 @@
 use crate::export::Options;
 use crate::measure::Measure;
 use crate::metric::Metric;
+use crate::printable::Printable;
 use crate::profile::{Precision, Profile};
 
 /// The lines, most important first.
@@ -35,9 +36,6 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
             lines.push(format!("interval: {interval} bytes"));
         }
         (None, None) => {}
-    }
-    if let Some(span) = run.span {
-        lines.push(format!("view: {}", span.describe()));
     }
     if !run.reason.is_empty() {
         lines.push(format!("reason: {}", run.reason));
@@ -71,6 +69,15 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// The circumstances in one line, behind what a form with place for one has said: `; view: …; filtered …`.
+pub(super) fn in_a_line(profile: &Profile) -> String {
+    let lines = profile.circumstances();
+    lines
+        .iter()
+        .map(|line| format!("; {}", Printable(line)))
+        .collect()
 }
 
 /// The intervals around the metric that was chosen and around what no sample was seen of, in words that do
@@ -109,6 +116,9 @@ pub(super) fn intervals(profile: &Profile, options: &Options) -> Vec<String> {
 /// How the numbers came about, in one line.
 pub(super) fn estimator(profile: &Profile) -> &'static str {
     match profile.precision() {
+        Precision::Exact if !profile.lacks_from_forks().is_empty() => {
+            "exact for what was allocated since the fork, all of which was recorded"
+        }
         Precision::Exact => "exact, every allocation was recorded",
         Precision::Sampled => "unsampled already, each sample weighs 1/(1-exp(-size/interval))",
         Precision::Stated => "as stated by the dump this was made from",

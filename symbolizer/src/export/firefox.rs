@@ -19,6 +19,7 @@ use heapprof_core::Weight;
 use serde::Serialize;
 
 use crate::export::Options;
+use crate::export::facts::in_a_line;
 use crate::metric::Numbers;
 use crate::printable::{Json, Printable};
 use crate::profile::Profile;
@@ -49,7 +50,7 @@ pub fn write(
         .map(|stack| tables.stack(profile, symbols, stack))
         .collect();
     let document = Document {
-        meta: Meta::of(&name, run.start_wall_ns),
+        meta: Meta::of(&format!("{name}{}", in_a_line(profile)), run.start_wall_ns),
         libs: tables.libs.clone(),
         threads: vec![Thread::of(
             &name,

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Palette};
 use inferno::flamegraph::{self, Direction};
 
+use crate::export::facts::in_a_line;
 use crate::export::{Options, folded};
 use crate::measure::Measure;
 use crate::metric::Metric;
@@ -38,7 +39,7 @@ pub fn write(
         "" => title(profile, options.metric),
         title => Printable(title).to_string(),
     };
-    look.subtitle = Some(subtitle(profile, options));
+    look.subtitle = Some(subtitle(profile, options) + &in_a_line(profile));
     look.count_name = match options.metric {
         Measure::Basic(metric) => metric.unit(),
         measure => measure.sample_type().1,

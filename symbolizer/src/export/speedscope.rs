@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::export::Options;
+use crate::export::facts::in_a_line;
 use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::printable::{Json, Printable};
@@ -97,7 +98,7 @@ pub fn write(
     let name = match options.title.as_str() {
         "" => Printable(&profile.run.program).to_string(),
         title => title.into(),
-    };
+    } + &in_a_line(profile);
     let document = Document {
         schema: "https://www.speedscope.app/file-format-schema.json",
         shared: Shared { frames },

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::resolve::Identity;
 use heapprof_symbolizer::{
-    Confidence, Coverage, CoverageShare, Health, Json, Profile, Run, Symbols,
+    Circumstances, Confidence, Coverage, CoverageShare, Health, Json, Profile, Run, Symbols,
 };
 use serde::Serialize;
 
@@ -19,6 +19,8 @@ struct Document<'a> {
     totals: Values,
     standard_errors: Errors,
     intervals: Intervals,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
     run: RunFacts<'a>,
     samples: Samples,
     counters: Vec<Counted<'a>>,
@@ -206,6 +208,7 @@ pub(super) fn write(
         totals: profile.numbers().into(),
         standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, confidence),
+        circumstances: Circumstances::of(profile),
         run: run_facts(profile),
         samples: Samples {
             allocated: totals.allocated.samples,
