@@ -287,6 +287,12 @@ impl Profile {
         }
     }
 
+    /// Whether a metric rests on no sample: then it is an estimate of which the samples tell neither value nor error, and
+    /// [`unseen_bytes`](Self::unseen_bytes) bounds what there may be.
+    pub fn has_no_sample_of(&self, metric: Metric) -> bool {
+        self.precision() == Precision::Sampled && metric.samples_of(&self.totals()) == 0
+    }
+
     /// How many bytes a site that is not in the profile could still hold, with that confidence, none of
     /// its samples having been seen; `None` unless the numbers are estimates.
     pub fn unseen_bytes(&self, confidence: Confidence) -> Option<f64> {

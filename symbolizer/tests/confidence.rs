@@ -222,3 +222,56 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
         assert!((0.93..=0.97).contains(&part), "{part}: {covered} of {RUNS}");
     }
 }
+
+/// Nothing was sampled, or nothing of it is left: that is not 0 ± 0.
+#[test]
+fn what_has_no_sample_has_a_bound_and_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, interval: u64, blocks: u64| {
+        let mut log = common::LogBuilder::new(interval);
+        let stack = log.stack(&[0x1101]);
+        for _ in 0..blocks {
+            let id = log.alloc(stack, 1000);
+            log.free(id);
+        }
+        let path = common::write(folder.path(), name, &log.end());
+        path.to_str().unwrap().to_owned()
+    };
+    let (none, freed) = (
+        put("none.heaplog", 524_288, 0),
+        put("freed.heaplog", 524_288, 5),
+    );
+    let exact = put("exact.heaplog", 1, 5);
+    const BOUND: &str = "no samples: less than 1.5 MiB (95 % confidence)";
+    for (file, allocated_is_known) in [(&none, false), (&freed, true)] {
+        let text = ok(&["top", file]);
+        assert!(text.contains(&format!("  in use     {BOUND}")), "{text}");
+        let is_bound = text.contains(&format!("  allocated  {BOUND}"));
+        assert_eq!(is_bound, !allocated_is_known, "{text}");
+        for args in [
+            &["top", "--json"][..],
+            &["info", "--json"],
+            &["export", "-f", "json"],
+        ] {
+            let errors = &json(&[args, &[file]].concat())["standard_errors"];
+            assert!(errors["in-use-bytes"].is_null() && errors["in-use-objects"].is_null());
+            assert_eq!(errors["allocated-bytes"].is_null(), !allocated_is_known);
+        }
+        let folded = ok(&["export", "-f", "folded", file]);
+        assert!(
+            folded.contains("no samples: in-use-bytes of blocks of less than 15"),
+            "{folded}"
+        );
+        let dump = ok(&["export", "-f", "gperftools", file]);
+        assert!(dump.contains("no samples: in use less than 15"), "{dump}");
+        let svg = ok(&["export", "-f", "flamegraph", file]);
+        assert!(
+            svg.contains("no samples: blocks of less than 1.5 MiB"),
+            "{svg}"
+        );
+    }
+    let text = ok(&["top", &exact]);
+    assert!(text.contains("  in use     0 B in 0 blocks"), "{text}");
+    let document = json(&["top", "--json", &exact]);
+    assert_eq!(document["standard_errors"]["in-use-bytes"], 0.0);
+}

@@ -250,6 +250,15 @@ pub(crate) fn write_totals_at(
             Metric::AllocatedObjects,
         ),
     ] {
+        let bound = profile.unseen_bytes(confidence);
+        if let Some(bound) = bound.filter(|_| profile.has_no_sample_of(bytes)) {
+            let (bound, percent) = (Bytes(bound), confidence.percent());
+            writeln!(
+                out,
+                "  {label}  no samples: less than {bound} ({percent} % confidence)"
+            )?;
+            continue;
+        }
         writeln!(
             out,
             "  {label}  {} in {} blocks",

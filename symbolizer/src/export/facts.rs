@@ -2,6 +2,7 @@
 //!
 //! The reader of dumps (`crate::dump`) knows the first keys again.
 
+use crate::confidence::Confidence;
 use crate::export::Options;
 use crate::measure::Measure;
 use crate::metric::Metric;
@@ -56,6 +57,18 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
             ));
         }
     }
+    // The four errors are read together: one of 0 for want of samples has this beside it.
+    for (metric, what) in [
+        (Metric::InUseBytes, "in use"),
+        (Metric::AllocatedBytes, "allocated"),
+    ] {
+        let bound = profile.unseen_bytes(Confidence::default());
+        if let (true, Some(bound)) = (profile.has_no_sample_of(metric), bound) {
+            lines.push(format!(
+                "no samples: {what} less than {bound:.0} bytes (95 % confidence)"
+            ));
+        }
+    }
     for (counter, n) in profile.account.losses() {
         lines.push(format!("lost: {n} {}", counter.describe()));
     }
@@ -94,7 +107,12 @@ pub(super) fn intervals(profile: &Profile, options: &Options) -> Vec<String> {
     if profile.precision() == Precision::Exact {
         return lines;
     }
-    if let Some(error) = error {
+    let bound = profile.unseen_bytes(options.confidence);
+    if let (true, Some(bound)) = (has_no_samples(profile, measure), bound) {
+        lines.push(format!(
+            "no samples: {measure} of blocks of less than {bound:.0} bytes in all ({percent} % confidence)"
+        ));
+    } else if let Some(error) = error {
         let half = error * options.confidence.standard_errors();
         let shown = match half {
             half if half >= 100.0 => format!("{half:.0}"),
@@ -105,12 +123,20 @@ pub(super) fn intervals(profile: &Profile, options: &Options) -> Vec<String> {
             measure.unit()
         ));
     }
-    if let Some(bytes) = profile.unseen_bytes(options.confidence) {
+    if let Some(bytes) = bound {
         lines.push(format!(
             "a site not listed could still hold up to {bytes:.0} bytes ({percent} % confidence)"
         ));
     }
     lines
+}
+
+/// Whether what is shown rests on no sample, and is an estimate all the same.
+pub(super) fn has_no_samples(profile: &Profile, measure: Measure) -> bool {
+    match measure {
+        Measure::Basic(metric) => profile.has_no_sample_of(metric),
+        _ => profile.precision() == Precision::Sampled && measure.of_all(profile).samples == 0,
+    }
 }
 
 /// How the numbers came about, in one line.

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Palette};
 use inferno::flamegraph::{self, Direction};
 
-use crate::export::facts::in_a_line;
+use crate::export::facts::{has_no_samples, in_a_line};
 use crate::export::{Options, folded};
 use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::printable::Printable;
 use crate::profile::{Precision, Profile};
+use crate::quantity::Bytes;
 use crate::symbols::Symbols;
 
 /// Draws the metric that was chosen.
@@ -94,7 +95,13 @@ fn subtitle(profile: &Profile, options: &Options) -> String {
         }
     };
     let shown = |value: f64| measure.quantity(value);
+    let bound = profile.unseen_bytes(options.confidence);
     match error {
+        _ if has_no_samples(profile, measure) => format!(
+            "no samples: blocks of less than {} in all ({} % confidence)",
+            Bytes(bound.unwrap_or(f64::INFINITY)),
+            options.confidence.percent()
+        ),
         _ if profile.precision() == Precision::Exact => format!("{} (exact)", shown(value)),
         Some(error) => format!(
             "{} ± {} ({} % interval)",

@@ -81,9 +81,13 @@ impl Errors {
         Errors::by(|metric| Some(metric.error_of(totals)))
     }
 
-    /// Of the totals of a profile. A dump has no samples to tell them by, but may state them.
+    /// Of the totals of a profile. A dump has no samples to tell them by, but may state them; where there could be some and are
+    /// none, nothing tells them.
     pub fn of_all(profile: &Profile) -> Self {
-        Errors::by(|metric| profile.error(metric))
+        Errors::by(|metric| {
+            let error = profile.error(metric);
+            error.filter(|_| !profile.has_no_sample_of(metric))
+        })
     }
 
     fn by(of: impl Fn(Metric) -> Option<f64>) -> Self {
