@@ -138,7 +138,9 @@ impl Case {
         let options = ["--sysroot", &there, "--debug-dir", &there];
         assert_eq!(outputs(&log, &options, Some(folder)), before, "unpacked");
         std::fs::remove_file(&bundle).expect("the bundle");
-        let nowhere = ["--sysroot", "/nonexistent"];
+        desk.run("mkdir", &["nothing"]);
+        let nothing = desk.path("nothing").display().to_string();
+        let nowhere = ["--sysroot", &nothing];
         assert_ne!(outputs(&log, &nowhere, None), before, "without any of it");
     }
 }

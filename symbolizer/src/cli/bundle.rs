@@ -31,6 +31,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let name = args.file.file_name().unwrap_or_default();
+    let out = match &args.output {
+        Some(out) => out.clone(),
+        None => PathBuf::from(name).with_extension("tar"),
+    };
+    output::refuse_input(Some(&out), [&args.file])?;
     let reading = Reading {
         view: args.time.view(),
         ..Reading::default()
@@ -38,11 +44,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = read(&args.file, &reading)?;
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
-    let name = args.file.file_name().unwrap_or_default();
-    let out = match &args.output {
-        Some(out) => out.clone(),
-        None => PathBuf::from(name).with_extension("tar"),
-    };
     let mut contents = Vec::new();
     output::to(Some(&out), |out| {
         contents = write_bundle(&input.name(), input.bytes(), &profile, &symbols, out)

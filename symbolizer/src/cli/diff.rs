@@ -86,6 +86,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    output::refuse_input(
+        args.output.as_deref(),
+        [&args.before].into_iter().chain(&args.after),
+    )?;
     let views = views(args)?;
     match (&args.after, &views[..]) {
         (_, [_, _, _, ..]) => Err(Failure::Asked(

@@ -60,6 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             format: format.name(),
         });
     }
+    output::refuse_input(args.output.as_deref(), &args.source.files)?;
     let measure = args.metric.0;
     if measure.needs_pasts() && !format.shows_pasts() {
         return Err(Failure::Asked(format!(

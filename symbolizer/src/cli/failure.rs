@@ -13,6 +13,10 @@ pub(crate) enum Failure {
     Stdout(#[source] io::Error),
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: it is {}, which is read; give -o another name", path.display(), input.display())]
+    OverInput { path: PathBuf, input: PathBuf },
+    #[error("cannot write {}: it is a record log, which nothing could bring back; give -o another name", path.display())]
+    OverLog { path: PathBuf },
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(

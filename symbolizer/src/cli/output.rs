@@ -1,15 +1,55 @@
 //! An output: standard output, or a file that appears under its name only when it is whole.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use heapprof_format::{FILE_HEADER, FILE_HEADER_LEN};
 
 use crate::cli::failure::Failure;
 
+/// Refuses an output that would take an input's place: there may be no other recording of that run. Asked before reading, which may
+/// take long.
+pub(crate) fn refuse_input<'a>(
+    out: Option<&Path>,
+    inputs: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Failure> {
+    let file = |path: &Path| {
+        let meta = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        Some((meta.dev(), meta.ino()))
+    };
+    let Some(out) = out else { return Ok(()) };
+    let is_out = |input: &&PathBuf| file(input).is_some() && file(input) == file(out);
+    match inputs.into_iter().find(is_out) {
+        Some(input) => Err(Failure::OverInput {
+            path: out.into(),
+            input: input.clone(),
+        }),
+        None => refuse_log(out),
+    }
+}
+
+/// A log is nothing that we write here, so one that is there is a recording: another segment of the input, say.
+fn refuse_log(out: &Path) -> Result<(), Failure> {
+    const NAME: usize = FILE_HEADER_LEN - 1;
+    let mut first = [0; NAME];
+    let is_file = fs::metadata(out).is_ok_and(|meta| meta.is_file());
+    let is_log = is_file
+        && File::open(out)
+            .and_then(|mut file| file.read_exact(&mut first))
+            .is_ok()
+        && first == FILE_HEADER[..NAME];
+    match is_log {
+        true => Err(Failure::OverLog { path: out.into() }),
+        false => Ok(()),
+    }
+}
+
 /// Calls `write` with the file, or with standard output when there is none.
 ///
-/// A file is written beside its place and then renamed: a failure leaves what was there before, and
-/// an output over its own input does not pull the map from under its reader.
+/// A file is written beside its place and then renamed: a failure leaves what was there before. A record log that is
+/// there is not replaced.
 pub(crate) fn to(
     path: Option<&Path>,
     write: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,
@@ -20,6 +60,7 @@ pub(crate) fn to(
             .and_then(|()| out.flush())
             .map_err(Failure::Stdout);
     };
+    refuse_log(path)?;
     let fail = |source| Failure::Write {
         path: path.into(),
         source,

@@ -82,6 +82,24 @@ pub(crate) struct Places {
 }
 
 impl Places {
+    /// What the user names must be there: a name that is mistyped would look like names that are missing.
+    fn check(&self) -> Result<(), Failure> {
+        let folders = self.debug_dir.iter().map(|path| ("--debug-dir", path));
+        let root = self.sysroot.iter().map(|path| ("--sysroot", path));
+        let maps = self.perf_map.iter().map(|path| ("--perf-map", path));
+        for (option, path) in folders.chain(root).chain(maps) {
+            let asked = |why: &dyn std::fmt::Display| {
+                Failure::Asked(format!("{option} {}: {why}", path.display()))
+            };
+            let meta = std::fs::metadata(path).map_err(|error| asked(&error))?;
+            // A bundle stands for a folder.
+            if option == "--perf-map" && meta.is_dir() {
+                return Err(asked(&"a folder, and no map"));
+            }
+        }
+        Ok(())
+    }
+
     fn search(&self) -> SearchPath {
         let mut search = SearchPath {
             sysroot: self.sysroot.clone(),
@@ -106,6 +124,7 @@ impl Places {
                     .into(),
             ));
         }
+        self.check()?;
         let is_bundle = |file: &&PathBuf| Input::open(file).is_ok_and(|input| input.is_bundle());
         let bundles: Vec<PathBuf> = files.iter().filter(is_bundle).cloned().collect();
         let mut search = self.search();
@@ -123,6 +142,7 @@ impl Places {
     /// The names of a profile that was read from `file`. A bundle's files stand for the other machine's file
     /// system: this one's are not asked.
     pub(crate) fn symbols(&self, file: &Path, profile: &Profile) -> Result<Symbols, Failure> {
+        self.check()?;
         let mut search = self.search();
         search.debuginfod = self.servers.client()?;
         if Input::open(file).is_ok_and(|input| input.is_bundle()) {

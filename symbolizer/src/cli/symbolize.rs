@@ -29,6 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    output::refuse_input(args.output.as_deref(), &args.source.files)?;
     let mut profile = args.source.profile()?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
