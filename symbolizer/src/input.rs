@@ -57,6 +57,14 @@ pub enum InputError {
         /// The file.
         path: PathBuf,
     },
+    /// A log of which not even the first bytes are all there.
+    #[error("{path}: offset 0: the log is cut off in its first {FILE_HEADER_LEN} bytes, {length} are there; nothing of it can be read", path = .path.display())]
+    CutOff {
+        /// The file.
+        path: PathBuf,
+        /// How many there are.
+        length: u64,
+    },
     /// It is none of ours.
     #[error("{path}: offset 0: neither a heapprof log or bundle nor a heap profile of gperftools, jemalloc or pprof", path = .path.display())]
     Foreign {
@@ -176,6 +184,12 @@ impl Input {
         }
         if input.bytes().is_empty() {
             return Err(InputError::Empty { path: path.into() });
+        }
+        if input.is_log() && input.bytes().len() < FILE_HEADER_LEN {
+            return Err(InputError::CutOff {
+                path: path.into(),
+                length: input.len(),
+            });
         }
         if input.is_log() && input.member.is_none() {
             input.segments = segments::joined(path, &input.map);

@@ -142,6 +142,21 @@ fn a_difference_says_what_else_differs() {
     let forced = heapprof(&["diff", &a, &other, "--force", "--json"]);
     let document: serde_json::Value = serde_json::from_str(&stdout(&forced)).unwrap();
     assert!(document["remarks"][0].as_str().unwrap().contains("client"));
+    // What is printed alike does not differ.
+    let brief = |name: &str, ms: u64| {
+        let mut log = common::LogBuilder::new(1);
+        log.wait(ms * 1_000_000);
+        let stack = log.stack(&[0x10]);
+        log.alloc(stack, 1);
+        let path = common::write(folder.path(), name, &log.end());
+        path.to_str().unwrap().to_owned()
+    };
+    let out = heapprof(&["diff", &brief("d.heaplog", 2), &brief("e.heaplog", 20)]);
+    assert!(
+        !stderr(&out).contains("the runs lasted"),
+        "{}",
+        stderr(&out)
+    );
     // Equal files have nothing to be said about.
     let same = heapprof(&["diff", &a, &a, "--json"]);
     assert_eq!(stderr(&same), "");
