@@ -136,7 +136,7 @@ fn filters_are_those_of_the_other_commands() {
     assert_eq!(bytes(&["--ignore", r"server\+0x400"]), all - (8 << 20));
     let hidden = groups(&world, &["--by", "module", "--cum", "--hide", "libc"]);
     assert_eq!(sum(&hidden["groups"], "self", Metric::InUseBytes), all);
-    assert!(!hidden.to_string().contains("libc"), "{hidden}");
+    assert!(!hidden["groups"].to_string().contains("libc"), "{hidden}");
     // A filter goes before the numbers of the past, too.
     let peak = groups(
         &world,
