@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use heapprof_core::Totals;
 
+use crate::crate_name::without_return_type;
 use crate::group::{By, parts};
 use crate::metric::{Metric, Numbers};
 use crate::profile::{CallStack, Place, Profile};
@@ -60,7 +61,8 @@ pub struct Tree {
 
 impl Tree {
     /// The tree of a profile. Groupings that are not about frames are the first level, with the functions
-    /// below. A function is meant by its whole name, or by the name without arguments.
+    /// below. A function is meant by its whole name; or by that without what it takes, what it returns, and the
+    /// arguments of its template.
     pub fn of(
         profile: &Profile,
         symbols: &Symbols,
@@ -321,8 +323,49 @@ impl Paths<'_> {
 }
 
 fn is_called(function: &str, wanted: &str) -> bool {
-    let plain = function.split(['(', '<']).next().unwrap_or(function);
-    function == wanted || (!plain.is_empty() && plain == wanted)
+    let named = without_return_type(without_parameters(function));
+    let plain = without_brackets(named, '<', '>');
+    function == wanted || [without_parameters(function), named, plain].contains(&wanted)
+}
+
+/// `f` of `f(int) const`.
+fn without_parameters(function: &str) -> &str {
+    let mut name = function;
+    // What GCC makes of one function: `f(int) [clone .cold]`.
+    if name.ends_with(']') {
+        name = name.rfind(" [").map_or(name, |at| &name[..at]);
+    }
+    let qualifiers = [" const", " volatile", " &&", " &", " noexcept"];
+    while let Some(rest) = (qualifiers.iter()).find_map(|qualifier| name.strip_suffix(qualifier)) {
+        name = rest;
+    }
+    let rest = without_brackets(name, '(', ')');
+    // `operator()` without parameters, and a name of nothing but a remark, such as `(no stack)`.
+    let is_name = rest.len() < name.len() && !rest.is_empty() && !rest.ends_with("operator");
+    match is_name && !name.ends_with("(anonymous namespace)") {
+        true => rest,
+        false => function,
+    }
+}
+
+/// The name without the brackets that it ends with, if it does.
+fn without_brackets(name: &str, open: char, close: char) -> &str {
+    if !name.ends_with(close) || name.ends_with("->") || name.ends_with("operator>") {
+        return name;
+    }
+    let mut depth = 0usize;
+    for (at, c) in name.char_indices().rev() {
+        if c == close {
+            depth += 1;
+        } else if c == open {
+            depth -= 1;
+        }
+        if depth == 0 {
+            // Rust's `<Type as Trait>` is no template.
+            return if at > 0 { &name[..at] } else { name };
+        }
+    }
+    name
 }
 
 /// The part of a stack that the tree shows, in the order in which it shows it. Of a recursive function, the
@@ -340,4 +383,45 @@ fn walk<'a>(path: &'a [Step], direction: &Direction) -> Option<Box<dyn Iterator<
             Box::new(path[..=at].iter().rev().map(name))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_meant_by_their_names() {
+        for (function, names) in [
+            ("demo::init(int)", &["demo::init"][..]),
+            ("Tpl<Item, 3>::make()", &["Tpl<Item, 3>::make"]),
+            (
+                "ns::(anonymous namespace)::anon(unsigned long)",
+                &["ns::(anonymous namespace)::anon"],
+            ),
+            ("void* site<9>()", &["site", "site<9>", "void* site<9>"]),
+            ("site<9>", &["site"]),
+            ("Cache::get(int) const", &["Cache::get"]),
+            ("f(int) [clone .cold]", &["f"]),
+            (
+                "main::{lambda(int)#1}::operator()(int) const",
+                &["main::{lambda(int)#1}::operator()"],
+            ),
+            ("take(void (*)(int), int)", &["take"]),
+            ("alloc::vec::Vec<T>::push", &[]),
+            ("<u8 as Clone>::clone", &[]),
+            ("operator new(unsigned long)", &["operator new"]),
+            ("P::operator->() const", &["P::operator->"]),
+            ("operator>(A const&, A const&)", &["operator>"]),
+            ("(no stack)", &[]),
+        ] {
+            for name in names.iter().chain([&function]) {
+                assert!(is_called(function, name), "{name} of {function}");
+            }
+            for part in [
+                "", "Tpl", "ns::", "demo", "Cache", "main", "alloc", "operator", "void*", "P",
+            ] {
+                assert!(!is_called(function, part), "{part} of {function}");
+            }
+        }
+    }
 }

@@ -264,6 +264,27 @@ fn the_command_writes_deep_trees() {
     assert!(up.len() > DEEP, "{}", up.len());
 }
 
+/// What is asked for is shown, however little of the whole it is.
+#[test]
+fn the_callers_of_a_small_function_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = LogBuilder::new(1);
+    let (large, small) = (log.stack(&[0x2001, 0x3001]), log.stack(&[0x2011, 0x3001]));
+    log.alloc(large, 1 << 20);
+    log.alloc(small, 100);
+    let file = write(folder.path(), "s.heaplog", &log.end());
+    let file = file.display().to_string();
+    let tree = |args: &[&str]| {
+        let output = heapprof(&[&["tree", &file], args].concat());
+        stdout(&output)
+    };
+    let whole = tree(&[]);
+    assert!(!whole.contains("[0x2011]"), "{whole}");
+    let callers = tree(&["--callers", "[0x2011]"]);
+    assert!(callers.contains("100 B   0.0%  [0x2011]"), "{callers}");
+    assert!(callers.contains("[0x3000]"), "{callers}");
+}
+
 /// No reader of JSON has to nest 256 times, as jq 1.6 does not, and all nodes are there.
 #[test]
 fn json_of_a_deep_tree_goes_on_beside_it() {

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes", value_parser = choice::<Metric>())]
     metric: Metric,
 
-    /// Leave out branches of less than this share of the whole, in percent
+    /// Leave out branches of less than this share of what the tree shows, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     min: f64,
 
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             tree: &tree,
             metric,
             whole,
-            least: whole * args.min.clamp(0.0, 100.0) / 100.0,
+            least: tree.root().total.get(metric) as f64 * args.min.clamp(0.0, 100.0) / 100.0,
             depth: args.depth,
             sampled: profile.precision() == Precision::Sampled,
             width: stdout_width(),
