@@ -70,10 +70,16 @@ const STOPPED: &str = "recording was stopped for 0.250 s of it: what was allocat
 fn a_time_without_recording_is_told_wherever_numbers_are() {
     for interval in [1, 4096] {
         let (folder, file) = paused(interval);
-        for command in ["top", "tree", "info"] {
+        for command in ["top", "tree", "info", "timeline"] {
             let text = ok(&[command, &file]);
             assert!(text.contains(STOPPED), "{command}: {text}");
         }
+        // A picture says it, and shows when it was; CSV has no place for words.
+        let svg = ok(&["timeline", "--svg", &file]);
+        assert!(svg.contains(STOPPED), "{svg}");
+        assert_eq!(svg.matches("fill=\"#eee\"").count(), 2, "{svg}");
+        let csv = heapprof(&["timeline", "--csv", &file]);
+        assert!(stderr(&csv).contains(STOPPED), "{}", stderr(&csv));
         assert!(comments(&[&file]).contains(&STOPPED.to_owned()));
         let folded = ok(&["export", "-f", "folded", &file]);
         assert!(folded.contains(&format!("# {STOPPED}\n")), "{folded}");
@@ -86,6 +92,7 @@ fn a_time_without_recording_is_told_wherever_numbers_are() {
             &["top", "--json"],
             &["top", "--json", "-m", "heaptime"],
             &["tree", "--json"],
+            &["timeline", "--json"],
         ] {
             let document = json(&[args, &[&file]].concat());
             assert_eq!(document["stopped_s"], 0.25, "{args:?}");

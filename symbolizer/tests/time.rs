@@ -6,7 +6,8 @@ use common::history::{
     ByStack, History, MS, S, US, asked, at, by_stack, folder, moment, ok, play, server, steps,
     view, window,
 };
-use common::{heapprof, stderr, stdout, totals_line};
+use common::{LogBuilder, heapprof, stderr, stdout, totals_line};
+use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
     Moment, Reading, View, ViewError, profile_of_log, profile_of_view, timeline_of_log,
 };
@@ -268,4 +269,73 @@ fn a_timeline_says_how_far_it_is() {
     assert_eq!(timeline.unwrap().steps.len(), 10);
     assert!(!offsets.is_empty() && offsets.is_sorted(), "{offsets:?}");
     assert!(offsets.iter().all(|&at| at <= log.len() as u64));
+}
+
+#[test]
+fn a_timeline_has_as_many_steps_as_are_asked_for_or_an_error() {
+    let (_folder, file, _) = asked(1);
+    for steps in ["1", "5", "65560", "100000"] {
+        let text = ok(&["timeline", &file, "--steps", steps]);
+        let axis = text.lines().nth(2).unwrap();
+        assert!(axis.starts_with("            0 "), "{axis}");
+        assert!(axis.ends_with(" 10.000 s"), "{axis}");
+        let csv = ok(&["timeline", &file, "--steps", steps, "--csv"]);
+        assert_eq!(
+            csv.lines().count().to_string(),
+            (steps.parse::<u64>().unwrap() + 1).to_string()
+        );
+    }
+    for steps in ["0", "100001", "-1"] {
+        let output = heapprof(&["timeline", &file, &format!("--steps={steps}")]);
+        assert_eq!(output.status.code(), Some(2), "{steps}");
+        assert!(
+            stderr(&output).contains("100000") || steps == "-1",
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+/// Names are of files that anybody may have written: see `export::csv`.
+#[test]
+fn a_timelines_columns_are_no_formulas() {
+    let folder = folder();
+    let mut h = History::new(1);
+    h.alloc(0, 100, 0);
+    h.at(S);
+    let log = common::write(folder.path(), "s.heaplog", &h.end().0);
+    let map = folder.path().join("perf.map");
+    std::fs::write(&map, "0 100000 =cmd|' /C calc'!A0\n").unwrap();
+    let args = ["--csv", "--top", "1", "--perf-map", map.to_str().unwrap()];
+    let csv = ok(&[&["timeline", log.to_str().unwrap()], &args[..]].concat());
+    let head = csv.lines().next().unwrap();
+    assert!(head.ends_with(",\"'=cmd|' /C calc'!A0\""), "{head}");
+}
+
+/// Of a log that rotated it is what is left, over the whole width; and a long name stays within it.
+#[test]
+fn a_picture_is_of_what_is_shown() {
+    let folder = folder();
+    let mut log = LogBuilder::new(1);
+    log.given(&Record::Checkpoint(Checkpoint {
+        segment: 3,
+        time_ns: 5 * S,
+        intervals: (1, 1),
+        ..Checkpoint::default()
+    }));
+    let stack = log.stack(&[0x2001]);
+    log.given(&Record::CheckpointEnd { time_ns: 5 * S });
+    log.wait(7 * S);
+    log.alloc(stack, 1000);
+    let log = common::write(folder.path(), "s.heaplog", &log.end());
+    let name = format!("ns::{}::end", "n".repeat(1000));
+    let map = folder.path().join("perf.map");
+    std::fs::write(&map, format!("2000 100 {name}\n")).unwrap();
+    let args = ["--svg", "--top", "1", "--perf-map", map.to_str().unwrap()];
+    let svg = ok(&[&["timeline", log.to_str().unwrap()], &args[..]].concat());
+    assert!(svg.contains("d=\"M100.0 280.0V"), "{svg}");
+    assert!(svg.contains(">5.0 s<") && svg.contains(">7.0 s<"), "{svg}");
+    assert!(!svg.contains(">4.5 s<"), "{svg}");
+    assert!(svg.contains(&format!("<title>{name}</title>ns::nnn")));
+    assert!(svg.contains("…nnn") && svg.contains("n::end</text>"));
 }

@@ -5,7 +5,9 @@ mod json;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use heapprof_core::Temporary;
+use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
     Bytes, Input, Measure, Printable, Profile, Reading, SiteMap, Timeline, View, ViewError,
     profile_of_view, timeline_of_log,
@@ -14,8 +16,9 @@ use heapprof_symbolizer::{
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::cli::progress::Progress;
+use crate::cli::say;
 use crate::cli::source::{self, Places};
-use crate::cli::table::stdout_width;
+use crate::cli::table::{cut_middle, stdout_width};
 
 /// Show bytes in use and the rate of allocation over time
 ///
@@ -31,8 +34,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K", default_value_t = 0)]
     top: usize,
 
-    /// Steps of time [default: as wide as the terminal, 200 for --csv, --svg, --json]
-    #[arg(long, value_name = "N")]
+    /// Steps of time, up to 100000 [default: as wide as the terminal, 200 for --csv, --svg, --json]
+    #[arg(long, value_name = "N", value_parser = number_of_steps())]
     steps: Option<usize>,
 
     /// Comma-separated values
@@ -56,7 +59,14 @@ pub(crate) struct Args {
 }
 
 /// Most steps: beyond, they would be finer than any screen, and memory would be needed for them.
-const MOST_STEPS: usize = 100_000;
+const MOST_STEPS: u64 = 100_000;
+
+fn number_of_steps() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST_STEPS)
+}
+
+/// What stands beside a curve in text: `in use      `, and `  up to 1023.9 MiB/s`.
+const BESIDE: usize = 32;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(&args.file)?;
@@ -73,9 +83,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     source::note_what_is_kept(&args.file, &profile);
     source::note_what_is_wrong(&args.file, &profile.account);
     let (names, group_of) = groups(args, &profile)?;
-    let wide = stdout_width().unwrap_or(100).saturating_sub(30).max(20);
+    let wide = stdout_width().unwrap_or(100).saturating_sub(BESIDE).max(8);
     let steps = match args.steps {
-        Some(steps) => steps.clamp(1, MOST_STEPS),
+        Some(steps) => steps,
         None if args.csv || args.svg || args.json => 200,
         None => wide,
     };
@@ -90,6 +100,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     );
     progress.finish();
     let timeline = timeline.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    if args.csv {
+        // The others have a place for it.
+        for line in profile.circumstances() {
+            say::note(&format_args!("note: {}: {line}", args.file.display()));
+        }
+    }
     output::to(args.output.as_deref(), |out| {
         if args.csv {
             write_csv(&timeline, &names, out)
@@ -175,7 +191,12 @@ fn write_text(
     line("allocated", &rate(timeline), "/s")?;
     for (i, name) in names.iter().enumerate() {
         let values: Vec<f64> = steps.iter().map(|step| step.groups[i]).collect();
-        writeln!(out, "{}", Printable(name))?;
+        let name = Printable(name).to_string();
+        match stdout_width() {
+            // Its end is the line.
+            Some(width) => writeln!(out, "{}", cut_middle(&name, width))?,
+            None => writeln!(out, "{name}")?,
+        }
         let most = values.iter().copied().fold(0.0, f64::max);
         writeln!(
             out,
@@ -190,8 +211,9 @@ fn write_text(
         0 => "0".to_owned(),
         ns => format!("{:.3} s", ns as f64 / 1e9),
     };
-    let width = steps.len().saturating_sub(begin.len());
-    writeln!(out, "{:<12}{begin}{:>width$}", "", format!("{end:.3} s"))?;
+    let end = format!("{end:.3} s");
+    let gap = steps.len().saturating_sub(begin.len() + end.len()).max(1);
+    writeln!(out, "{:<12}{begin}{}{end}", "", " ".repeat(gap))?;
     if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
         // What was in use before the oldest segment nobody can tell any more.
         let is_kept = peak.time_ns >= begins_at(profile);
@@ -206,6 +228,9 @@ fn write_text(
                 ""
             }
         )?;
+    }
+    for line in profile.circumstances() {
+        writeln!(out, "{line}")?;
     }
     Ok(())
 }
@@ -227,11 +252,7 @@ fn write_csv(timeline: &Timeline, names: &[String], out: &mut impl Write) -> io:
         "seconds,in_use_bytes,in_use_error,highest_in_use_bytes,allocated_bytes,allocated_objects"
     )?;
     for name in names {
-        write!(
-            out,
-            ",\"{}\"",
-            Printable(name).to_string().replace('"', "\"\"")
-        )?;
+        write!(out, ",{}", cell(name))?;
     }
     writeln!(out)?;
     for step in &timeline.steps {
@@ -258,6 +279,22 @@ const COLOURS: [&str; 7] = [
     "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB",
 ];
 
+/// How curves of one colour are told apart.
+const DASHES: [&str; 4] = ["none", "7 3", "2 2", "9 2 2 2"];
+
+/// Colour and dashes of a curve, as attributes. Only the whole's has the first colour.
+fn stroke(curve: usize) -> String {
+    let (round, colour) = match curve.checked_sub(1) {
+        None => (0, 0),
+        Some(site) => (site / (COLOURS.len() - 1), 1 + site % (COLOURS.len() - 1)),
+    };
+    let dashes = DASHES[round % DASHES.len()];
+    format!(
+        "stroke=\"{}\" stroke-dasharray=\"{dashes}\"",
+        COLOURS[colour]
+    )
+}
+
 fn write_svg(
     timeline: &Timeline,
     names: &[String],
@@ -267,6 +304,8 @@ fn write_svg(
     const WIDTH: f64 = 960.0;
     const LEFT: f64 = 100.0;
     const RIGHT: f64 = 20.0;
+    // As many letters of a legend as are sure to stay within the picture.
+    const LEGEND: usize = 110;
     // What the first curve is needs no words where it is alone.
     let legend: Vec<&str> = match names.is_empty() {
         true => Vec::new(),
@@ -276,7 +315,17 @@ fn write_svg(
             .collect(),
     };
     let total_height = 470.0 + 20.0 * legend.len() as f64;
+    let begin_s = begins_at(profile) as f64 / 1e9;
     let end_s = profile.run.duration_ns as f64 / 1e9;
+    let shown_s = end_s - begin_s;
+    let x = |s: f64| {
+        let part = if shown_s > 0.0 {
+            (s - begin_s) / shown_s
+        } else {
+            0.0
+        };
+        LEFT + (WIDTH - LEFT - RIGHT) * part
+    };
     writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {total_height}\" \
@@ -285,17 +334,36 @@ fn write_svg(
          <text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{}: memory over time</text>",
         escaped(profile.run.program.rsplit('/').next().unwrap_or(""))
     )?;
+    for (i, line) in profile.circumstances().iter().enumerate() {
+        writeln!(
+            out,
+            "<text x=\"{LEFT}\" y=\"{}\" fill=\"#555\" font-size=\"11\">{}</text>",
+            39 + 11 * i,
+            escaped(line)
+        )?;
+    }
     let highest: Vec<f64> = timeline.steps.iter().map(|step| step.highest).collect();
     let mut chart = |top: f64, height: f64, title: &str, unit: &str, curves: &[Vec<f64>]| {
         let most = curves.iter().flatten().copied().fold(0.0, f64::max);
         let limit = nice(most);
-        let x = |s: f64| LEFT + (WIDTH - LEFT - RIGHT) * if end_s > 0.0 { s / end_s } else { 0.0 };
         let y = |value: f64| top + height - height * value / limit;
         writeln!(
             out,
             "<text x=\"{LEFT}\" y=\"{:.1}\">{title}</text>",
             top - 8.0
         )?;
+        // Grey: nothing was recorded.
+        for (from_ns, to_ns) in profile
+            .run
+            .stops(begins_at(profile), profile.run.duration_ns)
+        {
+            let (from, to) = (x(from_ns as f64 / 1e9), x(to_ns as f64 / 1e9));
+            writeln!(
+                out,
+                "<rect x=\"{from:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{height}\" fill=\"#eee\"/>",
+                to - from
+            )?;
+        }
         for i in 0..=4 {
             let value = limit * f64::from(i) / 4.0;
             writeln!(
@@ -309,8 +377,7 @@ fn write_svg(
             )?;
         }
         for (i, curve) in curves.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
-            let mut path = format!("M{:.1} {:.1}", x(begins_at(profile) as f64 / 1e9), y(0.0));
+            let mut path = format!("M{:.1} {:.1}", x(begin_s), y(0.0));
             for (value, step) in curve.iter().zip(&timeline.steps) {
                 let until = (step.end_ns as f64 / 1e9).min(end_s);
                 path.push_str(&format!("V{:.1}H{:.1}", y(*value), x(until)));
@@ -318,16 +385,18 @@ fn write_svg(
             if i == 0 {
                 writeln!(
                     out,
-                    "<path d=\"{path}V{:.1}Z\" fill=\"{colour}\" fill-opacity=\"0.15\"/>",
-                    y(0.0)
+                    "<path d=\"{path}V{:.1}Z\" fill=\"{}\" fill-opacity=\"0.15\"/>",
+                    y(0.0),
+                    COLOURS[0]
                 )?;
             }
             writeln!(
                 out,
-                "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
+                "<path d=\"{path}\" fill=\"none\" {} stroke-width=\"1.5\"/>",
+                stroke(i)
             )?;
         }
-        for (s, label) in ticks(end_s) {
+        for (s, label) in ticks(begin_s, end_s) {
             writeln!(
                 out,
                 "<path d=\"M{x:.1} {:.1}v4\" stroke=\"#999\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{label}</text>",
@@ -351,39 +420,43 @@ fn write_svg(
         &[rate(timeline)],
     )?;
     for (i, name) in legend.into_iter().enumerate() {
-        let colour = COLOURS[i % COLOURS.len()];
         let y = 478.0 + 20.0 * i as f64;
         writeln!(
             out,
-            "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"14\" height=\"4\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
-            y - 6.0,
-            LEFT + 20.0,
-            escaped(name)
+            "<path d=\"M{LEFT} {:.1}h24\" {} stroke-width=\"4\"/><text x=\"{:.1}\" y=\"{y:.1}\"><title>{}</title>{}</text>",
+            y - 4.0,
+            stroke(i),
+            LEFT + 30.0,
+            escaped(name),
+            escaped(&cut_middle(&Printable(name).to_string(), LEGEND))
         )?;
     }
     writeln!(out, "</svg>")
 }
 
-/// Round times from 0 to the end, not more than fits, with what is written at them.
-fn ticks(end_s: f64) -> Vec<(f64, String)> {
+/// Round times between two, not more than fits, with what is written at them.
+fn ticks(begin_s: f64, end_s: f64) -> Vec<(f64, String)> {
     const MOST: f64 = 8.0;
-    let (unit, in_unit) = match end_s {
+    let (unit, in_unit) = match end_s - begin_s {
         s if s >= 3.0 * 86_400.0 => ("d", 86_400.0),
         s if s >= 3.0 * 3600.0 => ("h", 3600.0),
         s if s >= 180.0 => ("min", 60.0),
-        s if s >= 0.5 => ("s", 1.0),
+        s if s >= 0.5 || begin_s > 0.0 => ("s", 1.0),
         _ => ("ms", 1e-3),
     };
-    let end = end_s / in_unit;
-    if end <= 0.0 {
-        return vec![(0.0, "0".into())];
+    let (begin, end) = (begin_s / in_unit, end_s / in_unit);
+    let shown = end - begin;
+    if shown <= 0.0 {
+        return vec![(begin_s, format!("{begin}"))];
     }
-    let power = 10f64.powf((end / MOST).log10().floor());
+    let power = 10f64.powf((shown / MOST).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    let step = steps.into_iter().find(|step| end / step <= MOST);
+    let step = steps.into_iter().find(|step| shown / step <= MOST);
     let step = step.unwrap_or(10.0 * power);
     let decimals = (-step.log10().floor()).max(0.0) as usize;
-    (0..=(end / step) as usize)
+    // A tick that only rounding puts beside the end stays.
+    let (first, last) = ((begin / step - 1e-9).ceil(), (end / step + 1e-9).floor());
+    (first as u64..=last as u64)
         .map(|i| {
             let time = i as f64 * step;
             (time * in_unit, format!("{time:.decimals$} {unit}"))
@@ -424,7 +497,10 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_not_too_many() {
-        let texts = |end_s: f64| -> Vec<String> { ticks(end_s).into_iter().map(|t| t.1).collect() };
+        let between = |begin_s: f64, end_s: f64| -> Vec<String> {
+            ticks(begin_s, end_s).into_iter().map(|t| t.1).collect()
+        };
+        let texts = |end_s: f64| between(0.0, end_s);
         assert_eq!(
             texts(1.485),
             [
@@ -440,6 +516,21 @@ mod tests {
         );
         assert_eq!(texts(90.0 * 86_400.0).last().unwrap(), "80 d");
         assert_eq!(texts(0.0), ["0"]);
+        assert_eq!(
+            between(9.31, 9.7),
+            [
+                "9.35 s", "9.40 s", "9.45 s", "9.50 s", "9.55 s", "9.60 s", "9.65 s", "9.70 s"
+            ]
+        );
+        assert_eq!(between(1000.0, 1030.0).first().unwrap(), "1000 s");
+    }
+
+    #[test]
+    fn only_the_whole_has_its_colour_and_no_two_of_many_curves_are_alike() {
+        let strokes: std::collections::BTreeSet<String> = (0..25).map(stroke).collect();
+        assert_eq!(strokes.len(), 25);
+        let wholes = strokes.iter().filter(|stroke| stroke.contains(COLOURS[0]));
+        assert_eq!(wholes.count(), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Json, Profile, Timeline};
+use heapprof_symbolizer::{Circumstances, Json, Profile, Timeline};
 use serde::Serialize;
 
 use crate::cli::document::Head;
@@ -11,6 +11,8 @@ use crate::cli::document::Head;
 struct Document<'a> {
     #[serde(flatten)]
     head: Head<'a>,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
     duration_ns: u64,
     step_ns: u64,
     peak: Option<Peak>,
@@ -44,6 +46,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let document = Document {
         head: Head::of(profile),
+        circumstances: Circumstances::of(profile),
         duration_ns: profile.run.duration_ns,
         step_ns: timeline.step_ns,
         peak: profile
