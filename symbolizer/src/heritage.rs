@@ -101,6 +101,12 @@ pub(crate) fn missing_from(run: &Run) -> Option<String> {
     }
 }
 
+/// Whether a run begins with blocks that the process had from its parent, all of them at time 0.
+pub(crate) fn begins_with_heritage(run: &Run) -> bool {
+    let first = run.markers.first().filter(|_| run.forked_from != 0);
+    first.is_some_and(|(_, name)| name.starts_with(REMARK)) && run.checkpoint.is_none()
+}
+
 /// Whether a log is that of the process which `child` was forked from. Another's may stand at its place by now; and as a parent is the
 /// older of the two, no log leads to itself.
 pub(crate) fn is_parent(log: &[u8], child: &Start) -> bool {

@@ -13,6 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::fold::Peak;
+use crate::heritage::begins_with_heritage;
 use crate::profile::Run;
 
 const SECOND: u64 = 1_000_000_000;
@@ -199,6 +200,8 @@ impl Moment {
             }
         };
         match self {
+            // What it had from its parent was in use before its own first event.
+            Moment::Start if begins_with_heritage(run) => Ok(Cut::Time(0)),
             Moment::Start => Ok(Cut::Nothing),
             Moment::End => Ok(Cut::Time(last_ns)),
             Moment::Peak => Ok(Cut::Record {

@@ -408,3 +408,24 @@ fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
     let text = ok(&["top", child, parent.to_str().unwrap()]);
     assert!(!text.contains("is missing, because"), "{text}");
 }
+
+/// A window's numbers are those at its end less those at its beginning, and at both ways of saying the beginning that is the same.
+#[test]
+fn it_is_in_use_at_the_start_and_not_allocated_after_it() {
+    let folder = folder();
+    let child = child(folder.path(), frees_what_it_inherited);
+    let child = child.to_str().unwrap();
+    let totals = |args: &[&str]| {
+        let document = json(&[&["top", "--json", child], args].concat());
+        let total = |key: &str| document["totals"][key].as_u64().unwrap();
+        (total("in-use-bytes"), total("allocated-bytes"))
+    };
+    for start in ["start", "0", "0%"] {
+        assert_eq!(totals(&["--at", start]).0, INHERITED * MB, "{start}");
+        let own = 10 * 1000 + 30 * MB;
+        assert_eq!(totals(&["--from", start]), (5000, own), "{start}");
+        let diff = json(&["diff", "--json", child, "--at", start, "--at", "end"]);
+        assert_eq!(diff["total"]["before"], (INHERITED * MB) as f64, "{start}");
+    }
+    assert_eq!(totals(&["--to", "end"]), totals(&["--from", "0"]));
+}
