@@ -271,6 +271,7 @@ fn top_of_the_past() {
     ];
     let mut commands: Vec<Vec<&str>> = metrics.map(|metric| of(metric).to_vec()).into();
     commands.push([&of("peak")[..], &["--by", "file"]].concat());
+    commands.push([&of("lifetime")[..], &["--by", "function"]].concat());
     let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
     conforms("heapprof top --json --metric peak", &commands);
 }

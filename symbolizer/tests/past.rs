@@ -77,6 +77,52 @@ fn top_shows_what_the_past_tells() {
     assert!(none.contains("nothing: temporary is 0"), "{none}");
 }
 
+/// What the table says of lifetimes is in JSON and CSV, and what is no sum is none there.
+#[test]
+fn lifetimes_say_on_what_they_rest_in_every_form() {
+    let (_folder, file, _) = asked(1);
+    let document: serde_json::Value =
+        serde_json::from_str(&ok(&["top", &file, "-m", "lifetime", "--json", "-n", "0"])).unwrap();
+    assert!(document["total"].is_null() && document["total_error"].is_null());
+    let sites = document["sites"].as_array().unwrap();
+    // Ten requests of 5,000 bytes, all freed after 3 s.
+    let requests = sites
+        .iter()
+        .find(|site| {
+            site["lifetime_mean_s"]
+                .as_f64()
+                .is_some_and(|s| (s - 3.0).abs() < 1e-9)
+        })
+        .expect("a mean of 3 s");
+    assert_eq!(
+        [
+            &requests["samples"],
+            &requests["freed_samples"],
+            &requests["live_samples"]
+        ],
+        [10, 10, 0]
+    );
+    let most = requests["lifetime_90_percent_s"].as_f64().unwrap();
+    assert!((2.7..3.3).contains(&most), "{most}");
+    for key in ["self", "self_error", "cumulative", "cumulative_error"] {
+        assert!(requests[key].is_null(), "{key}");
+    }
+    let csv = ok(&["top", &file, "-m", "lifetime", "--csv"]);
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let line = csv.lines().find(|line| line.contains(",3,10,")).unwrap();
+    let cells: Vec<&str> = line.split(',').collect();
+    let cell = |name: &str| cells[header.iter().position(|column| *column == name).unwrap()];
+    assert_eq!(
+        (cell("samples"), cell("freed-samples"), cell("live-samples")),
+        ("10", "10", "0")
+    );
+    assert_eq!(
+        (cell("self-lifetime"), cell("cumulative-lifetime")),
+        ("", "")
+    );
+    assert!(!cell("lifetime-90-percent-s").is_empty());
+}
+
 #[test]
 fn pprof_has_the_four_first_and_then_the_past() {
     use heapprof_symbolizer::export::pprof::proto;

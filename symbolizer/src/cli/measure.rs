@@ -387,8 +387,9 @@ struct Document<'a> {
     head: Head<'a>,
     metric: &'a str,
     unit: &'a str,
-    total: f64,
-    total_error: f64,
+    /// A distribution has no sum.
+    total: Option<f64>,
+    total_error: Option<f64>,
     intervals: Intervals,
     #[serde(flatten)]
     circumstances: Circumstances<'a>,
@@ -402,12 +403,25 @@ struct JsonLine<'a> {
     label: JsonLabel<'a>,
     samples: u64,
     #[serde(rename = "self")]
-    own: f64,
-    self_error: f64,
-    cumulative: f64,
-    cumulative_error: f64,
+    own: Option<f64>,
+    self_error: Option<f64>,
+    cumulative: Option<f64>,
+    cumulative_error: Option<f64>,
     lifetime_median_s: Option<f64>,
+    lifetime_90_percent_s: Option<f64>,
     lifetime_mean_s: Option<f64>,
+    /// Samples whose blocks were freed, and those that live.
+    freed_samples: u64,
+    live_samples: u64,
+}
+
+/// What a line's number rests on.
+fn samples(line: &Line, measure: Measure) -> u64 {
+    let lifetimes = &line.lifetimes;
+    match measure {
+        Measure::Lifetime => lifetimes.died_samples() + lifetimes.live_samples(),
+        _ => line.own.samples,
+    }
 }
 
 fn write_json(
@@ -417,15 +431,19 @@ fn write_json(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let whole = shown.measure.of_all(profile);
+    let of_sum = |number: f64| (shown.measure != Measure::Lifetime).then_some(number);
     let json = lines.iter().map(|line| JsonLine {
         label: (&line.label).into(),
-        samples: line.own.samples,
-        own: line.own.value,
-        self_error: line.own.error(),
-        cumulative: line.all.value,
-        cumulative_error: line.all.error(),
+        samples: samples(line, shown.measure),
+        own: of_sum(line.own.value),
+        self_error: of_sum(line.own.error()),
+        cumulative: of_sum(line.all.value),
+        cumulative_error: of_sum(line.all.error()),
         lifetime_median_s: line.lifetimes.median(),
+        lifetime_90_percent_s: line.lifetimes.quantile(0.9),
         lifetime_mean_s: line.lifetimes.mean(),
+        freed_samples: line.lifetimes.died_samples(),
+        live_samples: line.lifetimes.live_samples(),
     });
     let mut head = Head::of(profile);
     if !what_interval(profile, shown.confidence).is_empty() {
@@ -435,8 +453,8 @@ fn write_json(
         head,
         metric: shown.measure.name(),
         unit: shown.measure.unit(),
-        total: whole.value,
-        total_error: whole.error(),
+        total: of_sum(whole.value),
+        total_error: of_sum(whole.error()),
         intervals: Intervals::of(profile, shown.confidence),
         circumstances: Circumstances::of(profile),
         lines: JsonLines::of(shown.by, json),
@@ -451,22 +469,26 @@ fn write_csv(lines: &[Line], shown: &Shown, out: &mut impl Write) -> io::Result<
     writeln!(
         out,
         "{label},self-{metric},self-{metric}-error,cumulative-{metric},cumulative-{metric}-error,\
-         lifetime-median-s,lifetime-mean-s,samples"
+         lifetime-median-s,lifetime-mean-s,samples,lifetime-90-percent-s,freed-samples,live-samples"
     )?;
-    let seconds = |time: Option<f64>| time.map(|s| s.to_string()).unwrap_or_default();
+    let cell = |number: Option<f64>| number.map(|n| n.to_string()).unwrap_or_default();
+    let of_sum = |number: f64| cell((metric != Measure::Lifetime).then_some(number));
     for line in lines {
         let (own, all) = (&line.own, &line.all);
         writeln!(
             out,
-            "{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{},{},{},{},{}",
             line.label.csv(),
-            own.value,
-            own.error(),
-            all.value,
-            all.error(),
-            seconds(line.lifetimes.median()),
-            seconds(line.lifetimes.mean()),
-            own.samples
+            of_sum(own.value),
+            of_sum(own.error()),
+            of_sum(all.value),
+            of_sum(all.error()),
+            cell(line.lifetimes.median()),
+            cell(line.lifetimes.mean()),
+            samples(line, metric),
+            cell(line.lifetimes.quantile(0.9)),
+            line.lifetimes.died_samples(),
+            line.lifetimes.live_samples(),
         )?;
     }
     Ok(())
