@@ -394,3 +394,23 @@ fn dhat_has_lifetimes_of_as_many_blocks_as_it_counts() {
     assert_eq!(point["tbk"], 12);
     assert_eq!(point["tl"], 12 * 1_000_000);
 }
+
+/// The profiler's account is of the whole run: beside numbers of a part it says so.
+#[test]
+fn counts_of_a_part_and_of_the_whole_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = common::write(folder.path(), "s.heaplog", &common::server_log(1));
+    let log = log.to_str().unwrap();
+    let whole = ok(&["info", log]);
+    assert!(whole.contains("  samples, 5 of them in use"), "{whole}");
+    assert!(!whole.contains("in the whole run"), "{whole}");
+    let part = ok(&["info", "--at", "3ms", log]);
+    assert!(
+        part.contains("3  samples in the part that is shown, 3 of them in use"),
+        "{part}"
+    );
+    assert!(
+        part.contains("16  allocations sampled, in the whole run"),
+        "{part}"
+    );
+}

@@ -270,11 +270,20 @@ fn write_account(
     let account = &profile.account;
     writeln!(out, "\nSamples and losses")?;
     let totals = profile.totals();
+    // What the profiler counted, and what befell the file, is known of the whole run only.
+    let spans = profile.parts.iter().map(|part| part.run.span);
+    let is_part = spans.chain([profile.run.span]).any(|span| span.is_some());
+    let of_all = if is_part { ", in the whole run" } else { "" };
     if profile.run.intervals_seen.is_some() {
         writeln!(
             out,
-            "  {:>12}  samples, {} of them in use, from {} stacks",
+            "  {:>12}  samples{}, {} of them in use, from {} stacks",
             Count(totals.allocated.samples).to_string(),
+            if is_part {
+                " in the part that is shown"
+            } else {
+                ""
+            },
             Count(totals.in_use.samples),
             Count(profile.stacks.len() as u64)
         )?;
@@ -289,7 +298,8 @@ fn write_account(
         if n == 0 {
             Ok(())
         } else {
-            writeln!(out, "  {:>12}  {}", Count(n).to_string(), Printable(what))
+            let what = Printable(what);
+            writeln!(out, "  {:>12}  {what}{of_all}", Count(n).to_string())
         }
     };
     for &(counter, n) in &account.counters {
