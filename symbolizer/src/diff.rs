@@ -47,7 +47,7 @@ pub struct Change {
     pub minus: Amount,
     /// Between two profiles: what sampling alone would make of equal heaps.
     pub noise: Noise,
-    /// Whether a side comes from a dump that does not state its errors.
+    /// Whether a side comes from a dump that does not state its errors, or may have it under another name.
     pub is_unsure: bool,
     /// Whether a side may have missed blocks that the other has: then nothing is exact.
     pub may_be_missed: bool,
@@ -62,7 +62,7 @@ pub enum Verdict {
     Real,
     /// Noise may have made it.
     Noise,
-    /// The inputs do not say how exact they are.
+    /// The inputs do not say how exact they are, or what is the same in both.
     Unknown,
 }
 
@@ -186,6 +186,47 @@ impl<'a> Differences<'a> {
         }
     }
 
+    /// The modules whose functions cannot all be compared by name, though nothing else of two builds can be.
+    fn nameless(&self) -> Vec<Nameless> {
+        let [(a, of_a), (b, of_b)] = self.sides;
+        let unnamed = |symbols: &Symbols, index: usize| {
+            let report = symbols.reports().get(&(index as u32));
+            report.map_or(0, |report| report.quality.unresolved)
+        };
+        let mut nameless = Vec::new();
+        for (index, module) in a.modules.iter().enumerate() {
+            let mut others = b.modules.iter().enumerate();
+            let Some((other_index, other)) =
+                others.find(|(_, other)| other.name() == module.name())
+            else {
+                continue;
+            };
+            let addresses = [unnamed(of_a, index), unnamed(of_b, other_index)];
+            if module.build_id != other.build_id && addresses != [0, 0] {
+                nameless.push(Nameless {
+                    module: module.name().to_owned(),
+                    addresses,
+                });
+            }
+        }
+        nameless
+    }
+
+    /// What must be known of the names on both sides.
+    pub fn remarks(&self) -> Vec<String> {
+        let nameless = self.nameless();
+        let each = nameless.iter().flat_map(|Nameless { module, addresses }| {
+            let sides = addresses.iter().zip(["first", "second"]).filter(|(n, _)| **n > 0);
+            sides.map(move |(n, which)| {
+                format!(
+                    "the {which} has no names for {n} of its addresses in {module}, which was rebuilt: a site that only one \
+                     has may be there in the other without a name, and is called unknown (the {which}'s own files, or a bundle, name it)"
+                )
+            })
+        });
+        each.collect()
+    }
+
     /// By site.
     pub fn by_site(&self) -> Diff {
         let maps = self
@@ -203,6 +244,11 @@ impl<'a> Differences<'a> {
             };
             diff.changes.entry(place).or_default().merge(change);
             diff.total.merge(change);
+        }
+        for nameless in self.nameless() {
+            for (place, change) in &mut diff.changes {
+                change.is_unsure |= nameless.may_hide(place, change);
+            }
         }
         diff
     }
@@ -222,6 +268,30 @@ impl<'a> Differences<'a> {
             stacks.entry(name.clone()).or_default().merge(change);
         }
         stacks
+    }
+}
+
+/// A module that was rebuilt between two profiles, and has addresses without a name in at least one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Nameless {
+    /// Without folders.
+    module: String,
+    /// How many addresses of it have no name, on each side.
+    addresses: [u64; 2],
+}
+
+impl Nameless {
+    /// Whether a site of that function, that one side has and the other has not, may be there under another name: addresses of one
+    /// build say nothing of another's.
+    fn may_hide(&self, place: &Place, change: &Change) -> bool {
+        let [has_before, has_after] = [change.before != 0.0, change.after != 0.0];
+        let is_unnamed = place.function.starts_with(&format!("[{}+0x", self.module));
+        let other = match (has_before, has_after) {
+            (true, false) => self.addresses[1],
+            (false, true) => self.addresses[0],
+            _ => 0,
+        };
+        place.module == self.module && (is_unnamed || other > 0)
     }
 }
 

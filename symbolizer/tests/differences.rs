@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 
 use common::{LogBuilder, heapprof, stderr, stdout};
 use heapprof_core::{Row, SizeClass, Totals, Weight};
-use heapprof_format::{Alloc, Record};
-use heapprof_symbolizer::{CallStack, Differences, Ending, Metric, Profile, Run, Symbols, Verdict};
+use heapprof_format::{Alloc, Module, Record, Segment};
+use heapprof_symbolizer::resolve::SearchPath;
+use heapprof_symbolizer::{
+    CallStack, Differences, Ending, Metric, Profile, Run, Symbols, Verdict, profile_of_log,
+};
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;
@@ -547,5 +550,90 @@ fn what_one_side_may_have_missed_is_not_exact() {
     assert!(
         !shown.contains("exact") && !shown.contains("real"),
         "{shown}"
+    );
+}
+
+/// Two builds of one program, of whose first nobody has the names: what is `site` in the second is an address in the first.
+///
+/// ```text
+///   before    [v+0x201]   1000 bytes                         no file, no names
+///   after     site        1005 bytes      kept    7 bytes    all named
+/// ```
+#[test]
+fn a_rebuilt_module_without_names_is_not_compared_by_address() {
+    let profile = |build_id: u8, calls: &[(u64, u64)]| {
+        let mut log = LogBuilder::new(1);
+        log.module_record(Module {
+            number: 0,
+            time_ns: 0,
+            path: "/no/such/v".into(),
+            build_id: vec![build_id; 4],
+            bias: 0x1000,
+            segments: vec![Segment {
+                start: 0x1000,
+                len: 0x1000,
+                file_offset: 0,
+                flags: 5,
+            }],
+        });
+        for &(avma, size) in calls {
+            let stack = log.stack(&[avma]);
+            log.alloc(stack, size);
+        }
+        profile_of_log(&log.end(), |_| {}).unwrap()
+    };
+    let before = profile(1, &[(0x1201, 1000)]);
+    let after = profile(2, &[(0x1301, 1005), (0x1401, 7)]);
+    let same_build = profile(1, &[(0x1201, 1000), (0x1401, 7)]);
+    let none = Symbols::of(&before, &SearchPath::default());
+    let named = Symbols::given(
+        &after,
+        [(0x1301, "site"), (0x1401, "kept")].map(|(avma, name)| {
+            (
+                after.place(avma, 0),
+                vec![common::frame(name, "v.c", 1, false)],
+            )
+        }),
+    );
+    let differences = Differences::of_two(
+        (&before, &none),
+        (&after, &named),
+        Metric::InUseBytes.into(),
+    );
+    let remarks = differences.remarks();
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(
+        remarks[0]
+            .contains("the first has no names for 1 of its addresses in v, which was rebuilt")
+    );
+    let diff = differences.by_site();
+    let verdicts: Vec<_> = diff
+        .changes
+        .iter()
+        .map(|(place, change)| (&*place.function, change.verdict()))
+        .collect();
+    assert_eq!(
+        verdicts,
+        [
+            ("[v+0x201]", Verdict::Unknown),
+            ("kept", Verdict::Unknown),
+            ("site", Verdict::Unknown),
+        ]
+    );
+    // The sum needs no names.
+    assert_eq!(diff.total.verdict(), Verdict::Exact);
+    // Of one build, addresses are as good.
+    let other = Symbols::of(&same_build, &SearchPath::default());
+    let differences = Differences::of_two(
+        (&before, &none),
+        (&same_build, &other),
+        Metric::InUseBytes.into(),
+    );
+    assert!(differences.remarks().is_empty());
+    let diff = differences.by_site();
+    assert!(
+        diff.changes
+            .values()
+            .all(|change| change.verdict() == Verdict::Exact)
     );
 }

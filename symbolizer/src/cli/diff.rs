@@ -139,7 +139,7 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
         Ok::<Profile, Failure>(profile)
     };
     let (a, b) = (part(&args.before, 0)?, part(after, 1)?);
-    let unlike = Unlike::between(&a, &b);
+    let mut unlike = Unlike::between(&a, &b);
     warn(&unlike, args.force)?;
     let (of_a, of_b) = (
         args.places.symbols(&args.before, &a)?,
@@ -147,6 +147,10 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     );
     let heading = format!("{} -> {}", args.before.display(), after.display());
     let differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
+    for remark in differences.remarks() {
+        say::note(&format_args!("note: {remark}"));
+        unlike.remarks.push(remark);
+    }
     show(args, &heading, &unlike, &differences)
 }
 
