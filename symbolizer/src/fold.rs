@@ -15,7 +15,7 @@ use crate::detail::{Detail, Keeper};
 use crate::health::{Counted, LastSamples};
 use crate::heritage::is_inherited;
 use crate::moment::Cut;
-use crate::profile::{CallStack, Ending, LoadedModule, Profile, Regime};
+use crate::profile::{CallStack, Ending, LoadedModule, Marker, Profile, Regime};
 use crate::view::Span;
 
 /// No block is larger: the user's half of a 64-bit address space.
@@ -206,7 +206,11 @@ impl Fold {
             Record::CheckpointEnd { .. } => self.resumed(),
             Record::Marker { time_ns, name } => {
                 self.passed(time_ns);
-                self.profile.run.markers.push((time_ns, name));
+                self.profile.run.markers.push(Marker {
+                    time_ns,
+                    record: self.records,
+                    name,
+                });
             }
             Record::Regime {
                 time_ns,

@@ -87,8 +87,8 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
 
 /// What of it a run's numbers lack, in words; `None`: nothing, or it was not forked.
 pub(crate) fn missing_from(run: &Run) -> Option<String> {
-    let (_, first) = run.markers.first().filter(|_| run.forked_from != 0)?;
-    let remark = first.strip_prefix(REMARK)?;
+    let first = run.markers.first().filter(|_| run.forked_from != 0)?;
+    let remark = first.name.strip_prefix(REMARK)?;
     let parent = run.forked_from;
     if remark.starts_with(MISSING) {
         Some(format!("forked from pid {parent}: {remark}"))
@@ -104,7 +104,7 @@ pub(crate) fn missing_from(run: &Run) -> Option<String> {
 /// Whether a run begins with blocks that the process had from its parent, all of them at time 0.
 pub(crate) fn begins_with_heritage(run: &Run) -> bool {
     let first = run.markers.first().filter(|_| run.forked_from != 0);
-    first.is_some_and(|(_, name)| name.starts_with(REMARK)) && run.checkpoint.is_none()
+    first.is_some_and(|first| first.name.starts_with(REMARK)) && run.checkpoint.is_none()
 }
 
 /// Whether a log is that of the process which `child` was forked from. Another's may stand at its place by now; and as a parent is the

@@ -79,7 +79,8 @@ pub use occasions::{Occasions, dumps_of_log};
 pub use pprof::{PprofError, profile_of_pprof};
 pub use printable::{Json, Printable};
 pub use profile::{
-    Account, CallStack, Damage, Ending, LoadedModule, Place, Precision, Profile, Regime, Run,
+    Account, CallStack, Damage, Ending, LoadedModule, Marker, Place, Precision, Profile, Regime,
+    Run,
 };
 pub use quantity::{Bytes, Count, Percent};
 pub use segments::newest_of;

@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use crate::fold::Peak;
 use crate::heritage::begins_with_heritage;
-use crate::profile::Run;
+use crate::profile::{Marker, Run};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
@@ -224,15 +224,19 @@ impl Moment {
             Moment::Marker(name) => {
                 let named = |test: &dyn Fn(&str) -> bool| {
                     let mut markers = run.markers.iter();
-                    markers.find(|(_, marker)| test(marker)).map(|(t, _)| *t)
+                    markers.find(|marker| test(&marker.name)).map(Marker::cut)
                 };
                 let exact = named(&|marker| marker == name);
                 let partly = || named(&|marker| !name.is_empty() && marker.contains(name.as_str()));
                 match exact.or_else(partly) {
-                    Some(time_ns) => Ok(Cut::Time(time_ns)),
+                    Some(cut) => Ok(cut),
                     None => Err(MomentError::NoMarker {
                         name: name.clone(),
-                        markers: run.markers.iter().map(|(_, name)| name.clone()).collect(),
+                        markers: run
+                            .markers
+                            .iter()
+                            .map(|marker| marker.name.clone())
+                            .collect(),
                     }),
                 }
             }
@@ -463,17 +467,28 @@ mod tests {
 
     #[test]
     fn moments_outside_of_the_run_are_errors_that_say_so() {
+        let marker = |time_ns, record, name: &str| Marker {
+            time_ns,
+            record,
+            name: name.into(),
+        };
         let run = Run {
             start_wall_ns: 1_767_225_600 * SECOND,
             duration_ns: 20 * SECOND,
-            markers: vec![(5, "dump: 1".into()), (7, "dump".into())],
+            markers: vec![marker(5, 50, "dump: 1"), marker(7, 70, "dump")],
             ..Run::default()
         };
         let find = |text: &str| moment(text).find(&run, &Peak::default());
         assert_eq!(find("00:00:15"), Ok(Cut::Time(15 * SECOND)));
         assert_eq!(find("50%"), Ok(Cut::Time(10 * SECOND)));
         assert_eq!(find("dump"), Ok(Cut::Time(7)), "the whole name first");
-        assert_eq!(find("ump"), Ok(Cut::Time(5)));
+        assert_eq!(
+            find("ump"),
+            Ok(Cut::Record {
+                number: 50,
+                time_ns: 5
+            })
+        );
         let text = |error: Result<Cut, MomentError>| error.unwrap_err().to_string();
         assert_eq!(
             text(find("21")),

@@ -16,7 +16,7 @@ use crate::health::Counted;
 use crate::merge::Part;
 use crate::metric::{Metric, Numbers};
 use crate::resolve::Frame;
-pub use crate::run::{Ending, Regime, Run};
+pub use crate::run::{Ending, Marker, Regime, Run};
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]

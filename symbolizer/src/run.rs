@@ -2,6 +2,7 @@
 
 use heapprof_format::{Checkpoint, EndReason};
 
+use crate::moment::Cut;
 use crate::view::{Outside, Span};
 
 /// What ran, when, and under which settings.
@@ -33,7 +34,7 @@ pub struct Run {
     /// time is in the totals and the live set, and no more is known of it.
     pub checkpoint: Option<Checkpoint>,
     /// Named moments.
-    pub markers: Vec<(u64, String)>,
+    pub markers: Vec<Marker>,
     /// Changes of what was in force, in their order.
     pub regimes: Vec<Regime>,
     /// The part that the numbers are about; `None` for the whole.
@@ -53,6 +54,31 @@ pub struct Regime {
     pub interval: u64,
     /// Whether the budget for samples called for it, and not somebody.
     pub by_budget: bool,
+}
+
+/// A named moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    /// When it was, since the log's start.
+    pub time_ns: u64,
+    /// Number of its record, from 1.
+    pub record: u64,
+    /// Its name.
+    pub name: String,
+}
+
+impl Marker {
+    /// The moment. A dump's is where its record stands: the writer takes a dump in the middle of events, of which some that are older
+    /// are still to come. What the program or somebody else named is at its time.
+    pub fn cut(&self) -> Cut {
+        match self.name.starts_with("dump: ") {
+            true => Cut::Record {
+                number: self.record,
+                time_ns: self.time_ns,
+            },
+            false => Cut::Time(self.time_ns),
+        }
+    }
 }
 
 impl Run {

@@ -76,7 +76,7 @@ fn regimes(log: &Log) -> Vec<(u64, u64)> {
 
 fn markers(log: &Log) -> Vec<&str> {
     let markers = log.profile.run.markers.iter();
-    markers.map(|(_, name)| name.as_str()).collect()
+    markers.map(|marker| marker.name.as_str()).collect()
 }
 
 /// How many samples of that size there are on disk by now.

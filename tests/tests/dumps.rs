@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use heapprof_format::{Dump, Record};
+use heapprof_symbolizer::{Moment, Reading, View, profile_of_view};
 use heapprof_tests::{Account, Finished, Log, Run};
 
 /// Takes steps: `+n` allocates a block of n bytes, `-` frees the oldest one.
@@ -350,6 +351,7 @@ fn a_dump_is_the_state_at_its_marker_in_the_log() {
     let totals = totals(&ran);
     let log: Log = ran.log().whole();
     let (mut live, mut at_markers) = (std::collections::BTreeMap::new(), Vec::new());
+    let mut names = Vec::new();
     let mut account = Account::default();
     for record in &log.records {
         match record {
@@ -361,16 +363,38 @@ fn a_dump_is_the_state_at_its_marker_in_the_log() {
             Record::Free(free) => {
                 live.remove(&free.id);
             }
-            Record::Marker { .. } => at_markers.push(Account {
-                in_use_objects: live.len() as u64,
-                in_use_bytes: live.values().sum(),
-                ..account
-            }),
+            Record::Marker { name, .. } => {
+                names.push(name.clone());
+                at_markers.push(Account {
+                    in_use_objects: live.len() as u64,
+                    in_use_bytes: live.values().sum(),
+                    ..account
+                });
+            }
             _ => {}
         }
     }
     assert_eq!(totals, at_markers);
     assert_eq!(totals.len(), 4);
+    // And so it is what is shown when it is asked for by name, though its time is later than that of events which it does not have.
+    let bytes = fs::read(ran.log_path()).unwrap();
+    for (name, expected) in names.iter().zip(totals) {
+        if names.iter().filter(|other| *other == name).count() > 1 {
+            continue; // the first of them is meant
+        }
+        let reading = Reading {
+            view: View::At(Moment::Marker(name.clone())),
+            ..Reading::default()
+        };
+        let numbers = profile_of_view(&bytes, &reading, |_| ()).unwrap().numbers();
+        let shown = Account {
+            in_use_objects: numbers.in_use_objects,
+            in_use_bytes: numbers.in_use_bytes,
+            allocated_objects: numbers.allocated_objects,
+            allocated_bytes: numbers.allocated_bytes,
+        };
+        assert_eq!(shown, expected, "{name}");
+    }
 }
 
 /// Under load, with dumps all the time: each is whole the moment it can be seen.

@@ -399,7 +399,9 @@ fn fork_inherits() {
         .read(|_| ());
     let markers = profile.unwrap().run.markers;
     assert!(
-        markers.iter().any(|(_, name)| name.contains("is not here")),
+        markers
+            .iter()
+            .any(|marker| marker.name.contains("is not here")),
         "{markers:?}"
     );
 }

@@ -115,11 +115,11 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         fact(out, "setting", &format!("{name}={value}"))?;
     }
     write_segments(profile, out)?;
-    for (time_ns, name) in &run.markers {
+    for marker in &run.markers {
         fact(
             out,
             "marker",
-            &format!("{:.3} s  {name}", *time_ns as f64 / 1e9),
+            &format!("{:.3} s  {}", marker.time_ns as f64 / 1e9, marker.name),
         )?;
     }
     if !profile.threads.is_empty() {

@@ -300,9 +300,9 @@ fn run_facts(profile: &Profile) -> RunFacts<'_> {
             .map(|(name, value)| Setting { name, value })
             .collect(),
         markers: (run.markers.iter())
-            .map(|(time_ns, name)| Marker {
-                time_ns: *time_ns,
-                name,
+            .map(|marker| Marker {
+                time_ns: marker.time_ns,
+                name: &marker.name,
             })
             .collect(),
         threads: profile.threads.len(),
