@@ -15,8 +15,8 @@
 //!
 //! Blocks of the size of an interval and beyond need more. Of one block of 3 intervals, with `a = 0.05`, the two sides
 //! disagree once in ten times, by four standard errors: what is missed is seldom, and large. If `κ` blocks are missed on
-//! average, their number is beyond `3 √(κ + 2 √κ)` at most once in 370, also where κ is far below 1 (at κ = 0.0027
-//! that is one block). That is the variance plus `2 x` standard errors; it need not be more than the variance of as many
+//! average, their number is off by `3 √(κ + 2.1 √κ)` at most once in 370, also where κ is far below 1 (at κ = 0.0027 that
+//! is one block), whether one side misses or both. That is the variance plus `2.1 x` standard errors; it need not be more than the variance of as many
 //! bytes in small blocks, `x² R / s` for a block of `s`, which is the most there can be.
 
 use crate::measure::Amount;
@@ -78,7 +78,7 @@ impl Noise {
 
     /// The variance to test a difference against.
     pub(crate) fn variance(&self) -> f64 {
-        (self.variance + 2.0 * self.block * self.variance.sqrt()).min(self.at_most)
+        (self.variance + 2.1 * self.block * self.variance.sqrt()).min(self.at_most)
     }
 }
 
