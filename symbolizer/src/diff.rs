@@ -368,6 +368,12 @@ impl Unlike {
         }
         unlike.stopped([a.stopped_ns(), b.stopped_ns()]);
         for (profile, which) in [(a, "first"), (b, "second")] {
+            let caveats = profile.caveats().into_iter();
+            unlike
+                .remarks
+                .extend(caveats.map(|caveat| format!("of the {which}: {caveat}")));
+        }
+        for (profile, which) in [(a, "first"), (b, "second")] {
             if profile.precision() == Precision::Stated {
                 unlike.remarks.push(format!(
                     "the {which} is a dump that does not state the errors of its lines: no verdicts"

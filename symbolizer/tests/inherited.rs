@@ -364,6 +364,11 @@ fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
             let caveats = document["caveats"].to_string();
             assert_eq!(caveats.contains(LACK), is, "{args:?}: {caveats}");
         }
+        for args in [&[child, child][..], &[child, "--at", "1s", "--at", "2s"]] {
+            let document = json(&[&["diff", "--json"], args].concat());
+            let remarks = document["remarks"].to_string();
+            assert_eq!(remarks.contains(LACK), is, "{args:?}: {remarks}");
+        }
         for format in ["gperftools", "folded", "callgrind", "jemalloc"] {
             assert_eq!(exported(format).contains(LACK), is, "{format}");
         }

@@ -186,6 +186,7 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
             "the windows last {a:.3} s and {b:.3} s: what was allocated differs for that alone"
         ));
     }
+    unlike.remarks.extend(profile.caveats());
     let run = &profile.run;
     unlike.stopped(spans.map(|span| run.stopped_ns(span.from.time_ns(), span.to.time_ns())));
     warn(&unlike, args.force)?;
