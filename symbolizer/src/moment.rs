@@ -389,7 +389,12 @@ pub fn utc(since_1970_ns: u64) -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    // Where there are milliseconds they are there: a moment within that second may be before this one.
+    let fraction = match since_1970_ns / 1_000_000 % 1000 {
+        0 => String::new(),
+        ms => format!(".{ms:03}"),
+    };
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}{fraction} UTC")
 }
 
 #[cfg(test)]
@@ -448,6 +453,8 @@ mod tests {
             (1_767_225_600, "2026-01-01 00:00:00 UTC"),
         ] {
             assert_eq!(utc(seconds * SECOND), text);
+            let within = text.replace(" UTC", ".070 UTC");
+            assert_eq!(utc(seconds * SECOND + 70_123_456), within);
             assert_eq!(wall_ns(text), Some(seconds * SECOND));
         }
     }

@@ -147,7 +147,7 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
         while self.failed.is_none() && time_ns > self.next_ns {
             let due_ns = self.next_ns;
             self.write(
-                &format!("{} sec. since the start", due_ns / 1_000_000_000),
+                &format!("{} sec. since the start", due_ns as f64 / 1e9),
                 due_ns,
             );
         }
