@@ -204,6 +204,8 @@ fn temporary_by_allocations_says_that_it_has_no_interval() {
             let args = ["-m", metric, within[0], within[1], file.as_str()];
             let text = ok(&[&["top"], &args[..]].concat());
             assert_eq!(text.contains(caveat), is_said, "{text}");
+            let said = text.lines().find(|line| line.contains(caveat));
+            assert!(!said.is_some_and(|line| line.contains("  ")), "{text}");
             let document = json(&[&["top", "--json"], &args[..]].concat());
             assert_eq!(document["caveats"].to_string().contains(caveat), is_said);
             let document = json(&[&["export", "-f", "json"], &args[..]].concat());
