@@ -86,7 +86,7 @@ pub use quantity::{Bytes, Count, Percent};
 pub use segments::newest_of;
 pub use site::{Site, SiteKey, SiteMap, Sites, is_allocator};
 pub use symbols::{Symbols, Unnamed};
-pub use timeline::{Step, Timeline, timeline_of_log};
+pub use timeline::{Step, Timeline, stacks_at_peak, timeline_of_log};
 pub use tree::{Direction, Node, Tree};
 pub use type_name::type_of;
 pub use view::{Outside, Reading, Span, View, ViewError, contrast_of_log, profile_of_view};

@@ -1,13 +1,15 @@
 //! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
 
-use heapprof_core::{Estimate, Fixed};
+use heapprof_core::{Estimate, Fixed, Row, Temporary};
 use heapprof_format::{Alloc, Event, Free, ReadError, Record};
 
 use crate::detail::Detail;
 use crate::fold::Fold;
 use crate::heritage::is_inherited;
 use crate::log::{Taker, each_record};
+use crate::moment::Cut;
 use crate::profile::{Account, Profile};
+use crate::view::Span;
 
 /// A step. It ends at its time; an event at that time belongs to it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -75,6 +77,42 @@ pub fn timeline_of_log(
         drawing.step();
     }
     Ok(drawing.timeline)
+}
+
+/// The bytes in use of each stack when the most were in use at once, of a log whose whole profile is known. One that does
+/// not rotate is folded once more, up to there: pasts, which are of every block, take thrice the time.
+///
+/// # Errors
+/// As reading the log.
+pub fn stacks_at_peak(
+    bytes: &[u8],
+    whole: &Profile,
+    mut progress: impl FnMut(u64),
+) -> Result<Vec<f64>, ReadError> {
+    let mut held = vec![0.0; whole.stacks.len()];
+    let mut add = |row: &Row, bytes: f64| {
+        if let Some(held) = held.get_mut(row.stack as usize) {
+            *held += bytes;
+        }
+    };
+    if whole.run.checkpoint.is_none() {
+        let to = whole.peak.unwrap_or_default().cut();
+        let from = Cut::Nothing;
+        let mut fold = Fold::new().within(Some(Span { from, to }));
+        each_record(bytes, &mut progress, &mut fold)?;
+        for row in fold.ledger().rows() {
+            add(&row, row.totals.in_use.bytes_f64());
+        }
+    } else {
+        // The moment may be gone; then it is that of what is kept.
+        let mut fold = Fold::new().with_pasts(Temporary::default());
+        each_record(bytes, &mut progress, &mut fold)?;
+        let profile = fold.finish();
+        for (row, past) in profile.rows.iter().zip(&profile.pasts) {
+            add(row, past.peak.bytes_f64());
+        }
+    }
+    Ok(held)
 }
 
 /// Most of the time of a long log goes into looking up blocks, so there is no map of them but the ledger's: what a

@@ -13,7 +13,7 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::{
     Input, Measure, Moment, Occasions, Profile, Reading, View, contrast_of_log, dumps_of_log,
-    timeline_of_log,
+    stacks_at_peak, timeline_of_log,
 };
 
 const MB: u64 = 1_000_000;
@@ -242,6 +242,8 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
     let profile = past(&input, Temporary::within(10 * MS));
     let peak: u64 = profile.pasts.iter().map(|p| p.peak.bytes()).sum();
     assert_eq!(peak, 18 * MB);
+    let held = stacks_at_peak(input.log().unwrap(), &profile, |_| {}).unwrap();
+    assert_eq!(held.iter().sum::<f64>(), 18e6);
     let timeline = timeline_of_log(input.log().unwrap(), &profile, 5, 0, |_| None, |_| {}).unwrap();
     let highest: Vec<f64> = timeline.steps.iter().map(|s| s.highest / 1e6).collect();
     assert_eq!(highest, [18.0, 18.0, 17.0, 17.0, 17.0]);

@@ -9,7 +9,8 @@ use common::history::{
 use common::{LogBuilder, heapprof, stderr, stdout, totals_line};
 use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
-    Moment, Reading, View, ViewError, profile_of_log, profile_of_view, timeline_of_log,
+    Moment, Reading, View, ViewError, profile_of_log, profile_of_view, stacks_at_peak,
+    timeline_of_log,
 };
 use proptest::prelude::*;
 
@@ -145,6 +146,12 @@ proptest! {
         prop_assert_eq!(window, truth.window(Some(from), to));
         let peak = by_stack(&view(&log, View::At(Moment::Peak)));
         prop_assert_eq!(peak, truth.at_record(truth.peak_record()));
+        let held = stacks_at_peak(&log, &view(&log, View::Whole), |_| {}).unwrap();
+        let truth = truth.at_record(truth.peak_record());
+        for (stack, held) in held.into_iter().enumerate() {
+            let four = truth.get(&(stack as u32)).copied().unwrap_or_default();
+            prop_assert_eq!(held, four[1] as f64);
+        }
     }
 }
 

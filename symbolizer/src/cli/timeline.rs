@@ -6,11 +6,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
-use heapprof_core::Temporary;
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
-    Bytes, Input, Measure, Printable, Profile, Reading, SiteMap, Timeline, View, ViewError,
-    profile_of_view, timeline_of_log,
+    Bytes, Input, Printable, Profile, SiteMap, Timeline, ViewError, profile_of_log, stacks_at_peak,
+    timeline_of_log,
 };
 
 use crate::cli::failure::Failure;
@@ -71,18 +70,22 @@ const BESIDE: usize = 32;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(&args.file)?;
     let log = input.log()?;
-    let reading = Reading {
-        view: View::Whole,
-        pasts: (args.top > 0).then_some(Temporary::default()),
-        ..Reading::default()
-    };
+    let failed = |error| input.view_error(ViewError::Read(error));
     let progress = Progress::bytes("reading", input.len());
-    let profile = profile_of_view(log, &reading, |offset| progress.at(offset));
+    let profile = profile_of_log(log, |offset| progress.at(offset));
     progress.finish();
-    let profile = profile.map_err(|error| input.view_error(error))?;
+    let profile = profile.map_err(failed)?;
     source::note_what_is_kept(&args.file, &profile);
     source::note_what_is_wrong(&args.file, &profile.account);
-    let (names, group_of) = groups(args, &profile)?;
+    let (names, group_of) = match args.top {
+        0 => (Vec::new(), Vec::new()),
+        _ => {
+            let progress = Progress::bytes("finding the peak", input.len());
+            let held = stacks_at_peak(log, &profile, |offset| progress.at(offset));
+            progress.finish();
+            groups(args, &profile, &held.map_err(failed)?)?
+        }
+    };
     let wide = stdout_width().unwrap_or(100).saturating_sub(BESIDE).max(8);
     let steps = match args.steps {
         Some(steps) => steps,
@@ -99,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         |offset| progress.at(offset),
     );
     progress.finish();
-    let timeline = timeline.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    let timeline = timeline.map_err(failed)?;
     if args.csv {
         // The others have a place for it.
         for line in profile.circumstances() {
@@ -129,16 +132,13 @@ fn begins_at(profile: &Profile) -> u64 {
 type Groups = (Vec<String>, Vec<Option<usize>>);
 
 /// Names of the sites with the most at the peak, and which stack is whose.
-fn groups(args: &Args, profile: &Profile) -> Result<Groups, Failure> {
-    if args.top == 0 {
-        return Ok((Vec::new(), Vec::new()));
-    }
+fn groups(args: &Args, profile: &Profile, of_stacks: &[f64]) -> Result<Groups, Failure> {
     let symbols = args.places.symbols(&args.file, profile)?;
     let map = SiteMap::of(profile, &symbols);
     let mut held = vec![0.0; map.keys().len()];
-    for (index, row) in profile.rows.iter().enumerate() {
-        if let Some(site) = map.own(row.stack) {
-            held[site] += Measure::PeakBytes.of_row(profile, index).value;
+    for (stack, bytes) in of_stacks.iter().enumerate() {
+        if let Some(site) = map.own(stack as u32) {
+            held[site] += bytes;
         }
     }
     let mut sites: Vec<usize> = (0..held.len()).filter(|&site| held[site] > 0.0).collect();
