@@ -282,8 +282,8 @@ struct Document<'a> {
     continued: Vec<JsonNode<'a>>,
 }
 
-/// Most levels of a tree that are nested, see docs/json.md: jq 1.6 reads no more than 256, and each takes two.
-const NESTED: usize = 120;
+/// Most levels of a tree that are nested, see docs/json.md: jq 1.6 has room for 256 brackets and keys, and each takes three.
+const NESTED: usize = 80;
 
 /// A node with what is below it, down to the next level at which the document begins anew.
 struct JsonNode<'a> {
