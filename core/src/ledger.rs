@@ -63,6 +63,16 @@ struct Account {
     sums: Sums,
 }
 
+impl Account {
+    fn row(&self) -> Row {
+        Row {
+            stack: self.stack,
+            class: self.class,
+            totals: self.sums.totals(),
+        }
+    }
+}
+
 /// An allocation and a free change one of these each, and what is in use is their difference.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
@@ -164,11 +174,12 @@ impl Ledger {
 
     /// All rows, in the order of their first sample. A row may have nothing in use.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> {
-        self.rows.iter().map(|account| Row {
-            stack: account.stack,
-            class: account.class,
-            totals: account.sums.totals(),
-        })
+        self.rows.iter().map(Account::row)
+    }
+
+    /// The row of that index in [`rows`](Self::rows), which it keeps.
+    pub fn row_at(&self, index: usize) -> Option<Row> {
+        self.rows.get(index).map(Account::row)
     }
 
     /// The sum of all rows.

@@ -171,16 +171,16 @@ impl<G: Fn(u32) -> Option<usize>> Drawing<G> {
             return Vec::new();
         }
         let mut groups = vec![Estimate::default(); self.groups];
+        let ledger = self.fold.ledger();
         // Rows come, and never go.
-        let rows = || self.fold.ledger().rows();
-        for (index, row) in rows().enumerate().skip(self.looked_at) {
+        while let Some(row) = ledger.row_at(self.looked_at) {
             if let Some(group) = (self.group_of)(row.stack) {
-                self.grouped.push((index, group));
+                self.grouped.push((self.looked_at, group));
             }
+            self.looked_at += 1;
         }
-        self.looked_at = rows().len();
         for &(index, group) in &self.grouped {
-            if let Some(row) = rows().nth(index) {
+            if let Some(row) = ledger.row_at(index) {
                 groups[group].merge(&row.totals.in_use);
             }
         }

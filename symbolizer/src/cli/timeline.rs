@@ -314,7 +314,10 @@ fn write_svg(
             .chain(names.iter().map(String::as_str))
             .collect(),
     };
-    let total_height = 470.0 + 20.0 * legend.len() as f64;
+    let circumstances = profile.circumstances();
+    // What is below them makes room.
+    let room = 14.0 * circumstances.len() as f64;
+    let total_height = 470.0 + room + 20.0 * legend.len() as f64;
     let begin_s = begins_at(profile) as f64 / 1e9;
     let end_s = profile.run.duration_ns as f64 / 1e9;
     let shown_s = end_s - begin_s;
@@ -334,14 +337,15 @@ fn write_svg(
          <text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{}: memory over time</text>",
         escaped(profile.run.program.rsplit('/').next().unwrap_or(""))
     )?;
-    for (i, line) in profile.circumstances().iter().enumerate() {
+    for (i, line) in circumstances.iter().enumerate() {
         writeln!(
             out,
             "<text x=\"{LEFT}\" y=\"{}\" fill=\"#555\" font-size=\"11\">{}</text>",
-            39 + 11 * i,
+            41 + 14 * i,
             escaped(line)
         )?;
     }
+    writeln!(out, "<g transform=\"translate(0 {room})\">")?;
     let highest: Vec<f64> = timeline.steps.iter().map(|step| step.highest).collect();
     let mut chart = |top: f64, height: f64, title: &str, unit: &str, curves: &[Vec<f64>]| {
         let most = curves.iter().flatten().copied().fold(0.0, f64::max);
@@ -431,7 +435,7 @@ fn write_svg(
             escaped(&cut_middle(&Printable(name).to_string(), LEGEND))
         )?;
     }
-    writeln!(out, "</svg>")
+    writeln!(out, "</g>\n</svg>")
 }
 
 /// Round times between two, not more than fits, with what is written at them.
