@@ -150,7 +150,8 @@ fn why_none(pid: u32, maps: &str, denied: bool) -> String {
         );
     }
     "it does not listen: nothing has been sampled yet, or recording was given up, or \
-     HEAPPROF_CONTROL=0; HEAPPROF_CONTROL=1 makes it listen from the start"
+     HEAPPROF_CONTROL=0, or no System V segment was to be had (ipcs -m, kernel.shmmni); \
+     HEAPPROF_CONTROL=1 makes it listen from the start"
         .into()
 }
 
