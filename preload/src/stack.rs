@@ -6,7 +6,7 @@
 //! Model: a thread's own stack is one readable piece from its stack pointer up to an anchor: for the
 //! main thread the vectors the kernel put there, for others the thread descriptor, which glibc
 //! keeps at the top of each other thread's stack. Where that begins, the descriptor says, once our own thread has learnt in which words
-//! ([`learn`]): a stack pointer below is on a foreign stack. Until then, and in the main thread, every page between is asked
+//! ([`learn`]): a stack pointer below is on a foreign stack, and until then each is taken for one. In the main thread every page between is asked
 //! before the first read whether it can be read (`sys::readable`); the answer holds for the life of the thread,
 //! because nobody unmaps a piece of a stack in use. If the anchor is not reached, the thread
 //! runs on a foreign stack (a signal stack, a coroutine), which may be gone tomorrow: there each page
@@ -41,8 +41,10 @@ pub(crate) fn remember_main(argv: u64) {
 }
 
 /// Where the descriptor of a thread has the lowest address of the memory that its stack is in, and in the next word how many bytes that is.
-/// 0: not known.
-static BLOCK_AT: AtomicUsize = AtomicUsize::new(0);
+/// Or [`NOT_LOOKED_FOR`], or [`NOT_FOUND`].
+static BLOCK_AT: AtomicUsize = AtomicUsize::new(NOT_LOOKED_FOR);
+const NOT_LOOKED_FOR: usize = 0;
+const NOT_FOUND: usize = usize::MAX;
 
 /// How much of the descriptor is looked at. It has been longer since glibc 2.4.
 const LOOKED_AT: usize = 2048;
@@ -63,9 +65,11 @@ pub(crate) fn learn() {
         is_whole_pages && len < MOST_OF_OURS && holds(sp) && holds(descriptor)
     };
     let mut found = (8..LOOKED_AT).step_by(8).filter(is_it);
-    if let (Some(at), None) = (found.next(), found.next()) {
-        BLOCK_AT.store(at, Ordering::Relaxed);
-    }
+    let at = match (found.next(), found.next()) {
+        (Some(at), None) => at,
+        _ => NOT_FOUND,
+    };
+    BLOCK_AT.store(at, Ordering::Relaxed);
 }
 
 /// What of a stack may be read.
@@ -96,8 +100,9 @@ impl Readable {
     #[inline(never)]
     fn around_anew(thread: &Thread, sp: u64) -> Readable {
         let own = match own_block() {
-            Some(block) => block.contains(&sp).then(|| remember(thread, sp, block.end)),
-            None => anchor_above(sp).filter(|&anchor| reaches(thread, sp, anchor)),
+            OwnBlock::Is(block) => block.contains(&sp).then(|| remember(thread, sp, block.end)),
+            OwnBlock::NotYetKnown => None,
+            OwnBlock::Unknown => anchor_above(sp).filter(|&anchor| reaches(thread, sp, anchor)),
         };
         Readable {
             low: sp,
@@ -180,16 +185,30 @@ fn is_main(descriptor: u64) -> bool {
     descriptor == MAIN_DESCRIPTOR.load(Ordering::Relaxed)
 }
 
-/// From where on this thread's own stack may be, up to its descriptor. `None`: not known.
-fn own_block() -> Option<Range<u64>> {
-    let at = BLOCK_AT.load(Ordering::Relaxed);
+/// From where on this thread's own stack may be, up to its descriptor.
+enum OwnBlock {
+    Is(Range<u64>),
+    /// Our own thread has not run yet: what is remembered of this one now, it would have for life.
+    NotYetKnown,
+    Unknown,
+}
+
+fn own_block() -> OwnBlock {
     let descriptor = descriptor();
-    if at == 0 || is_main(descriptor) {
-        return None;
+    if is_main(descriptor) {
+        return OwnBlock::Unknown;
     }
+    let at = match BLOCK_AT.load(Ordering::Relaxed) {
+        NOT_LOOKED_FOR => return OwnBlock::NotYetKnown,
+        NOT_FOUND => return OwnBlock::Unknown,
+        at => at,
+    };
     let (start, len) = (word_of_descriptor(at), word_of_descriptor(at + 8));
-    let is_there = start > 0 && start < descriptor && descriptor - start < len;
-    is_there.then_some(start..descriptor)
+    if start > 0 && start < descriptor && descriptor - start < len {
+        OwnBlock::Is(start..descriptor)
+    } else {
+        OwnBlock::Unknown
+    }
 }
 
 /// This thread's anchor, if it lies above `sp`.

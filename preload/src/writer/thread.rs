@@ -89,10 +89,9 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     // that pthread_create wants.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
-        libc::pthread_attr_setstacksize(
-            attributes.as_mut_ptr(),
-            STACK_BYTES + least_stack(attributes.as_ptr()),
-        );
+        // Whole pages, as all other stacks are: see `stack::learn`.
+        let bytes = STACK_BYTES + least_stack(attributes.as_ptr());
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), bytes.next_multiple_of(4096));
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         let error = libc::pthread_create(
             id.as_mut_ptr(),
