@@ -6,7 +6,7 @@
 //! Model: a thread's own stack is one readable piece from its stack pointer up to an anchor: for the
 //! main thread the vectors the kernel put there, for others the thread descriptor, which glibc
 //! keeps at the top of each other thread's stack. Where that begins, the descriptor says, once our own thread has learnt in which words
-//! ([`learn`]): a stack pointer below is on a foreign stack, and until then each is taken for one. In the main thread every page between is asked
+//! ([`learn`]): a stack pointer below is on a foreign stack, and until then each is taken for one. Every page between is asked
 //! before the first read whether it can be read (`sys::readable`); the answer holds for the life of the thread,
 //! because nobody unmaps a piece of a stack in use. If the anchor is not reached, the thread
 //! runs on a foreign stack (a signal stack, a coroutine), which may be gone tomorrow: there each page
@@ -49,7 +49,7 @@ const NOT_FOUND: usize = usize::MAX;
 /// How much of the descriptor is looked at. It has been longer since glibc 2.4.
 const LOOKED_AT: usize = 2048;
 
-/// Our own thread's stack is less than that.
+/// Our own thread's stack is less than that, or nothing is learnt of it: it is how a length is told from an address.
 const MOST_OF_OURS: u64 = 16 << 20;
 
 /// In a thread of our own, whose stack glibc made: finds out where the descriptor says what memory that is. If not exactly one pair of words
@@ -100,10 +100,12 @@ impl Readable {
     #[inline(never)]
     fn around_anew(thread: &Thread, sp: u64) -> Readable {
         let own = match own_block() {
-            OwnBlock::Is(block) => block.contains(&sp).then(|| remember(thread, sp, block.end)),
+            OwnBlock::Is(block) => block.contains(&sp).then_some(block.end),
             OwnBlock::NotYetKnown => None,
-            OwnBlock::Unknown => anchor_above(sp).filter(|&anchor| reaches(thread, sp, anchor)),
+            OwnBlock::Unknown => anchor_above(sp),
         };
+        // Asked also within its own block, which has a guard: a stack pointer that a signal interrupted may be in there.
+        let own = own.filter(|&anchor| reaches(thread, sp, anchor));
         Readable {
             low: sp,
             high: own.unwrap_or(sp),
@@ -219,17 +221,6 @@ fn anchor_above(sp: u64) -> Option<u64> {
         false => descriptor,
     };
     (anchor > sp).then_some(anchor)
-}
-
-/// Everything from `sp` up to `anchor` can be read, for the life of the thread. Returns the anchor.
-fn remember(thread: &Thread, sp: u64, anchor: u64) -> u64 {
-    let lowest = match thread.stack_high.get() == anchor {
-        true => thread.stack_low.get().min(sp),
-        false => sp,
-    };
-    thread.stack_low.set(lowest);
-    thread.stack_high.set(anchor);
-    anchor
 }
 
 /// Whether all between `sp` and `anchor` can be read. Remembers the answer in the thread.

@@ -328,3 +328,54 @@ fn a_large_pool_of_coroutines_is_not_asked_about_page_by_page() {
     let blocks = ran.log().whole().blocks_of(26000).len();
     assert_eq!(blocks, 2 * 800 * 1000);
 }
+
+/// A signal comes while the stack pointer is in the guard below a thread's own stack, as when that overflows; its handler, on a stack of its
+/// own, allocates.
+#[test]
+fn interrupted_in_the_guard() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <pthread.h>
+        #include <signal.h>
+        #include <stdlib.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        static char other_stack[64 << 10];
+        static void handle(int number) { free(malloc(27001)); }
+        static void *run(void *unused)
+        {
+            pthread_attr_t attributes;
+            char *guard;
+            size_t size;
+            free(malloc(27000));
+            pthread_getattr_np(pthread_self(), &attributes);
+            pthread_attr_getstack(&attributes, (void **)&guard, &size);
+            guard -= 2048;
+            stack_t stack = {.ss_sp = other_stack, .ss_size = sizeof other_stack};
+            sigaltstack(&stack, NULL);
+            long result = SYS_tgkill;
+            asm volatile("mov %%rsp, %%r12\n mov %1, %%rsp\n syscall\n mov %%r12, %%rsp"
+                         : "+a"(result)
+                         : "r"(guard), "D"((long)getpid()), "S"((long)gettid()), "d"((long)SIGUSR1)
+                         : "r12", "rcx", "r11", "memory");
+            free(malloc(27002));
+            return (void *)result;
+        }
+        int main(void)
+        {
+            struct sigaction action = {.sa_handler = handle, .sa_flags = SA_ONSTACK};
+            sigaction(SIGUSR1, &action, NULL);
+            pthread_t thread;
+            pthread_create(&thread, NULL, run, NULL);
+            return pthread_join(thread, NULL);
+        }
+    "#;
+    let ran = Run::compiled("guard", SOURCE, &["-w", "-pthread"])
+        .interval(1)
+        .run()
+        .well();
+    let log = ran.log().whole();
+    for size in [27000, 27001, 27002] {
+        assert_eq!(log.blocks_of(size).len(), 1, "{size}");
+    }
+}
