@@ -117,6 +117,16 @@ struct PassingOver {
     checkpoint_ns: Option<u64>,
 }
 
+impl PassingOver {
+    /// Of a segment that begins there.
+    fn from(begin: usize) -> PassingOver {
+        PassingOver {
+            begin,
+            checkpoint_ns: None,
+        }
+    }
+}
+
 /// What tells the segments of one run from all others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SegmentOf {
@@ -299,10 +309,7 @@ impl<'a> Reader<'a> {
         if !rest[zeros..].starts_with(&FILE_HEADER) {
             return false;
         }
-        self.passing_over = Some(PassingOver {
-            begin: self.next_frame + zeros,
-            checkpoint_ns: None,
-        });
+        self.passing_over = Some(PassingOver::from(self.next_frame + zeros));
         self.next_frame += zeros + FILE_HEADER_LEN;
         self.sequence = None;
         true
@@ -382,7 +389,12 @@ impl<'a> Reader<'a> {
         }
         if let Some(previous) = self.sequence {
             let step = header.sequence.wrapping_sub(previous);
-            self.missing_frames += u64::from(step.saturating_sub(1));
+            if step > u32::MAX / 2 {
+                // Back to its first frames: a further segment, whose header is damaged.
+                self.passing_over = Some(PassingOver::from(start));
+            } else {
+                self.missing_frames += u64::from(step.saturating_sub(1));
+            }
         }
         self.sequence = Some(header.sequence);
         self.next_frame = start + end;

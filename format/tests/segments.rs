@@ -157,6 +157,22 @@ fn events_behind_a_checkpoint_whose_end_is_damaged_are_read() {
     assert_eq!(errors, [ReadErrorKind::Checksum]);
 }
 
+#[test]
+fn a_segment_whose_header_is_damaged_is_passed_over_as_any() {
+    let [first, second, third] = segments();
+    let start_frame = file(&[&[start(1)]]).len() - FILE_HEADER.len();
+    // Its header, or as much of it as the first frame, too.
+    for damaged in [1, FILE_HEADER.len(), FILE_HEADER.len() + start_frame] {
+        let mut third = third.clone();
+        third[..damaged].fill(0xee);
+        let (records, errors, missing) = read(&[&first[..], &second, &third].concat());
+        let expected = [start(1), alloc(1, 1000), alloc(2, 3000), free(1, 5000)];
+        assert_eq!(records, expected, "{damaged} bytes");
+        assert_eq!(errors, [ReadErrorKind::NoFrame], "{damaged} bytes");
+        assert_eq!(missing, 0, "{damaged} bytes");
+    }
+}
+
 /// Any cut and any flipped byte: no panic, no endless loop, and only what was written comes out.
 #[test]
 fn damage_anywhere_ends() {

@@ -58,6 +58,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// How often something had been unloaded when every module was last known to be there.
+    pub(crate) fn closed(&self) -> u32 {
+        self.closed
+    }
+
     /// The module that an address belongs to.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<&Entry> {

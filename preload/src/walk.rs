@@ -215,7 +215,7 @@ fn walk_anew(
         depth: DEPTH.load(Ordering::Relaxed) as usize,
         signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
     };
-    let mut has_begun = false;
+    let (mut has_revalidated, mut has_begun) = (false, false);
     loop {
         let Some((walker, snapshot)) = seat.begin() else {
             return Walked {
@@ -223,19 +223,18 @@ fn walk_anew(
                 end: WalkEnd::Busy,
             };
         };
+        if modules::is_stale(snapshot) && !has_revalidated && !has_begun {
+            has_revalidated = true;
+            modules::revalidate(entered);
+            continue; // with the snapshot that is in force now
+        }
         if !has_begun {
             has_begun = true;
-            let is_stale = modules::is_stale(snapshot);
-            if is_stale {
-                modules::revalidate(entered);
-            }
+            // What is learnt now is of the time of this snapshot, which another thread may have kept us from looking through.
+            let closed = snapshot.closed();
             walker.fresh.clear();
-            let closed = modules::closed();
             walker.memos.chosen_mut().begin(closed);
             walker.rules.set_era(closed);
-            if is_stale {
-                continue; // with the snapshot that is in force now
-            }
         }
         let end = match step.run(entered, walker, snapshot) {
             Pause::Rest => None,
