@@ -156,7 +156,8 @@ impl Encoder {
                     put_addresses(body, &s.frames);
                 });
             }
-            Record::Module(m) => self.other(Kind::Module, m.time_ns, |body| {
+            // Not at any time: events that are written after it may lie before it.
+            Record::Module(m) => self.other(Kind::Module, 0, |body| {
                 put(body, u64::from(m.number));
                 put(body, m.time_ns / TIME_UNIT_NS);
                 put_bytes(body, m.path.as_bytes());
@@ -170,7 +171,7 @@ impl Encoder {
                 });
             }),
             Record::ModuleGone { module, time_ns } => {
-                self.other(Kind::ModuleGone, *time_ns, |body| {
+                self.other(Kind::ModuleGone, 0, |body| {
                     put(body, u64::from(*module));
                     put(body, time_ns / TIME_UNIT_NS);
                 });

@@ -322,6 +322,35 @@ fn reading_goes_on_behind_a_damaged_frame() {
     assert_eq!(reader.next_record().unwrap(), None);
 }
 
+/// The writer states a module when it meets the first stack with an address in it: events from before it was loaded may follow.
+#[test]
+fn events_keep_their_times_behind_a_module_that_was_loaded_after_them() {
+    let free = |time_ns, id| {
+        Record::Free(Free {
+            time_ns,
+            thread: 0,
+            id,
+        })
+    };
+    let module = Record::Module(Module {
+        number: 0,
+        time_ns: 9_000_000,
+        path: "/lib/plugin.so".into(),
+        build_id: vec![],
+        bias: 0,
+        segments: vec![],
+    });
+    let gone = Record::ModuleGone {
+        module: 0,
+        time_ns: 9_500_000,
+    };
+    for first in [module, gone] {
+        let frames = [vec![first, free(1_000_000, 1), free(2_000_000, 2)]];
+        let [records] = frames.clone();
+        assert_eq!(read_all(&written(&frames)), (records, None));
+    }
+}
+
 #[test]
 fn foreign_files_are_named() {
     let kind = |bytes: &[u8]| Reader::new(bytes).unwrap_err().kind;
