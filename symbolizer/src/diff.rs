@@ -256,6 +256,8 @@ impl<'a> Differences<'a> {
     /// By stack, as [`folded`] writes one: outermost function first, `;` between them.
     pub fn by_stack(&self) -> BTreeMap<String, Change> {
         let mut names: HashMap<(usize, u32), String> = HashMap::new();
+        // Places of two profiles.
+        let mut places = self.sides.map(|_| folded::Names::default());
         let mut stacks: BTreeMap<String, Change> = BTreeMap::new();
         for (side, stack, change) in &self.parts {
             let (profile, symbols) = self.sides[*side];
@@ -264,7 +266,7 @@ impl<'a> Differences<'a> {
             };
             let name = names
                 .entry((*side, *stack))
-                .or_insert_with(|| folded::fold(profile, symbols, frames));
+                .or_insert_with(|| places[*side].fold(profile, symbols, frames));
             stacks.entry(name.clone()).or_default().merge(change);
         }
         stacks

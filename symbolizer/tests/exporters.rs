@@ -200,6 +200,40 @@ fn pprof_passes_the_strictest_reader() {
     assert!(!libc.has_functions);
 }
 
+/// pprof drops a frame that matches, and all below it: what a program's own code runs below must not match.
+#[test]
+fn pprof_drops_allocation_functions_and_no_constructor() {
+    let profile = server_profile(4096);
+    let message = pprof(&profile, &server_symbols(&profile));
+    let drop = &message.string_table[message.drop_frames as usize];
+    let drop = regex::Regex::new(&format!("^(?:{drop})$")).expect("a pattern");
+    // Names as pprof cuts them, before the first bracket that is not `(anonymous`.
+    for name in [
+        "malloc",
+        "operator new[]",
+        "alloc::alloc::exchange_malloc",
+        "std::allocator<char>::allocate",
+        "std::__new_allocator<std::pair<int const, Item> >::allocate",
+        "std::allocator_traits<std::allocator<Item> >::allocate",
+        "__gnu_cxx::new_allocator<(anonymous namespace)::Item>::allocate",
+    ] {
+        assert!(drop.is_match(name), "{name}");
+    }
+    for name in [
+        "allocate",
+        // As debug information of gcc has them, whose constructors allocate.
+        "std::allocator_traits<std::allocator<(anonymous namespace)::Item> >::construct<(anonymous namespace)::Item, int>",
+        "std::__new_allocator<(anonymous namespace)::Item>::construct<(anonymous namespace)::Item, int>",
+        "__gnu_cxx::new_allocator<(anonymous namespace)::Item>::construct<(anonymous namespace)::Item, int>",
+        // The program's own allocator.
+        "std::allocator_traits<Pool<Item> >::allocate",
+        // What a function template returns comes first.
+        "std::allocator<Item> make_items<Item>",
+    ] {
+        assert!(!drop.is_match(name), "{name}");
+    }
+}
+
 #[test]
 fn pprof_addresses_are_those_of_the_calls_and_inlined_lines_come_first() {
     let profile = server_profile(1);

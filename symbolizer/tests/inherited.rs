@@ -8,8 +8,8 @@ use common::history::{MS, S, folder, json, ok, own};
 use common::{heapprof, stderr};
 use heapprof_core::{SizeClass, Temporary};
 use heapprof_format::{
-    Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Free, PARENT_LOG, Passed,
-    Record, Stack, Start, Sums, WalkEnd,
+    Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Free, Module, PARENT_LOG,
+    Passed, Record, Segment, Stack, Start, Sums, WalkEnd,
 };
 use heapprof_symbolizer::{
     Input, Measure, Moment, Occasions, Profile, Reading, View, contrast_of_log, dumps_of_log,
@@ -435,4 +435,87 @@ fn it_is_in_use_at_the_start_and_not_allocated_after_it() {
         assert_eq!(diff["total"]["before"], (INHERITED * MB) as f64, "{start}");
     }
     assert_eq!(totals(&["--to", "end"]), totals(&["--from", "0"]));
+}
+
+/// A plug-in allocated, was unloaded, and another one was loaded at its place before the fork.
+#[test]
+fn blocks_of_a_plug_in_that_was_unloaded_before_the_fork_are_still_its_own() {
+    let folder = folder();
+    let plug_in = |number, time_ns, path: &str| {
+        Record::Module(Module {
+            number,
+            time_ns,
+            path: path.into(),
+            build_id: vec![number as u8; 20],
+            bias: 0x7000_0000,
+            segments: vec![Segment {
+                start: 0x7000_0000,
+                len: 0x1000,
+                file_offset: 0,
+                flags: 5,
+            }],
+        })
+    };
+    let from = |encoder: &mut Encoder, number, frame| {
+        encoder.record(&Record::Stack(Stack {
+            number,
+            end: WalkEnd::Root,
+            frames: vec![0x10, frame],
+            interrupted: vec![],
+        }));
+    };
+    let block = |encoder: &mut Encoder, time_ns, id, stack| {
+        encoder.alloc(&Alloc {
+            time_ns,
+            thread: 0,
+            id,
+            size: MB,
+            slack: 0,
+            stack,
+            interval: 1,
+        });
+    };
+    let mut parent = Encoder::new();
+    start(&mut parent, 30, 30 * S, vec![]);
+    parent.record(&plug_in(0, MS, "/lib/first.so"));
+    from(&mut parent, 0, 0x7000_0100);
+    block(&mut parent, 2 * MS, 1, 0);
+    parent.record(&Record::ModuleGone {
+        module: 0,
+        time_ns: 3 * MS,
+    });
+    parent.record(&plug_in(1, 4 * MS, "/lib/second.so"));
+    from(&mut parent, 1, 0x7000_0200);
+    block(&mut parent, 5 * MS, 2, 1);
+    let bytes = [&FILE_HEADER[..], parent.finish()].concat();
+    let parent = common::write(folder.path(), "parent.heaplog", &bytes);
+
+    let mut child = Encoder::new();
+    let settings = vec![
+        (FORKED_AT.into(), (31 * S).to_string()),
+        (PARENT_LOG.into(), parent.to_str().unwrap().into()),
+    ];
+    start(&mut child, 31, 31 * S, settings);
+    let mut bytes = [&FILE_HEADER[..], child.finish()].concat();
+    child.record(&plug_in(0, 0, "/lib/second.so"));
+    from(&mut child, 0, 0x7000_0300);
+    block(&mut child, MS, 3, 0);
+    bytes.extend_from_slice(child.finish());
+    let path = common::write(folder.path(), "child.heaplog", &bytes);
+
+    let profile = Input::open(&path).unwrap().read(|_| ()).unwrap();
+    let mut modules: Vec<&str> = profile
+        .rows
+        .iter()
+        .map(|row| {
+            let stack = profile.stack_of(row);
+            let place = profile.places(stack).last().unwrap();
+            profile.module_of(place).map_or("", |m| m.path.as_str())
+        })
+        .collect();
+    modules.sort_unstable();
+    assert_eq!(
+        modules,
+        ["/lib/first.so", "/lib/second.so", "/lib/second.so"]
+    );
 }

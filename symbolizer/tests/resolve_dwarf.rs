@@ -68,6 +68,28 @@ fn sections_compressed_with_zstd_are_read() {
     c_frames_are_complete_with(&flags);
 }
 
+/// Lines of dropped code stay in the file, from address 0 on, and reach into the addresses of what was kept.
+#[test]
+fn lines_of_dropped_code_are_no_other_codes() {
+    let rows = (0..1000).map(|i| format!("    a[{}] += a[{}] * {i};\n", i % 64, i * 7 % 64));
+    let rows: String = rows.collect();
+    let text = format!("void dropped(volatile int *a) {{\n{rows}}}\n{C_INLINES}");
+    let shift = 1002;
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let fixture = Fixture::new();
+        let flags = ["-g", version, "-ffunction-sections", "-Wl,--gc-sections"];
+        fixture.compile("program.c", &text, &flags);
+        let call = fixture.call_site("program", "<outer>", "<sink>");
+        let symbols = fixture.resolve(call);
+        let expected = [
+            format!("(inlined) leaf program.c:{}", shift + 3),
+            format!("(inlined) middle program.c:{}", shift + 6),
+            format!("outer program.c:{}", shift + 9),
+        ];
+        assert_eq!(lines(&symbols, call), expected, "{version}");
+    }
+}
+
 #[test]
 fn link_time_optimised_code_keeps_its_frames() {
     c_frames_are_complete_with(&["-g", "-flto"]);
@@ -78,6 +100,20 @@ fn split_units_are_found_beside_the_objects() {
     for version in ["-gdwarf-4", "-gdwarf-5"] {
         c_frames_are_complete_with(&["-g", version, "-gsplit-dwarf"]);
     }
+}
+
+/// The binary is small, and what it leads to is large: entries of types, and next to no code.
+#[test]
+fn a_split_unit_may_be_much_larger_than_the_binary() {
+    let types =
+        (1..60_000).map(|i| format!("struct s{i} {{ int a; struct s{} *next; }};\n", i - 1));
+    let types: String = types.collect();
+    let text = format!("struct s0 {{ int a; }};\n{types}struct s59999 *all;\n{C_INLINES}");
+    let fixture = Fixture::new();
+    fixture.compile("program.c", &text, &["-g", "-gsplit-dwarf"]);
+    let call = fixture.call_site("program", "<outer>", "<sink>");
+    let symbols = fixture.resolve(call);
+    assert_eq!(lines(&symbols, call).len(), 3, "{}", symbols.report);
 }
 
 #[track_caller]

@@ -316,6 +316,100 @@ fn a_sysroot_and_pprofs_folders_are_searched() {
     }
 }
 
+/// What a link means, the process's file system says: an absolute one does not lead out of it.
+#[test]
+fn links_below_a_sysroot_stay_there() {
+    let fixture = Fixture::new();
+    fixture.compile("program.c", C_INLINES, &["-g"]);
+    let call = fixture.call_site("program", "<outer>", "<sink>");
+    let id = fixture.build_id("program");
+    let path = Path::new("/opt/nowhere/program");
+    let program = std::fs::read(fixture.path("program")).expect("the program");
+    fixture.write("root/real/at/last", program);
+    for (from, to) in [
+        ("root/opt/nowhere", "/alternatives"),
+        ("root/alternatives/program", "/etc/../etc/program"),
+        ("root/etc/program", "../real/at/last"),
+        ("root/round", "/round"),
+    ] {
+        let from = fixture.path(from);
+        std::fs::create_dir_all(from.parent().expect("a folder")).expect("a folder");
+        std::os::unix::fs::symlink(to, from).expect("a link");
+    }
+    let search = SearchPath {
+        sysroot: Some(fixture.path("root")),
+        ..fixture.search()
+    };
+    for build_id in [Some(&id[..]), None] {
+        let symbols = resolve_module(&ModuleRef { path, build_id }, &[call], &search);
+        assert_eq!(lines(&symbols, call), COMPLETE, "{}", symbols.report);
+    }
+    // Ours is none of theirs, and a circle is no place.
+    std::os::unix::fs::symlink(fixture.path("program"), fixture.path("root/ours")).expect("a link");
+    for path in ["/ours", "/round"] {
+        let path = Path::new(path);
+        let module = ModuleRef {
+            path,
+            build_id: None,
+        };
+        let symbols = resolve_module(&module, &[call], &search);
+        assert!(lines(&symbols, call).is_empty(), "{}", symbols.report);
+    }
+}
+
+/// What lies where a deleted file was is another file: only a build-id could tell that it is not.
+#[test]
+fn the_successor_of_a_deleted_file_without_a_build_id_gives_no_names() {
+    let fixture = Fixture::new();
+    fixture.compile("program.c", C_INLINES, &["-g", "-Wl,--build-id=none"]);
+    let call = fixture.call_site("program", "<outer>", "<sink>");
+    let symbols = fixture.resolve_as(&fixture.path("program (deleted)"), None, &[call]);
+    assert!(lines(&symbols, call).is_empty(), "{}", symbols.report);
+    // A copy that the user puts forward is the user's word.
+    let search = SearchPath {
+        binary_dirs: vec![fixture.path("")],
+        ..fixture.search()
+    };
+    let path = Path::new("/nowhere/program (deleted)");
+    let module = ModuleRef {
+        path,
+        build_id: None,
+    };
+    let symbols = resolve_module(&module, &[call], &search);
+    assert_eq!(lines(&symbols, call), COMPLETE, "{}", symbols.report);
+}
+
+/// Stripped off a program that was compiled without `-g`.
+#[test]
+fn a_detached_file_with_symbols_alone_gives_names() {
+    let fixture = Fixture::new();
+    fixture.compile("program.c", C_INLINES, &[]);
+    let call = fixture.call_site("program", "<outer>", "<sink>");
+    let id = fixture.build_id("program");
+    fixture.run(
+        "objcopy",
+        &["--only-keep-debug", "program", "program.debug"],
+    );
+    fixture.run("objcopy", &["--strip-all", "program"]);
+    fixture.run("objcopy", &["--add-gnu-debuglink=program.debug", "program"]);
+    let hex = hex(&id);
+    let places = [
+        "program.debug".to_owned(),
+        format!("debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..]),
+    ];
+    let bytes = std::fs::read(fixture.path("program.debug")).expect("the debug file");
+    std::fs::remove_file(fixture.path("program.debug")).expect("the debug file");
+    for place in places {
+        fixture.write(&place, &bytes);
+        let symbols = fixture.resolve_as(&fixture.path("program"), Some(&id), &[call]);
+        assert_eq!(lines(&symbols, call), ["outer ?:0"], "{}", symbols.report);
+        let opened = |(path, role)| path == fixture.path(&place) && role == Role::SymbolFile;
+        assert!(symbols.report.opened().any(opened), "{}", symbols.report);
+        assert!(symbols.report.to_string().contains("no debug information"));
+        std::fs::remove_file(fixture.path(&place)).expect("the debug file");
+    }
+}
+
 #[test]
 fn memory_without_a_file_says_so() {
     let fixture = Fixture::new();

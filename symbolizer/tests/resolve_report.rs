@@ -80,7 +80,7 @@ fn a_debug_file_without_debug_information_is_said_to_have_none() {
     report_says(
         &fixture,
         &[
-            "program.debug: has no debug information",
+            "program.debug: used as symbols: it has no debug information",
             "-g (Rust: debug =",
         ],
     );

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{Ending, Input, Moment, Outside, Profile, Reading, View, merged, utc};
+use heapprof_symbolizer::{
+    Ending, Input, InputError, Moment, Outside, Profile, Reading, View, merged, utc,
+};
 
 use crate::cli::failure::Failure;
 use crate::cli::say;
@@ -58,8 +60,19 @@ pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Fail
 /// The files, each process once: any segment of a log that rotates leads to all of it.
 fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     let mut different: Vec<One> = Vec::new();
+    let mut nothing = None;
     for path in files {
-        let input = Input::open(path)?;
+        let input = match Input::open(path) {
+            // Of a process that was killed, or whose disk was full, before its first record: the others have theirs.
+            Err(error @ (InputError::Empty { .. } | InputError::CutOff { .. })) => {
+                if files.len() > 1 {
+                    say::note(&format_args!("note: {error}"));
+                }
+                nothing = Some(error);
+                continue;
+            }
+            opened => opened?,
+        };
         let start = input.start().map(|start| Begin {
             pid: start.pid,
             forked_from: start.forked_from,
@@ -84,7 +97,10 @@ fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
             start,
         });
     }
-    Ok(different)
+    match nothing {
+        Some(error) if different.is_empty() => Err(error.into()),
+        _ => Ok(different),
+    }
 }
 
 /// A time of day is the same instant for all: on the day on which the first of them began, or the next.

@@ -12,7 +12,7 @@ use crate::export::Options;
 use crate::export::facts::{facts, intervals};
 use crate::measure::Measure;
 use crate::printable::Printable;
-use crate::profile::{CallStack, Profile};
+use crate::profile::{CallStack, Place, Profile};
 use crate::symbols::Symbols;
 
 /// A function: module, file and name.
@@ -119,6 +119,8 @@ pub fn write(
 struct Graph {
     functions: Vec<Function>,
     numbers: HashMap<Function, usize>,
+    /// What was found out of a place: thousands of stacks pass each.
+    places: HashMap<Place, Vec<(usize, u32)>>,
     costs: Vec<Costs>,
 }
 
@@ -132,6 +134,11 @@ impl Graph {
     ) -> Vec<(usize, u32)> {
         let mut frames = Vec::new();
         for place in profile.places(stack) {
+            if let Some(known) = self.places.get(&place) {
+                frames.extend_from_slice(known);
+                continue;
+            }
+            let begin = frames.len();
             for frame in symbols.frames(place) {
                 let function = Function {
                     object: text(profile.module_of(place).map_or("", |m| &m.path)),
@@ -140,6 +147,7 @@ impl Graph {
                 };
                 frames.push((self.number(function), frame.line.unwrap_or(0)));
             }
+            self.places.insert(place, frames[begin..].to_vec());
         }
         if frames.is_empty() {
             let function = Function {

@@ -4,13 +4,13 @@
 //! stacks are one line. Lines of zero are left out. Nor has it comments; but every reader that was tried
 //! passes over a line that does not end in a number, and so ours say in such lines how exact the numbers are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use crate::export::Options;
 use crate::export::facts::{estimator, intervals};
 use crate::printable::Printable;
-use crate::profile::{CallStack, Precision, Profile};
+use crate::profile::{CallStack, Place, Precision, Profile};
 use crate::symbols::Symbols;
 
 /// Writes the stacks with the number of the metric that was chosen.
@@ -67,9 +67,12 @@ pub(super) fn stacks(
         }
     }
     let mut folded: BTreeMap<String, i64> = BTreeMap::new();
+    let mut names = Names::default();
     for (stack, number) in profile.stacks.iter().zip(by_stack) {
         if number != 0 {
-            let sum = folded.entry(fold(profile, symbols, stack)).or_default();
+            let sum = folded
+                .entry(names.fold(profile, symbols, stack))
+                .or_default();
             *sum = sum.saturating_add(number);
         }
     }
@@ -79,19 +82,36 @@ pub(super) fn stacks(
         .collect()
 }
 
-/// A stack as a line, without its number.
-pub(crate) fn fold(profile: &Profile, symbols: &Symbols, stack: &CallStack) -> String {
-    let mut names: Vec<String> = Vec::new();
-    for place in profile.places(stack) {
-        for frame in symbols.frames(place) {
-            names.push(name(&symbols.function(profile, place, frame)));
+/// What places are in a line: looked at once, for thousands of stacks pass each.
+#[derive(Default)]
+pub(crate) struct Names(HashMap<Place, String>);
+
+impl Names {
+    /// A stack as a line, without its number.
+    pub(crate) fn fold(
+        &mut self,
+        profile: &Profile,
+        symbols: &Symbols,
+        stack: &CallStack,
+    ) -> String {
+        let places: Vec<Place> = profile.places(stack).collect();
+        let mut line = String::new();
+        for &place in places.iter().rev() {
+            let text = self.0.entry(place).or_insert_with(|| {
+                let frames = symbols.frames(place).iter().rev();
+                let names = frames.map(|frame| name(&symbols.function(profile, place, frame)));
+                names.collect::<Vec<_>>().join(";")
+            });
+            if !line.is_empty() {
+                line.push(';');
+            }
+            line.push_str(text);
         }
+        if line.is_empty() {
+            line.push_str("(no stack)");
+        }
+        line
     }
-    if names.is_empty() {
-        return "(no stack)".into();
-    }
-    names.reverse();
-    names.join(";")
 }
 
 fn name(function: &str) -> String {

@@ -11,7 +11,7 @@ use crate::export::facts::in_a_line;
 use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::printable::{Json, Printable};
-use crate::profile::Profile;
+use crate::profile::{Place, Profile};
 use crate::symbols::Symbols;
 
 #[derive(Serialize)]
@@ -63,24 +63,30 @@ pub fn write(
 ) -> io::Result<()> {
     let mut frames: Vec<Frame> = Vec::new();
     let mut known: HashMap<Frame, usize> = HashMap::new();
+    // Thousands of stacks pass each place.
+    let mut of_place: HashMap<Place, Vec<usize>> = HashMap::new();
     let mut stacks: Vec<Vec<usize>> = Vec::new();
     for stack in &profile.stacks {
         let mut indices = Vec::new();
         for place in profile.places(stack) {
-            for frame in symbols.frames(place) {
-                let frame = Frame {
-                    name: Printable(&symbols.function(profile, place, frame)).to_string(),
-                    file: frame
-                        .file
-                        .as_deref()
-                        .map(|file| Printable(file).to_string()),
-                    line: frame.line,
+            let those = of_place.entry(place).or_insert_with(|| {
+                let of_frame = |frame: &crate::resolve::Frame| {
+                    let frame = Frame {
+                        name: Printable(&symbols.function(profile, place, frame)).to_string(),
+                        file: frame
+                            .file
+                            .as_deref()
+                            .map(|file| Printable(file).to_string()),
+                        line: frame.line,
+                    };
+                    *known.entry(frame).or_insert_with_key(|frame| {
+                        frames.push(frame.clone());
+                        frames.len() - 1
+                    })
                 };
-                indices.push(*known.entry(frame).or_insert_with_key(|frame| {
-                    frames.push(frame.clone());
-                    frames.len() - 1
-                }));
-            }
+                symbols.frames(place).iter().map(of_frame).collect()
+            });
+            indices.extend_from_slice(those);
         }
         indices.reverse();
         stacks.push(indices);

@@ -57,12 +57,27 @@ fn cpp(raw: &str) -> Option<String> {
     .flatten()
 }
 
-/// Template arguments as others write them: an empty pack is nothing, and no comma stands before it (cpp_demangle 0.5 has one).
-fn without_empty_packs(name: String) -> String {
-    if !name.contains(", >") || name.contains("operator,") {
+/// Template arguments and parameters as others write them: an empty pack is nothing, and neither comma nor what is said of its types
+/// stands there (cpp_demangle 0.5 has `f(int, &&)` of `Args&&...`).
+fn without_empty_packs(mut name: String) -> String {
+    if name.contains("operator,") {
         return name;
     }
-    name.replace(", >", ">")
+    for (with, without) in [(", >", ">"), (", )", ")"), (", &)", ")"), (", &&)", ")")] {
+        if name.contains(with) {
+            name = name.replace(with, without);
+        }
+    }
+    // A reference to an array or a function has a blank before it: `int (&&) [5]`.
+    for with in ["(&&)", "(&)"] {
+        while let Some(at) = name.match_indices(with).map(|(at, _)| at).find(|&at| {
+            let before = name[..at].chars().next_back();
+            before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '>'))
+        }) {
+            name.replace_range(at..at + with.len(), "()");
+        }
+    }
+    name
 }
 
 /// So many ends of a name are tried.
@@ -110,6 +125,13 @@ mod tests {
                 Some("ns::foo(int) [clone .constprop.0]"),
             ),
             ("_ZN2ns3fooEi@plt", Some("ns::foo(int)@plt")),
+            (
+                "_ZN4node7FPrintFIJEEEvP8_IO_FILEPKcDpOT_",
+                Some("void node::FPrintF<>(_IO_FILE*, char const*)"),
+            ),
+            ("_Z4makeIJEEvDpOT_", Some("void make<>()")),
+            ("_Z4makeIJEEvDpRT_", Some("void make<>()")),
+            ("_Z4makeOA5_i", Some("make(int (&&) [5])")),
             ("malloc@plt", None),
             ("malloc", None),
             ("_start", None),

@@ -251,6 +251,10 @@ impl Module<'_, '_> {
             let walked = self
                 .split
                 .with_unit(unit.dwarf, unit.unit, self.problems, |split_unit| {
+                    // The budget was made without it: it is in another file.
+                    if self.split.is_first(unit.unit) {
+                        self.budget.add(split_unit.header.unit_length() as u64);
+                    }
                     // Nothing in a .dwo refers to entries outside of it.
                     let walked = functions::walk(
                         split_unit,

@@ -181,6 +181,11 @@ impl ElfFile {
             .is_some_and(|section| section.data().is_ok_and(|data| !data.is_empty()))
     }
 
+    pub(super) fn has_symbols(&self) -> bool {
+        self.object()
+            .is_ok_and(|object| object.symbols().next().is_some())
+    }
+
     /// The checksum that `.gnu_debuglink` states for a file.
     pub(super) fn debug_link_crc(&self) -> u32 {
         crc32fast::hash(self.data())

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Files {
     /// The module itself.
     pub(super) binary: Option<ElfFile>,
-    /// Its detached debug information.
+    /// Its detached debug information; of a program that was compiled without, what it has of symbols.
     pub(super) debug: Option<ElfFile>,
     /// What dwz took out of the debug information.
     pub(super) supplementary: Option<ElfFile>,
@@ -54,10 +54,8 @@ impl Files {
 
     /// The file that has `.debug_info`.
     pub(super) fn dwarf_file(&self) -> Option<&ElfFile> {
-        self.debug.as_ref().or(self
-            .binary
-            .as_ref()
-            .filter(|binary| binary.has_debug_info()))
+        let mut files = [&self.debug, &self.binary].into_iter().flatten();
+        files.find(|file| file.has_debug_info())
     }
 
     /// The files with symbol tables.
@@ -108,7 +106,7 @@ impl Files {
         search: &SearchPath,
     ) {
         let recorded = report.build_id.clone();
-        let places = locate::binary(path, recorded.as_ref(), search);
+        let places = locate::binary(path, deleted, recorded.as_ref(), search);
         self.binary = first_accepted(&places, Role::Binary, recorded.as_ref(), report);
         match (&self.binary, recorded) {
             (Some(_), Some(_)) => report.identity = Identity::Verified,
@@ -142,16 +140,19 @@ impl Files {
         }
     }
 
-    /// Detached debug information, when the module has none in itself.
+    /// Detached debug information, when the module has none in itself. Where there is none, a detached file with
+    /// nothing but symbols is taken: what was stripped off a program that was compiled without `-g`.
     fn open_debug(&mut self, report: &mut ModuleReport, search: &SearchPath) {
         if self.binary.as_ref().is_some_and(ElfFile::has_debug_info) {
             return;
         }
         let build_id = self.build_id(report);
+        let mut symbols = None;
         if let Some(binary) = &self.binary
             && let Some((link, crc)) = binary.debug_link()
         {
-            self.debug = open_by_link(binary, &link, crc, build_id.as_ref(), report, search);
+            let id = build_id.as_ref();
+            self.debug = open_by_link(binary, &link, crc, id, report, search, &mut symbols);
         }
         if self.debug.is_none()
             && let Some(id) = &build_id
@@ -159,14 +160,23 @@ impl Files {
             let places = locate::debug_by_build_id(id, search);
             self.debug = places.iter().find_map(|path| {
                 let file = accept(ElfFile::open(path), path, Role::DebugFile, Some(id), report)?;
-                with_debug_info(file, report)
+                with_debug_info(file, report, &mut symbols)
             });
         }
         if self.debug.is_none()
             && let Some(id) = &build_id
         {
             self.debug = fetched(id, Kind::Debuginfo, Role::DebugFile, report, search)
-                .and_then(|file| with_debug_info(file, report));
+                .and_then(|file| with_debug_info(file, report, &mut symbols));
+        }
+        if self.debug.is_none()
+            && let Some(file) = symbols
+        {
+            let tried = report.tried.iter_mut().rev();
+            for (_, outcome) in tried.filter(|(path, _)| *path == file.path).take(1) {
+                *outcome = Outcome::Used(Role::SymbolFile);
+            }
+            self.debug = Some(file);
         }
         if self.debug.is_some() && report.build_id.is_some() {
             report.identity = Identity::Verified;
@@ -239,6 +249,7 @@ fn open_by_link(
     build_id: Option<&BuildId>,
     report: &mut ModuleReport,
     search: &SearchPath,
+    symbols: &mut Option<ElfFile>,
 ) -> Option<ElfFile> {
     // Where the file really is: /lib/libx.so.1 may be a link to /usr/lib/libx.so.1.2.
     let real = binary
@@ -265,18 +276,26 @@ fn open_by_link(
             );
             continue;
         }
-        if let Some(file) = with_debug_info(file, report) {
+        if let Some(file) = with_debug_info(file, report, symbols) {
             return Some(file);
         }
     }
     None
 }
 
-fn with_debug_info(file: ElfFile, report: &mut ModuleReport) -> Option<ElfFile> {
+/// The file, if it has what it is wanted for. The first that has symbols at least is put aside.
+fn with_debug_info(
+    file: ElfFile,
+    report: &mut ModuleReport,
+    symbols: &mut Option<ElfFile>,
+) -> Option<ElfFile> {
     if file.has_debug_info() {
         return Some(file);
     }
     replace_last(report, Outcome::NoDebugInfo);
+    if symbols.is_none() && file.has_symbols() {
+        *symbols = Some(file);
+    }
     None
 }
 

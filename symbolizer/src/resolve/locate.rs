@@ -1,6 +1,7 @@
 //! Where the files of a module may be: paths in the order in which they are worth trying.
 //!
-//! Only names are computed here, no file is touched; [`files`](super::files) opens and verifies.
+//! Only names are computed here, no file is opened (links below a sysroot are followed); [`files`](super::files)
+//! opens and verifies.
 
 use super::debuginfod::Debuginfod;
 use super::report::BuildId;
@@ -82,12 +83,20 @@ pub(super) fn recorded(path: &Path) -> Recorded {
     }
 }
 
-/// Paths at which the module's own file may be.
-pub(super) fn binary(path: &Path, build_id: Option<&BuildId>, search: &SearchPath) -> Vec<PathBuf> {
-    let mut found = vec![match &search.sysroot {
-        Some(root) => below(root, path),
-        None => path.to_owned(),
-    }];
+/// Paths at which the module's own file may be. What lies on this machine where a file was that is known to be
+/// deleted is another one: it is a place only if a build-id can tell.
+pub(super) fn binary(
+    path: &Path,
+    deleted: bool,
+    build_id: Option<&BuildId>,
+    search: &SearchPath,
+) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    match &search.sysroot {
+        Some(root) => found.push(followed_below(root, path)),
+        None if deleted && build_id.is_none() => {}
+        None => found.push(path.to_owned()),
+    }
     let name = path.file_name();
     for dir in &search.binary_dirs {
         if let (Some(id), Some(name)) = (build_id, name) {
@@ -231,6 +240,41 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     joined
 }
 
+/// The same, with links followed as the process saw them: one that is absolute (`/etc/alternatives`) leads to a place
+/// below `root`, and not to this machine's own.
+fn followed_below(root: &Path, path: &Path) -> PathBuf {
+    /// As many as the kernel follows.
+    const MOST_LINKS: u32 = 40;
+    let names = |path: &Path| -> Vec<OsString> {
+        let parts = path.components().rev();
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let (mut joined, mut rest, mut links) = (root.to_owned(), names(path), 0);
+    while let Some(name) = rest.pop() {
+        match Path::new(&name).components().next() {
+            Some(Component::Normal(name)) => joined.push(name),
+            Some(Component::ParentDir) if joined.as_path() != root => {
+                joined.pop();
+                continue;
+            }
+            _ => continue,
+        }
+        let Ok(target) = std::fs::read_link(&joined) else {
+            continue;
+        };
+        links += 1;
+        if links > MOST_LINKS {
+            return below(root, path);
+        }
+        joined.pop();
+        if target.is_absolute() {
+            joined = root.to_owned();
+        }
+        rest.extend(names(&target));
+    }
+    joined
+}
+
 fn by_build_id(debug_dir: &Path, id: &BuildId, suffix: &str) -> Option<PathBuf> {
     let (head, tail) = split_id(id)?;
     Some(
@@ -302,10 +346,15 @@ mod tests {
             sysroot: Some("/root-of-arm".into()),
             ..SearchPath::default()
         };
-        let found = binary(Path::new("/usr/lib/../lib/libx.so"), Some(&id()), &search);
+        let found = binary(
+            Path::new("/usr/lib/../lib/libx.so"),
+            false,
+            Some(&id()),
+            &search,
+        );
         assert_eq!(found[0], Path::new("/root-of-arm/usr/lib/libx.so"));
         assert!(!found.contains(&PathBuf::from("/usr/lib/libx.so")));
-        let climbing = binary(Path::new("/../../etc/passwd"), None, &search);
+        let climbing = binary(Path::new("/../../etc/passwd"), false, None, &search);
         assert_eq!(climbing[0], Path::new("/root-of-arm/etc/passwd"));
     }
 
@@ -331,7 +380,7 @@ mod tests {
             binary_dirs: vec!["/p".into()],
             ..SearchPath::default()
         };
-        let found = binary(Path::new("/usr/bin/x"), Some(&id()), &search);
+        let found = binary(Path::new("/usr/bin/x"), false, Some(&id()), &search);
         for expected in [
             "/p/abcdef/x",
             "/p/x",

@@ -24,6 +24,8 @@ pub enum Role {
     Binary,
     /// Detached debug information (`.gnu_debuglink` or build-id).
     DebugFile,
+    /// A detached file in which there are symbols alone: what was stripped off a program compiled without `-g`.
+    SymbolFile,
     /// The dwz file that several debug files share (`.gnu_debugaltlink`).
     Supplementary,
     /// All split DWARF of a binary (`.dwp`).
@@ -41,6 +43,7 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Role::Binary => "the module itself",
             Role::DebugFile => "debug information",
+            Role::SymbolFile => "symbols: it has no debug information",
             Role::Supplementary => "supplementary debug information (dwz)",
             Role::Package => "split debug information (.dwp)",
             Role::SplitUnit => "split debug information (.dwo)",

@@ -101,7 +101,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// The sections that hold code: number, first address, end.
+/// The sections that hold code, by number: number, first address, end.
 fn executable_sections(object: &object::File<'_>) -> Vec<(usize, u64, u64)> {
     let is_code = |flags| match flags {
         SectionFlags::Elf { sh_flags, .. } => sh_flags.contains(object::elf::SHF_EXECINSTR),
@@ -129,7 +129,12 @@ fn function<'a>(symbol: &object::Symbol<'a, '_>, text: &[(usize, u64, u64)]) -> 
     let svma = symbol.address();
     let section = symbol
         .section_index()
-        .and_then(|index| text.iter().find(|section| section.0 == index.0));
+        // A hostile file has as many sections as symbols.
+        .and_then(|index| {
+            text.binary_search_by_key(&index.0, |section| section.0)
+                .ok()
+        })
+        .map(|at| &text[at]);
     let &(_, begin, section_end) = section?;
     if svma < begin || svma >= section_end {
         return None;

@@ -32,11 +32,11 @@ impl Usable {
         build_id: Option<&[u8]>,
         search: &SearchPath,
     ) -> Option<Usable> {
-        let Recorded::File { path, .. } = locate::recorded(path) else {
+        let Recorded::File { path, deleted } = locate::recorded(path) else {
             return None;
         };
         let id = build_id.map(|id| BuildId(id.into()));
-        let places = locate::binary(&path, id.as_ref(), search);
+        let places = locate::binary(&path, deleted, id.as_ref(), search);
         places.iter().find_map(|path| {
             let file = ElfFile::open(path).ok()?;
             (id.is_none() || file.build_id() == id).then_some(Usable(file))

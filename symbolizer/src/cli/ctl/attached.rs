@@ -25,6 +25,8 @@ impl Attached {
     /// Finds the page of a process.
     pub(super) fn to(pid: u32) -> Result<Attached, String> {
         let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
+            // Of a process whose main thread has ended the kernel shows it only for the others.
+            Ok(maps) if maps.is_empty() => map_of_a_thread(pid).unwrap_or(maps),
             Ok(maps) => maps,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Err("there is no such process".into());
@@ -124,6 +126,15 @@ impl Drop for Attached {
     }
 }
 
+/// The memory map as a thread that has not ended has it.
+fn map_of_a_thread(pid: u32) -> Option<String> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("maps")).ok())
+        .find(|maps| !maps.is_empty())
+}
+
 /// Ids of the System V segments in a memory map: their "inode".
 fn segments(maps: &str) -> impl Iterator<Item = i32> + '_ {
     maps.lines().filter_map(|line| {
@@ -173,7 +184,7 @@ fn lives(pid: u32) -> bool {
     let state = stat
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, Some('Z' | 'X'))
+    !matches!(state, Some('Z' | 'X')) || map_of_a_thread(pid).is_some()
 }
 
 fn exists(pid: u32) -> bool {

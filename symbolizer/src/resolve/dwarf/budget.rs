@@ -44,6 +44,16 @@ impl Budget {
         }
     }
 
+    /// Adds what another file allows, of which so many bytes are to be read.
+    pub(super) fn add(&self, bytes: u64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let amount = bytes.saturating_mul(READS_A_BYTE).min(i64::MAX / 4);
+        // Never past the largest number; spending it all takes longer than anybody waits.
+        if (0..i64::MAX / 4).contains(&self.left.load(Relaxed)) {
+            self.left.fetch_add(amount, Relaxed);
+        }
+    }
+
     /// Pays for reading `amount`.
     pub(super) fn spend(&self, amount: u64) -> Result<(), ReadError> {
         let amount = i64::try_from(amount).unwrap_or(i64::MAX).min(i64::MAX / 2);

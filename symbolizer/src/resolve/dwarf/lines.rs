@@ -28,8 +28,17 @@ pub(super) fn rows_of(
     // The row that is in force, from its address on, and the next wanted address that it may be for.
     let mut current: Option<(u64, Row)> = None;
     let mut next = 0;
+    // A sequence that begins at 0 is code that the linker dropped: with all its rows, which are from 0 on and would
+    // be taken for other code's.
+    let (mut begins, mut is_dropped) = (true, false);
     let run = run(unit, budget, |row| {
         let here = row.address();
+        if std::mem::replace(&mut begins, row.end_sequence()) {
+            is_dropped = here == 0;
+        }
+        if is_dropped {
+            return;
+        }
         match current {
             // The end of a row's reach, or a later word on the same address.
             Some((begin, row_before)) => {
@@ -42,12 +51,7 @@ pub(super) fn rows_of(
             }
             None => next = wanted.partition_point(|&svma| svma < here),
         }
-        // A sequence at 0 is code that the linker dropped.
-        current =
-            (!row.end_sequence() && (here != 0 || current.is_some())).then(|| (here, place(row)));
-        if row.end_sequence() {
-            current = None;
-        }
+        current = (!row.end_sequence()).then(|| (here, place(row)));
     });
     // What was found before the damage is as good as ever.
     if found.iter().all(Option::is_none) {

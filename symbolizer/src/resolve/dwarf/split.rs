@@ -8,6 +8,7 @@ use crate::resolve::files::with_causes;
 use crate::resolve::locate::{self, SearchPath};
 use crate::resolve::report::{ModuleReport, Outcome, Reason, Role};
 use gimli::UnitRef;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ pub(super) struct Split<'m> {
 
 #[derive(Default)]
 struct Found {
+    /// The units that were read, by their ids.
+    read: HashSet<u64>,
     tried: Vec<(PathBuf, Outcome)>,
     missing: u64,
     first_missing: Option<PathBuf>,
@@ -45,6 +48,12 @@ impl<'m> Split<'m> {
             search,
             found: Mutex::default(),
         }
+    }
+
+    /// Whether the split unit of a skeleton is read for the first time: a hostile binary has many skeletons of one.
+    pub(super) fn is_first(&self, skeleton: &Unit<'_>) -> bool {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        skeleton.dwo_id.is_some_and(|id| found.read.insert(id.0))
     }
 
     /// Calls `read` with the split unit of a skeleton; false if there is none to be found.

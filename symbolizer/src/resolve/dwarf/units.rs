@@ -15,6 +15,10 @@ use std::sync::OnceLock;
 
 type Unit<'d> = gimli::Unit<Slice<'d>>;
 
+/// Ranges that end behind an address and may begin before it: one, mostly. In a hostile file any number; this many are
+/// looked at.
+const MOST_RANGES: usize = 4096;
+
 pub(super) struct Units<'d> {
     /// By offset in `.debug_info`.
     headers: Vec<(DebugInfoOffset, UnitHeader<Slice<'d>>)>,
@@ -93,6 +97,7 @@ impl<'d> Units<'d> {
         let mut last = usize::MAX;
         self.ranges[first..]
             .iter()
+            .take(MOST_RANGES)
             .take_while(move |range| range.least_begin <= svma)
             .filter(move |range| range.begin <= svma && svma < range.end)
             .map(|range| range.unit)
