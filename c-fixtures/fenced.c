@@ -36,7 +36,7 @@ static const struct {
 } known[] = {
 #define CALL(name) {#name, SYS_##name}
     CALL(openat),   CALL(open),      CALL(fstat),     CALL(write),          CALL(read),          CALL(close),
-    CALL(poll),     CALL(futex),     CALL(getpid),    CALL(gettid),         CALL(prctl),         CALL(mmap),
+    CALL(poll),     CALL(futex),     CALL(getpid),    CALL(gettid),         CALL(tgkill),        CALL(prctl),         CALL(mmap),
     CALL(munmap),   CALL(madvise),   CALL(mprotect),  CALL(nanosleep),      CALL(sched_yield),   CALL(getrandom),
     CALL(renameat2), CALL(unlinkat), CALL(linkat),    CALL(ftruncate),      CALL(rt_sigprocmask), CALL(rt_sigtimedwait),
     CALL(rt_sigaction), CALL(getdents64), CALL(exit), CALL(clock_gettime),  CALL(getcwd),        CALL(readlinkat),

@@ -14,6 +14,9 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libheapprof.so");
     // An unmapped allocator is a crash in the next free: never unload.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // Code begins at a page: go's pprof (1.19) takes the beginning of its mapping for the segment's, and would find other functions'
+    // names for ours.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,separate-code");
     // An arena for which there is no memory: see spare.rs.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=_rjem_je_base_new");
 }

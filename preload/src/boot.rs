@@ -294,7 +294,7 @@ fn begin() -> Option<&'static Session> {
             };
             ORIGIN.remember(&output);
             let mut writer = Box::new(Writer::new(output, settings));
-            writer.is_ahead = AHEAD.load(Ordering::Relaxed);
+            writer.is_ahead = AHEAD.load(Ordering::Relaxed) || AWAITED.load(Ordering::Acquire);
             writer
         }
     };
@@ -339,6 +339,11 @@ pub(crate) fn take_pending() -> Option<Box<Writer>> {
     let writer = PENDING.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or made by Box::into_raw in the constructor and taken only once.
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
+}
+
+/// It was only borrowed.
+pub(crate) fn put_back(writer: Box<Writer>) {
+    PENDING.store(Box::into_raw(writer), Ordering::Release);
 }
 
 /// In a forked child: its session is still to begin, with files of its own.

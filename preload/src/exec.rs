@@ -1,4 +1,5 @@
-//! exec: the process becomes another program, and what is in memory is gone.
+//! exec: the process becomes another program, and what is in memory is gone. And `daemon`, whose parent ends by libc's own `_exit`,
+//! where nothing of ours runs: what it had in use, the child has, and finds it in this log only.
 //!
 //! libc's exec functions do not call each other through the names that a library can replace, so each is
 //! exported. It flushes the log, which takes at most [`PATIENCE_NS`], and jumps to libc's own with the
@@ -10,13 +11,15 @@ use std::arch::naked_asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{clock, fork, hook, session, sys};
+use crate::cancel::Deferred;
+use crate::tls::{self, Inside};
+use crate::{boot, clock, fork, hook, own_stack, session, sys};
 
 /// exec waits for the writer at most that long.
 const PATIENCE_NS: u64 = 100_000_000;
 
 macro_rules! exported {
-    ($($(#[$doc:meta])* $name:ident = $place:ident, $c_name:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $place:ident, $c_name:literal, $flush:ident;)*) => {
         $(
             /// libc's own.
             static $place: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -42,7 +45,7 @@ macro_rules! exported {
                     "jz {missing}",
                     "jmp r11",
                     ".cfi_endproc",
-                    flush = sym flush,
+                    flush = sym $flush,
                     real = sym $place,
                     missing = sym missing,
                 )
@@ -63,23 +66,25 @@ macro_rules! exported {
 
 exported! {
     /// As execve(2).
-    execve = EXECVE, c"execve";
+    execve = EXECVE, c"execve", before_exec;
     /// As execv(3).
-    execv = EXECV, c"execv";
+    execv = EXECV, c"execv", before_exec;
     /// As execvp(3).
-    execvp = EXECVP, c"execvp";
+    execvp = EXECVP, c"execvp", before_exec;
     /// As execvpe(3).
-    execvpe = EXECVPE, c"execvpe";
+    execvpe = EXECVPE, c"execvpe", before_exec;
     /// As execl(3).
-    execl = EXECL, c"execl";
+    execl = EXECL, c"execl", before_exec;
     /// As execlp(3).
-    execlp = EXECLP, c"execlp";
+    execlp = EXECLP, c"execlp", before_exec;
     /// As execle(3).
-    execle = EXECLE, c"execle";
+    execle = EXECLE, c"execle", before_exec;
     /// As fexecve(3).
-    fexecve = FEXECVE, c"fexecve";
+    fexecve = FEXECVE, c"fexecve", before_exec;
     /// As execveat(2).
-    execveat = EXECVEAT, c"execveat";
+    execveat = EXECVEAT, c"execveat", before_exec;
+    /// As daemon(3).
+    daemon = DAEMON, c"daemon", before_end;
 }
 
 /// In place of a function that this libc does not have.
@@ -89,16 +94,39 @@ extern "C" fn missing() -> c_int {
     -1
 }
 
+/// The process may become another program.
+extern "C" fn before_exec() {
+    flush(session::FOR_EXEC);
+}
+
+/// The process may end, past whatever is exported here.
+extern "C" fn before_end() {
+    flush(session::FOR_END);
+}
+
+/// Nothing was sampled: a log that was made at boot is told that the process goes. It is put back, for one that stays.
+fn leave_unsampled(what_for: u32) {
+    let _deferred = Deferred::begin();
+    let Some(entered) = tls::current().enter() else {
+        return; // a signal handler that interrupted us
+    };
+    entered.thread.inside.set(Inside::Ours);
+    if let Some(mut writer) = boot::take_pending() {
+        own_stack::run(|| writer.say_goodbye(what_for));
+        boot::put_back(writer);
+    }
+}
+
 /// Has the writer write what there is, and waits for it.
-extern "C" fn flush() {
+fn flush(what_for: u32) {
     if !hook::is_recording() || !fork::is_own_process() {
         return;
     }
     let Some(session) = session::current() else {
-        return; // nothing was sampled
+        return leave_unsampled(what_for);
     };
     let before = session.flushed.load(Ordering::SeqCst);
-    session.flush_asked.store(1, Ordering::SeqCst);
+    session.flush_asked.store(what_for, Ordering::SeqCst);
     session.wake();
     let deadline = clock::now_ns() + PATIENCE_NS;
     while session.flushed.load(Ordering::Acquire) == before {

@@ -6,6 +6,7 @@
 //! must. A filter that allows or refuses them is let be, and so is one that is put up past libc.
 
 use std::ffi::c_long;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use heapprof_core::fence::{Call, Instruction, LONGEST, spares};
 use heapprof_format::EndReason;
@@ -13,9 +14,10 @@ use heapprof_format::EndReason;
 use crate::cancel::Deferred;
 use crate::hook::{self, Phase};
 use crate::say::say;
+use crate::spared::Spared;
 use crate::sys;
 use crate::tls::{self, Inside};
-use crate::{ahead, boot, clock, fork, seats, session, writer};
+use crate::{ahead, boot, clock, fork, rights, seats, session, writer};
 
 /// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
 const OURS: &[Call] = &[
@@ -49,6 +51,26 @@ const OURS: &[Call] = &[
     call(libc::SYS_poll, [0; 4]),
     call(libc::SYS_getdents64, [0; 4]),
 ];
+/// What it takes to begin a session besides, with libc's part of it: a forked process begins one of its own, behind the fence.
+const TO_BEGIN: &[Call] = &[
+    call(libc::SYS_readlinkat, [0; 4]),
+    call(libc::SYS_getcwd, [0; 4]),
+    call(libc::SYS_shmget, [0; 4]),
+    call(libc::SYS_shmat, [0; 4]),
+    call(libc::SYS_shmctl, [0; 4]),
+    call(libc::SYS_mprotect, [0, 0, PROTECTION, 0]),
+    call(libc::SYS_clone3, [0; 4]),
+    call(libc::SYS_clone, [THREAD, 0, 0, 0]),
+    call(libc::SYS_set_robust_list, [0; 4]),
+    call(libc::SYS_rseq, [0; 4]),
+    call(libc::SYS_prctl, [libc::PR_SET_NAME as u64, 0, 0, 0]),
+    call(libc::SYS_prctl, [libc::PR_GET_SECUREBITS as u64, 0, 0, 0]),
+    call(libc::SYS_capget, [0; 4]),
+    call(libc::SYS_getresuid, [0; 4]),
+    call(libc::SYS_getresgid, [0; 4]),
+];
+/// What libc's `pthread_create` says, where there is no `clone3`.
+const THREAD: u64 = 0x3d_0f00;
 const FUTEX_WAIT: u64 = libc::FUTEX_WAIT as u64;
 const FUTEX_WAKE: u64 = libc::FUTEX_WAKE as u64;
 const FUTEX_PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
@@ -106,7 +128,11 @@ pub(crate) fn is_put_up(mode: u64, program: u64) {
             let Some(filter) = filter else {
                 return; // the kernel does not take it either: somebody asks what it would take
             };
-            spares(filter, OURS)
+            let spares_us = spares(filter, OURS);
+            if spares_us {
+                note(filter);
+            }
+            spares_us
         }
         libc::SECCOMP_MODE_STRICT => false,
         _ => return,
@@ -115,6 +141,49 @@ pub(crate) fn is_put_up(mode: u64, program: u64) {
         ahead::begin_before_a_fence();
     } else {
         end();
+    }
+}
+
+/// Whether a filter was put up that spares us.
+static IS_UP: AtomicBool = AtomicBool::new(false);
+
+/// Notes what a filter that is put up now would end us for.
+fn note(filter: &[Instruction]) {
+    let (process, thread) = (sys::getpid().into(), sys::gettid().into());
+    let stat_at = call(libc::SYS_newfstatat, [libc::AT_FDCWD as u64, 0, 0, 0]);
+    // Of these two filters do look at who is asked.
+    let thread_asked = call(libc::SYS_tgkill, [process, thread, 0, 0]);
+    for (what, calls) in [
+        (Spared::Beginning, TO_BEGIN),
+        (Spared::StatAt, &[stat_at]),
+        (Spared::ThreadAsked, &[thread_asked]),
+    ] {
+        if !spares(filter, calls) {
+            what.is_not_let();
+        }
+    }
+    IS_UP.store(true, Ordering::Relaxed);
+}
+
+static SAID: AtomicBool = AtomicBool::new(false);
+
+/// In a process about to fork: says once that its children are not recorded, if so it is.
+pub(crate) fn before_fork() {
+    if !Spared::Beginning.is_let() && hook::is_recording() && !SAID.swap(true, Ordering::Relaxed) {
+        say!(
+            "the program's filter of system calls would end forked processes for ours; they are not recorded"
+        );
+    }
+}
+
+/// In a forked child.
+pub(crate) fn after_fork() {
+    if !Spared::Beginning.is_let() && rights::is_filtered() {
+        hook::set_phase(Phase::Off);
+    }
+    if IS_UP.load(Ordering::Relaxed) {
+        // Its process's id is another one.
+        Spared::ThreadAsked.is_not_let();
     }
 }
 

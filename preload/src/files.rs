@@ -8,6 +8,7 @@
 use std::ffi::{CStr, CString, NulError};
 
 use crate::setid;
+use crate::spared::Spared;
 use crate::sys::{self, Errno, File, Stat};
 
 /// Flags for every opening: no link is followed, and a FIFO that took the file's place does not block.
@@ -120,10 +121,12 @@ impl Appended {
         self.held = None;
     }
 
-    /// What is held, if the file is only out of our reach: it still has a name somewhere. Whoever deletes it ends it.
+    /// What is held, if the file is only out of our reach, or no second descriptor is to be had: it still has a name somewhere. Whoever
+    /// deletes it ends it.
     fn out_of_reach(&self, error: &AppendError) -> Option<&File> {
-        let AppendError::Kernel(Errno(libc::EACCES | libc::EPERM | libc::ENOENT | libc::ENOTDIR)) =
-            error
+        let AppendError::Kernel(Errno(
+            libc::EACCES | libc::EPERM | libc::ENOENT | libc::ENOTDIR | libc::EMFILE | libc::ENFILE,
+        )) = error
         else {
             return None;
         };
@@ -168,7 +171,14 @@ impl Appended {
 
     /// Whether the file at that path is this one, as we left it.
     fn is_at(&self, path: &CStr) -> bool {
-        let now = File::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0).and_then(|file| file.stat());
+        let file = File::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0);
+        let now = match file.and_then(|file| file.stat()) {
+            // No descriptor is to be had: it is looked at without one.
+            Err(Errno(libc::EMFILE | libc::ENFILE)) if Spared::StatAt.is_let() => {
+                sys::stat_at(path)
+            }
+            now => now,
+        };
         now.is_ok_and(|now| self.is(&now))
     }
 
@@ -291,11 +301,11 @@ pub(crate) fn exists(path: &[u8]) -> bool {
 /// is not a regular file.
 pub(crate) fn head(path: &[u8], most: usize) -> Option<Vec<u8>> {
     let file = File::open(&c_path(path).ok()?, SAFELY | libc::O_RDONLY, 0).ok()?;
-    let regular = file.stat().ok()?.mode & libc::S_IFMT == libc::S_IFREG;
-    if !regular {
+    let stat = file.stat().ok()?;
+    if stat.mode & libc::S_IFMT != libc::S_IFREG {
         return None;
     }
-    file.read_up_to(most).ok()
+    file.read_up_to(most, stat.size as usize).ok()
 }
 
 /// A small file of the kernel's, whole.

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::blocks;
 use crate::tls::{self, Inside, Thread};
 use crate::{
-    boot, clock, control, counters, descriptors, desk, early, exit, genuine, health, hold, hook,
-    inheritance, je, main_thread, modules, say, seats, session, setid, sys, writer,
+    boot, clock, control, counters, descriptors, desk, early, exit, fence, genuine, health, hold,
+    hook, inheritance, je, main_thread, modules, say, seats, session, setid, sys, writer,
 };
 
 /// The process we believe to be in.
@@ -119,6 +119,7 @@ pub(crate) fn is_unprepared_child(thread: &Thread) -> bool {
 /// run before the child does.
 extern "C" fn before() {
     HAS_FORKED.store(true, Ordering::Relaxed);
+    fence::before_fork();
     let thread = tls::current();
     let session = session::current().filter(|_| hook::is_recording() && writer::keeps_ledger());
     thread.holds_writer.set(session.is_some_and(hold::ask));
@@ -162,6 +163,7 @@ extern "C" fn in_child() {
     descriptors::after_fork();
     say::after_fork();
     setid::after_fork();
+    fence::after_fork();
     health::begin(thread);
     boot::after_fork(parent, thread.forking_ns.get());
     session::after_fork(thread);

@@ -197,6 +197,7 @@ impl Image<'_> {
                 let mut path = sys::getcwd().unwrap_or_default();
                 path.push(b'/');
                 path.extend_from_slice(relative);
+                path.shrink_to_fit(); // it is kept for good, and had room for the longest
                 path
             }
         }

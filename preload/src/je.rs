@@ -251,6 +251,11 @@ fn create_arena() -> Option<c_int> {
     (error == 0).then_some(index as c_int)
 }
 
+/// A block for the program that none of its calls asked for: it is in no sample.
+pub(crate) fn given(size: usize) -> *mut c_void {
+    count_own(malloc(size).cast()).cast()
+}
+
 /// A block of our own.
 pub(crate) fn own_alloc(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
     let zero = if zeroed { sys::MALLOCX_ZERO } else { 0 };

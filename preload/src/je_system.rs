@@ -50,7 +50,8 @@ macro_rules! system_calls {
     };
 }
 
-// As the others, but that there is a spare for what the kernel refuses.
+// As the others, but that there is a spare for what the kernel refuses, and that jemalloc's MAP_NORESERVE is taken away: with
+// it the kernel grants more than there is memory, and a program that would be refused, as it is under glibc, is killed later.
 global_asm!(
     ".pushsection .text.heapprof_system, \"ax\", @progbits",
     ".globl mmap",
@@ -59,6 +60,7 @@ global_asm!(
     "mmap:",
     ".cfi_startproc",
     "mov r10, rcx",
+    "and r10d, {flags}",
     "mov eax, 9",
     "syscall",
     "cmp rax, -4095",
@@ -72,6 +74,7 @@ global_asm!(
     ".size mmap, . - mmap",
     ".popsection",
     refused = sym spare::refused,
+    flags = const !libc::MAP_NORESERVE,
 );
 
 system_calls! {

@@ -96,6 +96,7 @@ mod settings;
 mod signal;
 mod snapshot;
 mod spare;
+mod spared;
 mod stack;
 mod sys;
 mod system_call;

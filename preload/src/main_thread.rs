@@ -11,8 +11,10 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::cancel::Deferred;
+use crate::hook::{self, Phase};
+use crate::say::say;
 use crate::tls::{self, Inside};
-use crate::{files, fork, hook, session, sys, writer};
+use crate::{files, fork, session, sys, writer};
 
 /// Whether the main thread has ended, or is about to.
 static LEFT: AtomicBool = AtomicBool::new(false);
@@ -75,6 +77,14 @@ fn leave() {
         let _deferred = Deferred::begin();
         if let Some(entered) = tls::current().enter() {
             entered.thread.inside.set(Inside::Ours); // what pthread_create allocates is not the program's
+            if sys::threads().is_none() {
+                // Nobody could tell us which is the last thread. libc can, if ours is none of them.
+                hook::set_phase(Phase::Off);
+                say!(
+                    "the main thread ends, and there is no /proc to see the last one end: recording ends here, the program runs on"
+                );
+                return writer::end(session);
+            }
             writer::share_descriptors(session);
         }
         session.wake();
@@ -93,17 +103,13 @@ pub(crate) fn all_have_left() -> bool {
     }
     // One name for each thread that has not ended, the main thread's among them until the process
     // ends: ours and that one. An answer we do not understand means "somebody".
-    let me = sys::gettid();
-    let main = sys::getpid();
-    sys::threads().is_some_and(|threads| threads.iter().all(|&tid| tid == me || tid == main))
-        && has_ended(main)
+    sys::threads().is_some_and(|threads| threads <= 2) && has_ended()
 }
 
-/// Whether a thread is past its last instruction: its state, behind its name in brackets, is that of a zombie.
-fn has_ended(tid: u32) -> bool {
+/// Whether the main thread is past its last instruction: its state, behind its name in brackets, is that of a zombie.
+fn has_ended() -> bool {
     // Of the main thread it is what the process's own says, which is why it may be asked for so (`proc.rs`).
-    let path = format!("/proc/{tid}/stat");
-    let Ok(stat) = files::read(path.as_bytes()) else {
+    let Ok(stat) = files::read(b"/proc/self/stat") else {
         return false;
     };
     let state = stat.iter().rposition(|&byte| byte == b')');

@@ -69,7 +69,7 @@ fn once_more(call: impl Fn() -> c_int) -> Option<c_int> {
     entered.thread.inside.set(Inside::Ours);
     let session =
         session::current().filter(|_| fork::is_own_process() && !setid::has_fenced_itself_in())?;
-    let alone = sys::threads().is_none_or(|threads| threads.len() == 2);
+    let alone = sys::threads().is_none_or(|threads| threads == 2);
     if !alone || !writer::leave(session) {
         *errno() = refused;
         return None;

@@ -59,6 +59,8 @@ pub(crate) struct Rotation {
     may_set_aside: usize,
     /// How many of them went into the log since then.
     taken_up: usize,
+    /// No descriptor was to be had for the next segment: it is tried again when this one is so long.
+    again_at: u64,
 }
 
 impl Rotation {
@@ -69,6 +71,7 @@ impl Rotation {
             set_aside: VecDeque::new(),
             may_set_aside: (most / BYTES_OF_BOUND).clamp(512, SET_ASIDE) as usize,
             taken_up: 0,
+            again_at: 0,
         }
     }
 
@@ -95,7 +98,9 @@ impl Rotation {
     /// Whether the newest segment is full.
     pub(crate) fn is_due(&self, output: &Output, ledger: &Ledger) -> bool {
         let checkpoint = self.keeping.estimated_bytes(ledger);
-        output.log_is_whole() && self.segments.is_full(output.len(), checkpoint)
+        output.log_is_whole()
+            && output.len() >= self.again_at
+            && self.segments.is_full(output.len(), checkpoint)
     }
 
     /// Whether the program ends, and would have to wait too long for a checkpoint. Where it is a matter of a moment, what comes
@@ -118,6 +123,7 @@ impl Rotation {
         (inlet, session): (&mut Inlet, &Session),
         time_ns: u64,
     ) {
+        self.again_at = 0;
         let estimated = self.keeping.estimated_bytes(ledger);
         self.segments.warn_if_small(estimated);
         self.segments.make_room(output.len(), estimated, estimated);
@@ -134,7 +140,7 @@ impl Rotation {
                 Ok((next, encoder)) => {
                     if let Err((next, error)) = self.segments.close(output.log_mut(), next) {
                         next.remove();
-                        output.give_up_log(0, &error);
+                        self.put_off_or_give_up(output, &error);
                     } else {
                         output.encoder = encoder;
                     }
@@ -144,8 +150,17 @@ impl Rotation {
                 // What is oldest makes room for what is new.
                 Err(Stop::Failed(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))))
                     if self.segments.drop_oldest() => {}
-                Err(Stop::Failed(error)) => return output.give_up_log(0, &error),
+                Err(Stop::Failed(error)) => return self.put_off_or_give_up(output, &error),
             }
+        }
+    }
+
+    /// The next segment could not be begun. Descriptors there mostly will be, as for an append: this segment goes on meanwhile.
+    fn put_off_or_give_up(&mut self, output: &mut Output, error: &AppendError) {
+        if let AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)) = error {
+            self.again_at = output.len() + self.segments.frame_bytes() as u64;
+        } else {
+            output.give_up_log(0, error);
         }
     }
 

@@ -101,6 +101,11 @@ pub(crate) const AWAKE: u32 = WRITER_AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
 
+/// Why all is to be written at once, in `Session::flush_asked`: the process may become another program.
+pub(crate) const FOR_EXEC: u32 = 1;
+/// The process may end without another word.
+pub(crate) const FOR_END: u32 = 2;
+
 /// Of one seat.
 pub(crate) struct SeatLanes {
     /// Samples and frees.
@@ -141,7 +146,7 @@ pub(crate) struct Session {
     pub(crate) finish: AtomicU32,
     /// Set by the writer when it has finished.
     pub(crate) finished: AtomicU32,
-    /// Set when everything so far is to be written at once, because the process may become another program.
+    /// [`FOR_EXEC`] or [`FOR_END`] when everything so far is to be written at once; else 0.
     pub(crate) flush_asked: AtomicU32,
     /// How often that was done.
     pub(crate) flushed: AtomicU32,

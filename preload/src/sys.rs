@@ -19,7 +19,7 @@ mod stderr;
 mod table;
 mod wait;
 
-pub(crate) use file::{File, Stat};
+pub(crate) use file::{File, Stat, stat_at};
 pub(crate) use memory::{
     address_space_is_limited, can_map, map_attachable, map_stack, map_zeroed, readable, unshare,
 };
@@ -27,7 +27,7 @@ pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };
 pub(crate) use process::{
-    execve, exit_group, getpid, gettid, has_thread, name_thread, thread_name, threads,
+    Scheduling, execve, exit_group, getpid, gettid, has_thread, name_thread, thread_name, threads,
 };
 pub(crate) use random::random_u64;
 pub(crate) use signals::{block_signals, restore_sigaction, restore_signals, sigaction_of};

@@ -88,6 +88,9 @@ pub(crate) struct Walked {
 static DEPTH: AtomicU32 = AtomicU32::new(513);
 /// Address of libc's signal return trampoline, to which handlers return.
 static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
+/// Where functions of `makecontext` return to, if they do: the root of a stack that it made. The address is a function's first, so
+/// that no unwind table speaks of the place before it.
+static CONTEXT_ROOT: AtomicU64 = AtomicU64::new(0);
 /// The loader's code. Its entry has no unwind table: a walk that ends there has come to the root, in a thread
 /// that is still running the constructors.
 static LOADER: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -116,6 +119,28 @@ pub(crate) fn prepare(depth: u32) {
         ITERATES[1].store(code.end as u64, Ordering::Relaxed);
     }
     SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
+    CONTEXT_ROOT.store(context_root().unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Asks libc: a context is made that nobody enters.
+#[cold]
+#[inline(never)]
+fn context_root() -> Option<u64> {
+    extern "C" fn nobody() {}
+    let code = genuine::code_in_libc(c"makecontext")?;
+    // SAFETY: libc's own, which has this type.
+    let makecontext: unsafe extern "C" fn(*mut libc::ucontext_t, extern "C" fn(), i32, ...) =
+        unsafe { std::mem::transmute(code.start) };
+    let mut stack = [0_u64; 32];
+    // SAFETY: numbers and null pointers; it is not entered.
+    let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
+    context.uc_stack.ss_sp = stack.as_mut_ptr().cast();
+    context.uc_stack.ss_size = size_of_val(&stack);
+    // SAFETY: a context and its stack of ours. It writes to the stack's last three words.
+    unsafe { makecontext(&raw mut context, nobody, 0) };
+    let top = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    let word = top.checked_sub(stack.as_ptr() as usize)? / 8;
+    std::hint::black_box(&stack).get(word).copied()
 }
 
 /// Most frames that a walk can come to hold at once.
@@ -214,6 +239,7 @@ fn walk_anew(
         own,
         depth: DEPTH.load(Ordering::Relaxed) as usize,
         signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
+        context_root: CONTEXT_ROOT.load(Ordering::Relaxed),
     };
     let (mut has_revalidated, mut has_begun) = (false, false);
     loop {
@@ -271,6 +297,7 @@ struct Step {
     own: Range<u64>,
     depth: usize,
     signal_return: u64,
+    context_root: u64,
 }
 
 /// Why a run over the frames paused.
@@ -294,6 +321,9 @@ impl Step {
     ) -> Pause {
         loop {
             let place = self.place;
+            if place.returns && place.address == self.context_root {
+                return Pause::End(WalkEnd::Root);
+            }
             let lookup = place.address.wrapping_sub(u64::from(place.returns));
             let own = self.own.contains(&lookup);
             let mut rule = None;

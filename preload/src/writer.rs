@@ -23,7 +23,7 @@ use crate::modules;
 use crate::notices::NoticeNode;
 use crate::output::Output;
 use crate::rotation::Rotation;
-use crate::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
+use crate::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
 use crate::{
     clock, control, descriptors, exit, fork, hold, main_thread, own_alloc, seats, setid, signal,
@@ -82,7 +82,7 @@ pub(crate) struct Writer {
     told: health::Told,
     sampled_allocs: u64,
     sampled_frees: u64,
-    /// Whether the log was made before there was a sample (`ahead.rs`).
+    /// Whether the log was made before there was a sample (`ahead.rs`, or to listen), and nobody asked for anything since.
     pub(crate) is_ahead: bool,
     /// The process is about to become another program.
     is_leaving: bool,
@@ -295,21 +295,27 @@ impl Writer {
         self.flush_last();
     }
 
-    /// The process is about to become another program: writes all there is. If that fails and it goes on,
+    /// The last words of a process that is about to become another program, or to end, and may go on.
+    pub(crate) fn say_goodbye(&mut self, what: u32) {
+        let now_ns = clock::now_ns();
+        self.tell_counters(now_ns);
+        let time_ns = self.since_start(now_ns);
+        let reason = match what {
+            session::FOR_END => EndReason::Exit,
+            _ => EndReason::Exec,
+        };
+        self.output.encoder.record(&Record::End { time_ns, reason });
+        self.flush();
+    }
+
+    /// The process is about to become another program, or to end: writes all there is. If that fails and it goes on,
     /// so does the log.
-    fn flush_for_exec(&mut self, session: &Session) {
+    fn flush_before(&mut self, what: u32, session: &Session) {
         self.is_leaving = true;
         self.drain_last(session);
         self.is_leaving = false;
         self.tell_modules();
-        let now_ns = clock::now_ns();
-        self.tell_counters(now_ns);
-        let time_ns = self.since_start(now_ns);
-        self.output.encoder.record(&Record::End {
-            time_ns,
-            reason: EndReason::Exec,
-        });
-        self.flush();
+        self.say_goodbye(what);
         session.flushed.fetch_add(1, Ordering::AcqRel);
         sys::futex_wake(&session.flushed);
     }
@@ -342,8 +348,9 @@ impl Writer {
             if drained > 0 {
                 last_event = now;
             }
-            if session.flush_asked.swap(0, Ordering::AcqRel) > 0 {
-                self.flush_for_exec(session);
+            let what = session.flush_asked.swap(0, Ordering::AcqRel);
+            if what > 0 {
+                self.flush_before(what, session);
             }
             if session.dumps_asked.swap(0, Ordering::AcqRel) > 0 {
                 self.drain_all(session); // what was allocated before it was asked belongs into the dump

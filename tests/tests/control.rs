@@ -634,3 +634,44 @@ fn a_budget_does_not_keep_what_somebody_asked_for() {
     let info = Run::heapprof().arg("info").arg(ran.log_path()).run().well();
     assert!(!info.stdout.contains("  budget "), "{}", info.stdout);
 }
+
+/// Of a process whose main thread has ended, the kernel shows what is mapped only for the other threads.
+#[test]
+fn a_process_whose_main_thread_has_ended_is_reached() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        static void *work(void *told)
+        {
+            while (access(told, F_OK) != 0) {
+                free(malloc(50001));
+                usleep(10000);
+            }
+            return NULL;
+        }
+        int main(int argc, char **argv)
+        {
+            pthread_t thread;
+            free(malloc(50000));
+            pthread_create(&thread, NULL, work, argv[1]);
+            pthread_exit(NULL);
+        }
+    "#;
+    let run = Run::compiled("without_main", SOURCE, &["-w", "-pthread", "-fno-builtin"]);
+    let told_by = run.folder().join("told");
+    let mut running = run.arg(&told_by).interval(1).prefix("t").start();
+    let pid = running.pid();
+    running.until("the main thread's end", |_| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") Z "))
+    });
+    assert!(told(pid, &["status"]).contains("t.heaplog"));
+    told(pid, &["mark", "here"]);
+    std::fs::write(told_by, "").unwrap();
+    let ran = running.wait().well();
+    let log = ran.log().whole();
+    assert!(!log.blocks_of(50001).is_empty());
+    // And is gone then.
+    assert!(refused(pid, &["status"]).contains("no such process"));
+}

@@ -157,3 +157,49 @@ fn whoever_asks_what_the_kernel_knows_is_recorded_on() {
         assert_eq!(log.end(), Some(end), "{how:?}");
     }
 }
+
+/// A filter that spares what we do but ends a process for what it takes to begin: the program is recorded on, and its children, which
+/// would have to begin behind it, run unrecorded.
+#[test]
+fn children_behind_a_filter_that_would_kill_them() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <stdlib.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int argc, char **argv)
+        {
+            struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, atoi(argv[1]), 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            };
+            struct sock_fprog program = {4, filter};
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 2;
+            for (int i = 0; i < 2; i++) {
+                int status;
+                if (fork() == 0) {
+                    free(malloc(20021));
+                    return 0;
+                }
+                if (wait(&status) < 0 || status) return 3;
+            }
+            free(malloc(20022));
+            return 0;
+        }
+    "#;
+    for call in [libc::SYS_shmget, libc::SYS_shmctl, libc::SYS_getcwd] {
+        let run = Run::compiled("forks_behind", SOURCE, &["-w"]).arg(call.to_string());
+        let ran = run.interval(1).prefix("t").run().well();
+        ran.assert_said(&["forked processes", "not recorded"]);
+        assert_eq!(ran.files_ending(".heaplog").len(), 1, "{call}");
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(EndReason::Exit), "{call}");
+        assert_eq!(log.blocks_of(20022).len(), 1, "{call}");
+    }
+}

@@ -208,3 +208,26 @@ fn pauses_and_changes_forget_nothing() {
         assert!(expected.contains(&health.counted), "{way}: {health:?}");
     }
 }
+
+/// What the library gives the program without having been asked by malloc is in nobody's sample.
+#[test]
+fn the_text_of_a_profile_is_no_allocation() {
+    let source = format!(
+        r#"
+        #include <stdlib.h>
+        #include "{}/preload/include/heapprof.h"
+        int main(void)
+        {{
+            for (int i = 0; i < 2000; i++) {{ void *volatile kept = malloc(1 + i * 16); }}
+            for (int i = 0; i < 20; i++) free(GetHeapProfile());
+            free(malloc(1)); /* with this sample the counts are told */
+            return 0;
+        }}
+    "#,
+        repository().display()
+    );
+    let ran = Run::compiled("profiles", &source, &["-w", "-fno-builtin"]);
+    let ran = ran.interval(1).prefix("t").run().well();
+    let line = health_line(&ran.log_path());
+    assert!(line.ends_with("agrees"), "{line}");
+}

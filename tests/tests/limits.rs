@@ -173,7 +173,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A shortage of descriptors is the program's, not ours; a process that may have none has a log that ends, and a line.
+/// A shortage of descriptors is the program's, not ours; a process that may have none has its log, no dump, and a line.
 #[test]
 fn descriptors() {
     for then in ["gives them back", "keeps them"] {
@@ -190,7 +190,8 @@ fn descriptors() {
         }
     }
 
-    // The line is said at the end, by the thread that ends the process: ours may have no descriptor for it either. On a machine that is busy with other things the end may not wait long enough for the line.
+    // Our thread holds the log, and goes on with that; a dump it cannot make. The line is said at the end, by the thread that ends the
+    // process: ours may have no descriptor for it either. On a machine that is busy with other things the end may not wait long enough.
     let said = (0..5).any(|_| {
         let ran = Run::compiled("without_descriptors", WITHOUT_DESCRIPTORS, &[])
             .arg("may have none")
@@ -198,11 +199,14 @@ fn descriptors() {
             .prefix("t")
             .run();
         assert_eq!(ran.code(), 5);
-        assert!(ran.log().torn.is_none());
-        let about_log = |line: &&str| line.contains("t.heaplog") && line.contains("too many open");
-        ran.said().iter().filter(|line| about_log(line)).count() == 1
+        let log = ran.log().whole();
+        for (size, count) in [(20001, 1), (20002, 59), (20003, 1)] {
+            assert_eq!(log.blocks_of(size).len(), count, "{size}");
+        }
+        let about_dump = |line: &&str| line.contains(".heap:") && line.contains("too many open");
+        ran.said().iter().filter(|line| about_dump(line)).count() == 1
     });
-    assert!(said, "nobody was told that the log ends");
+    assert!(said, "nobody was told that there is no dump");
 }
 
 /// None from the start: the loader cannot open the library, or we cannot open a file.
@@ -316,4 +320,72 @@ fn read_only_file_system() {
     assert_eq!(ran.code(), 3, "{}", ran.stderr);
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
     ran.assert_said(&["HEAPPROFILE", "read-only", "nothing is recorded"]);
+}
+
+/// A server at its limit takes each descriptor as soon as it is free. Under a filter, as in a container, ours are in its table; a log that
+/// rotates begins its segments when there is one.
+#[test]
+fn rotation_at_the_limit_of_descriptors() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/prctl.h>
+        #include <sys/resource.h>
+        #include <unistd.h>
+        static volatile int stop;
+        static void *takes_all(void *unused)
+        {
+            int fds[300], n = 0;
+            while (!stop) {
+                int fd;
+                while ((fd = open("/dev/null", O_RDONLY)) >= 0) fds[n++] = fd;
+                usleep(300);
+                for (int i = 0; i < 3 && n > 0; i++) close(fds[--n]);
+                usleep(200);
+            }
+            while (n > 0) close(fds[--n]);
+            return unused;
+        }
+        int main(int argc, char **argv)
+        {
+            if (argc == 2) {
+                struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+                struct sock_fprog program = {1, &allow};
+                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 2;
+                setenv("LD_PRELOAD", argv[1], 1);
+                execl(argv[0], argv[0], NULL);
+                return 3;
+            }
+            struct rlimit limit = {256, 256};
+            pthread_t thread;
+            setrlimit(RLIMIT_NOFILE, &limit);
+            pthread_create(&thread, NULL, takes_all, NULL);
+            for (int i = 0; i < 1000; i++) {
+                for (int j = 0; j < 500; j++) free(malloc(100 + j % 7));
+                usleep(1000);
+            }
+            stop = 1;
+            pthread_join(thread, NULL);
+            free(malloc(20031));
+            return 0;
+        }
+    "#;
+    let begins = Run::compiled("at_its_limit", SOURCE, &["-w", "-pthread", "-fno-builtin"]);
+    let ran = begins
+        .arg(&Build::get().library)
+        .env("HEAPPROF_MAX_LOG", "256K")
+        .interval(1)
+        .prefix("t")
+        .run();
+    assert_eq!((ran.code(), &*ran.stderr), (0, ""));
+    let names = ran.files_ending(".heaplog");
+    let logs = names.iter().map(|name| Log::read(&ran.folder().join(name)));
+    let last = logs.filter(|log| log.blocks_of(20031).len() == 1);
+    let ends: Vec<_> = last.map(|log| log.whole().end()).collect();
+    assert_eq!(ends, [Some(EndReason::Exit)], "{names:?}");
+    assert!(names.len() > 2, "{names:?}");
 }

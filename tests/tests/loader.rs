@@ -351,3 +351,30 @@ fn the_fast_ways_begin_at_a_line() {
         assert_eq!(address % 64, 0, "{name} at {address:x}");
     }
 }
+
+/// A program with a malloc and a free of its own, and no realloc: what libc makes of both is nobody's.
+#[test]
+fn part_of_an_own_malloc() {
+    const SOURCE: &str = r#"
+        #include <stddef.h>
+        #include <string.h>
+        static char pool[1 << 20];
+        static size_t used;
+        void *malloc(size_t size)
+        {
+            size_t at = __atomic_fetch_add(&used, (size + 15) & ~15ul, __ATOMIC_RELAXED);
+            return at + size > sizeof pool ? NULL : pool + at;
+        }
+        void free(void *block) { }
+        int main(void)
+        {
+            char *block = malloc(100);
+            strcpy(block, "there");
+            free(block);
+            return 5;
+        }
+    "#;
+    let ran = Run::compiled("part_of_malloc", SOURCE, &["-w", "-rdynamic"]).run();
+    assert_eq!(ran.code(), 5, "{}", ran.stderr);
+    ran.assert_said(&["has a malloc of its own"]);
+}

@@ -458,6 +458,42 @@ fn every_exec_function() {
     }
 }
 
+/// daemon(3): the process between ends inside libc, at once. What it had in use is the daemon's, and in its log only.
+#[test]
+fn what_a_daemon_had_before_is_known() {
+    const SOURCE: &str = r#"
+        #define _DEFAULT_SOURCE
+        #include <stdlib.h>
+        #include <unistd.h>
+        void *kept[11];
+        int main(void)
+        {
+            int ends[2];
+            if (pipe(ends)) return 2;
+            if (fork() == 0) {
+                for (int i = 0; i < 10; i++) kept[i] = malloc(20001);
+                if (daemon(1, 1)) return 3;
+                kept[10] = malloc(20002);
+                return 0;
+            }
+            char byte;
+            close(ends[1]);
+            return read(ends[0], &byte, 1) == 0 ? 0 : 4;
+        }
+    "#;
+    let run = Run::compiled("daemon", SOURCE, &[]);
+    let ran = run.interval(1).prefix("t").run().well();
+    let logs = logs(&ran);
+    let of = |size| {
+        logs.values()
+            .find(|log| sizes(log).contains(&size))
+            .unwrap()
+    };
+    assert_eq!(of(20001).blocks_of(20001).len(), 10);
+    assert_eq!(of(20001).end(), Some(EndReason::Exit));
+    assert_eq!(of(20002).start().forked_from, of(20001).start().pid);
+}
+
 /// Keeps a thousand blocks, and forks children while three threads allocate; each child keeps one block more.
 const FORKS_WHILE_OTHERS_ALLOCATE: &str = r#"
 #include <pthread.h>
@@ -676,4 +712,77 @@ fn a_child_that_went_elsewhere_records_where_the_program_began() {
         assert_eq!(logs.len(), 2, "{:?}", ran.files());
         assert!(logs.values().any(|log| sizes(log).contains(&30012)));
     }
+}
+
+/// A wrapper: it becomes another program before anything of it was sampled.
+#[test]
+fn an_exec_before_the_first_sample_is_told() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <unistd.h>
+        int main(int argc, char **argv)
+        {
+            execv("/nowhere/at/all", argv);
+            execv("/nowhere/else", argv);
+            if (argc > 1) free(malloc(60001));
+            execl("/bin/true", "true", NULL);
+            return 1;
+        }
+    "#;
+    for (samples, sampled) in [(&[][..], 0), (&["samples"], 1)] {
+        let run = Run::compiled("wrapper", SOURCE, &["-w", "-fno-builtin"]);
+        let ran = run
+            .args(samples)
+            .env("HEAPPROF_RECORD_OVER", "60001")
+            .run()
+            .well();
+        let names = ran.files_ending(".heaplog");
+        assert_eq!(names.len(), 2, "{names:?}");
+        for name in names {
+            let log = Log::read(&ran.folder().join(&name)).whole();
+            let (end, blocks) = match name.contains("wrapper") {
+                true => (EndReason::Exec, sampled),
+                false => (EndReason::Exit, 0),
+            };
+            assert_eq!(log.end(), Some(end), "{name}");
+            assert_eq!(log.blocks_of(60001).len(), blocks, "{name}");
+        }
+    }
+}
+
+/// A forked child frees what it has from its parent, and allocates: its first dump falls due before these frees were taken up.
+#[test]
+fn a_childs_dumps_have_all_that_it_freed() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        void *kept[2000], *own[200];
+        int main(void)
+        {
+            for (int i = 0; i < 2000; i++) kept[i] = malloc(1000);
+            usleep(150000);
+            if (fork() == 0) {
+                own[0] = malloc(10);
+                for (int i = 0; i < 200; i++) own[i] = malloc(1000);
+                for (int i = 0; i < 1000; i++) free(kept[i]);
+                usleep(200000);
+                return 0;
+            }
+            return wait(NULL) < 0;
+        }
+    "#;
+    let ran = Run::compiled("forkdump", SOURCE, &["-fno-builtin"])
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "100000")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let dumps = ran.files_ending(".heap");
+    let of_child = dumps.iter().filter(|name| name.starts_with("t_"));
+    let text = |name: &String| std::fs::read_to_string(ran.folder().join(name)).unwrap();
+    let last = text(of_child.max().expect("dumps of the child"));
+    let header = last.lines().next().unwrap();
+    assert!(header.contains("[  2201:  2200010]"), "{header}");
 }

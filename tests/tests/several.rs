@@ -153,3 +153,28 @@ fn differences_know_what_a_checkpoint_sums_up() {
         );
     }
 }
+
+/// Of a process that was killed before its first record: the others have theirs.
+#[test]
+fn an_empty_log_among_several_is_said_and_left_out() {
+    let ran = Run::fixture("nofp_chain")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let whole = ran.folder().join("t.heaplog");
+    let empty = ran.folder().join("empty.heaplog");
+    std::fs::write(&empty, "").unwrap();
+    let top = |files: &[&PathBuf]| Run::heapprof().arg("top").args(files).run();
+    let with = top(&[&empty, &whole, &empty]).well();
+    assert_eq!(with.stdout, top(&[&whole]).well().stdout);
+    assert_eq!(
+        with.stderr.matches("empty.heaplog").count(),
+        2,
+        "{}",
+        with.stderr
+    );
+    let none = top(&[&empty, &empty]);
+    assert_ne!(none.code(), 0);
+    assert!(none.stderr.contains("the file is empty"), "{}", none.stderr);
+}

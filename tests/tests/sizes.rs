@@ -94,3 +94,24 @@ fn impossible_sizes_hide_nothing() {
         assert!(expected.contains(&blocks), "{interval}: {blocks}");
     }
 }
+
+/// What is more than the machine has is refused where libc's malloc refuses it: whoever is given it is killed later.
+#[test]
+fn what_libc_refuses_is_refused() {
+    const SOURCE: &str = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        int main(void)
+        {
+            for (int bits = 30; bits < 47; bits++) {
+                void *volatile block = malloc(1ul << bits);
+                printf("%d %s\n", bits, block ? "yes" : "no");
+                free(block);
+            }
+            return 0;
+        }
+    "#;
+    let run = || Run::compiled("too_large", SOURCE, &["-w"]);
+    let without = run().without_library().run();
+    assert_eq!(run().run().well().stdout, without.stdout);
+}

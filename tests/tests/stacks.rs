@@ -379,3 +379,43 @@ fn interrupted_in_the_guard() {
         assert_eq!(log.blocks_of(size).len(), 1, "{size}");
     }
 }
+
+/// Where a context's first function returns to, libc's code begins: no unwind table speaks of the place before it.
+#[test]
+fn the_stack_of_a_context_is_whole() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <ucontext.h>
+        static ucontext_t back, here;
+        static void work(void)
+        {
+            for (;;) {
+                free(malloc(26001));
+                swapcontext(&here, &back);
+            }
+        }
+        int main(void)
+        {
+            getcontext(&here);
+            here.uc_stack.ss_sp = malloc(65536);
+            here.uc_stack.ss_size = 65536;
+            here.uc_link = &back;
+            makecontext(&here, work, 0);
+            for (int i = 0; i < 10; i++) swapcontext(&back, &here);
+            return 0;
+        }
+    "#;
+    for flags in [
+        &["-O2", "-fomit-frame-pointer"][..],
+        &["-O0", "-fno-omit-frame-pointer"],
+    ] {
+        let flags = [&["-w", "-fno-builtin"], flags].concat();
+        let ran = Run::compiled("context", SOURCE, &flags).interval(1).run();
+        let log = ran.well().log().whole();
+        assert_eq!(
+            ends(&log, [26001]),
+            BTreeMap::from([(WalkEnd::Root, 10)]),
+            "{flags:?}"
+        );
+    }
+}

@@ -257,3 +257,57 @@ fn much_thread_local_memory() {
         assert_eq!(log.blocks_of(34003).len(), 2000, "{bytes}");
     }
 }
+
+/// Our thread begins with the first sample, and would have that thread's one processor and policy. It has those that the program was started
+/// with.
+#[test]
+fn whoever_takes_the_first_sample_does_not_bind_our_thread() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <dirent.h>
+        #include <pthread.h>
+        #include <sched.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        static void *first(void *unused)
+        {
+            cpu_set_t one, all;
+            struct sched_param none = {0};
+            sched_getaffinity(0, sizeof all, &all);
+            CPU_ZERO(&one);
+            for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+                if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+            sched_setaffinity(0, sizeof one, &one);
+            sched_setscheduler(0, SCHED_BATCH, &none);
+            free(malloc(64 << 20));
+            return unused;
+        }
+        int main(void)
+        {
+            pthread_t thread;
+            int ours = 0;
+            cpu_set_t all, its;
+            pthread_create(&thread, NULL, first, NULL);
+            pthread_join(thread, NULL);
+            sched_getaffinity(0, sizeof all, &all);
+            DIR *tasks = opendir("/proc/self/task");
+            for (struct dirent *task; (task = readdir(tasks));) {
+                char path[300], name[32] = "";
+                snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+                FILE *comm = fopen(path, "r");
+                if (comm == NULL) continue;
+                if (fgets(name, sizeof name, comm) && strcmp(name, "heapprof\n") == 0) {
+                    ours++;
+                    int tid = atoi(task->d_name);
+                    if (sched_getscheduler(tid) != SCHED_OTHER) return 2;
+                    if (sched_getaffinity(tid, sizeof its, &its) || !CPU_EQUAL(&its, &all)) return 3;
+                }
+                fclose(comm);
+            }
+            return ours == 1 ? 0 : 4;
+        }
+    "#;
+    let run = Run::compiled("binds", SOURCE, &["-pthread"]);
+    assert_eq!(run.interval(1 << 20).run().code(), 0);
+}

@@ -51,6 +51,39 @@ pub(crate) struct Stat {
     pub(crate) links: u64,
 }
 
+impl Stat {
+    fn of(stat: &libc::stat) -> Stat {
+        Stat {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            mode: stat.st_mode,
+            links: stat.st_nlink,
+        }
+    }
+}
+
+/// What is at that path, be it a link. It takes no descriptor.
+pub(crate) fn stat_at(path: &CStr) -> Result<Stat, Errno> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: reads a C string, and writes one `struct stat`, which on x86-64 is the kernel's own layout.
+    unsafe {
+        syscall(
+            libc::SYS_newfstatat,
+            [
+                libc::AT_FDCWD as i64 as u64,
+                path.as_ptr() as u64,
+                stat.as_mut_ptr() as u64,
+                libc::AT_SYMLINK_NOFOLLOW as u64,
+                0,
+                0,
+            ],
+        )?;
+    }
+    // SAFETY: zeroed, then filled by the kernel; integers only.
+    Ok(Stat::of(&unsafe { stat.assume_init() }))
+}
+
 impl File {
     /// What was just opened under that number.
     #[inline(never)]
@@ -123,14 +156,7 @@ impl File {
             )?;
         }
         // SAFETY: zeroed, then filled by the kernel; integers only.
-        let stat = unsafe { stat.assume_init() };
-        Ok(Stat {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            size: stat.st_size as u64,
-            mode: stat.st_mode,
-            links: stat.st_nlink,
-        })
+        Ok(Stat::of(&unsafe { stat.assume_init() }))
     }
 
     /// Writes all of `bytes`, or as much as could be.
@@ -198,16 +224,19 @@ impl File {
 
     /// Reads all there is, in pieces.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
-        self.read_up_to(usize::MAX)
+        self.read_up_to(usize::MAX, 0)
     }
 
-    /// Reads to the end, or until there are at least `most` bytes.
+    /// Reads to the end, or until there are at least `most` bytes. So many are `expected`: what grows as it is read is there twice.
     ///
     /// By offsets: a program that takes free numbers by `dup2` may have put a socket or a pipe of its own under this one. Then that is
     /// an error, while `read` would wait for what is sent to the program, and take it.
-    pub(crate) fn read_up_to(&self, most: usize) -> Result<Vec<u8>, Errno> {
-        let mut all = Vec::new();
+    pub(crate) fn read_up_to(&self, most: usize, expected: usize) -> Result<Vec<u8>, Errno> {
         let mut piece = [0u8; 2048];
+        let mut all = Vec::with_capacity(match expected {
+            0 => 0,
+            some => some.min(most).saturating_add(piece.len()),
+        });
         while all.len() < most {
             match self.read_at(all.len() as u64, &mut piece) {
                 Ok(0) => break,

@@ -51,12 +51,12 @@ pub(crate) fn has_thread(tid: u32) -> bool {
     answer != Err(Errno(libc::ESRCH))
 }
 
-/// The kernel's ids of the threads of this process; `None` when they cannot be listed.
-pub(crate) fn threads() -> Option<Vec<u32>> {
+/// How many threads this process has; `None` when they cannot be counted. Those that are listed may have other numbers than we know
+/// them by: `/proc` may be of a process namespace around ours.
+pub(crate) fn threads() -> Option<usize> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-    let path = std::ffi::CString::new(format!("/proc/{}/task", getpid())).ok()?;
-    let folder = File::open(&path, flags, 0).ok()?;
-    let mut ids = Vec::new();
+    let folder = File::open(c"/proc/self/task", flags, 0).ok()?;
+    let mut count = 0;
     let mut buffer = [0u8; 2048];
     loop {
         // SAFETY: writes at most the buffer's length.
@@ -75,7 +75,7 @@ pub(crate) fn threads() -> Option<Vec<u32>> {
         }
         .ok()? as usize;
         if len == 0 {
-            return Some(ids);
+            return Some(count);
         }
         // struct linux_dirent64: inode 8, offset 8, record length 2, type 1, name
         let mut rest = &buffer[..len];
@@ -83,9 +83,7 @@ pub(crate) fn threads() -> Option<Vec<u32>> {
             let record = usize::from(u16::from_le_bytes([a, b]));
             let name = rest.get(19..record)?;
             let name = name.split(|&byte| byte == 0).next()?;
-            if let Ok(id) = std::str::from_utf8(name).ok()?.parse() {
-                ids.push(id);
-            }
+            count += usize::from(name.iter().all(u8::is_ascii_digit)); // and not . and ..
             rest = rest.get(record..)?;
         }
     }
@@ -128,4 +126,85 @@ pub(crate) fn name_thread(name: &CStr) {
             [libc::PR_SET_NAME as u64, name.as_ptr() as u64, 0, 0, 0, 0],
         )
     };
+}
+
+/// Which processors a thread may run on, a bit for each, and how it takes its turn there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scheduling {
+    processors: [u64; 128],
+    /// Bytes of them that the kernel knows of.
+    len: usize,
+    policy: u32,
+    niceness: u32,
+}
+
+/// The head of the kernel's `struct sched_attr`: what there is to say of threads that are not real-time ones.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    niceness: u32,
+    priority: u32,
+    deadline: [u64; 3],
+}
+
+impl Scheduling {
+    /// This thread's.
+    pub(crate) fn mine() -> Option<Scheduling> {
+        let (mut processors, mut it) = ([0u64; 128], Attributes::default());
+        let (place, size) = (processors.as_mut_ptr() as u64, size_of_val(&processors));
+        // SAFETY: writes at most so many bytes, and answers how many.
+        let len = unsafe {
+            syscall(
+                libc::SYS_sched_getaffinity,
+                [0, size as u64, place, 0, 0, 0],
+            )
+        };
+        let (place, size) = (std::ptr::from_mut(&mut it) as u64, size_of::<Attributes>());
+        // SAFETY: writes a structure of that size.
+        unsafe { syscall(libc::SYS_sched_getattr, [0, place, size as u64, 0, 0, 0]) }.ok()?;
+        Some(Scheduling {
+            processors,
+            len: len.ok()? as usize,
+            policy: it.policy,
+            niceness: it.niceness,
+        })
+    }
+
+    /// Makes it this thread's, as far as the kernel allows: who is nice may not be less so. A real-time thread it makes none.
+    pub(crate) fn take(&self) {
+        let Some(now) = Scheduling::mine() else {
+            return;
+        };
+        if now.processors != self.processors {
+            let place = self.processors.as_ptr() as u64;
+            // SAFETY: reads so many bytes.
+            let _ = unsafe {
+                syscall(
+                    libc::SYS_sched_setaffinity,
+                    [0, self.len as u64, place, 0, 0, 0],
+                )
+            };
+        }
+        let is_real_time = ![libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE]
+            .contains(&(self.policy as i32));
+        if is_real_time || (now.policy, now.niceness) == (self.policy, self.niceness) {
+            return;
+        }
+        for niceness in [self.niceness, now.niceness] {
+            let wanted = Attributes {
+                size: size_of::<Attributes>() as u32,
+                policy: self.policy,
+                niceness,
+                ..Attributes::default()
+            };
+            let place = std::ptr::from_ref(&wanted) as u64;
+            // SAFETY: reads a structure that says how long it is.
+            if unsafe { syscall(libc::SYS_sched_setattr, [0, place, 0, 0, 0, 0]) }.is_ok() {
+                return;
+            }
+        }
+    }
 }

@@ -35,36 +35,38 @@ impl Writer {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
             && let Some(why) = dumps.due(ledger, self.inheritance.in_use_bytes())
         {
-            self.begin_dump(&why);
+            let _ = self.take_dump(&why, false, false); // what went wrong has been said
         }
     }
 
     /// Begins a dump, which is written while the writer goes on: [`go_on_with_dump`](Self::go_on_with_dump).
     #[cold]
     pub(super) fn begin_dump(&mut self, why: &str) {
-        let _ = self.take_dump(why, false); // what went wrong has been said
+        let _ = self.take_dump(why, false, true); // what went wrong has been said
     }
 
     /// Writes a dump, whole. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
-        self.take_dump(why, is_last)?;
+        self.take_dump(why, is_last, true)?;
         self.finish_dump()
     }
 
     /// The same, asked for: nothing else is done until it is there, so what there is of the log is written first. (Behind the dump's marker,
     /// which is of now: a frame that began with it would have no place for events that are older.)
     pub(super) fn dump_at_once(&mut self, why: &str) -> Result<String, String> {
-        self.take_dump(why, false)?;
+        self.take_dump(why, false, true)?;
         self.flush();
         self.finish_dump()
     }
 
-    /// Takes a dump of this moment, to be written.
-    fn take_dump(&mut self, why: &str, is_last: bool) -> Result<(), String> {
+    /// Takes a dump of this moment, to be written. `drained`: all that this process freed so far is known; of what it has freed and was not
+    /// taken up yet, nobody can tell whether its parent did.
+    #[cold]
+    fn take_dump(&mut self, why: &str, is_last: bool, drained: bool) -> Result<(), String> {
         let _ = self.finish_dump(); // two that fall due at once: one after the other
         self.tell_modules();
-        if !self.settle_inheritance() {
+        if !self.settle_inheritance(drained) {
             let dumps = self.dumps.as_mut().ok_or("no dumps are kept")?;
             return Err(dumps.leave_off(is_last));
         }
@@ -97,12 +99,12 @@ impl Writer {
     }
 
     /// Has what was inherited as a dump needs it. False: the program ends, and there is no time for it.
-    pub(super) fn settle_inheritance(&mut self) -> bool {
+    pub(super) fn settle_inheritance(&mut self, drained: bool) -> bool {
         if !exit::forbids(self.inheritance.comparing_ns()) {
             self.inheritance.compare(|| !exit::forbids(0));
         }
         let is_compared = !self.inheritance.is_uncompared();
-        if is_compared {
+        if is_compared && drained {
             self.inheritance.settle();
         }
         is_compared

@@ -41,6 +41,7 @@ impl Writer {
     }
 
     fn answer(&mut self, session: &Session, request: Request) {
+        self.is_ahead = false;
         let answer = match &request.ask {
             Ask::Dump(reason) => self.dump_on_request(session, reason),
             Ask::Profile => self.profile_text(session),
@@ -52,6 +53,7 @@ impl Writer {
     /// `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `dump [REASON]`.
     fn command(&mut self, session: &Session, command: &str) -> Result<String, String> {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+        self.is_ahead &= verb == "status";
         match (verb, rest) {
             ("status", "") => Ok(self.status()),
             ("start", "") => Ok(self.set_running(true)),
@@ -161,7 +163,7 @@ impl Writer {
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
         self.keep_account(session)?;
         self.tell_modules();
-        if !self.settle_inheritance() {
+        if !self.settle_inheritance(true) {
             return Err("the program is ending".into());
         }
         let comments = self.dump_comments();

@@ -161,6 +161,7 @@ impl Writer {
     fn rare(&mut self, rare: Rare) {
         match rare {
             Rare::Note(note) => {
+                self.is_ahead = false;
                 let time_ns = self.clock.ns(note.at);
                 self.note(time_ns, note.what);
             }

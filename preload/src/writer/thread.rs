@@ -12,7 +12,8 @@ use crate::hook::{self, Phase};
 use crate::say::say;
 use crate::session::{self, Session};
 use crate::{
-    clock, descriptors, genuine, inheritance, main_thread, own_alloc, setid, stack, sys, tls,
+    clock, descriptors, genuine, inheritance, main_thread, own_alloc, rights, setid, stack, sys,
+    tls,
 };
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
@@ -116,8 +117,27 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
 /// libc's `__pthread_get_minstack`; null: it has none.
 static GET_MINSTACK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
+/// How the program was to be scheduled when it began. Null: not known.
+static AT_BOOT: AtomicPtr<sys::Scheduling> = AtomicPtr::new(std::ptr::null_mut());
+
+/// In our thread: whoever took the first sample may keep to one processor, or be a real-time thread that never sleeps. What our thread has from
+/// it is undone, but not with a filter in front that may not know these calls.
+fn schedule_as_at_boot() {
+    // SAFETY: null or leaked by `prepare`.
+    if let Some(at_boot) = unsafe { AT_BOOT.load(Ordering::Acquire).as_ref() }
+        && !rights::is_filtered()
+    {
+        at_boot.take();
+    }
+}
+
 /// At boot, while nobody else loads anything.
 pub(crate) fn prepare() {
+    if !rights::is_filtered()
+        && let Some(now) = sys::Scheduling::mine()
+    {
+        AT_BOOT.store(Box::into_raw(Box::new(now)), Ordering::Release);
+    }
     let function = genuine::in_libc(c"__pthread_get_minstack");
     GET_MINSTACK.store(function.unwrap_or(0) as *mut c_void, Ordering::Relaxed);
 }
@@ -281,6 +301,7 @@ extern "C" fn main(_: *mut c_void) -> *mut c_void {
     tls::current().enter_for_life();
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
+    schedule_as_at_boot();
     stack::learn();
     setid::remember();
     descriptors::take_own();
