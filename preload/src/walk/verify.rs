@@ -10,7 +10,7 @@ use framehop::x86_64::UnwindRegsX86_64;
 use heapprof_core::{Frame, Place, StackHasher};
 use heapprof_format::WalkEnd;
 
-use super::{Here, OWN, SIGNAL_RETURN, place_of_code};
+use super::{CONTEXT_ROOT, Here, OWN, SIGNAL_RETURN, place_of_code};
 use crate::say::say;
 use crate::seats::Seat;
 use crate::stack::Readable;
@@ -40,6 +40,9 @@ pub(crate) fn verify(entered: &Entered, seat: &mut Seat, Here(mut place): Here) 
     };
     let mut left = found.iter();
     loop {
+        if place.returns && place.address == CONTEXT_ROOT.load(Ordering::Relaxed) {
+            break;
+        }
         let lookup = place.address.wrapping_sub(u64::from(place.returns));
         let Some(module) = snapshot.find(lookup) else {
             return; // crossed by the frame pointer
