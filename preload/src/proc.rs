@@ -44,7 +44,7 @@ pub(crate) fn thread_name(tid: u32) -> Option<String> {
 
 /// Whether a thread of this process lives.
 pub(crate) fn lives(tid: u32) -> bool {
-    // Which is a microsecond, and no matter of what `/proc` there is; a file there is some forty.
+    // One call, and no matter whose `/proc` there is; a file there is many, and checkpoints ask for each thread.
     if Spared::ThreadAsked.is_let() {
         return sys::has_thread(tid);
     }
