@@ -47,6 +47,18 @@ impl Claims {
         claims
     }
 
+    /// The process id that `who` printed.
+    ///
+    /// # Panics
+    /// When nobody of that name did.
+    #[track_caller]
+    pub fn pid_of(&self, who: &str) -> u32 {
+        let found = self.pids.iter().find(|(name, _)| name == who);
+        found
+            .unwrap_or_else(|| panic!("no {who} in {:?}", self.pids))
+            .1
+    }
+
     fn line(&mut self, line: &str) -> Option<()> {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut words = rest.split(' ');

@@ -1,6 +1,6 @@
 //! A log, event by event: what a profile does not keep, the exact size and thread of each block.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -133,6 +133,11 @@ impl Log {
             Some(Record::End { reason, .. }) => Some(*reason),
             _ => None,
         }
+    }
+
+    /// The sizes of all blocks that were allocated.
+    pub fn sizes(&self) -> BTreeSet<u64> {
+        self.blocks().iter().map(|block| block.size).collect()
     }
 
     /// All blocks, in the order of their allocation.

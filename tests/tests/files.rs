@@ -1,8 +1,10 @@
 //! The files we write: never into one that is not ours, whatever the program or the folder does.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
@@ -285,4 +287,106 @@ fn the_working_directory_is_gone_from_the_start() {
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("nothing is recorded"), "{}", ran.stderr);
     assert_eq!(ran.files(), [""; 0]);
+}
+
+#[test]
+fn a_re_run_keeps_all_files_and_says_so_once() {
+    let first = Run::fixture("idle")
+        .arg("0")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    assert_eq!(first.stderr, "");
+    let before: Vec<_> = first
+        .files()
+        .into_iter()
+        .map(|name| (first.bytes(&name), name))
+        .collect();
+    assert_eq!(before.len(), 2);
+
+    let second = Run::fixture("idle")
+        .arg("0")
+        .interval(1)
+        .in_folder_of(&first)
+        .prefix("t")
+        .run()
+        .well();
+    let said = second.said();
+    assert_eq!(said.len(), 1, "{}", second.stderr);
+    assert_eq!(second.stderr.lines().count(), 1);
+    let new = format!("t_{}", second.pid);
+    assert!(
+        said[0].contains("HEAPPROFILE") && said[0].contains(&new),
+        "{said:?}"
+    );
+    for (bytes, name) in &before {
+        assert!(second.bytes(name) == *bytes, "{name} was changed");
+    }
+    let expected = [
+        "t.0001.heap".into(),
+        "t.heaplog".into(),
+        format!("{new}.0001.heap"),
+        format!("{new}.heaplog"),
+    ];
+    let found: BTreeSet<_> = second.files().into_iter().collect();
+    assert_eq!(found, BTreeSet::from(expected));
+    assert_eq!(
+        Log::read(&second.folder().join(format!("{new}.heaplog")))
+            .whole()
+            .blocks_of(19001)
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn somebody_elses_dump_is_not_overwritten() {
+    let run = Run::fixture("idle").arg("0").interval(1).prefix("t");
+    fs::write(run.folder().join("t.0001.heap"), "mine").unwrap();
+    let ran = run.run().well();
+    assert_eq!(ran.bytes("t.0001.heap"), b"mine");
+    assert_eq!(ran.said().len(), 1, "{}", ran.stderr);
+    assert_eq!(ran.log().whole().blocks_of(19001).len(), 1);
+    assert_eq!(ran.dumps().len(), 2);
+    // One that appears while the program runs is left alone as well.
+    let mut running = Run::fixture("idle")
+        .arg("0.3")
+        .interval(1)
+        .prefix("t")
+        .start();
+    running.until("its output", |running| {
+        running.stdout_so_far().contains("stack")
+    });
+    fs::write(running.folder().join("t.0001.heap"), "mine").unwrap();
+    let ran = running.wait().well();
+    assert_eq!(ran.bytes("t.0001.heap"), b"mine");
+    assert_eq!(ran.files(), ["t.0001.heap", "t.0002.heap", "t.heaplog"]);
+}
+
+#[test]
+fn files_are_for_their_owner_only() {
+    // Segments of a log with a bound; files of a forked child. The mask takes nothing away.
+    for (fixture, a_file) in [("rotates", "t.0001.heap"), ("fork_child", "t_")] {
+        let ran = Run::tool("/bin/sh")
+            .args(["-c", "umask 0; LD_PRELOAD=$1 exec \"$0\""])
+            .arg(Build::get().fixture(fixture))
+            .arg(&Build::get().library)
+            .interval(1)
+            .prefix("t")
+            .env("HEAPPROF_MAX_LOG", "64K")
+            .run()
+            .well();
+        let files = ran.files();
+        // At least two dumps and the log: its other segment may just have gone, for its bound.
+        assert!(files.len() >= 3, "{fixture}: {files:?}");
+        assert!(files.iter().any(|name| name.starts_with(a_file)));
+        for name in files {
+            let mode = fs::metadata(ran.folder().join(&name))
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+    }
 }

@@ -6,14 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use heapprof_format::EndReason;
 use heapprof_tests::{Finished, Log, Run};
 
-/// All logs of the run's folder by the process that wrote them, each readable to its end.
+/// All logs of the run's folder by the process that wrote them.
 #[track_caller]
 fn logs(ran: &Finished) -> BTreeMap<u32, Log> {
-    let names = ran.files_ending(".heaplog").into_iter();
-    names
-        .map(|name| Log::read(&ran.folder().join(&name)).whole())
-        .map(|log| (log.start().pid, log))
-        .collect()
+    let logs = ran.logs().into_values();
+    logs.map(|log| (log.start().pid, log)).collect()
 }
 
 /// A word and the number behind it, on each line that begins so.

@@ -1,0 +1,160 @@
+//! A program that has ended, and what it left behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::claims::Claims;
+use crate::log::Log;
+use crate::named::Named;
+
+/// A program that has ended, and what it left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// How long it ran.
+    pub elapsed: Duration,
+    /// Its process id.
+    pub pid: u32,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    pub(crate) shown: String,
+    pub(crate) folder: Arc<TempDir>,
+}
+
+impl Finished {
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The same run, whose exit status must be 0.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[must_use]
+    #[track_caller]
+    pub fn well(self) -> Finished {
+        assert!(
+            self.status.success(),
+            "{}: {}\nstdout: {}\nstderr: {}",
+            self.shown,
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+
+    /// The exit status, or 128 and the signal, as a shell says it.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// What the library said on standard error.
+    pub fn said(&self) -> Vec<&str> {
+        let ours = |line: &&str| line.starts_with("heapprof: ");
+        self.stderr.lines().filter(ours).collect()
+    }
+
+    /// There is one line of ours that has all these words.
+    ///
+    /// # Panics
+    /// When there is none, or more.
+    #[track_caller]
+    pub fn assert_said(&self, words: &[&str]) {
+        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+        let count = self.said().into_iter().filter(has_all).count();
+        assert_eq!(count, 1, "{words:?} in: {}", self.stderr);
+    }
+
+    /// What a fixture printed.
+    pub fn claims(&self) -> Claims {
+        Claims::parse(&self.stdout)
+    }
+
+    /// Names of the files in the folder, sorted.
+    pub fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder()).expect("the run's folder");
+        let name = |entry: std::io::Result<fs::DirEntry>| {
+            let entry = entry.expect("an entry of the run's folder");
+            entry.file_name().to_string_lossy().into_owned()
+        };
+        let mut names: Vec<String> = entries.map(name).collect();
+        names.sort();
+        names
+    }
+
+    /// Those that end so.
+    pub fn files_ending(&self, end: &str) -> Vec<String> {
+        let mut files = self.files();
+        files.retain(|name| name.ends_with(end));
+        files
+    }
+
+    /// A file in the folder.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(self.folder().join(name)).unwrap_or_else(|error| {
+            panic!("{name}: {error}; there are {:?}", self.files());
+        })
+    }
+
+    /// Path of the only log.
+    ///
+    /// # Panics
+    /// When there is not exactly one.
+    #[track_caller]
+    pub fn log_path(&self) -> PathBuf {
+        match &self.files_ending(".heaplog")[..] {
+            [one] => self.folder().join(one),
+            logs => panic!("{}: one log expected, not {logs:?}", self.shown),
+        }
+    }
+
+    /// The only log.
+    #[track_caller]
+    pub fn log(&self) -> Log {
+        Log::read(&self.log_path())
+    }
+
+    /// All logs, by name, each readable to its end.
+    ///
+    /// # Panics
+    /// When one is cut off.
+    #[track_caller]
+    pub fn logs(&self) -> BTreeMap<String, Log> {
+        let read = |name: String| {
+            let log = Log::read(&self.folder().join(&name)).whole();
+            (name, log)
+        };
+        self.files_ending(".heaplog")
+            .into_iter()
+            .map(read)
+            .collect()
+    }
+
+    /// The dumps, by name.
+    pub fn dumps(&self) -> Vec<PathBuf> {
+        let files = self.files_ending(".heap").into_iter();
+        files.map(|name| self.folder().join(name)).collect()
+    }
+
+    /// A log or a dump of the folder, with names.
+    pub fn named(&self, name: &str) -> Named {
+        Named::read(&self.folder().join(name))
+    }
+}

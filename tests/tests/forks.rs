@@ -1,0 +1,179 @@
+//! Forked children: each has files of its own, and none that it does not need.
+
+use std::collections::BTreeSet;
+
+use heapprof_format::EndReason;
+use heapprof_tests::Run;
+
+#[test]
+fn fork_child() {
+    for way in ["exit", "_exit", "return"] {
+        let ran = Run::fixture("fork_child")
+            .arg(way)
+            .interval(1)
+            .prefix("t")
+            .run()
+            .well();
+        let (parent, child) = (ran.claims().pid_of("parent"), ran.claims().pid_of("child"));
+        let expected = [
+            "t.0001.heap".to_owned(),
+            "t.heaplog".to_owned(),
+            format!("t_{child}.0001.heap"),
+            format!("t_{child}.heaplog"),
+        ];
+        let found: BTreeSet<_> = ran.files().into_iter().collect();
+        assert_eq!(found, BTreeSet::from(expected), "{way}");
+        assert_eq!(ran.stderr, "", "{way}");
+
+        let logs = ran.logs();
+        let of_parent = &logs["t.heaplog"];
+        assert_eq!(
+            (of_parent.start().pid, of_parent.start().forked_from),
+            (parent, 0)
+        );
+        assert_eq!(of_parent.end(), Some(EndReason::Exit), "{way}");
+        let of_child = &logs[&format!("t_{child}.heaplog")];
+        assert_eq!(
+            (of_child.start().pid, of_child.start().forked_from),
+            (child, parent)
+        );
+        assert_eq!(of_child.end(), Some(EndReason::Exit), "{way}");
+
+        let (in_parent, in_child) = (of_parent.sizes(), of_child.sizes());
+        assert!(
+            in_parent.is_superset(&BTreeSet::from([15001, 15003])),
+            "{way}: {in_parent:?}"
+        );
+        assert!(!in_parent.contains(&15002), "{way}");
+        assert!(
+            in_child.contains(&15002) && !in_child.contains(&15003),
+            "{way}: {in_child:?}"
+        );
+
+        for (size, pattern) in &ran.claims().stacks {
+            for log in logs.values() {
+                for block in log.blocks_of(*size) {
+                    let functions = &log.named().stacks[block.stack];
+                    assert!(
+                        pattern.matches(functions),
+                        "{way} {size}: {}",
+                        log.named().shown(block.stack)
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn fork_while_allocating() {
+    for interval in [1, 4096] {
+        let ran = Run::fixture("fork_while_allocating")
+            .interval(interval)
+            .prefix("t")
+            .run()
+            .well();
+        let claims = ran.claims();
+        assert_eq!(claims.ok, ["children"]);
+        assert!(claims.failures.is_empty());
+        assert_eq!(ran.stderr, "", "{interval}");
+        let logs = ran.logs();
+        let mut pids = BTreeSet::new();
+        for (name, log) in &logs {
+            let start = log.start();
+            let expected = if start.pid == ran.pid {
+                "t.heaplog".into()
+            } else {
+                format!("t_{}.heaplog", start.pid)
+            };
+            assert_eq!(*name, expected);
+            assert_eq!(
+                start.forked_from,
+                if start.pid == ran.pid { 0 } else { ran.pid }
+            );
+            assert_eq!(log.end(), Some(EndReason::Exit), "{name}");
+            pids.insert(start.pid);
+            if interval == 1 && start.pid != ran.pid {
+                // Its own thousand, all of them freed, and nothing that its parent's threads did meanwhile.
+                let blocks = log.blocks();
+                let own: Vec<_> = blocks
+                    .iter()
+                    .filter(|b| (16..1016).contains(&b.size))
+                    .collect();
+                assert!(
+                    own.len() >= 1000 && own.iter().all(|b| !b.in_use),
+                    "{name}: {}",
+                    own.len()
+                );
+                assert!(blocks.len() < 1100, "{name}: {}", blocks.len());
+            }
+        }
+        assert_eq!(pids.len(), logs.len(), "each process has one log");
+        if interval == 1 {
+            assert_eq!(logs.len(), 51, "the parent and 50 children");
+        }
+        let dumps: BTreeSet<_> = ran.files_ending(".heap").into_iter().collect();
+        for name in logs.keys() {
+            let dump = name.replace(".heaplog", ".0001.heap");
+            assert!(dumps.contains(&dump), "{dump}");
+        }
+        assert_eq!(ran.files_ending(".unfinished"), [""; 0]);
+    }
+}
+
+/// In the child the thread that forked is the main one. Its function returns, and ours is not to keep the process alive.
+#[test]
+fn fork_in_thread() {
+    for interval in [1, 65_536] {
+        let ran = Run::fixture("fork_in_thread")
+            .interval(interval)
+            .prefix("t")
+            .run()
+            .well();
+        let child = ran.claims().pid_of("child");
+        // The first is written by exit, which our thread calls there.
+        assert_eq!(ran.claims().ok, ["buffered", "child"], "{}", ran.stdout);
+        if interval == 1 {
+            let log = &ran.logs()[&format!("t_{child}.heaplog")];
+            assert_eq!(log.end(), Some(EndReason::Exit));
+            assert_eq!(log.blocks_of(35001).len(), 1);
+        }
+    }
+}
+
+/// Goes elsewhere before it allocates, as daemons do.
+const CHILD_GOES_ELSEWHERE: &str = r#"
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void *kept;
+int main(void)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        if (chdir("/proc") != 0) _exit(1);
+        kept = malloc(30012);
+        exit(0);
+    }
+    waitpid(child, &status, 0);
+    kept = malloc(30011);
+    return status ? 1 : 6;
+}
+"#;
+
+/// Files lie where the program started, those of its children too, wherever they are by then.
+#[test]
+fn a_child_that_went_elsewhere_records_where_the_program_began() {
+    for prefix in [None, Some("t")] {
+        let mut run = Run::compiled("goes", CHILD_GOES_ELSEWHERE, &[]).interval(1);
+        if let Some(prefix) = prefix {
+            run = run.env("HEAPPROFILE", prefix); // relative
+        }
+        let ran = run.run();
+        assert_eq!((ran.code(), &*ran.stderr), (6, ""));
+        let logs = ran.logs();
+        assert_eq!(logs.len(), 2, "{:?}", ran.files());
+        assert!(logs.values().any(|log| log.sizes().contains(&30012)));
+    }
+}
