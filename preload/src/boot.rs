@@ -341,6 +341,13 @@ pub(crate) fn take_pending() -> Option<Box<Writer>> {
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
 }
 
+/// Ends the log if no session has begun: none will.
+pub(crate) fn end_unbegun() {
+    if let Some(mut writer) = take_pending() {
+        own_stack::run(|| writer.finish(None, heapprof_format::EndReason::GaveUp));
+    }
+}
+
 /// It was only borrowed.
 pub(crate) fn put_back(writer: Box<Writer>) {
     PENDING.store(Box::into_raw(writer), Ordering::Release);

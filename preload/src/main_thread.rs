@@ -2,47 +2,51 @@
 //!
 //! libc ends the process when its last thread ends, and counts ours. So where the main thread can end alone, the writer
 //! looks now and then whether it is the only one left, and then does what libc does in the last thread: it calls
-//! `exit(0)`. There are two such cases. A main thread that leaves by `pthread_exit` or `thrd_exit`, or is cancelled: libc then calls what is
-//! to destroy its thread-specific data, of which a piece is ours. (`exit` and a return from `main` do not. The bare system call is seen
-//! in `system_call.rs`.) And a child that was
-//! forked by another thread than the parent's main one: there that thread is the main one, and its function may return.
+//! `exit(0)`. There are two such cases: a main thread that leaves by `pthread_exit` or `thrd_exit`, or is cancelled; and a child that was
+//! forked by another thread than the parent's main one, where that thread is the main one, and its function may return. In both libc
+//! calls what is to destroy the thread's specific data, of which a piece is ours. (`exit` and a return from `main` do not. The bare
+//! system call is seen in `system_call.rs`.)
+//!
+//! Without `/proc` nobody can see which thread is the last. The recording then ends with the main thread, ours with it.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::cancel::Deferred;
 use crate::hook::{self, Phase};
 use crate::say::say;
 use crate::tls::{self, Inside};
-use crate::{files, fork, session, sys, writer};
+use crate::{boot, files, fork, session, sys, writer};
 
 /// Whether the main thread has ended, or is about to.
 static LEFT: AtomicBool = AtomicBool::new(false);
-/// Whether the main thread began as another one, in a process that this one was forked from.
-static MAY_RETURN: AtomicBool = AtomicBool::new(false);
-/// Where the words are of the thread that `main` runs in (`tls.rs`), which tells it from others also after a fork.
-static FIRST: AtomicU64 = AtomicU64::new(0);
-
-fn words() -> u64 {
-    std::ptr::from_ref(tls::current()) as u64
-}
+/// Whether it may end unheard: no key was left.
+static UNHEARD: AtomicBool = AtomicBool::new(false);
+/// What libc tells us by. Moved at boot only.
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// glibc keeps the values of so many keys in the thread itself. For others it allocates, which is not to be in a forked child.
+const KEYS_IN_THREAD: u32 = 32;
 
 /// At boot, in the main thread.
 ///
 /// Law 5 wants no destructors of thread-local things: a thread's words would be gone before its last free. Nothing is destroyed here; the
 /// key's value is only there for libc to tell us, in this one thread, and what it allocates or frees later finds all as it was.
 pub(crate) fn prepare() {
-    FIRST.store(words(), Ordering::Relaxed);
     let mut key = 0;
-    // SAFETY: writes one key; the function lives as long as the process. The value is an address that is not null, and nothing
-    // else. glibc keeps the first 32 keys in the thread itself, without memory.
-    let is_told = unsafe {
-        libc::pthread_key_create(&raw mut key, Some(leaves)) == 0
-            && libc::pthread_setspecific(key, (&raw const LEFT).cast()) == 0
-    };
-    if !is_told {
-        MAY_RETURN.store(true, Ordering::Relaxed); // no key is left: it is looked for
+    // SAFETY: writes one key; the function lives as long as the process.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(leaves)) } == 0 {
+        KEY.store(key, Ordering::Relaxed);
     }
+    listen();
+}
+
+/// In the main thread: has libc tell us when it leaves.
+fn listen() {
+    let key = KEY.load(Ordering::Relaxed);
+    // SAFETY: our key; the value is an address that is not null, and nothing else.
+    let is_told = key < KEYS_IN_THREAD
+        && unsafe { libc::pthread_setspecific(key, (&raw const LEFT).cast()) } == 0;
+    UNHEARD.store(!is_told, Ordering::Relaxed);
 }
 
 /// In the main thread, which ends, and the process goes on.
@@ -73,27 +77,33 @@ fn leave() {
         return;
     }
     LEFT.store(true, Ordering::SeqCst);
-    if let Some(session) = session::current() {
-        let _deferred = Deferred::begin();
-        if let Some(entered) = tls::current().enter() {
-            entered.thread.inside.set(Inside::Ours); // what pthread_create allocates is not the program's
-            if sys::threads().is_none() {
-                // Nobody could tell us which is the last thread. libc can, if ours is none of them.
-                hook::set_phase(Phase::Off);
-                say!(
-                    "the main thread ends, and there is no /proc to see the last one end: recording ends here, the program runs on"
-                );
-                return writer::end(session);
+    let _deferred = Deferred::begin();
+    if let Some(entered) = tls::current().enter() {
+        entered.thread.inside.set(Inside::Ours); // what pthread_create allocates is not the program's
+        if sys::threads().is_none() {
+            // Nobody could tell us which is the last thread. libc can, if ours is none of them.
+            hook::set_phase(Phase::Off);
+            say!(
+                "the main thread ends, and there is no /proc to see the last one end: recording ends here, the program runs on"
+            );
+            match session::current() {
+                Some(session) => writer::end(session),
+                None => boot::end_unbegun(),
             }
+            return;
+        }
+        if let Some(session) = session::current() {
             writer::share_descriptors(session);
         }
+    }
+    if let Some(session) = session::current() {
         session.wake();
     }
 }
 
 /// For the writer: whether it has to look now and then whether the end has come.
 pub(crate) fn may_leave() -> bool {
-    LEFT.load(Ordering::SeqCst) || MAY_RETURN.load(Ordering::Relaxed)
+    LEFT.load(Ordering::SeqCst) || UNHEARD.load(Ordering::Relaxed)
 }
 
 /// For the writer: whether no thread of the program's is left.
@@ -132,7 +142,5 @@ pub(crate) fn exit_for_the_last() {
 pub(crate) fn after_fork() {
     LEFT.store(false, Ordering::SeqCst);
     PAST_LIBC.store(false, Ordering::Relaxed);
-    if words() != FIRST.load(Ordering::Relaxed) {
-        MAY_RETURN.store(true, Ordering::Relaxed); // in the child's own children, too
-    }
+    listen();
 }

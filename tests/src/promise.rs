@@ -1,7 +1,7 @@
 //! Promises: what a fixture says of itself, compared with what was recorded.
 
-use crate::log::Log;
 use crate::finished::Finished;
+use crate::log::Log;
 
 /// What the fixture says of its stacks, counts and threads, against the log; returns the log.
 ///
