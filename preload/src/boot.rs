@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::blocks;
 use crate::hook::{self, Phase};
 use crate::loader::{self, Malloc};
-use crate::output::{Forked, Output};
+use crate::output::{Forked, NoLog, Output};
 use crate::patience::{self, Patience};
 use crate::say::{self, say};
 use crate::session::{self, Session};
@@ -41,6 +41,10 @@ static BEGINNING: AtomicBool = AtomicBool::new(false);
 /// Set when somebody's patience with the thread that begins the session has ended: until it is done, nobody waits for it
 /// again. It may want a lock of libc's whose owner allocates a thousand times before it gives it up (a dlopen, in old ones).
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// When it is tried again to make a log that there was no descriptor for, by the monotonic clock.
+static NOT_BEFORE_NS: AtomicU64 = AtomicU64::new(0);
+/// Between two tries.
+const PAUSE_NS: u64 = 10_000_000;
 /// Whether it begins without a sample (`ahead.rs`).
 static AHEAD: AtomicBool = AtomicBool::new(false);
 /// Whether the session is to begin as soon as it can, so that it may be asked (`desk.rs`), and has not.
@@ -191,19 +195,25 @@ extern "C" fn construct(
     }
     seats::prepare();
     writer::prepare();
-    let Some(output) = Output::create(&settings, None) else {
-        hook::set_phase(Phase::Off);
-        return;
+    let output = match Output::create(&settings, None) {
+        Ok(output) => Some(output),
+        Err(NoLog::Yet) => None, // the first sample makes it
+        Err(NoLog::Ever) => {
+            hook::set_phase(Phase::Off);
+            return;
+        }
     };
-    if settings.verbose {
-        say!(
-            "recording pid {} to {}, {}",
-            sys::getpid(),
-            output.log_path(),
-            describe(settings.interval)
-        );
+    if let Some(output) = &output {
+        if settings.verbose {
+            say!(
+                "recording pid {} to {}, {}",
+                sys::getpid(),
+                output.log_path(),
+                describe(settings.interval)
+            );
+        }
+        ORIGIN.remember(output);
     }
-    ORIGIN.remember(&output);
     blocks::prepare_filter(settings.interval);
     control::prepare(&settings);
     let awaited = settings.listens_from_the_start();
@@ -212,10 +222,9 @@ extern "C" fn construct(
     let on_signal = with_dumps && signal::install(settings.dump_signal);
     let at_once = awaited || on_signal || with_dumps && settings.dump_seconds > 0;
     let patience_ns = settings.exit_wait_ms * 1_000_000;
-    PENDING.store(
-        Box::into_raw(Box::new(Writer::new(output, &settings))),
-        Ordering::Release,
-    );
+    if let Some(output) = output {
+        put_back(Box::new(Writer::new(output, &settings)));
+    }
     SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
     main_thread::prepare();
     fork::register();
@@ -283,14 +292,24 @@ pub(crate) fn begin_session_ahead(entered: &Entered) {
 }
 
 fn begin() -> Option<&'static Session> {
+    if NOT_BEFORE_NS.load(Ordering::Relaxed) > clock::now_ns() {
+        return None;
+    }
     // SAFETY: null or leaked by the constructor.
     let settings = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }?;
     let writer = match take_pending() {
         Some(writer) => writer,
         None => {
-            let Some(output) = Output::create(settings, ORIGIN.described()) else {
-                hook::set_phase(Phase::Off);
-                return None;
+            let output = match Output::create(settings, ORIGIN.described()) {
+                Ok(output) => output,
+                Err(NoLog::Yet) => {
+                    NOT_BEFORE_NS.store(clock::now_ns() + PAUSE_NS, Ordering::Relaxed);
+                    return None;
+                }
+                Err(NoLog::Ever) => {
+                    hook::set_phase(Phase::Off);
+                    return None;
+                }
             };
             ORIGIN.remember(&output);
             let mut writer = Box::new(Writer::new(output, settings));

@@ -10,6 +10,8 @@
 //! No process ever writes to another's files: a log is made exclusively, and whoever made it owns the
 //! name with all its dumps.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use heapprof_format::{Encoder, EndReason, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start};
 
 use crate::files::{self, AppendError, Appended};
@@ -26,6 +28,14 @@ pub(crate) struct Forked {
     pub(crate) forked_ns: u64,
     /// Path of the log of its nearest ancestor that has one.
     pub(crate) log: String,
+}
+
+/// Why there is no log, which has been said.
+pub(crate) enum NoLog {
+    /// There is no descriptor to be had now.
+    Yet,
+    /// Nothing can be made anywhere.
+    Ever,
 }
 
 /// Bytes that may wait for a descriptor: some minutes of a busy program at the default interval.
@@ -50,9 +60,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Makes the log. `forked` tells what this process is a copy of, if it is one. `None`: no log could
-    /// be made anywhere, which has been said.
-    pub(crate) fn create(settings: &Settings, forked: Option<Forked>) -> Option<Output> {
+    /// Makes the log. `forked` tells what this process is a copy of, if it is one.
+    pub(crate) fn create(settings: &Settings, forked: Option<Forked>) -> Result<Output, NoLog> {
         let start_ns = clock::now_ns();
         let exe = sys::readlink(c"/proc/self/exe").unwrap_or_default();
         let (base, log) = make_log(settings, forked.is_some(), &exe)?;
@@ -95,7 +104,7 @@ impl Output {
         if let Err(error) = output.log.append(&first) {
             output.give_up_log(first.len(), &error);
         }
-        Some(output)
+        Ok(output)
     }
 
     /// Bytes that are not in the log yet.
@@ -211,7 +220,7 @@ impl Output {
 const MOST_CLOSED: u32 = 100;
 
 /// The first base under which a log can be made, and that log.
-fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, Appended)> {
+fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Result<(Vec<u8>, Appended), NoLog> {
     let pid = sys::getpid();
     let mut first_error = None;
     if let Some(prefix) = &settings.prefix {
@@ -225,7 +234,8 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, A
             Ok(made)
         });
         match made {
-            Ok(made) => return Some(made),
+            Ok(made) => return Ok(made),
+            Err(errno) if is_passing(&errno) => return Err(say_not_yet(prefix, &errno)),
             Err(errno) => {
                 first_error = Some((String::from_utf8_lossy(prefix).into_owned(), errno));
             }
@@ -240,29 +250,47 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Option<(Vec<u8>, A
     let made = made_from(settings, &file, |base| first_free(numbered(base)));
     let shown = String::from_utf8_lossy(&file);
     match (made, first_error) {
-        (Ok(made), None) => Some(made),
+        (Err(errno), None) if is_passing(&errno) => Err(say_not_yet(&file, &errno)),
+        (Ok(made), None) => Ok(made),
         (Ok(made), Some((prefix, errno))) => {
             say!(
                 "HEAPPROFILE: cannot create {prefix}.heaplog: {errno}; recording to {}.heaplog",
                 String::from_utf8_lossy(&made.0)
             );
-            Some(made)
+            Ok(made)
         }
         (Err(_), Some((prefix, errno))) => {
             say!(
                 "HEAPPROFILE: cannot create {prefix}.heaplog: {errno}, nor {shown}.heaplog; \
                  nothing is recorded"
             );
-            None
+            Err(NoLog::Ever)
         }
         (Err(errno), None) => {
             say!(
                 "cannot create {shown}.heaplog: {errno}; nothing is recorded \
                  (set HEAPPROFILE=<prefix> to record elsewhere)"
             );
-            None
+            Err(NoLog::Ever)
         }
     }
+}
+
+/// Whether it will mostly be otherwise in a moment.
+fn is_passing(errno: &Errno) -> bool {
+    matches!(errno, Errno(libc::EMFILE | libc::ENFILE))
+}
+
+/// Says so, once.
+fn say_not_yet(base: &[u8], errno: &Errno) -> NoLog {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if !IS_SAID.swap(true, Ordering::Relaxed) {
+        say!(
+            "cannot create {}.heaplog: {errno}; recording begins when there is a descriptor",
+            String::from_utf8_lossy(base)
+        );
+    }
+    NoLog::Yet
 }
 
 /// A re-run into the same prefix must not take its old dumps for new ones. A child of a profiled

@@ -322,6 +322,52 @@ fn read_only_file_system() {
     ran.assert_said(&["HEAPPROFILE", "read-only", "nothing is recorded"]);
 }
 
+/// A child that is forked at the limit of descriptors is recorded from when there is one.
+#[test]
+fn a_child_at_the_limit_of_descriptors() {
+    const SOURCE: &str = r#"
+        #include <fcntl.h>
+        #include <stdlib.h>
+        #include <sys/resource.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        void *kept[3];
+        int main(void)
+        {
+            int status, last = -1, fd;
+            struct rlimit few = {32, 32};
+            kept[0] = malloc(20001);
+            setrlimit(RLIMIT_NOFILE, &few);
+            while ((fd = open("/dev/null", O_RDONLY)) >= 0) last = fd;
+            if (fork() == 0) {
+                kept[1] = malloc(20002);
+                kept[2] = malloc(20003);
+                close(last);
+                close(last - 1);
+                usleep(50000);
+                for (int i = 0; i < 3; i++) kept[i] = malloc(20004);
+                return 0;
+            }
+            return wait(&status) < 0 || status;
+        }
+    "#;
+    let ran = Run::compiled("few", SOURCE, &["-fno-builtin"]);
+    let ran = ran.interval(1).prefix("t").run().well();
+    ran.assert_said(&[
+        "cannot create",
+        ".heaplog: too many open files",
+        "begins when",
+    ]);
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    let logs = ran.logs();
+    assert_eq!(logs.len(), 2, "{:?}", ran.files());
+    let child = logs.values().find(|log| log.start().forked_from != 0);
+    let child = child.expect("a log of the child's");
+    assert_eq!(child.blocks_of(20004).len(), 3);
+    assert_eq!(child.losses().get(&Counter::LostNotReady), Some(&2));
+    assert_eq!(child.end(), Some(EndReason::Exit));
+}
+
 /// A server at its limit takes each descriptor as soon as it is free. Under a filter, as in a container, ours are in its table; a log that
 /// rotates begins its segments when there is one.
 #[test]
