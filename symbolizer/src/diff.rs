@@ -15,9 +15,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::export::folded;
 use crate::measure::{Amount, Measure};
 use crate::noise::Noise;
+use crate::paths::{Namer, Paths};
 use crate::profile::{Precision, Profile};
 use crate::site::SiteMap;
 use crate::symbols::Symbols;
@@ -253,23 +253,22 @@ impl<'a> Differences<'a> {
         diff
     }
 
-    /// By stack, as [`folded`] writes one: outermost function first, `;` between them.
-    pub fn by_stack(&self) -> BTreeMap<String, Change> {
-        let mut names: HashMap<(usize, u32), String> = HashMap::new();
-        // Places of two profiles.
-        let mut places = self.sides.map(|_| folded::Names::default());
-        let mut stacks: BTreeMap<String, Change> = BTreeMap::new();
+    /// By stack, as folded stacks and flame graphs have them.
+    pub fn by_stack(&self) -> Paths<Change> {
+        let mut namer = Namer::default();
+        let mut paths: HashMap<(usize, u32), Option<Box<[u32]>>> = HashMap::new();
+        let mut all = Vec::new();
         for (side, stack, change) in &self.parts {
-            let (profile, symbols) = self.sides[*side];
-            let Some(frames) = profile.stacks.get(*stack as usize) else {
-                continue;
-            };
-            let name = names
-                .entry((*side, *stack))
-                .or_insert_with(|| places[*side].fold(profile, symbols, frames));
-            stacks.entry(name.clone()).or_default().merge(change);
+            let path = paths.entry((*side, *stack)).or_insert_with(|| {
+                let (profile, symbols) = self.sides[*side];
+                let stack = profile.stacks.get(*stack as usize)?;
+                Some(namer.path(*side, profile, symbols, stack))
+            });
+            if let Some(path) = path {
+                all.push((path.clone(), *change));
+            }
         }
-        stacks
+        Paths::of(namer, all, |sum, change| sum.merge(&change))
     }
 }
 

@@ -10,26 +10,26 @@
 //! second profile's widths, coloured by a frame's own change) shows nothing of what is gone, and paints sampling
 //! noise. For those tools [`write_folded`](DiffGraph::write_folded) has the two numbers of each stack.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Color, Palette, PaletteMap};
-use inferno::flamegraph::{self, Direction};
+use inferno::flamegraph::color::{Color, PaletteMap};
 
 use crate::diff::{Change, Verdict};
+use crate::flame;
 use crate::measure::Measure;
+use crate::paths::Paths;
 use crate::printable::Printable;
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct DiffGraph<'a> {
-    stacks: &'a BTreeMap<String, Change>,
+    stacks: &'a Paths<Change>,
     measure: Measure,
 }
 
 impl<'a> DiffGraph<'a> {
     /// Of the stacks of a difference, as [`Differences::by_stack`](crate::Differences::by_stack) gives them.
-    pub fn of(stacks: &'a BTreeMap<String, Change>, measure: Measure) -> Self {
+    pub fn of(stacks: &'a Paths<Change>, measure: Measure) -> Self {
         DiffGraph { stacks, measure }
     }
 
@@ -39,7 +39,7 @@ impl<'a> DiffGraph<'a> {
     /// Those of `out`.
     pub fn write_folded(&self, out: &mut impl Write) -> io::Result<()> {
         let whole = |value: f64| (value * self.measure.in_unit()).round().max(0.0);
-        for (stack, change) in self.stacks {
+        for (stack, change) in self.stacks.lines() {
             let (before, after) = (whole(change.before), whole(change.after));
             if before > 0.0 || after > 0.0 {
                 writeln!(out, "{stack} {before:.0} {after:.0}")?;
@@ -53,45 +53,34 @@ impl<'a> DiffGraph<'a> {
     /// # Errors
     /// Those of `out`, and what inferno finds wrong with the stacks.
     pub fn write_svg(&self, title: &str, out: &mut impl Write) -> io::Result<()> {
-        // By path from the outermost function on.
-        let mut nodes: BTreeMap<&str, Change> = BTreeMap::new();
         let mut total = Change::default();
-        for (stack, change) in self.stacks {
+        for change in self.stacks.values() {
             total.merge(change);
-            let ends = stack.match_indices(';').map(|(end, _)| end);
-            for end in ends.chain([stack.len()]) {
-                nodes.entry(&stack[..end]).or_default().merge(change);
-            }
         }
         let mut palette = PaletteMap::default();
         // The frame below all others has no name of its own.
         palette.insert("", colour(&total));
         palette.insert("all", colour(&total));
-        let mut lines = Vec::new();
-        for (stack, change) in self.stacks {
-            let width = (change.difference().abs() * self.measure.in_unit()).round();
-            if width < 1.0 {
-                continue;
+        let width = |change: &Change| {
+            let width = change.difference().abs() * self.measure.in_unit();
+            width.round() as u64
+        };
+        let mut lines = flame::lines(self.stacks, width, |function, stacks| {
+            let mut all = Change::default();
+            for change in self.stacks.values_in(stacks) {
+                all.merge(change);
             }
-            let mut line = String::new();
-            let mut path_end = 0;
-            for function in stack.split(';') {
-                path_end += usize::from(path_end > 0) + function.len();
-                let node = &nodes[&stack[..path_end]];
-                let label = format!("{function} [{}]", self.told(node));
-                palette.insert(&label, colour(node));
-                line.push_str(if line.is_empty() { "" } else { ";" });
-                line.push_str(&label);
-            }
-            lines.push(format!("{line} {width:.0}"));
-        }
+            let label = format!("{function} [{}]", self.told(&all));
+            palette.insert(&label, colour(&all));
+            label
+        });
         if lines.is_empty() {
             let label = "nothing differs";
             palette.insert(label, GREY);
             lines.push(format!("{label} 1"));
         }
 
-        let mut look = flamegraph::Options::default();
+        let mut look = flame::look(); // its colours are for what is not in the map: nothing
         look.title = Printable(title).to_string();
         look.subtitle = Some(format!(
             "{}: {}. Width: how much changed. Red grew, blue shrank, grey may be noise.",
@@ -99,20 +88,8 @@ impl<'a> DiffGraph<'a> {
             self.told(&total)
         ));
         look.count_name = format!("{} of change", self.measure.sample_type().1);
-        look.name_type = "Function:".into();
-        // For what is not in the map: nothing.
-        look.colors = Palette::Basic(BasicPalette::Mem);
         look.palette_map = Some(&mut palette);
-        look.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
-        look.direction = Direction::Straight;
-        look.deterministic = true;
-        look.font_type = "sans-serif".into();
-        look.font_size = 12;
-        look.frame_height = 17;
-        look.image_width = Some(1400);
-        look.min_width = 0.1;
-        flamegraph::from_lines(&mut look, lines.iter().map(String::as_str), out)
-            .map_err(io::Error::other)
+        flame::draw(&mut look, &lines, out)
     }
 
     /// `+1.5 MiB real`.
@@ -175,16 +152,10 @@ mod tests {
     /// ```
     #[test]
     fn colours_are_by_sign_and_noise_is_grey() {
-        let stacks = BTreeMap::from([
-            ("main;grows".to_owned(), change((0.0, 0.0), (9000.0, 100.0))),
-            (
-                "main;shrinks".to_owned(),
-                change((5000.0, 100.0), (0.0, 0.0)),
-            ),
-            (
-                "main;wavers".to_owned(),
-                change((3000.0, 640.0), (4000.0, 640.0)),
-            ),
+        let stacks = Paths::of_texts(vec![
+            ("main;grows", change((0.0, 0.0), (9000.0, 100.0))),
+            ("main;shrinks", change((5000.0, 100.0), (0.0, 0.0))),
+            ("main;wavers", change((3000.0, 640.0), (4000.0, 640.0))),
         ]);
         let mut svg = Vec::new();
         let graph = DiffGraph::of(&stacks, Measure::default());

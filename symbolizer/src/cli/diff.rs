@@ -220,7 +220,7 @@ fn show(
     };
     if args.flamegraph || args.folded {
         let mut stacks = differences.by_stack();
-        stacks.retain(|_, change| args.min_significance == 0.0 || is_significant(change));
+        stacks.retain(|change| args.min_significance == 0.0 || is_significant(change));
         let graph = DiffGraph::of(&stacks, measure);
         return output::to(args.output.as_deref(), |out| match args.folded {
             true => graph.write_folded(out),

@@ -2,11 +2,9 @@
 
 use std::io::{self, Write};
 
-use inferno::flamegraph::color::{BackgroundColor, BasicPalette, Palette};
-use inferno::flamegraph::{self, Direction};
-
 use crate::export::facts::{has_no_samples, in_a_line};
 use crate::export::{Options, folded};
+use crate::flame;
 use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::printable::Printable;
@@ -24,18 +22,13 @@ pub fn write(
     options: &Options,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let stacks = folded::stacks(profile, symbols, options);
-    let lines: Vec<String> = if stacks.is_empty() {
+    let paths = folded::paths(profile, symbols, options);
+    let mut lines = flame::lines(&paths, |&number| number, |name, _| name.to_owned());
+    if lines.is_empty() {
         // inferno refuses to draw nothing; nothing is an answer, too.
-        vec![format!("({} is 0) 1", options.metric)]
-    } else {
-        stacks
-            .iter()
-            .map(|(stack, number)| format!("{stack} {number}"))
-            .collect()
-    };
-
-    let mut look = flamegraph::Options::default();
+        lines = vec![format!("({} is 0) 1", options.metric)];
+    }
+    let mut look = flame::look();
     look.title = match options.title.as_str() {
         "" => title(profile, options.metric),
         title => Printable(title).to_string(),
@@ -46,21 +39,8 @@ pub fn write(
         measure => measure.sample_type().1,
     }
     .into();
-    look.name_type = "Function:".into();
-    look.colors = Palette::Basic(BasicPalette::Mem);
-    look.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
-    look.direction = Direction::Straight;
     look.hash = true;
-    look.deterministic = true;
-    look.font_type = "sans-serif".into();
-    look.font_size = 12;
-    look.frame_height = 17;
-    look.image_width = Some(1400);
-    // In percent: one in a thousand is a pixel or so, which no eye can use; left in, a deep thin
-    // stack would make the picture many times as high.
-    look.min_width = 0.1;
-    flamegraph::from_lines(&mut look, lines.iter().map(String::as_str), out)
-        .map_err(io::Error::other)
+    flame::draw(&mut look, &lines, out)
 }
 
 fn title(profile: &Profile, measure: Measure) -> String {
