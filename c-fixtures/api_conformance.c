@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { KIB = 1024, MIB = 1024 * KIB, UNTOUCHED = 4711 /* an errno nobody sets */ };
@@ -142,6 +143,18 @@ static void free_results(void)
     free(small);
     free(large);
     check_errno("free_keeps_errno", UNTOUCHED);
+
+    /* Also of memory that is locked, which the kernel refuses to take back by madvise. */
+    large = malloc(64 * MIB);
+    memset(large, 1, 64 * MIB);
+    if (mlock(large, 1) == 0) {
+        errno = UNTOUCHED;
+        free(large);
+        check_errno("free_of_locked_memory_keeps_errno", UNTOUCHED);
+    } else {
+        printf("skip free_of_locked_memory_keeps_errno\n");
+        free(large);
+    }
 }
 
 /* ---- calloc ---- */

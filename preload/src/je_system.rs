@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use crate::settings::Environment;
 use crate::{spare, sys};
 
-/// A hidden function that makes the system call of that number with its own arguments, and returns -1 with
-/// errno set as libc's does.
+/// A hidden function that makes the system call of that number with its own arguments, and returns -1 as libc's does. errno is
+/// left alone: jemalloc does not ask for it here, and makes these calls in the middle of a free, which has to leave it alone. (The
+/// kernel refuses to take back locked memory, for one.)
 macro_rules! system_calls {
     ($($name:literal = $number:literal;)*) => {
         $(global_asm!(
@@ -34,13 +35,6 @@ macro_rules! system_calls {
             "jae 2f",
             "ret",
             "2:",
-            "neg eax",
-            "push rax",
-            ".cfi_adjust_cfa_offset 8",
-            "call __errno_location@PLT",
-            "pop rcx",
-            ".cfi_adjust_cfa_offset -8",
-            "mov dword ptr [rax], ecx",
             "mov rax, -1",
             "ret",
             ".cfi_endproc",
@@ -79,9 +73,37 @@ global_asm!(
 
 system_calls! {
     "mprotect" = 10;
-    "munmap" = 11;
     "madvise" = 28;
 }
+
+// With errno set: a failure ends in a message of jemalloc's that has it. It keeps what it has mapped, and comes here with what it cut
+// off of a new mapping only.
+global_asm!(
+    ".pushsection .text.heapprof_system, \"ax\", @progbits",
+    ".globl munmap",
+    ".hidden munmap",
+    ".type munmap, @function",
+    "munmap:",
+    ".cfi_startproc",
+    "mov eax, 11",
+    "syscall",
+    "cmp rax, -4095",
+    "jae 2f",
+    "ret",
+    "2:",
+    "neg eax",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "call __errno_location@PLT",
+    "pop rcx",
+    ".cfi_adjust_cfa_offset -8",
+    "mov dword ptr [rax], ecx",
+    "mov rax, -1",
+    "ret",
+    ".cfi_endproc",
+    ".size munmap, . - munmap",
+    ".popsection",
+);
 
 global_asm!(
     ".pushsection .text.heapprof_system, \"ax\", @progbits",
