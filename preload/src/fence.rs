@@ -4,6 +4,9 @@
 //! answers for the calls that we make (`heapprof_core::fence`). If it would end the process for one of them, recording ends before:
 //! our thread writes what there is and ends, hooks make no calls any more, and the program runs on, as behind the fence it
 //! must. A filter that allows or refuses them is let be, and so is one that is put up past libc.
+//!
+//! Another fence is around the processor's time stamp counter, which hooks read, and the vDSO for us: the kernel, asked to, ends a process that
+//! reads it by SIGSEGV. There recording ends as well.
 
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,7 +143,14 @@ pub(crate) fn is_put_up(mode: u64, program: u64) {
     if is_harmless {
         ahead::begin_before_a_fence();
     } else {
-        end();
+        end("puts up a filter of system calls that would end it for ours");
+    }
+}
+
+/// Before this thread, and those that it starts, may read the time stamp counter no more. errno is left alone.
+pub(crate) fn no_counter() {
+    if hook::is_recording() && fork::is_own_process() {
+        end("gives up the processor's time stamp counter, which we read");
     }
 }
 
@@ -191,8 +201,9 @@ pub(crate) fn after_fork() {
 /// that nobody will ever leave.
 const PATIENCE_NS: u64 = 10_000_000;
 
+/// Ends the recording, as the program does what is said.
 #[cold]
-fn end() {
+fn end(what: &str) {
     // SAFETY: libc's errno of this thread, which lives as long as the thread.
     let errno = unsafe { &mut *libc::__errno_location() };
     let before = *errno;
@@ -206,12 +217,12 @@ fn end() {
     while !seats::are_free() && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);
     }
-    let words = "the program puts up a filter of system calls that would end it for ours; recording ends here, the program runs on";
+    let say = || say!("the program {what}; recording ends here, the program runs on");
     if let Some(session) = session::current() {
-        say!("{words}");
+        say();
         writer::end(session);
     } else if let Some(mut writer) = boot::take_pending() {
-        say!("{words}");
+        say();
         let mask = sys::block_signals();
         writer.finish(None, EndReason::GaveUp);
         sys::restore_signals(mask);

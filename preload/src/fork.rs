@@ -121,9 +121,12 @@ extern "C" fn before() {
     HAS_FORKED.store(true, Ordering::Relaxed);
     fence::before_fork();
     let thread = tls::current();
-    let session = session::current().filter(|_| hook::is_recording() && writer::keeps_ledger());
+    let is_recording = hook::is_recording();
+    let session = session::current().filter(|_| is_recording && writer::keeps_ledger());
     thread.holds_writer.set(session.is_some_and(hold::ask));
-    thread.forking_ns.set(clock::now_ns());
+    // Where recording has ended there may be no clock that could be read (`fence::no_counter`), and nobody wants to know.
+    let now_ns = if is_recording { clock::now_ns() } else { 0 };
+    thread.forking_ns.set(now_ns);
     thread.forking.set(true);
 }
 

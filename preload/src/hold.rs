@@ -68,10 +68,10 @@ pub(crate) fn release() {
     sys::futex_wake(&STATE);
 }
 
-/// In the child: whether a hold that began then was still in force when the copy was made. Free again.
+/// In the child: whether a hold that began then (0: there was none) was still in force when the copy was made. Free again.
 pub(crate) fn held_until_now(since_ns: u64) -> bool {
     STATE.store(FREE, Ordering::SeqCst);
-    clock::now_ns().saturating_sub(since_ns) < WRITER_PATIENCE_NS / 2
+    since_ns > 0 && clock::now_ns().saturating_sub(since_ns) < WRITER_PATIENCE_NS / 2
 }
 
 /// For the writer: whether a fork waits for it to stop.

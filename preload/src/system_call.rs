@@ -101,6 +101,8 @@ pub(crate) unsafe extern "C" fn prctl(option: c_int) -> c_int {
         ".cfi_startproc",
         "cmp edi, {set_seccomp}",
         "je 2f",
+        "cmp edi, {set_tsc}",
+        "je 2f",
         "3:",
         "mov r11, qword ptr [rip + {real}]",
         "test r11, r11",
@@ -124,6 +126,7 @@ pub(crate) unsafe extern "C" fn prctl(option: c_int) -> c_int {
         "jmp {syscall}",
         ".cfi_endproc",
         set_seccomp = const libc::PR_SET_SECCOMP,
+        set_tsc = const libc::PR_SET_TSC,
         prctl = const libc::SYS_prctl,
         real = sym PRCTL,
         before = sym before_prctl,
@@ -151,7 +154,9 @@ extern "C" fn before_syscall(number: c_int, a: u64, b: u64, c: u64) {
 
 /// Before a prctl. errno is left alone.
 extern "C" fn before_prctl(option: c_int, a: u64, b: u64) {
-    if option == libc::PR_SET_SECCOMP {
-        fence::is_put_up(a, b);
+    match option {
+        libc::PR_SET_SECCOMP => fence::is_put_up(a, b),
+        libc::PR_SET_TSC if a as c_int == libc::PR_TSC_SIGSEGV => fence::no_counter(),
+        _ => {}
     }
 }

@@ -203,3 +203,39 @@ fn children_behind_a_filter_that_would_kill_them() {
         assert_eq!(log.blocks_of(20022).len(), 1, "{call}");
     }
 }
+
+/// Who has the kernel forbid the time stamp counter, which hooks read, and libc's clock, would be ended by the next sample.
+#[test]
+fn a_program_that_gives_up_the_time_stamp_counter() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int argc, char **argv)
+        {
+            int status = 0;
+            free(malloc(20031));
+            if (argv[1][0] == 'p' ? prctl(PR_SET_TSC, PR_TSC_SIGSEGV) : syscall(SYS_prctl, PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0)) return 2;
+            free(malloc(20032));
+            if (fork() == 0) {
+                free(malloc(20033));
+                return 0;
+            }
+            return wait(&status) < 0 || status ? 3 : 0;
+        }
+    "#;
+    for how in ["prctl", "syscall"] {
+        for interval in [1, 1 << 30] {
+            let run = Run::compiled("forbids_the_counter", SOURCE, &["-w"]).arg(how);
+            let ran = run.interval(interval).prefix("t").run().well();
+            ran.assert_said(&["time stamp counter", "recording ends here"]);
+            assert_eq!(ran.files_ending(".heaplog").len(), 1, "{how}");
+            let log = ran.log().whole();
+            assert_eq!(log.end(), Some(EndReason::GaveUp), "{how} {interval}");
+            let blocks = [20031, 20032].map(|size| log.blocks_of(size).len());
+            assert!(interval > 1 || blocks == [1, 0], "{how}: {blocks:?}");
+        }
+    }
+}
