@@ -62,15 +62,13 @@ macro_rules! genuine {
             ".type heapprof_find_genuine, @function",
             "heapprof_find_genuine:",
             ".cfi_startproc",
-            // None of these functions takes a vector register; the eighth push aligns the stack.
-            "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax", "push r11",
-            ".cfi_adjust_cfa_offset 64",
+            // None of these functions takes a vector register; seven pushes align the stack.
+            "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+            ".cfi_adjust_cfa_offset 56",
             "mov rdi, r11",
             "cld",
             "call {find}",
             "mov r11, rax",
-            "add rsp, 8",
-            ".cfi_adjust_cfa_offset -8",
             "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
             ".cfi_adjust_cfa_offset -56",
             "jmp r11",
