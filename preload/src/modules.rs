@@ -213,28 +213,58 @@ fn look_at<R>(
     memory: &Memory,
     look: impl FnOnce(&Image) -> Option<R>,
 ) -> Option<R> {
-    // The ELF header is the first thing in the first segment of every file that linkers make.
-    let header: libc::Elf64_Ehdr = memory.value(found.map_start)?;
-    let end_of_headers = found
-        .map_start
-        .checked_add(header.e_phoff)?
-        .checked_add(u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64)?;
-    if &header.e_ident[..4] != b"\x7fELF"
-        || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
-        || end_of_headers > found.map_end
-    {
-        return None;
-    }
-    let headers: Vec<libc::Elf64_Phdr> =
-        memory.values(found.map_start + header.e_phoff, header.e_phnum.into())?;
     let map: LinkMap = memory.value(found.link_map as u64)?;
     let name = memory.c_string(map.name as u64)?;
+    let header: libc::Elf64_Ehdr = memory.value(found.map_start)?;
+    let headers = program_headers(found, map.bias, memory, &header);
+    let headers = headers.unwrap_or_else(|| vec![as_one_piece(found, map.bias)]);
     look(&Image {
         bias: map.bias,
         headers: &headers,
         name: &name,
         later: Some(memory),
     })
+}
+
+/// The program headers of a module. `None`: they are not where linkers put them of their own accord, near the beginning of its memory.
+/// A linker script may leave them out, and who rewrites a file that is linked may put them elsewhere.
+fn program_headers(
+    found: &DlFindObject,
+    bias: u64,
+    memory: &Memory,
+    header: &libc::Elf64_Ehdr,
+) -> Option<Vec<libc::Elf64_Phdr>> {
+    if &header.e_ident[..4] != b"\x7fELF"
+        || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
+    {
+        return None;
+    }
+    let at = found.map_start.checked_add(header.e_phoff)?;
+    let headers: Vec<libc::Elf64_Phdr> = memory.values(at, header.e_phnum.into())?;
+    let is_first = |header: &libc::Elf64_Phdr| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        header.p_type == libc::PT_LOAD && start & !4095 == found.map_start
+    };
+    headers.iter().any(is_first).then_some(headers)
+}
+
+/// In place of program headers that are not found: the module is known, and so are its names; its frames are unwound by frame pointers.
+/// Were it left unknown, each walk would look for it again.
+fn as_one_piece(found: &DlFindObject, bias: u64) -> libc::Elf64_Phdr {
+    let (start, len) = (
+        found.map_start.wrapping_sub(bias),
+        found.map_end.saturating_sub(found.map_start),
+    );
+    libc::Elf64_Phdr {
+        p_type: libc::PT_LOAD,
+        p_flags: libc::PF_R | libc::PF_X,
+        p_offset: start, // as a rule
+        p_vaddr: start,
+        p_paddr: start,
+        p_filesz: len,
+        p_memsz: len,
+        p_align: 4096,
+    }
 }
 
 /// Adds a module that was found after boot. `None`: it is none, or is being unloaded.

@@ -1,5 +1,6 @@
 //! Plug-ins that take each other's places: what a walk learnt of the one is not true of the other.
 
+use std::fs;
 use std::process::Command;
 
 use heapprof_tests::{Log, Run};
@@ -9,7 +10,7 @@ fn with_plug_ins(source: &str, plug_ins: &[(&str, &str)]) -> Run {
     let run = Run::compiled("program", source, &["-w", "-ldl"]);
     for (name, source) in plug_ins {
         let (c, library) = (format!("{name}.c"), format!("{name}.so"));
-        std::fs::write(run.folder().join(&c), source).unwrap();
+        fs::write(run.folder().join(&c), source).unwrap();
         let made = Command::new("gcc")
             .args(["-w", "-g", "-O1", "-fno-builtin", "-fomit-frame-pointer"])
             .args(["-shared", "-fPIC", "-o", &library, &c])
@@ -210,4 +211,46 @@ fn without_memory_for_its_tables() {
             .well();
         assert_eq!(ran.stdout, "3000 blocks\n", "{}", ran.stderr);
     }
+}
+
+/// A plug-in whose linker script leaves the headers out of what is loaded, as glibc allows: it is learnt like any other, and not looked
+/// for again in each walk.
+#[test]
+fn without_headers_in_its_memory() {
+    const PROGRAM: &str = r#"
+        #include <dlfcn.h>
+        #include <stdlib.h>
+        int main(void)
+        {
+            void *(*work)(int) = dlsym(dlopen("./plug_in.so", RTLD_NOW), "work");
+            for (int i = 0; i < 10; i++)
+                free(work(20001));
+            return 0;
+        }
+    "#;
+    const PLUG_IN: &str = r#"
+        #include <stdlib.h>
+        void *work(int size) { void *volatile block = malloc(size); return block; }
+    "#;
+    let run = with_plug_ins(PROGRAM, &[]);
+    fs::write(run.folder().join("plug_in.c"), PLUG_IN).unwrap();
+    // The linker's own script, with a page of nothing before the first section, where it would have the headers.
+    let made = Command::new("sh")
+        .args(["-ec", r#"
+            ld --verbose -shared | sed '1,/^====/d; /^====/,$d; s/ + SIZEOF_HEADERS/ + 0x2000/' >script
+            gcc -w -g -O1 -fno-builtin -fno-omit-frame-pointer -shared -fPIC -Wl,-T,script -o plug_in.so plug_in.c
+            readelf -lW plug_in.so | grep -q 'LOAD *0x0*1000 '
+        "#])
+        .current_dir(run.folder())
+        .output()
+        .expect("there is a shell");
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{said}");
+    let ran = run.interval(1).run().well();
+    let log = ran.log().whole();
+    let stacks = stacks_of(&log, 20001);
+    assert_eq!(stacks, vec![["malloc", "work", "main"]; 10]);
+    let modules = log.profile.modules.iter();
+    let times = modules.filter(|it| it.path.ends_with("plug_in.so")).count();
+    assert_eq!(times, 1);
 }
