@@ -35,7 +35,10 @@ const OURS: &[Call] = &[
     call(libc::SYS_futex, [0, FUTEX_WAKE | FUTEX_PRIVATE, 0, 0]),
     call(libc::SYS_nanosleep, [0; 4]),
     call(libc::SYS_sched_yield, [0; 4]),
-    call(libc::SYS_mmap, [0, 0, PROTECTION, MAPPING]),
+    call(libc::SYS_mmap, [0, 0, PROTECTION, MAPPING]), // jemalloc's
+    call(libc::SYS_mmap, [0, 0, PROTECTION, UNRESERVED]),
+    call(libc::SYS_mmap, [0, 0, NO_PROTECTION, UNRESERVED]),
+    call(libc::SYS_mmap, [0, 0, PROTECTION, UNRESERVED | FIXED]),
     call(libc::SYS_munmap, [0; 4]),
     call(libc::SYS_madvise, [0, 0, libc::MADV_DONTNEED as u64, 0]),
     call(libc::SYS_getrandom, [0; 4]),
@@ -78,7 +81,11 @@ const FUTEX_WAIT: u64 = libc::FUTEX_WAIT as u64;
 const FUTEX_WAKE: u64 = libc::FUTEX_WAKE as u64;
 const FUTEX_PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
 const PROTECTION: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const NO_PROTECTION: u64 = libc::PROT_NONE as u64;
 const MAPPING: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+/// As `sys/memory.rs` has it.
+const UNRESERVED: u64 = MAPPING | libc::MAP_NORESERVE as u64;
+const FIXED: u64 = libc::MAP_FIXED as u64;
 
 const fn call(number: c_long, first: [u64; 4]) -> Call {
     let [a, b, c, d] = first;
@@ -160,12 +167,14 @@ static IS_UP: AtomicBool = AtomicBool::new(false);
 /// Notes what a filter that is put up now would end us for.
 fn note(filter: &[Instruction]) {
     let (process, thread) = (sys::getpid().into(), sys::gettid().into());
+    let working_folder = call(libc::SYS_getcwd, [0; 4]);
     let stat_at = call(libc::SYS_newfstatat, [libc::AT_FDCWD as u64, 0, 0, 0]);
     // Of these two filters do look at who is asked.
     let thread_asked = call(libc::SYS_tgkill, [process, thread, 0, 0]);
     for (what, calls) in [
         (Spared::Beginning, TO_BEGIN),
         (Spared::StatAt, &[stat_at]),
+        (Spared::WorkingFolder, &[working_folder]),
         (Spared::ThreadAsked, &[thread_asked]),
     ] {
         if !spares(filter, calls) {

@@ -13,6 +13,7 @@ use heapprof_format::Segment;
 
 use crate::frames::Frames;
 use crate::memory::Memory;
+use crate::spared::Spared;
 use crate::sys;
 
 /// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
@@ -187,12 +188,13 @@ impl Image<'_> {
         hasher.finish()
     }
 
-    /// The file's absolute path.
+    /// The file's absolute path, if the working folder may be asked for.
     pub(crate) fn path(&self) -> Vec<u8> {
         match self.name {
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             b"linux-vdso.so.1" | b"linux-gate.so.1" => b"[vdso]".to_vec(),
             [b'/', ..] => self.name.to_vec(),
+            relative if !Spared::WorkingFolder.is_let() => relative.to_vec(),
             relative => {
                 let mut path = sys::getcwd().unwrap_or_default();
                 path.push(b'/');

@@ -13,6 +13,8 @@ pub(crate) enum Spared {
     StatAt = 2,
     /// Asking for a thread by signal 0.
     ThreadAsked = 4,
+    /// Asking which folder is the current one.
+    WorkingFolder = 8,
 }
 
 /// Those that are not let.

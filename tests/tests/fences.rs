@@ -1,6 +1,7 @@
 //! Fences: filters of system calls that the program puts up around itself.
 
 use std::fs;
+use std::process::Command;
 
 use heapprof_format::EndReason;
 use heapprof_tests::{Run, repository};
@@ -237,5 +238,68 @@ fn a_program_that_gives_up_the_time_stamp_counter() {
             let blocks = [20031, 20032].map(|size| log.blocks_of(size).len());
             assert!(interval > 1 || blocks == [1, 0], "{how}: {blocks:?}");
         }
+    }
+}
+
+/// Filters that would end the program for what a hook does now and then: memory as our own is mapped, or the name of a module that was loaded
+/// by a relative path before.
+#[test]
+fn what_is_seldom_called_is_foreseen() {
+    const SOURCE: &str = r#"
+        #include <dlfcn.h>
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        int main(int argc, char **argv)
+        {
+            int (*compare)(const void *, const void *) = dlsym(dlopen("./plug_in.so", RTLD_NOW), "compare");
+            struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, argv[1][0] == 'g' ? SYS_getcwd : SYS_mmap, 0, 3),
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 16 + 8 * 3),
+                BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, argv[1][0] == 'g' ? 0 : MAP_NORESERVE, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            };
+            if (argv[1][0] == 'g')
+                filter[3] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+            struct sock_fprog program = {6, filter};
+            free(malloc(20041));
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 2;
+            compare(argv, argv);
+            return 0;
+        }
+    "#;
+    const PLUG_IN: &str = r#"
+        #include <stdlib.h>
+        int compare(const void *a, const void *b) { free(malloc(20042)); return 0; }
+    "#;
+    for (what, end) in [("getcwd", EndReason::Exit), ("mmap", EndReason::GaveUp)] {
+        let run = Run::compiled("meets_a_filter", SOURCE, &["-w", "-ldl"]).arg(what);
+        fs::write(run.folder().join("plug_in.c"), PLUG_IN).unwrap();
+        let made = Command::new("gcc")
+            .args([
+                "-w",
+                "-fno-builtin",
+                "-shared",
+                "-fPIC",
+                "plug_in.c",
+                "-o",
+                "plug_in.so",
+            ])
+            .current_dir(run.folder())
+            .status();
+        assert!(
+            made.expect("gcc runs (scripts/install-deps installs it)")
+                .success()
+        );
+        let ran = run.interval(1).run().well();
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(end), "{what}");
+        let blocks = [20041, 20042].map(|size| log.blocks_of(size).len());
+        assert_eq!(blocks, [1, usize::from(end == EndReason::Exit)], "{what}");
     }
 }
