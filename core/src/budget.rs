@@ -215,4 +215,79 @@ mod tests {
         budget.ask(4096, now);
         assert_eq!(budget.interval(), 4096);
     }
+
+    /// Takes so many samples, and asks.
+    fn after(budget: &mut Budget, samples: u64, now_ns: u64) -> Option<u64> {
+        (0..samples).for_each(|_| budget.sampled(budget.interval()));
+        budget.adapt(now_ns)
+    }
+
+    #[test]
+    fn before_a_second_is_over_only_what_is_clear_counts() {
+        let mut budget = Budget::new(100, 4096, 0);
+        // Never at once: a rate needs a time.
+        assert_eq!(after(&mut budget, 24, 0), None);
+        // 240 a second, but a quarter of the budget is not used up.
+        assert_eq!(budget.adapt(100 * MS), None);
+        assert_eq!(after(&mut budget, 1, 100 * MS), Some(10_240));
+        // From here on it counts anew.
+        assert_eq!(after(&mut budget, 24, 200 * MS), None);
+        assert_eq!(after(&mut budget, 1, 200 * MS), Some(25_600));
+
+        // 149 a second may be an accident for a while, 150 are none.
+        let mut budget = Budget::new(100, 4096, 0);
+        assert_eq!(after(&mut budget, 29, 200 * MS), None);
+        assert_eq!(after(&mut budget, 1, 200 * MS), Some(6144));
+        let mut budget = Budget::new(100, 4096, 0);
+        assert_eq!(after(&mut budget, 120, 999 * MS), None);
+        assert_eq!(after(&mut budget, 1, WINDOW_NS), Some(4957));
+        // Of a small budget, sixteen samples tell.
+        let mut budget = Budget::new(10, 4096, 0);
+        assert_eq!(after(&mut budget, 15, 500 * MS), None);
+        assert_eq!(after(&mut budget, 1, 500 * MS), Some(13_108));
+    }
+
+    #[test]
+    fn a_raised_interval_comes_down_by_what_was_left_of_the_budget() {
+        let raised = || {
+            let mut budget = Budget::new(100, 4096, 0);
+            assert_eq!(after(&mut budget, 1600, WINDOW_NS), Some(65_536));
+            budget
+        };
+        // Not before the second is over, and not when three quarters are used.
+        assert_eq!(after(&mut raised(), 30, WINDOW_NS + 999 * MS), None);
+        assert_eq!(after(&mut raised(), 75, 2 * WINDOW_NS), None);
+        assert_eq!(after(&mut raised(), 50, 2 * WINDOW_NS), Some(32_768));
+        // Down to an eighth in a second, and as often as there are seconds.
+        assert_eq!(after(&mut raised(), 1, 2 * WINDOW_NS), Some(8192));
+        let mut long = Budget::new(100, 1, 0);
+        assert_eq!(after(&mut long, 1600, WINDOW_NS), Some(16));
+        assert_eq!(after(&mut long, 1600, 2 * WINDOW_NS), Some(256));
+        assert_eq!(after(&mut long, 0, 4 * WINDOW_NS), Some(4));
+        // A second in which it stayed is over.
+        let mut stays = raised();
+        assert_eq!(after(&mut stays, 80, 2 * WINDOW_NS), None);
+        assert_eq!(after(&mut stays, 50, 3 * WINDOW_NS), Some(32_768));
+    }
+
+    #[test]
+    fn no_budget_and_no_interval_are_the_least_there_are_and_none_is_beyond_reason() {
+        let mut budget = Budget::new(0, 0, 0);
+        assert_eq!((budget.interval(), budget.due_ns()), (1, None));
+        // Two samples in a second, where one is wanted.
+        assert_eq!(after(&mut budget, 2, WINDOW_NS), Some(2));
+        budget.ask(4096, WINDOW_NS);
+        budget.ask(0, WINDOW_NS);
+        assert_eq!((budget.interval(), budget.due_ns()), (1, None));
+        let mut budget = Budget::new(1, 1 << 39, 0);
+        assert_eq!(after(&mut budget, 1600, WINDOW_NS), Some(1 << 40));
+    }
+
+    #[test]
+    fn the_same_question_again_forgets_no_sample() {
+        let mut budget = Budget::new(100, 4096, 0);
+        assert_eq!(after(&mut budget, 24, 50 * MS), None);
+        budget.ask(4096, 60 * MS);
+        assert_eq!(after(&mut budget, 1, 100 * MS), Some(10_240));
+    }
 }

@@ -500,4 +500,65 @@ mod tests {
         assert_eq!(samples, [1, 0, 0, 1]);
         assert_eq!(pasts[0].heaptime.samples, 0);
     }
+
+    /// A log that begins at 5 ms, with a block from 2 ms that goes at 7 ms; one comes at 5 ms and goes at 9 ms, one comes at 6 ms and stays.
+    #[test]
+    fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
+        let mut history = History::new(Temporary::within(10 * MS));
+        history.begin_at(5 * MS);
+        history.alloc(&came(1, 0, 100, 0, 2 * MS));
+        history.begun();
+        history.alloc(&came(2, 1, 100, 0, 5 * MS));
+        history.alloc(&came(3, 2, 100, 0, 6 * MS));
+        history.free(1, 7 * MS);
+        history.free(2, 9 * MS);
+        let (pasts, lifetimes) = history.finish(10 * MS);
+        let held: Vec<f64> = pasts.iter().map(|p| p.heaptime.object_seconds()).collect();
+        assert_eq!(held, [0.002, 0.004, 0.004]);
+        let known: Vec<(u64, u64)> = lifetimes
+            .iter()
+            .map(|l| (l.died_samples(), l.live_samples()))
+            .collect();
+        assert_eq!(known, [(0, 0), (1, 0), (0, 1)]);
+        assert_eq!(lifetimes[1].mean(), Some(0.004));
+        // Of five milliseconds, -2 · 3 there and gone, 4 · 1 at the beginning and 4 · 1 at the end: 6 (d² - b² - T (d - b)) / T³.
+        let slopes: Vec<f64> = pasts.iter().map(|p| p.growth.bytes_per_second).collect();
+        let per_ms = |c: f64| 6.0 * c / 125.0 * 100.0 * 1000.0;
+        for (is, expected) in slopes.iter().zip([per_ms(-6.0), per_ms(-4.0), per_ms(4.0)]) {
+            assert!((is / expected - 1.0).abs() < 1e-9, "{slopes:?}");
+        }
+    }
+
+    /// Rows whose blocks were in use before the window, and only grew or shrank in it.
+    #[test]
+    fn what_was_there_before_the_window_is_held_by_nobody_in_it() {
+        let mut history = History::since(2 * MS, Temporary::within(10 * MS));
+        history.alloc_before(&came(1, 0, 100, 5, MS));
+        history.alloc_before(&came(2, 1, 100, 5, MS));
+        history.free(1, 3 * MS);
+        let (pasts, lifetimes) = history.finish(4 * MS);
+        for past in &pasts {
+            let Past {
+                peak,
+                temporary,
+                heaptime,
+                slack,
+                ..
+            } = past;
+            assert!(peak.is_empty() && temporary.is_empty() && slack.is_empty());
+            assert_eq!(*heaptime, OverTime::default());
+        }
+        assert_eq!((pasts.len(), lifetimes.len()), (2, 0));
+    }
+
+    #[test]
+    fn the_pasts_of_two_processes_are_added() {
+        let (pasts, _) = story();
+        let mut sum = pasts[0];
+        sum.merge(&pasts[1]);
+        assert_eq!((sum.peak.bytes(), sum.temporary.bytes()), (160, 50));
+        assert_eq!((sum.slack.bytes(), sum.heaptime.samples), (4, 3));
+        let growth = |n: usize| pasts[n].growth.bytes_per_second;
+        assert_eq!(sum.growth.bytes_per_second, growth(0) + growth(1));
+    }
 }

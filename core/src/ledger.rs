@@ -393,4 +393,31 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_row_is_found_by_its_index_and_the_longest_interval_is_known() {
+        let mut ledger = Ledger::new();
+        assert_eq!((ledger.longest_interval(), ledger.row_at(0)), (None, None));
+        for (id, interval) in [(1, 4096), (2, 1), (3, 65_536), (4, 512)] {
+            ledger.alloc(id, id as u32, 100, interval);
+        }
+        assert_eq!(ledger.longest_interval(), Some(65_536));
+        assert_eq!(ledger.row_at(2), ledger.rows().nth(2));
+        assert_eq!(ledger.row_at(2).map(|row| row.stack), Some(3));
+        assert_eq!(ledger.row_at(4), None);
+    }
+
+    #[test]
+    fn rows_of_two_processes_are_added() {
+        let mut one = Ledger::new();
+        one.alloc(1, 0, 100, 1);
+        let mut other = Ledger::new();
+        other.alloc(1, 0, 7, 1);
+        other.alloc(2, 0, 8, 1);
+        other.free(2);
+        let mut sum = one.total();
+        sum.merge(&other.total());
+        assert_eq!((sum.allocated.objects(), sum.allocated.bytes()), (3, 115));
+        assert_eq!((sum.in_use.objects(), sum.in_use.bytes()), (2, 107));
+    }
 }

@@ -177,4 +177,43 @@ mod tests {
         lifetimes.lives(2 * MS, 9.0);
         assert_eq!(lifetimes.median(), None);
     }
+
+    /// Three blocks of a sample that dies at 1 s, one that dies at 3 s, and twelve that live at 2 s.
+    #[test]
+    fn blocks_count_by_their_weights_and_those_of_other_stacks_are_added() {
+        let mut lifetimes = Lifetimes::default();
+        lifetimes.died(1000 * MS, 3.0);
+        lifetimes.died(3000 * MS, 1.0);
+        let mut others = Lifetimes::default();
+        others.lives(2000 * MS, 12.0);
+        // Seen for 3 + 3 + 24 s, in which four died.
+        for (mut one, other) in [(lifetimes.clone(), &others), (others.clone(), &lifetimes)] {
+            one.merge(other);
+            assert_eq!((one.died_samples(), one.live_samples()), (2, 1));
+            assert_eq!(one.mean(), Some(7.5));
+            // 13/16 outlive the first second; whoever was left at 3 s died then.
+            let at = |part| one.quantile(part).map(f64::round);
+            assert_eq!(
+                (at(0.18), at(0.19), at(1.0)),
+                (Some(1.0), Some(3.0), Some(3.0))
+            );
+        }
+        assert_eq!(others.mean(), None);
+    }
+
+    /// Half of them is half of them: nobody is more than half of four when two have died.
+    #[test]
+    fn exactly_half_is_enough() {
+        let mut lifetimes = Lifetimes::default();
+        for s in [1, 2, 3, 4] {
+            lifetimes.died(s * 1000 * MS, 1.0);
+        }
+        assert_eq!(lifetimes.median().map(f64::round), Some(2.0));
+        // Thirds are no binary fractions.
+        let mut lifetimes = Lifetimes::default();
+        for s in [1, 2, 3] {
+            lifetimes.died(s * 1000 * MS, 1.0);
+        }
+        assert_eq!(lifetimes.quantile(1.0 / 3.0).map(f64::round), Some(1.0));
+    }
 }

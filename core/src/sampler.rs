@@ -458,4 +458,132 @@ mod tests {
             assert!((0..i64::MAX).contains(&x));
         }
     }
+
+    const MARKED_LATER: u64 = 1 << 50;
+
+    fn under(interval: u64, record_over: u64) -> Regime {
+        Regime {
+            interval,
+            record_over,
+        }
+    }
+
+    #[test]
+    fn a_block_is_sampled_when_a_mark_falls_on_one_of_its_bytes() {
+        // Five bytes without a mark, and the sixth has one.
+        let five_left = Sampler {
+            left: 5,
+            ..Sampler::ZERO
+        };
+        assert!(five_left.clone().passes(5));
+        assert!(!five_left.clone().passes(6));
+        let mut behind_five = five_left;
+        assert!((0..5).all(|_| behind_five.passes(0)));
+        assert!(!behind_five.is_due());
+        assert!(!behind_five.passes(0));
+        assert!(behind_five.is_due());
+    }
+
+    #[test]
+    fn a_thread_asks_again_at_the_end_of_a_piece() {
+        for (regime, piece) in [
+            (under(MARKED_LATER, 0), 4 << 20),
+            // No mark in a gigabyte; a larger piece, and changes would be followed later.
+            (under(MARKED_LATER, 1 << 30), 4 << 20),
+            (under(MARKED_LATER, 1000), 1000),
+            (Regime::STOPPED, 16 << 10),
+        ] {
+            let mut sampler = Sampler::default();
+            sampler.start_under(3, regime);
+            assert!(sampler.passes(piece - 1), "{regime:?}");
+            assert!(!sampler.passes(1), "{regime:?}");
+            assert_eq!(sampler.decide(1, regime), None, "{regime:?}");
+        }
+    }
+
+    /// Four bytes between marks and pieces of sixteen: of a hundred pieces two are without a mark.
+    #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
+    fn what_ends_with_a_piece_has_no_second_chance() {
+        let regime = under(4, 16);
+        let mut sampler = Sampler::default();
+        sampler.start_under(7, regime);
+        let (mut ends, mut goes_on) = (0, 0);
+        for _ in 0..100_000 {
+            sampler.draw_under(regime);
+            if !sampler.unmarked {
+                continue;
+            }
+            assert!(sampler.passes(8));
+            let mut other = sampler.clone();
+            // Up to the end, where it is known that there is no mark.
+            assert!(!sampler.passes(8));
+            assert_eq!(sampler.decide(8, regime), None);
+            ends += 1;
+            // A byte more, on which there may be one: 1 - exp(-1/4) = 0.221.
+            assert!(!other.passes(9));
+            goes_on += u64::from(other.decide(9, regime) == Some(4));
+        }
+        // 1832 pieces, more or less 42; and of those, five standard errors to either side.
+        let share = goes_on as f64 / f64::from(ends);
+        assert!((1600..2050).contains(&ends), "{ends}");
+        assert!((share - 0.221).abs() < 0.05, "{share}");
+    }
+
+    #[test]
+    fn a_mark_within_a_piece_needs_no_second_one() {
+        let regime = under(64, 0);
+        let mut sampler = Sampler::default();
+        sampler.start_under(7, regime);
+        // No mark within a piece for once; the next one has one again.
+        (sampler.left, sampler.unmarked) = (0, true);
+        for _ in 0..1000 {
+            sampler.draw_under(regime);
+            while sampler.passes(1) {}
+            assert_eq!(sampler.decide(1, regime), Some(64));
+        }
+    }
+
+    #[test]
+    fn a_block_is_recorded_for_its_size_from_that_size_on() {
+        let decide = |size, interval, record_over| {
+            let regime = under(interval, record_over);
+            let mut sampler = Sampler::default();
+            sampler.start_under(3, regime);
+            (sampler.left, sampler.unmarked) = (0, true);
+            assert!(!sampler.passes(size));
+            sampler.decide(size, regime)
+        };
+        assert_eq!(decide(999, MARKED_LATER, 1000), None);
+        assert_eq!(decide(1000, MARKED_LATER, 1000), Some(1));
+        // None for its size.
+        assert_eq!(decide(1 << 20, MARKED_LATER, 0), None);
+        // Nothing at all, or nothing yet.
+        assert_eq!(decide(1000, 0, 1000), None);
+    }
+
+    #[test]
+    fn each_seed_has_its_own_marks_in_pieces_too() {
+        let first = |seed| {
+            let mut sampler = Sampler::default();
+            sampler.start_under(seed, under(1 << 12, 0));
+            sampler.left
+        };
+        assert_ne!(first(1), first(2));
+    }
+
+    /// The first numbers of the published generator (Vigna's splitmix64.c) from the state 1234567.
+    #[test]
+    fn the_random_numbers_are_those_of_splitmix64() {
+        let mut rng = Rng::new(1_234_567);
+        let drawn: Vec<u64> = (0..5).map(|_| rng.next_u64()).collect();
+        let published = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        assert_eq!(drawn, published);
+    }
 }

@@ -179,4 +179,44 @@ mod tests {
         // Of 4096 bytes' error: what is left of it is a floating-point number's last bits.
         assert!(growth.bytes_error < 1e-3, "{growth:?}");
     }
+
+    /// From 2 to 5 s of 10: c = 6 (25 - 4 - 10 · 3) / 1000 = -0.054 of each byte.
+    #[test]
+    fn the_error_is_that_of_the_samples_times_their_part_in_the_line() {
+        let weight = Weight::of(64, 4096);
+        let mut sums = Sums::default();
+        sums.add(&weight, 2.0, 5.0);
+        let one = sums.over(10.0);
+        let near = |is: f64, expected: f64| (is / expected - 1.0).abs() < 1e-9;
+        let (objects, objects_variance) = weight.objects_f64_with_variance();
+        let (bytes, bytes_variance) = weight.bytes_f64_with_variance();
+        assert!(near(one.objects_per_second, -0.054 * objects), "{one:?}");
+        assert!(near(one.bytes_per_second, -0.054 * bytes), "{one:?}");
+        assert!(near(one.objects_error, 0.054 * objects_variance.sqrt()));
+        assert!(near(one.bytes_error, 0.054 * bytes_variance.sqrt()));
+        // One that came at 7 s brings c = 6 (100 - 49 - 10 · 3) / 1000 = 0.126: variances add.
+        sums.add(&weight, 7.0, 10.0);
+        let both = sums.over(10.0);
+        let c = 0.054f64.hypot(0.126);
+        assert_eq!(both.samples, 2);
+        assert!(near(both.bytes_per_second, 0.072 * bytes), "{both:?}");
+        assert!(near(both.bytes_error, c * bytes_variance.sqrt()));
+        // As do those of two processes.
+        let mut twice = both;
+        twice.merge(&both);
+        assert_eq!(twice.samples, 4);
+        assert!(near(twice.objects_per_second, 0.144 * objects));
+        assert!(near(twice.bytes_per_second, 0.144 * bytes));
+        let error = |variance: f64| c * (2.0 * variance).sqrt();
+        assert!(near(twice.objects_error, error(objects_variance)));
+        assert!(near(twice.bytes_error, error(bytes_variance)));
+    }
+
+    #[test]
+    fn a_window_of_no_length_has_no_slope() {
+        let mut sums = Sums::default();
+        sums.add(&Weight::of(64, 4096), 0.0, 0.0);
+        let growth = sums.over(0.0);
+        assert_eq!((growth.bytes_per_second, growth.bytes_error), (0.0, 0.0));
+    }
 }

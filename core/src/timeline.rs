@@ -158,4 +158,52 @@ mod tests {
         });
         assert!(timeline.ns(5 + 1_450_000).abs_diff(woken.ns + 500_000) <= 1);
     }
+
+    fn at(ticks: u64, ns: u64) -> ClockReading {
+        ClockReading { ticks, ns }
+    }
+
+    #[test]
+    fn two_readings_of_one_moment_leave_the_line_as_it_is() {
+        let mut timeline = Timeline::new(at(0, 0));
+        timeline.advance(at(1000, 500));
+        timeline.advance(at(1000, 500));
+        assert_eq!((timeline.ns(3000), timeline.ticks_in(500)), (1500, 1000));
+        // A counter that stood still says nothing of its rate.
+        let mut timeline = Timeline::new(at(5, 5));
+        timeline.advance(at(5, 7));
+        assert_eq!((timeline.ns(5000), timeline.ticks_in(500)), (7, 0));
+    }
+
+    #[test]
+    fn it_begins_anew_when_the_clock_alone_was_set_back() {
+        let mut timeline = Timeline::new(at(0, 1000));
+        timeline.advance(at(1000, 1500));
+        timeline.advance(at(2000, 1400));
+        assert_eq!((timeline.ns(9999), timeline.ticks_in(500)), (1400, 0));
+        timeline.advance(at(2800, 1800));
+        assert_eq!(timeline.ns(4000), 2400);
+    }
+
+    /// A tick a nanosecond, and from 100 ms on two: what is older than the last tenth of a second is not asked.
+    #[test]
+    fn the_rate_is_that_of_the_last_tenth_of_a_second() {
+        let mut timeline = Timeline::new(at(0, 0));
+        timeline.advance(at(BASE_NS, BASE_NS));
+        timeline.advance(at(3 * BASE_NS, 2 * BASE_NS));
+        assert_eq!(timeline.ns(3 * BASE_NS + 2000), 2 * BASE_NS + 1000);
+        // And three of them, looked at often.
+        for n in 1..=300u64 {
+            let ms = n * 1_000_000;
+            timeline.advance(at(3 * BASE_NS + 3 * ms, 2 * BASE_NS + ms));
+        }
+        assert_eq!(timeline.ticks_in(1000), 3000);
+    }
+
+    #[test]
+    fn a_counter_of_less_than_two_hertz_is_none() {
+        let mut timeline = Timeline::new(at(0, 0));
+        timeline.advance(at(1, 3_000_000_000));
+        assert_eq!((timeline.ns(7), timeline.ticks_in(500)), (3_000_000_000, 0));
+    }
 }

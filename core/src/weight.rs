@@ -507,4 +507,76 @@ mod tests {
         let coverage = covered as f64 / n;
         assert!((0.93..0.97).contains(&coverage), "coverage {coverage}");
     }
+
+    /// Half of such blocks are sampled: each sample stands for two, with variance (1 - p) / p² = 2.
+    const HALF: (u64, u64) = (726_817, 1 << 20); // ln 2 of a MiB
+
+    fn near(is: f64, expected: f64) -> bool {
+        (is / expected - 1.0).abs() < 1e-5
+    }
+
+    #[test]
+    fn a_sample_carries_what_is_behind_it_with_its_own_odds() {
+        let weight = Weight::of(HALF.0, HALF.1).carrying(1000);
+        let (bytes, variance) = weight.bytes_f64_with_variance();
+        assert!(near(weight.objects_f64(), 2.0), "{weight:?}");
+        assert!(near(bytes, 2000.0) && near(variance, 2e6), "{weight:?}");
+        // Its own number of bytes is carried like any other.
+        let own = Weight::of(HALF.0, HALF.1);
+        let same = own.carrying(HALF.0);
+        assert!(near(same.bytes.to_f64(), own.bytes.to_f64()));
+        let (_, expected) = own.bytes_f64_with_variance();
+        assert!(near(same.bytes_f64_with_variance().1, expected));
+        // A block that was taken for certain brings what it is, without an error.
+        let all = Weight::of(HALF.0, 1).carrying(1000);
+        assert_eq!(all.bytes_f64_with_variance(), (1000.0, 0.0));
+        assert_eq!(all.objects_f64(), 1.0);
+    }
+
+    /// At 24 intervals, one block in 26 thousand million is missed: less than a block's variance can say, and not less than that of its bytes.
+    #[test]
+    fn a_block_that_is_hardly_ever_missed_has_an_error_of_bytes() {
+        let size = 24 << 20;
+        let weight = Weight::of(size, 1 << 20);
+        assert_eq!(weight.objects_variance, Fixed::default());
+        let mut estimate = Estimate::default();
+        estimate.add(&weight);
+        let expected = size as f64 * (-12.0f64).exp();
+        assert!(near(estimate.bytes_error(), expected), "{estimate:?}");
+    }
+
+    #[test]
+    fn samples_over_time_are_multiplied_by_it_and_their_variances_by_its_square() {
+        let weight = Weight::of(HALF.0, HALF.1);
+        let mut held = OverTime::default();
+        held.add(&weight, 3_000_000);
+        let is = |held: &OverTime, blocks: f64, error: f64| {
+            let size = HALF.0 as f64;
+            near(held.object_seconds(), blocks)
+                && near(held.byte_seconds(), blocks * size)
+                && near(held.object_seconds_error(), error)
+                && near(held.byte_seconds_error(), error * size)
+        };
+        assert!(is(&held, 6.0, 3.0 * 2f64.sqrt()), "{held:?}");
+        // Four seconds more of another: 3² + 4² = 5².
+        let mut other = OverTime::default();
+        other.add(&weight, 4_000_000);
+        held.merge(&other);
+        assert!(is(&held, 14.0, 5.0 * 2f64.sqrt()), "{held:?}");
+        other.add(&weight, 3_000_000);
+        assert!(is(&other, 14.0, 5.0 * 2f64.sqrt()), "{other:?}");
+        assert_eq!((held.samples, other.samples), (2, 2));
+    }
+
+    #[test]
+    fn a_line_without_an_interval_or_without_blocks_says_what_it_says() {
+        for (samples, bytes, interval) in [(5, 5000, 0), (5, 5000, 1), (0, 0, 4096), (3, 0, 4096)] {
+            let line = Estimate::of_samples(samples, bytes, interval);
+            assert_eq!(line, Estimate::given(samples, bytes));
+            assert_eq!((line.objects(), line.bytes()), (samples, bytes));
+            assert_eq!((line.samples, line.is_empty()), (samples, samples == 0));
+        }
+        // At the shortest interval that leaves anything out, a byte is sampled with 1 - exp(-1/2).
+        assert!(near(Estimate::of_samples(1, 1, 2).objects_f64(), 2.541_494));
+    }
 }
