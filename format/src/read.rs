@@ -292,7 +292,7 @@ impl<'a> Reader<'a> {
             }
             _ => found,
         };
-        Some((found - from) as u64)
+        Some((self.next_frame - from) as u64)
     }
 
     /// Goes on behind the header of a further segment, if that is what comes next.
@@ -603,4 +603,94 @@ fn take_addresses(bytes: &mut &[u8]) -> Option<Vec<u64>> {
             })
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Encoder;
+
+    fn free(id: u64) -> Record {
+        Record::Free(Free {
+            time_ns: 1000,
+            thread: 0,
+            id,
+        })
+    }
+
+    /// A log of two frames: block 1 is freed, then something stands that is no record; then block 2 is freed.
+    fn with_nonsense(nonsense: &[u8]) -> Vec<u8> {
+        let mut encoder = Encoder::new();
+        let mut bytes = FILE_HEADER.to_vec();
+        encoder.record(&free(1));
+        let mut payload = encoder.finish()[FRAME_HEADER_LEN..].to_vec();
+        payload.extend_from_slice(nonsense);
+        bytes.extend_from_slice(&FrameHeader::for_payload(0, &payload).to_bytes());
+        bytes.extend_from_slice(&payload);
+        encoder.record(&free(2));
+        bytes.extend_from_slice(encoder.finish());
+        bytes
+    }
+
+    #[test]
+    fn a_malformed_record_costs_the_rest_of_its_frame() {
+        const NO_KIND: u8 = 3;
+        const CUT: u8 = KIND_FREE | THREAD_FOLLOWS;
+        for nonsense in [&[NO_KIND, 0, 0, 0][..], &[CUT, 0xff], &[KIND_OTHER, 9, 1]] {
+            let bytes = with_nonsense(nonsense);
+            let mut reader = Reader::new(&bytes).unwrap();
+            assert_eq!(reader.next_record(), Ok(Some(free(1))));
+            // It is there as often as it is asked for, in either way.
+            let malformed = ReadError {
+                offset: reader.offset(),
+                kind: ReadErrorKind::Record,
+            };
+            for _ in 0..2 {
+                assert_eq!(reader.next_event(), None);
+                assert_eq!(reader.next_record(), Err(malformed));
+            }
+            assert_eq!(reader.skip_damage(), Some(nonsense.len() as u64));
+            assert_eq!(reader.next_record(), Ok(Some(free(2))));
+            assert_eq!(
+                (reader.next_record(), reader.missing_frames()),
+                (Ok(None), 0)
+            );
+        }
+    }
+
+    #[test]
+    fn events_are_read_one_by_one_as_records_are() {
+        let bytes = with_nonsense(&[]);
+        let mut reader = Reader::new(&bytes).unwrap();
+        // A frame is entered by the other way.
+        assert_eq!(reader.next_event(), None);
+        assert_eq!(reader.next_record(), Ok(Some(free(1))));
+        let mut encoder = Encoder::new();
+        let mut both = FILE_HEADER.to_vec();
+        let marker = Record::Marker {
+            time_ns: 1000,
+            name: "noon".into(),
+        };
+        for record in [&free(1), &free(2), &marker, &free(3)] {
+            encoder.record(record);
+        }
+        both.extend_from_slice(encoder.finish());
+        let mut reader = Reader::new(&both).unwrap();
+        assert_eq!(reader.next_record(), Ok(Some(free(1))));
+        let event = |id| {
+            Some(Event::Free(Free {
+                time_ns: 1000,
+                thread: 0,
+                id,
+            }))
+        };
+        assert_eq!(reader.next_event(), event(2));
+        assert_eq!(reader.next_event(), None);
+        assert_eq!(reader.next_record(), Ok(Some(marker)));
+        assert_eq!(reader.next_event(), event(3));
+        assert_eq!(
+            (reader.next_event(), reader.next_record()),
+            (None, Ok(None))
+        );
+    }
 }

@@ -72,6 +72,22 @@ fn segments() -> [Vec<u8>; 3] {
     ]
 }
 
+/// All errors, with how many bytes were passed over after each.
+fn damage(bytes: &[u8]) -> Vec<(ReadError, Option<u64>)> {
+    let mut reader = Reader::new(bytes).unwrap();
+    let mut damage = Vec::new();
+    loop {
+        match reader.next_record() {
+            Ok(Some(_)) => {}
+            Ok(None) => return damage,
+            Err(error) => damage.push((error, reader.skip_damage())),
+        }
+        if let Some((_, None)) = damage.last() {
+            return damage;
+        }
+    }
+}
+
 fn read(bytes: &[u8]) -> (Vec<Record>, Vec<ReadErrorKind>, u64) {
     let mut reader = Reader::new(bytes).unwrap();
     let (mut records, mut errors) = (Vec::new(), Vec::new());
@@ -130,6 +146,75 @@ fn what_does_not_continue_the_log_is_not_read() {
     let (records, errors, _) = read(&[&first[..], &second, &second].concat());
     assert_eq!(records.len(), 3);
     assert_eq!(errors, [ReadErrorKind::NotContinued]);
+}
+
+/// What tells runs apart: the process, and when it began by either clock.
+#[test]
+fn a_segment_of_another_run_does_not_continue_the_log() {
+    let [first, ..] = segments();
+    let at = |pid, wall_ns, monotonic_ns| {
+        Record::Start(Start {
+            pid,
+            wall_ns,
+            monotonic_ns,
+            ..Start::default()
+        })
+    };
+    let end = Record::CheckpointEnd { time_ns: 2000 };
+    for (start, is_next) in [
+        (at(1, 7, 8), true),
+        (at(2, 7, 8), false),
+        (at(1, 9, 8), false),
+        (at(1, 7, 9), false),
+    ] {
+        let second = file(&[
+            std::slice::from_ref(&start),
+            &[checkpoint(2, 2000), end.clone()],
+            &[alloc(2, 3000)],
+        ]);
+        for zeros in [0, 5] {
+            let both = [&first[..], &vec![0; zeros], &second].concat();
+            assert_eq!(
+                read(&both).0.len(),
+                if is_next { 3 } else { 2 },
+                "{start:?}"
+            );
+            let not_continued = ReadError {
+                offset: (first.len() + zeros) as u64,
+                kind: ReadErrorKind::NotContinued,
+            };
+            let expected = if is_next {
+                vec![]
+            } else {
+                vec![(not_continued, None)]
+            };
+            assert_eq!(damage(&both), expected, "{start:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_passed_over_is_counted_up_to_what_is_read_next() {
+    let [first, second, _] = segments();
+    let len = |frames: &[&[Record]]| file(frames).len() - FILE_HEADER.len();
+    let (start, event) = (len(&[&[start(1)]]), len(&[&[alloc(1, 1000)]]));
+    let after_start = (FILE_HEADER.len() + start) as u64;
+    // A frame within a log.
+    let mut within = file(&[&[self::start(1)], &[alloc(1, 1000)], &[alloc(2, 3000)]]);
+    within[after_start as usize + event - 1] ^= 1;
+    let is =
+        |offset, kind, passed_over: usize| (ReadError { offset, kind }, Some(passed_over as u64));
+    assert_eq!(
+        damage(&within),
+        [is(after_start, ReadErrorKind::Checksum, event)]
+    );
+    // The last of a segment, torn: what follows is read from its header on.
+    let torn = &first[..first.len() - 1];
+    let both = [torn, &second].concat();
+    assert_eq!(
+        damage(&both),
+        [is(after_start, ReadErrorKind::Checksum, event - 1)]
+    );
 }
 
 #[test]
