@@ -218,4 +218,189 @@ mod tests {
         );
         assert_eq!((mapping.offset, mapping.perms.as_str()), (0, "r-xp"));
     }
+
+    /// The text begins in the middle of a page and ends at the next one's beginning; the data lies before what the file has of it.
+    #[test]
+    fn each_segment_has_its_letters_and_its_pages() {
+        let segment = |start, len, file_offset, flags| Segment {
+            start,
+            len,
+            file_offset,
+            flags,
+        };
+        let module = Module {
+            number: 0,
+            time_ns: 0,
+            path: "/lib/libx.so".into(),
+            build_id: vec![1],
+            bias: 0,
+            segments: vec![
+                segment(0x1800, 0x800, 0x2800, 1),
+                segment(0x3000, 0x1001, 0x4000, 4),
+                segment(0x6abc, 0x10, 0, 6),
+                segment(u64::MAX - 0x10, u64::MAX, 0, 7),
+            ],
+        };
+        let mappings = Mapping::of_module(&module);
+        let is: Vec<_> = mappings
+            .iter()
+            .map(|m| (m.start, m.end, m.offset, &*m.perms))
+            .collect();
+        assert_eq!(
+            is,
+            [
+                (0x1000, 0x2000, 0x2000, "--xp"),
+                (0x3000, 0x5000, 0x4000, "r--p"),
+                (0x6000, 0x7000, 0, "rw-p"),
+                (u64::MAX - 0xfff, u64::MAX, 0, "rwxp"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_line_of_maps_is_a_mapping_and_nothing_else_is() {
+        let line = "7f00-8000 r-xp 00000010 fe:00 42                     /a b-c: (@d)";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!(
+            mapping,
+            Mapping {
+                start: 0x7f00,
+                end: 0x8000,
+                perms: "r-xp".into(),
+                offset: 0x10,
+                device: "fe:00".into(),
+                inode: 42,
+                build_id: Vec::new(),
+                path: "/a b-c: (@d)".into(),
+            }
+        );
+        assert!(mapping.is_executable());
+        // Old kernels' and others' three letters, nothing at the end, and nothing in it.
+        for (line, path) in [
+            ("1000-2000 rw- 0 00:00 0", ""),
+            ("0x1000-0x1000 ---p 0 00:00 0 [heap]", "[heap]"),
+        ] {
+            let mapping = Mapping::parse(line).unwrap();
+            assert_eq!(
+                (mapping.path.as_str(), mapping.is_executable()),
+                (path, false)
+            );
+        }
+        for line in [
+            "1000 r-xp 0 00:00 0 /a",
+            "2000-1000 r-xp 0 00:00 0 /a",
+            "1000-2000 rx 0 00:00 0 /a",
+            "1000-2000 r-xpp 0 00:00 0 /a",
+            "1000-2000 text 0 00:00 0 /a",
+            "1000-2000 r-xp 0 0000 0 /a",
+            "1000-2000 r-xp x 00:00 0 /a",
+            "1000-2000 r-xp 0 00:00 x /a",
+        ] {
+            assert_eq!(Mapping::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_a_build_id_is_a_mapping_in_short() {
+        let short = |line: &str| {
+            let m = Mapping::parse_short(line)?;
+            Some((m.start, m.end, m.offset, m.build_id, m.path))
+        };
+        assert_eq!(
+            short(" 0x1000-0x2000: /a: b (@c) d (@0000abcd) 00ff10 "),
+            Some((
+                0x1000,
+                0x2000,
+                0xabcd,
+                vec![0, 0xff, 0x10],
+                "/a: b (@c) d".into()
+            ))
+        );
+        for line in [
+            "0x1000-0x2000 /a (@0) 00",
+            "0x1000-0x2000: /a 00",
+            "0x1000-0x2000: /a (@0 00",
+            "0x1000-0x2000: /a (@0) 0ff",
+            "0x1000-0x2000: /a (@0) éa",
+            "0x1000-0x2000: /a (@0) xy",
+        ] {
+            assert_eq!(short(line), None, "{line}");
+        }
+    }
+
+    /// What a dump says of files, a dump read again says of them.
+    #[test]
+    fn mappings_come_back() {
+        let dump = Dump {
+            mappings: vec![
+                Mapping {
+                    start: 0x1000,
+                    end: 0x2000,
+                    perms: "r-xp".into(),
+                    device: "00:00".into(),
+                    build_id: vec![1, 2],
+                    path: "/a".into(),
+                    ..Mapping::default()
+                },
+                // Has no line in short of its own, and is of the same file.
+                Mapping {
+                    start: 0x2000,
+                    end: 0x3000,
+                    perms: "rw-p".into(),
+                    device: "00:00".into(),
+                    build_id: vec![1, 2],
+                    path: "/a".into(),
+                    ..Mapping::default()
+                },
+                Mapping {
+                    start: 0x5000,
+                    end: 0x6000,
+                    perms: "r-xp".into(),
+                    device: "00:00".into(),
+                    path: "/without".into(),
+                    ..Mapping::default()
+                },
+                Mapping {
+                    start: 0x7000,
+                    end: 0x8000,
+                    perms: "rw-p".into(),
+                    device: "00:00".into(),
+                    ..Mapping::default()
+                },
+            ],
+            ..Dump::default()
+        };
+        let text = text(&dump);
+        let short = text.lines().filter(|line| line.contains("(@")).count();
+        assert_eq!(short, 1, "{text}");
+        assert_eq!(
+            Dump::parse(text.as_bytes()).unwrap().mappings,
+            dump.mappings
+        );
+    }
+
+    /// Two files of one path: the build-id that stands for a range is that range's.
+    #[test]
+    fn a_build_id_stands_for_its_range_first_and_then_for_its_path() {
+        let text = "heap profile: 0: 0 [0: 1] @ heapprofile\n\nMAPPED_LIBRARIES:\n\
+            0x1000-0x2000: /a (@0) 01\n0x3000-0x4000: /a (@0) 02\n0x9000-0xa000: /b (@10) 03\n\
+            1000-2000 r-xp 0 00:00 0 /a\n2000-3000 rw-p 0 00:00 0 /a\n3000-4000 r-xp 0 00:00 0 /a\n5000-6000 rw-p 0 00:00 0\n";
+        let dump = Dump::parse(text.as_bytes()).unwrap();
+        let is: Vec<_> = dump
+            .mappings
+            .iter()
+            .map(|m| (m.start, &m.build_id[..], &*m.path))
+            .collect();
+        assert_eq!(
+            is,
+            [
+                (0x1000, &[1][..], "/a"),
+                (0x2000, &[1], "/a"),
+                (0x3000, &[2], "/a"),
+                (0x5000, &[], ""),
+                (0x9000, &[3], "/b"),
+            ]
+        );
+        assert!(dump.remarks.is_empty(), "{:?}", dump.remarks);
+    }
 }

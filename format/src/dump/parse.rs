@@ -340,4 +340,100 @@ mod tests {
             (2, DumpErrorKind::SymbolsCut)
         );
     }
+
+    fn parsed(text: &str) -> Dump {
+        Dump::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_whole_is_told() {
+        const LIBRARIES: &str = "MAPPED_LIBRARIES:\n";
+        let with = |header: &str, rest: &str| {
+            let text =
+                format!("heap profile: {header} @ heapprofile\n1: 2 [3: 10] @ 0xa\n\n{rest}");
+            parsed(&text).remarks
+        };
+        // The header may say a byte more or less of what was allocated, and of nothing else.
+        for header in ["1: 2 [3: 10]", "1: 2 [3: 11]", "1: 2 [3: 9]"] {
+            assert!(with(header, LIBRARIES).is_empty(), "{header}");
+        }
+        for header in [
+            "1: 2 [3: 12]",
+            "1: 2 [3: 8]",
+            "2: 2 [3: 10]",
+            "1: 3 [3: 10]",
+            "1: 2 [4: 10]",
+        ] {
+            let remarks = with(header, LIBRARIES);
+            assert!(
+                remarks[0].starts_with("the lines sum to [1, 2, 3, 10]"),
+                "{header}"
+            );
+            assert_eq!(remarks.len(), 1, "{header}");
+        }
+        assert_eq!(
+            with("1: 2 [3: 10]", ""),
+            ["no MAPPED_LIBRARIES: addresses belong to no file"]
+        );
+        assert_eq!(
+            with("1: 2 [3: 10]", LIBRARIES.trim_end()),
+            ["the last line has no end: the file may be cut off"]
+        );
+    }
+
+    #[test]
+    fn a_dump_that_is_cut_names_where_it_ends() {
+        let text = "heap profile: 1: 2 [3: 4] @ heapprofile\n";
+        let error = Dump::parse(text.as_bytes()).unwrap_err();
+        assert_eq!(
+            (error.offset, error.kind),
+            (text.len() as u64, DumpErrorKind::Cut)
+        );
+        // Others name the beginning of their line.
+        let text = format!("{text}1: 2 [3: 4] 0x1\n");
+        let error = Dump::parse(text.as_bytes()).unwrap_err();
+        assert_eq!((error.line, error.offset), (2, 40));
+        assert_eq!(error.kind, DumpErrorKind::Line);
+    }
+
+    /// As others write them: Go with twice its rate, tcmalloc with its interval, names before the account.
+    #[test]
+    fn what_a_line_stands_for_is_said_in_the_header() {
+        let sampling = |kind: &str| {
+            let text = format!("heap profile: 0: 0 [0: 0] @ {kind}\nMAPPED_LIBRARIES:\n");
+            parsed(&text).sampling
+        };
+        assert_eq!(
+            sampling("heap/1048576"),
+            Sampling::Poisson { interval: 524_288 }
+        );
+        assert_eq!(sampling("heap_v2/1"), Sampling::Poisson { interval: 1 });
+        assert_eq!(
+            sampling(" heapz_v2 / 512 "),
+            Sampling::Poisson { interval: 512 }
+        );
+        assert_eq!(sampling("heapprofile"), Sampling::Unsampled);
+        for kind in ["heap_v2", "heap_v2/x", "heap", "heap_v2/1/2"] {
+            let text = format!("heap profile: 0: 0 [0: 0] @ {kind}\n");
+            assert_eq!(failure(&text), (1, DumpErrorKind::Kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn names_come_before_the_account() {
+        let text = "--- symbol\nbinary=/a\nnonsense\n0x1f main -- inlined\n0x20 operator- -\n---\n--- heap\n\
+            heap profile: 1: 2 [3: 4] @ heapprofile\r\n#  two spaces\n#none\n  1: 2 [3: 4] @ 0x1f\n--- Memory map: ---\n\n  # no\n-- no\nyes\n";
+        let dump = parsed(text);
+        let symbols = dump.symbols.unwrap();
+        assert_eq!(symbols.binary, "/a");
+        let names = |n: usize| symbols.names[n].1.join("|");
+        assert_eq!(
+            (symbols.names[0].0, names(0)),
+            (0x1f, "main|inlined".into())
+        );
+        assert_eq!(names(1), "operator--");
+        assert_eq!(dump.comments, [" two spaces", "none"]);
+        assert_eq!(dump.lines, [line([1, 2, 3, 4], &[0x1f])]);
+        assert_eq!(dump.remarks, ["2 lines passed over, the first is line 3"]);
+    }
 }

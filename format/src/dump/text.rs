@@ -230,4 +230,68 @@ mod tests {
             prop_assert_eq!(number(n, width), format!("{n:width$}"));
         }
     }
+
+    fn numbers(
+        [
+            in_use_objects,
+            in_use_bytes,
+            allocated_objects,
+            allocated_bytes,
+        ]: [u64; 4],
+    ) -> DumpNumbers {
+        DumpNumbers {
+            in_use_objects,
+            in_use_bytes,
+            allocated_objects,
+            allocated_bytes,
+        }
+    }
+
+    fn head(sum: &DumpNumbers) -> String {
+        let mut text = DumpText::default();
+        text.head(Sampling::Unsampled, sum, &[]);
+        String::from_utf8(text.into_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_head_is_the_sum_of_what_the_lines_say() {
+        let mut sum = DumpNumbers::default();
+        sum.add_line(&numbers([0, 0, 3, 30]));
+        sum.add_line(&numbers([0, 40, 0, 50]));
+        sum.add_line(&numbers([2, 0, 2, 0]));
+        assert_eq!(sum, numbers([3, 40, 6, 80]));
+        assert_eq!(
+            head(&sum),
+            "heap profile:      3:       40 [     6:       80] @ heapprofile\n"
+        );
+        // What nobody can read stays at what all can.
+        sum.add_line(&numbers([u64::MAX; 4]));
+        assert_eq!(sum, numbers([MAX_NUMBER; 4]));
+        sum.add_line(&numbers([1; 4]));
+        assert_eq!(sum, numbers([MAX_NUMBER; 4]));
+    }
+
+    #[test]
+    fn a_line_says_no_more_than_readers_can_read() {
+        let mut text = DumpText::default();
+        text.line(&numbers([u64::MAX; 4]), [1]);
+        let most = MAX_NUMBER;
+        let expected = format!("{most}: {most} [{most}: {most}] @ 0x00000001\n");
+        assert_eq!(String::from_utf8_lossy(text.bytes()), expected);
+        text.clear();
+        text.line(&numbers([0; 4]), []);
+        assert_eq!(
+            text.into_bytes(),
+            b"     0:        0 [     0:        0] @\n"
+        );
+    }
+
+    #[test]
+    fn the_head_differs_by_a_byte_also_where_there_is_no_larger_number() {
+        let (most, less) = (MAX_NUMBER, MAX_NUMBER - 1);
+        let bytes = |bytes| head(&numbers([1, bytes, 1, bytes]));
+        assert!(bytes(most).contains(&format!(" {most} [     1: {less}] @")));
+        assert!(bytes(less).contains(&format!(" {less} [     1: {most}] @")));
+        assert!(bytes(7).contains("        7 [     1:        8] @"));
+    }
 }

@@ -206,4 +206,52 @@ mod tests {
             ["main".to_string(), "operator--(int)".to_string()]
         );
     }
+
+    #[test]
+    fn the_largest_come_first_and_equals_in_the_order_of_their_frames() {
+        let dump = Dump {
+            lines: vec![
+                line([1, 10, 1, 10], &[3]),
+                line([1, 10, 1, 10], &[2, 9]),
+                line([1, 10, 2, 20], &[4]),
+                line([1, 30, 1, 30], &[5]),
+            ],
+            ..Dump::default()
+        };
+        let parsed = Dump::parse(text(&dump).as_bytes()).unwrap();
+        let first: Vec<u64> = parsed.lines.iter().map(|line| line.frames[0]).collect();
+        assert_eq!(first, [5, 4, 2, 3]);
+    }
+
+    #[test]
+    fn a_name_has_its_place_whatever_it_is() {
+        let name = |name: &str| {
+            let mut text = String::from("--");
+            push_name(&mut text, name);
+            text
+        };
+        assert_eq!(name(""), "--??");
+        assert_eq!(name("a--b--"), "--a- -b- - ");
+        assert_eq!(name("-x-"), "---x- ");
+        assert_eq!(
+            name("a\u{2028}b\u{2029}c\u{7f}"),
+            "--a\\20050b\\20051c\\177"
+        );
+    }
+
+    #[test]
+    fn names_are_those_of_the_file_they_are_said_to_be_of() {
+        let dump = Dump {
+            symbols: Some(Symbols {
+                binary: "/a\nb".into(),
+                names: vec![(0x1f, vec!["main".into(), String::new()])],
+            }),
+            ..Dump::default()
+        };
+        let text = text(&dump);
+        assert!(
+            text.starts_with("--- symbol\nbinary=/a\\012b\n0x0000001f main--??\n---\n"),
+            "{text}"
+        );
+    }
 }
