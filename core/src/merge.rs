@@ -565,4 +565,60 @@ mod tests {
         );
         assert_eq!(merge.next(), None);
     }
+
+    #[test]
+    fn it_says_what_waits_and_gives_room_back() {
+        let lanes = lanes(2);
+        let by = By {
+            thread: 1,
+            interval: 1,
+        };
+        let put = |lane: &Lane, at| lane.put_sampled(by, &sampled(at, lane.new_id()));
+        let mut merge = Merge::new(0);
+        let is = |merge: &Merge<'_>| (merge.known_lanes(), merge.is_empty(), merge.is_half_full());
+        assert_eq!(is(&merge), (0, true, false));
+        merge.look(50, lanes.iter().enumerate());
+        assert_eq!((is(&merge), merge.looked_at()), ((2, true, false), 50));
+        // One comes, and what has not been taken is there: before a look as behind it.
+        assert!(put(&lanes[1], 10));
+        assert_eq!(is(&merge), (2, false, false));
+        merge.look(60, lanes.iter().enumerate());
+        assert_eq!(is(&merge), (2, false, false));
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 1);
+        assert_eq!(is(&merge), (2, true, false));
+        // Several times what a lane holds, if what was taken makes room.
+        let mut at = 60;
+        for round in 0..10 {
+            let mut all = 0;
+            while !lanes[0].is_half_full() {
+                assert!(!merge.is_half_full());
+                at += 1;
+                assert!(put(&lanes[0], at));
+                all += 1;
+            }
+            assert_eq!(is(&merge), (2, false, true), "round {round}");
+            merge.look(at + 1, lanes.iter().enumerate());
+            assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), all);
+            assert_eq!(is(&merge), (2, true, false), "round {round}");
+        }
+    }
+
+    /// Of more events than are wanted: a free that has waited and goes out later is not forgotten.
+    #[test]
+    fn a_free_that_is_ready_is_something_that_waits() {
+        let lanes = lanes(2);
+        let by = By {
+            thread: 1,
+            interval: 1,
+        };
+        let id = lanes[0].new_id();
+        assert!(lanes[0].put_sampled(by, &sampled(10, id)));
+        assert!(lanes[1].put_freed(1, &Freed { at: 5, id }));
+        let mut merge = Merge::new(0);
+        merge.look(u64::MAX, lanes.iter().enumerate());
+        assert!(matches!(merge.next(), Some((_, Passed::Sampled(_)))));
+        assert!(!merge.is_empty());
+        assert!(matches!(merge.next(), Some((_, Passed::Freed(_)))));
+        assert!(merge.is_empty());
+    }
 }

@@ -331,4 +331,23 @@ mod tests {
             prop_assert_eq!(rest, model);
         }
     }
+
+    /// Slots that are empty, gone or reserved hold these numbers, and no block is there.
+    #[test]
+    fn no_sample_lives_where_no_block_does() {
+        let table = SampleTable::<Leaked>::default();
+        assert!(table.insert(0x1000, 7));
+        for address in EMPTY..=RESERVED {
+            assert!(!table.holds(address));
+            assert_eq!(take(&table, address), None);
+        }
+        // Nor after a slot of each kind has come to be.
+        assert_eq!(take(&table, 0x1000), Some(7));
+        assert!(table.insert(0x2000, 8));
+        let (_, kept) = table.take(0x2000).unwrap();
+        for address in EMPTY..=RESERVED {
+            assert_eq!(table.replace(address, 9), None);
+        }
+        kept.leave();
+    }
 }
