@@ -397,3 +397,49 @@ fn bytes_of_pairs(threads: u64, size: u64, stacks: u64) -> f64 {
     }
     written(&[records]).len() as f64 / 1e4
 }
+
+/// A number of so many bytes and the next one, in every place that a short record has.
+#[test]
+fn numbers_at_the_borders_of_their_lengths_come_back() {
+    const START: u64 = 1 << 40;
+    let borders = [0x7f, 0x80, 0x3fff, 0x4000, 0x4001, 0x7fff, 0x8000];
+    for number in borders {
+        for place in 0..7 {
+            let at = |n: u64| if n == place { number } else { 0 };
+            // Half of it ahead and behind: a sign is kept in the lowest bit.
+            for ahead in [at(3) as i64 / 2, -(at(3) as i64) / 2] {
+                let first = Alloc {
+                    time_ns: 1000,
+                    thread: 0,
+                    id: START,
+                    stack: 0,
+                    size: 0,
+                    slack: 0,
+                    interval: 0,
+                };
+                let second = Alloc {
+                    time_ns: 1000 + 1000 * at(6),
+                    thread: at(4) as u32,
+                    id: (START + 1).wrapping_add_signed(ahead),
+                    stack: at(0) as u32,
+                    size: at(1),
+                    slack: at(2),
+                    ..first
+                };
+                let free = Free {
+                    time_ns: second.time_ns,
+                    thread: at(5) as u32,
+                    id: second.id.wrapping_add_signed(ahead),
+                };
+                let events = [
+                    Record::Alloc(first),
+                    Record::Alloc(second),
+                    Record::Free(free),
+                ];
+                let (read, error) = read_all(&written(&[events.to_vec()]));
+                assert_eq!(error, None, "{number:#x} at {place}");
+                assert_eq!(read, events, "{number:#x} at {place}");
+            }
+        }
+    }
+}
