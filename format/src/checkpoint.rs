@@ -186,5 +186,9 @@ mod tests {
             assert_eq!(take_wide(&mut &bytes[..bytes.len() - 1]), None);
         }
         assert_eq!(take_wide(&mut &[0xff; 20][..]), None);
+        // The nineteenth byte has room for two bits of the 128.
+        let ends_with = |last| take_wide(&mut &[&[0xff; 18][..], &[last]].concat()[..]);
+        assert_eq!(ends_with(3), Some(i128::MIN));
+        assert_eq!(ends_with(4), None);
     }
 }
