@@ -20,8 +20,8 @@ use crate::view::Span;
 
 /// No block is larger: the user's half of a 64-bit address space.
 const LARGEST_BLOCK: u64 = 1 << 47;
-/// No interval is longer: a terabyte between samples.
-const LARGEST_INTERVAL: u64 = 1 << 40;
+/// No interval is longer, and the library takes none that is: a terabyte between samples.
+pub const LARGEST_INTERVAL: u64 = 1 << 40;
 
 /// When the most bytes were in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -67,7 +67,7 @@ pub use diff::{Change, Diff, Differences, Place as DiffPlace, REAL, Unlike, Verd
 pub use diff_graph::DiffGraph;
 pub use dump::profile_of_dump;
 pub use filter::Filter;
-pub use fold::{Fold, Peak};
+pub use fold::{Fold, LARGEST_INTERVAL, Peak};
 pub use group::{By, Group, GroupMap, groups};
 pub use health::{Counted, Health};
 pub use input::{Input, InputError};

@@ -24,7 +24,7 @@ pub(crate) struct Servers {
     debuginfod_urls: Vec<String>,
 
     /// How long all servers together may take, for all modules together [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = parse_limit, help_heading = "Where names come from")]
+    #[arg(long, value_name = "TIME", value_parser = parse_limit, allow_hyphen_values = true, help_heading = "Where names come from")]
     debuginfod_timeout: Option<Duration>,
 
     #[arg(skip)]

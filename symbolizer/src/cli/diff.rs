@@ -13,6 +13,7 @@ use crate::cli::failure::Failure;
 use crate::cli::measure::{SumArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::progress::Progress;
+use crate::cli::quantity::{count, standard_errors};
 use crate::cli::say;
 use crate::cli::source::{Places, note_what_is_kept, note_what_is_wrong, read};
 use crate::cli::table::{Align, Table, stdout_width};
@@ -34,20 +35,30 @@ pub(crate) struct Args {
 
     /// A moment of the log, as in `heapprof top --at`; given twice with one log, once or twice with
     /// two (the first for A)
-    #[arg(long, value_name = "MOMENT")]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     at: Vec<String>,
 
     /// The beginning of a window: what was allocated after it, and up to --to. Given twice with one
     /// log, and --to as well
-    #[arg(long, value_name = "MOMENT", conflicts_with = "at")]
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        allow_hyphen_values = true,
+        conflicts_with = "at"
+    )]
     from: Vec<String>,
 
     /// The end of a window
-    #[arg(long, value_name = "MOMENT", conflicts_with = "at")]
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        allow_hyphen_values = true,
+        conflicts_with = "at"
+    )]
     to: Vec<String>,
 
     /// How many sites to show; 0 for all
-    #[arg(short, long, value_name = "N", default_value_t = 20)]
+    #[arg(short, long, value_name = "N", default_value_t = 20, value_parser = count, allow_negative_numbers = true)]
     number: usize,
 
     /// The number that is compared
@@ -58,7 +69,7 @@ pub(crate) struct Args {
     temporary: TemporaryArgs,
 
     /// Leave out sites that differ by less than so many standard errors
-    #[arg(long, value_name = "Z", default_value_t = 0.0)]
+    #[arg(long, value_name = "Z", default_value_t = 0.0, value_parser = standard_errors, allow_negative_numbers = true)]
     min_significance: f64,
 
     /// Compare different programs as well

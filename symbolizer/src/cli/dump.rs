@@ -30,15 +30,15 @@ pub(crate) struct Args {
 
     /// So many bytes allocated (100MiB), so much time (10s), or `peak`: one dump of the heap at its
     /// largest; may be repeated
-    #[arg(long, value_name = "AMOUNT", required_unless_present_any = ["every_in_use", "every_freed"], value_parser = every)]
+    #[arg(long, value_name = "AMOUNT", required_unless_present_any = ["every_in_use", "every_freed"], value_parser = every, allow_hyphen_values = true)]
     every: Vec<Every>,
 
     /// Whenever bytes in use exceed those of the highest dump by so many
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
     every_in_use: Option<u64>,
 
     /// Every so many bytes freed
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
     every_freed: Option<u64>,
 
     /// Where to write them [default: the log's path without .heaplog]

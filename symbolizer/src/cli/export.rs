@@ -39,7 +39,7 @@ pub(crate) struct Args {
     temporary: TemporaryArgs,
 
     /// How often, in percent, intervals shall hold the truth, where the form has a place for them
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 
     /// A title, for forms that have one [default: the program and the metric]

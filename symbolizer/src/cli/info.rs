@@ -31,7 +31,7 @@ pub(crate) struct Args {
     source: Source,
 
     /// How often, in percent, intervals shall hold the truth
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 
     /// JSON, with all of it

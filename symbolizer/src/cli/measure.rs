@@ -26,12 +26,12 @@ use crate::cli::top::{columns, what_interval, write_totals_at};
 pub(crate) struct TemporaryArgs {
     /// A temporary block is one freed up to so long after it was allocated [default: 10ms, unless
     /// --within-allocations is given]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     within: Option<u64>,
 
     /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled, they
     /// are estimated by the thread's samples in between
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = allocations, allow_negative_numbers = true)]
     within_allocations: Option<u64>,
 }
 
@@ -46,6 +46,11 @@ impl TemporaryArgs {
             before_allocations: self.within_allocations,
         }
     }
+}
+
+fn allocations(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|&n| n > 0);
+    number.ok_or_else(|| "a whole number, 1 or more, and less than 2^64".into())
 }
 
 /// A length of time, as clap wants it.

@@ -32,16 +32,26 @@ pub(crate) struct Source {
 pub(crate) struct Time {
     /// The heap at a moment: 12.5s, 300ms, 2m, 50%, 10:00:00, 2026-11-21T10:00:00Z, start, end,
     /// peak, or a marker's name. Needs a .heaplog
-    #[arg(long, value_name = "MOMENT", conflicts_with_all = ["from", "to"], help_heading = "When")]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true, conflicts_with_all = ["from", "to"], help_heading = "When")]
     at: Option<String>,
 
     /// Only what was allocated after this moment [default: start]; "in use" is then what of it was
     /// still there at the window's end
-    #[arg(long, value_name = "MOMENT", help_heading = "When")]
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        allow_hyphen_values = true,
+        help_heading = "When"
+    )]
     from: Option<String>,
 
     /// Only what was allocated up to this moment [default: end]
-    #[arg(long, value_name = "MOMENT", help_heading = "When")]
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        allow_hyphen_values = true,
+        help_heading = "When"
+    )]
     to: Option<String>,
 }
 

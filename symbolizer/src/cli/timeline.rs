@@ -5,7 +5,6 @@ mod json;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::builder::RangedU64ValueParser;
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
     Bytes, Input, Printable, Profile, SiteMap, Timeline, ViewError, profile_of_log, stacks_at_peak,
@@ -15,6 +14,7 @@ use heapprof_symbolizer::{
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::cli::progress::Progress;
+use crate::cli::quantity::count;
 use crate::cli::say;
 use crate::cli::source::{self, Places};
 use crate::cli::table::{cut_middle, stdout_width};
@@ -30,11 +30,11 @@ pub(crate) struct Args {
     file: PathBuf,
 
     /// Curves of the K sites with the most memory at the peak
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = count, allow_negative_numbers = true)]
     top: usize,
 
     /// Steps of time, up to 100000 [default: as wide as the terminal, 200 for --csv, --svg, --json]
-    #[arg(long, value_name = "N", value_parser = number_of_steps())]
+    #[arg(long, value_name = "N", value_parser = number_of_steps, allow_negative_numbers = true)]
     steps: Option<usize>,
 
     /// Comma-separated values
@@ -58,10 +58,11 @@ pub(crate) struct Args {
 }
 
 /// Most steps: beyond, they would be finer than any screen, and memory would be needed for them.
-const MOST_STEPS: u64 = 100_000;
+const MOST_STEPS: usize = 100_000;
 
-fn number_of_steps() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..=MOST_STEPS)
+fn number_of_steps(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| (1..=MOST_STEPS).contains(n));
+    number.ok_or_else(|| format!("a whole number from 1 to {MOST_STEPS}"))
 }
 
 /// What stands beside a curve in text: `in use      `, and `  up to 1023.9 MiB/s`.

@@ -19,6 +19,7 @@ use crate::cli::filter::FilterArgs;
 use crate::cli::label::{JsonLabel, JsonLines, Label};
 use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
 use crate::cli::output;
+use crate::cli::quantity::count;
 use crate::cli::source::{Source, note_circumstances};
 use crate::cli::table::{Align, Table, stdout_width};
 
@@ -40,7 +41,7 @@ pub(crate) struct Args {
     by: Option<By>,
 
     /// How many lines to show; 0 for all
-    #[arg(short, long, value_name = "N", default_value_t = 20)]
+    #[arg(short, long, value_name = "N", default_value_t = 20, value_parser = count, allow_negative_numbers = true)]
     number: usize,
 
     /// The number that is shown and sorted by
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     temporary: TemporaryArgs,
 
     /// How often, in percent, the interval behind ± shall hold the truth
-    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse)]
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 
     /// Sort by cumulative numbers, and show callers that allocate nothing themselves

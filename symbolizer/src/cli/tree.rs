@@ -15,6 +15,7 @@ use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::output;
+use crate::cli::quantity::{count, percent};
 use crate::cli::source::Source;
 use crate::cli::table::{cut, stdout_width};
 use crate::cli::top::write_totals;
@@ -48,11 +49,11 @@ pub(crate) struct Args {
     metric: Metric,
 
     /// Leave out branches of less than this share of what the tree shows, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent, allow_negative_numbers = true)]
     min: f64,
 
     /// How many calls deep to go; 0 for all the way
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count, allow_negative_numbers = true)]
     depth: usize,
 
     /// JSON, with all four metrics and all branches

@@ -17,7 +17,7 @@ use attached::Attached;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The process
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    #[arg(value_name = "PID", value_parser = quantity::pid, allow_negative_numbers = true)]
     pid: u32,
 
     #[command(subcommand)]
@@ -35,7 +35,7 @@ enum What {
     /// Change the mean sampling interval
     Interval {
         /// Bytes between samples on average, such as 512KiB; 1: every allocation
-        #[arg(value_name = "BYTES", value_parser = quantity::bytes)]
+        #[arg(value_name = "BYTES", value_parser = quantity::bytes, allow_negative_numbers = true)]
         bytes: u64,
     },
     /// Name this moment, for --at, --from and --to

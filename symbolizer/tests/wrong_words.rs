@@ -1,0 +1,103 @@
+//! What is asked for wrongly: the message names the option, says what is wanted, and the status is 2.
+
+mod common;
+
+use common::{heapprof, stderr};
+
+/// `arguments` are refused, with these words.
+fn refused(arguments: &[&str], words: &[&str]) {
+    let output = heapprof(arguments);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    for word in words {
+        assert!(said.contains(word), "{arguments:?}: no {word:?} in {said}");
+    }
+}
+
+#[test]
+fn a_number_that_is_none_names_its_option() {
+    for (arguments, option, wanted) in [
+        (&["top", "-n", "-1", "x"][..], "--number", "0 or more"),
+        (&["top", "-n", "x", "x"], "--number", "a whole number"),
+        (
+            &["top", "-n", "99999999999999999999", "x"],
+            "--number",
+            "18446744073709551615 at most",
+        ),
+        (
+            &["top", "--confidence", "-5", "x"],
+            "--confidence",
+            "between 0 and 100",
+        ),
+        (
+            &["top", "--within", "-1ms", "x"],
+            "--within",
+            "such as 10ms",
+        ),
+        (
+            &["top", "--within-allocations", "-1", "x"],
+            "--within-allocations",
+            "1 or more",
+        ),
+        (&["tree", "--min", "nan", "x"], "--min", "from 0 to 100"),
+        (&["tree", "--min", "-1", "x"], "--min", "from 0 to 100"),
+        (&["tree", "--min", "101", "x"], "--min", "from 0 to 100"),
+        (&["tree", "--depth", "-1", "x"], "--depth", "0 or more"),
+        (
+            &["diff", "--min-significance", "nan", "x", "y"],
+            "--min-significance",
+            "0 or more",
+        ),
+        (
+            &["diff", "--min-significance", "-1", "x", "y"],
+            "--min-significance",
+            "0 or more",
+        ),
+        (
+            &["timeline", "--steps", "-1", "x"],
+            "--steps",
+            "from 1 to 100000",
+        ),
+        (&["timeline", "--top", "-1", "x"], "--top", "0 or more"),
+        (&["dump", "--every", "-1s", "x"], "--every", "100MiB"),
+        (
+            &["dump", "--every-freed", "-5", "x"],
+            "--every-freed",
+            "100MiB",
+        ),
+        (&["ctl", "-1", "status"], "<PID>", "the number of a process"),
+        (
+            &["ctl", "all", "status"],
+            "<PID>",
+            "the number of a process",
+        ),
+        (&["ctl", "7", "interval", "-5"], "<BYTES>", "512KiB"),
+        (&["run", "-i", "-1", "--", "true"], "--interval", "512KiB"),
+        (
+            &["run", "-i", "2000G", "--", "true"],
+            "--interval",
+            "1099511627776 bytes at most",
+        ),
+    ] {
+        refused(arguments, &[option, wanted]);
+    }
+}
+
+/// A moment before the beginning is told as a moment that there is not, and not as an option.
+#[test]
+fn a_negative_moment_is_a_moment() {
+    let output = heapprof(&["top", "--at", "-5s", "nowhere.heaplog"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("nowhere.heaplog"), "{said}");
+}
+
+/// An option that is mistyped is not taken for the program.
+#[test]
+fn an_option_of_run_that_there_is_not_is_no_program() {
+    refused(
+        &["run", "--intervall", "1", "--", "true"],
+        &["--intervall", "'--interval' exists"],
+    );
+}
