@@ -179,3 +179,19 @@ fn tree_of(folder: &Path) -> Vec<String> {
     found.sort();
     found
 }
+
+/// A remark that names a file is one line, whatever the file is called.
+#[test]
+fn a_line_break_in_a_name_breaks_no_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = write(folder.path(), "a\nb.heaplog", &hostile_log());
+    let log = log.display().to_string();
+    for args in [&["top", &log, &log][..], &["top", "no\nwhere.heaplog"]] {
+        let said = stderr(&heapprof(args));
+        assert!(said.contains("\\x0a"), "{said}");
+        assert!(
+            said.lines().all(|line| line.starts_with("heapprof: ")),
+            "{said}"
+        );
+    }
+}

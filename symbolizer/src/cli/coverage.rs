@@ -71,14 +71,14 @@ pub(crate) fn say(profile: &Profile, symbols: &Symbols) {
         .iter()
         .filter(|(_, share)| share.named_bytes < share.bytes);
     for (module, share) in lacking.take(TOLD) {
-        say::lines(&format!(
+        say::line(&format!(
             "  {}: no name for frames in {} of its bytes",
             name_of(profile, *module),
             percent(share.bytes - share.named_bytes, share.bytes),
         ));
         let report = module.and_then(|module| symbols.reports().get(&module));
         for reason in report.into_iter().flat_map(|report| &report.reasons) {
-            say::lines(&format!("    {reason}"));
+            say::line(&format!("    {reason}"));
         }
     }
 }

@@ -22,15 +22,17 @@ pub(crate) fn error(error: &dyn Error) {
     note(&text);
 }
 
-/// A remark.
+/// A remark. One line, whatever the names in it hold.
 pub(crate) fn note(text: &dyn Display) {
-    lines(&format!("heapprof: {text}"));
+    line(&format!("heapprof: {text}"));
 }
 
-/// Several lines, each made harmless. A standard error that is closed is nobody's loss.
+/// Several lines.
 pub(crate) fn lines(text: &str) {
-    let mut err = std::io::stderr().lock();
-    for line in text.lines() {
-        let _ = writeln!(err, "{}", Printable(line));
-    }
+    text.lines().for_each(line);
+}
+
+/// A line, made harmless. A standard error that is closed is nobody's loss.
+pub(crate) fn line(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", Printable(text));
 }
