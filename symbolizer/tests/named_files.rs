@@ -124,3 +124,42 @@ fn places_of_names_that_are_not_there_are_errors() {
             .success()
     );
 }
+
+/// What a name leads to is written to, and the link stays.
+#[test]
+fn an_output_does_not_replace_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = common::write(folder.path(), "a.heaplog", &server_log(1));
+    let file = common::write(folder.path(), "target.folded", b"before");
+    let link = folder.path().join("link.folded");
+    std::os::unix::fs::symlink("target.folded", &link).unwrap();
+    let out = heapprof(&[
+        "export",
+        "-f",
+        "folded",
+        "-o",
+        link.to_str().unwrap(),
+        log.to_str().unwrap(),
+    ]);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert!(link.is_symlink());
+    assert_ne!(std::fs::read(&file).unwrap(), b"before");
+}
+
+/// `-o /dev/stdout` is standard output, also where that is a file: as root, /dev/stdout itself was replaced by one.
+#[test]
+fn standard_output_has_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = common::write(folder.path(), "a.heaplog", &server_log(1));
+    let into = folder.path().join("redirected");
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_heapprof"))
+        // As /dev/stdout, but nobody's machine suffers.
+        .args(["export", "-f", "folded", "-o", "/proc/self/fd/1"])
+        .arg(&log)
+        .stdout(std::fs::File::create(&into).unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let direct = heapprof(&["export", "-f", "folded", log.to_str().unwrap()]);
+    assert_eq!(std::fs::read(&into).unwrap(), direct.stdout);
+}

@@ -1,6 +1,5 @@
 //! `heapprof dump`: the dumps that a running program would have written, afterwards.
 
-use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use heapprof_symbolizer::{
 use crate::cli::failure::Failure;
 use crate::cli::quantity::bytes;
 use crate::cli::source;
+use crate::cli::unfinished::Unfinished;
 
 /// Write, afterwards, the heap dumps that a policy would have written while the program ran
 ///
@@ -150,18 +150,18 @@ impl Files {
         Format::Gperftools
             .write(profile, &symbols, &Options::default(), &mut text)
             .map_err(Failure::Stdout)?;
+        let write = |path: &Path| {
+            let unfinished = Unfinished::beside(path)?;
+            unfinished.file().write_all(&text)?;
+            Ok(unfinished)
+        };
+        let next = self.path(self.number + 1);
+        let unfinished = write(&next).map_err(|source| Failure::Write { path: next, source })?;
         loop {
             self.number += 1;
-            let mut path = self.prefix.as_os_str().to_owned();
-            path.push(format!(".{:04}.heap", self.number));
-            let path = PathBuf::from(path);
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(mut file) => {
-                    if let Err(source) = file.write_all(&text) {
-                        // A part of a dump would pass for a whole one.
-                        let _ = std::fs::remove_file(&path);
-                        return Err(Failure::Write { path, source });
-                    }
+            let path = self.path(self.number);
+            match unfinished.name(&path) {
+                Ok(()) => {
                     let mut out = io::stdout().lock();
                     return writeln!(out, "{}: {}", path.display(), profile.run.reason)
                         .map_err(Failure::Stdout);
@@ -172,6 +172,12 @@ impl Files {
                 Err(source) => return Err(Failure::Write { path, source }),
             }
         }
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        let mut path = self.prefix.as_os_str().to_owned();
+        path.push(format!(".{number:04}.heap"));
+        path.into()
     }
 }
 

@@ -31,6 +31,7 @@ mod table;
 mod timeline;
 mod top;
 mod tree;
+mod unfinished;
 
 use std::process::ExitCode;
 

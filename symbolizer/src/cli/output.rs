@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use heapprof_format::{FILE_HEADER, FILE_HEADER_LEN};
 
 use crate::cli::failure::Failure;
+use crate::cli::unfinished::Unfinished;
 
 /// Refuses an output that would take an input's place: there may be no other recording of that run. Asked before reading, which may
 /// take long.
@@ -48,7 +49,7 @@ fn refuse_log(out: &Path) -> Result<(), Failure> {
 
 /// Calls `write` with the file, or with standard output when there is none.
 ///
-/// A file is written beside its place and then renamed: a failure leaves what was there before. A record log that is
+/// A file gets its name when it is whole: a failure, or an interrupt, leaves what was there before. A record log that is
 /// there is not replaced.
 pub(crate) fn to(
     path: Option<&Path>,
@@ -61,29 +62,44 @@ pub(crate) fn to(
             .map_err(Failure::Stdout);
     };
     refuse_log(path)?;
-    let fail = |source| Failure::Write {
-        path: path.into(),
-        source,
-    };
-    // A device or a pipe is not replaced but written to.
-    let is_special = fs::metadata(path).is_ok_and(|meta| !meta.is_file());
-    let mut partial = path.as_os_str().to_owned();
-    if !is_special {
-        partial.push(format!(".{}.partial", std::process::id()));
-    }
-    let partial = Path::new(&partial);
-    let written = File::create(partial).and_then(|file| {
+    let into = |file: File| {
         let mut out: BufWriter<Box<dyn Write>> = BufWriter::new(Box::new(file));
         write(&mut out)?;
         out.flush()
+    };
+    let written = match place(path) {
+        Place::Itself => File::create(path).and_then(into),
+        Place::Named(path) => Unfinished::beside(&path).and_then(|unfinished| {
+            into(unfinished.file().try_clone()?)?;
+            unfinished.replace(&path)
+        }),
+    };
+    written.map_err(|source| Failure::Write {
+        path: path.into(),
+        source,
+    })
+}
+
+/// Where an output goes.
+enum Place {
+    /// A device or a pipe, which is written to and not replaced.
+    Itself,
+    /// A file. Where the name was a link, what it leads to.
+    Named(PathBuf),
+}
+
+fn place(path: &Path) -> Place {
+    let is_special = fs::metadata(path).is_ok_and(|meta| !meta.is_file());
+    // /dev/stdout leads to a file when standard output is one; the names there are the machine's.
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    let is_the_machines = ["/dev", "/proc"].iter().any(|root| {
+        folder
+            .as_ref()
+            .is_some_and(|folder| folder.starts_with(root))
     });
-    if is_special {
-        return written.map_err(fail);
+    let is_shared_memory = folder.is_some_and(|folder| folder.starts_with("/dev/shm"));
+    match is_special || is_the_machines && !is_shared_memory {
+        true => Place::Itself,
+        false => Place::Named(path.canonicalize().unwrap_or_else(|_| path.into())),
     }
-    written
-        .and_then(|()| fs::rename(partial, path))
-        .map_err(|error| {
-            let _ = fs::remove_file(partial);
-            fail(error)
-        })
 }

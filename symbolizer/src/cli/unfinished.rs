@@ -1,0 +1,185 @@
+//! An unfinished file: what is being written, and gets its name when it is whole.
+//!
+//! Until then it has none, where the kernel and the file system can do that (`O_TMPFILE`): whoever interrupts us finds no
+//! part of it. Elsewhere it is called `….PID.partial`, and an interrupt leaves that.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    file: File,
+    /// The name that it has meanwhile, if it needs one.
+    partial: Option<PathBuf>,
+}
+
+impl Unfinished {
+    /// A new file in the folder of `path`.
+    pub(crate) fn beside(path: &Path) -> io::Result<Unfinished> {
+        if let Some(file) = without_a_name(folder(path)) {
+            let partial = None;
+            return Ok(Unfinished { file, partial });
+        }
+        let partial = partial(path);
+        let file = File::create(&partial)?;
+        let partial = Some(partial);
+        Ok(Unfinished { file, partial })
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives it that name, and takes the place of what was called so.
+    pub(crate) fn replace(mut self, path: &Path) -> io::Result<()> {
+        if self.partial.is_none() {
+            // A link replaces nothing, a rename does.
+            let partial = partial(path);
+            link(&self.file, &partial)?;
+            self.partial = Some(partial);
+        }
+        let partial = self.partial.as_deref().unwrap_or(path);
+        fs::rename(partial, path)?;
+        self.partial = None;
+        Ok(())
+    }
+
+    /// Gives it that name, which nothing must have: `AlreadyExists`.
+    pub(crate) fn name(&self, path: &Path) -> io::Result<()> {
+        match &self.partial {
+            None => link(&self.file, path),
+            Some(partial) => match fs::hard_link(partial, path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    // A file system without links. Whoever takes the name first has it; ours is whole.
+                    File::create_new(path)?;
+                    fs::rename(partial, path)
+                }
+                linked => linked,
+            },
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            let _ = fs::remove_file(partial);
+        }
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn partial(path: &Path) -> PathBuf {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    partial.into()
+}
+
+/// A file without a name, if it can be given one later.
+fn without_a_name(folder: &Path) -> Option<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .open(folder)
+        .ok()?;
+    // Without /proc there would be no way to name it.
+    fs::metadata(of_descriptor(&file)).ok()?;
+    Some(file)
+}
+
+fn of_descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Gives a file without a name one. std's `hard_link` would link the link below /proc itself.
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    let from = CString::new(of_descriptor(file))?;
+    let to = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: two strings that end with a zero and live until the call is over.
+    let linked = unsafe {
+        libc::linkat(
+            libc::AT_FDCWD,
+            from.as_ptr(),
+            libc::AT_FDCWD,
+            to.as_ptr(),
+            libc::AT_SYMLINK_FOLLOW,
+        )
+    };
+    match linked {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// As it is made, and as it is made where there are none without a name.
+    fn both(path: &Path) -> [Unfinished; 2] {
+        let partial = partial(path);
+        let file = File::create(&partial).unwrap();
+        let named = Unfinished {
+            file,
+            partial: Some(partial),
+        };
+        [named, Unfinished::beside(path).unwrap()]
+    }
+
+    #[test]
+    fn what_is_given_up_leaves_nothing_and_what_was_there_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, "before").unwrap();
+        for unfinished in both(&path) {
+            unfinished.file().write_all(b"half").unwrap();
+            drop(unfinished);
+            assert_eq!(names(folder.path()), ["x"]);
+            assert_eq!(fs::read(&path).unwrap(), b"before");
+        }
+    }
+
+    #[test]
+    fn a_new_name_is_nobodys_and_an_old_one_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let other = folder.path().join("y");
+        fs::write(&path, "before").unwrap();
+        for (i, unfinished) in both(&path).into_iter().enumerate() {
+            unfinished.file().write_all(b"whole").unwrap();
+            let taken = unfinished.name(&path).unwrap_err();
+            assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+            let other = other.with_extension(i.to_string());
+            unfinished.name(&other).unwrap();
+            assert_eq!(fs::read(&other).unwrap(), b"whole");
+        }
+        for unfinished in both(&path) {
+            unfinished.file().write_all(b"after").unwrap();
+            unfinished.replace(&path).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"after");
+            fs::write(&path, "before").unwrap();
+        }
+        assert_eq!(names(folder.path()), ["x", "y.0", "y.1"]);
+    }
+}
