@@ -195,8 +195,11 @@ impl Appended {
     /// This file, written under another name, takes the name of `old`, and `old` gets this one's: at no instant
     /// does the name name nothing. On failure nothing has changed.
     pub(crate) fn take_name_of(&mut self, old: &mut Appended) -> Result<(), AppendError> {
-        if !old.is_at(&old.path) || !self.is_at(&self.path) {
+        if !self.is_at(&self.path) {
             return Err(AppendError::Replaced);
+        }
+        if !old.is_there() {
+            return self.take_name_that_is_free(old);
         }
         match sys::rename_exchange(&self.path, &old.path) {
             Ok(()) => {
@@ -210,6 +213,19 @@ impl Appended {
             }
             // A file system without that kind of rename.
             Err(Errno(libc::EINVAL | libc::ENOSYS)) => self.take_name_in_two_steps(old),
+            Err(errno) => Err(AppendError::Kernel(errno)),
+        }
+    }
+
+    /// Somebody has moved `old` away, as people do who put logs aside: it is theirs from now on, and its name is to be had. If
+    /// something else is there it is not.
+    fn take_name_that_is_free(&mut self, old: &Appended) -> Result<(), AppendError> {
+        match put_where_nothing_is(&self.path, &old.path) {
+            Ok(()) => {
+                self.path = old.path.clone();
+                Ok(())
+            }
+            Err(Errno(libc::EEXIST)) => Err(AppendError::Replaced),
             Err(errno) => Err(AppendError::Kernel(errno)),
         }
     }
@@ -268,17 +284,23 @@ impl Unfinished {
             return Err(Errno(libc::ENOENT));
         };
         let to = c_path(path)?;
-        match sys::rename_new(&file.path, &to) {
-            // A file system without that kind of rename: give it a second name, which fails just as well if the name
-            // exists, and take away the first.
-            Err(Errno(libc::EINVAL | libc::ENOSYS)) => {
-                sys::link(&file.path, &to)?;
-                let _ = sys::unlink(&file.path);
-            }
-            result => result?,
-        }
+        put_where_nothing_is(&file.path, &to)?;
         self.file = None;
         Ok(())
+    }
+}
+
+/// EEXIST when something is there.
+fn put_where_nothing_is(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    match sys::rename_new(from, to) {
+        // A file system without that kind of rename: give it a second name, which fails just as well if the name
+        // exists, and take away the first.
+        Err(Errno(libc::EINVAL | libc::ENOSYS)) => {
+            sys::link(from, to)?;
+            let _ = sys::unlink(from);
+            Ok(())
+        }
+        result => result,
     }
 }
 

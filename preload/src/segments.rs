@@ -142,8 +142,11 @@ impl Segments {
         closed.let_go();
         self.number += 1;
         self.bytes_before += closed.len();
-        self.closed_bytes += closed.len();
-        self.closed.push_back(closed);
+        // One that somebody has moved away is not ours to count, or to delete.
+        if closed.path() != current.path() {
+            self.closed_bytes += closed.len();
+            self.closed.push_back(closed);
+        }
         Ok(())
     }
 }
