@@ -7,6 +7,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -28,17 +29,9 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn find(prefix: Option<&Path>, pid: u32, started: SystemTime) -> Records {
-        let with_prefix = prefix.and_then(|prefix| {
-            let folder = prefix
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty());
-            let stem = prefix.file_name()?.to_string_lossy().into_owned();
-            Some(Records::within(
-                folder.unwrap_or(Path::new(".")),
-                &stem,
-                pid,
-                started,
-            ))
+        let with_prefix = prefix.map(|prefix| {
+            let (folder, stem) = folder_and_stem(prefix);
+            Records::within(&folder, &stem, pid, started)
         });
         match with_prefix {
             Some(records) if records.log.is_some() => records,
@@ -54,7 +47,7 @@ impl Records {
         let mut own: Vec<(u64, PathBuf)> = Vec::new();
         let mut records = Records::default();
         for path in files(folder) {
-            let is_log = path.extension() == Some(OsStr::new("heaplog"));
+            let is_log = name(&path).ends_with(".heaplog");
             // The older segments of a log that rotates are read with the newest.
             let is_older =
                 newest_of(&name(&path)).is_some_and(|newest| folder.join(newest).exists());
@@ -87,6 +80,18 @@ impl Records {
         }
         records
     }
+}
+
+/// The beginning of file names, as the library takes it: `logs/` is that of `logs/.heaplog`.
+fn folder_and_stem(prefix: &Path) -> (PathBuf, String) {
+    let bytes = prefix.as_os_str().as_bytes();
+    let slash = bytes.iter().rposition(|&b| b == b'/');
+    let (folder, stem) = bytes.split_at(slash.map_or(0, |slash| slash + 1));
+    let folder = match folder {
+        [] => Path::new("."),
+        folder => Path::new(OsStr::from_bytes(folder)),
+    };
+    (folder.into(), String::from_utf8_lossy(stem).into_owned())
 }
 
 fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
@@ -130,6 +135,28 @@ mod tests {
         }));
         let bytes = [&FILE_HEADER[..], encoder.finish()].concat();
         fs::write(folder.join(name), bytes).unwrap();
+    }
+
+    #[test]
+    fn a_prefix_is_split_where_the_library_splits_it() {
+        for (prefix, folder, stem) in [
+            ("s", ".", "s"),
+            ("a/s", "a/", "s"),
+            ("a/", "a/", ""),
+            ("/tmp/", "/tmp/", ""),
+            ("/s", "/", "s"),
+        ] {
+            let (found, rest) = folder_and_stem(Path::new(prefix));
+            assert_eq!((found.as_path(), &*rest), (Path::new(folder), stem));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        log(folder.path(), ".heaplog", 77, 100);
+        let prefix = folder.path().join("");
+        let records = Records::find(Some(&prefix), 77, SystemTime::UNIX_EPOCH);
+        assert_eq!(
+            records.log.as_deref().map(name).as_deref(),
+            Some(".heaplog")
+        );
     }
 
     #[test]
