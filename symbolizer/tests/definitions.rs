@@ -182,3 +182,16 @@ fn bash_completes_commands_options_and_values() {
         ["dhat"]
     );
 }
+
+#[test]
+fn a_page_that_another_names_can_be_asked_for() {
+    for page in [ran(&["man"]), ran(&["man", "ctl"])] {
+        let words = words(&page);
+        let pages = words.iter().filter(|word| word.starts_with("heapprof-"));
+        for name in pages {
+            let command: Vec<&str> = name.split('-').skip(1).collect();
+            let page = ran(&[&["man"], &command[..]].concat());
+            assert!(page.contains(&format!(".TH {name} ")), "{name}");
+        }
+    }
+}

@@ -10,30 +10,28 @@ use crate::cli::output;
 /// To read one: heapprof man export | man -l -
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The command that the page is about [default: heapprof itself]
+    /// The command that the page is about, such as `export` or `ctl mark` [default: heapprof itself]
     #[arg(value_name = "COMMAND")]
-    command: Option<String>,
+    command: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<(), Failure> {
     command.build();
-    let about = match &args.command {
-        None => command,
-        Some(name) => match command.find_subcommand(name) {
-            // Its page is called heapprof-export, as git's are.
-            Some(found) => {
-                let page: &'static str = format!("heapprof-{name}").leak();
-                found
-                    .clone()
-                    .name(page)
-                    .bin_name(format!("heapprof {name}"))
-            }
-            None => {
-                return Err(Failure::NoSuchCommand {
-                    command: name.clone(),
-                });
-            }
-        },
-    };
+    let mut about = &command;
+    for name in &args.command {
+        about = about
+            .find_subcommand(name)
+            .ok_or_else(|| Failure::NoSuchCommand {
+                command: args.command.join(" "),
+            })?;
+    }
+    let mut about = about.clone();
+    if !args.command.is_empty() {
+        // Its page is called heapprof-export, as git's are.
+        let page: &'static str = format!("heapprof-{}", args.command.join("-")).leak();
+        about = about
+            .name(page)
+            .bin_name(format!("heapprof {}", args.command.join(" ")));
+    }
     output::to(None, |out| Man::new(about).render(out))
 }
