@@ -45,12 +45,23 @@ pub enum InputError {
         /// Why.
         source: io::Error,
     },
-    /// It is a folder, a pipe, a device.
-    #[error("cannot read {path}: not a regular file", path = .path.display())]
+    /// It is a folder.
+    #[error("cannot read {path}: it is a folder; name the files in it", path = .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It is a pipe, a device.
+    #[error("cannot read {path}: not a regular file; save what comes of it in one first", path = .path.display())]
     NotRegular {
         /// The file.
         path: PathBuf,
     },
+    /// `-`, and no file of that name.
+    #[error(
+        "cannot read -: no file is called so, and standard input is not read; save it in a file first"
+    )]
+    StandardInput,
     /// It is empty.
     #[error("{path}: offset 0: the file is empty; was the process killed before its first record?", path = .path.display())]
     Empty {
@@ -158,8 +169,12 @@ impl Input {
             source,
         };
         // Asked before opening: opening a pipe would wait for a writer.
-        if !std::fs::metadata(path).map_err(open)?.is_file() {
-            return Err(InputError::NotRegular { path: path.into() });
+        match std::fs::metadata(path) {
+            Ok(meta) if meta.is_file() => {}
+            Ok(meta) if meta.is_dir() => return Err(InputError::Folder { path: path.into() }),
+            Ok(_) => return Err(InputError::NotRegular { path: path.into() }),
+            Err(_) if path == Path::new("-") => return Err(InputError::StandardInput),
+            Err(error) => return Err(open(error)),
         }
         let file = File::open(path).map_err(open)?;
         // SAFETY: the map is read-only and private, and is only ever seen as bytes, by decoders
@@ -178,7 +193,11 @@ impl Input {
             let first = archive::members(&input.map).into_iter().next();
             let (name, range) = first.ok_or(InputError::NoBundle { path: path.into() })?;
             input.member = Some((String::from_utf8_lossy(&name).into_owned(), range));
-            if !input.is_log() && !input.is_gzip() && Dump::parse(input.bytes()).is_err() {
+            let is_profile = input.is_log()
+                || input.is_gzip()
+                || is_jemalloc(input.bytes())
+                || Dump::parse(input.bytes()).is_ok();
+            if !is_profile {
                 return Err(InputError::NoBundle { path: path.into() });
             }
         }

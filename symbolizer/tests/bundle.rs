@@ -424,3 +424,28 @@ fn the_perf_map_below_a_sysroot() {
     case.name = "LazyCompile:~cold";
     case.holds();
 }
+
+/// What `bundle` takes, every command takes again: of each kind of profile.
+#[test]
+fn a_bundle_of_another_allocators_profile_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let jemalloc = "heap_v2/524288\n  t*: 1: 1024 [2: 2048]\n@ 0x10 0x21\n  t*: 1: 1024 [2: 2048]\n\nMAPPED_LIBRARIES:\n";
+    let gperftools =
+        "heap profile: 1: 2 [3: 4] @ heapprofile\n1: 2 [3: 4] @ 0x1\n\nMAPPED_LIBRARIES:\n";
+    for (name, text) in [("j.heap", jemalloc), ("g.heap", gperftools)] {
+        let file = common::write(folder.path(), name, text.as_bytes());
+        let file = file.to_str().unwrap();
+        let bundle = file.replace(".heap", ".tar");
+        let pprof = file.replace(".heap", ".pb.gz");
+        for (made, args) in [
+            (&bundle, ["bundle", "-o", &bundle, file, "--color=never"]),
+            (&pprof, ["export", "-fpprof", "-o", &pprof, file]),
+            (&bundle, ["bundle", "-o", &bundle, &pprof, "--color=never"]),
+        ] {
+            let out = heapprof(&args);
+            assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+            let out = heapprof(&["top", made]);
+            assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+        }
+    }
+}

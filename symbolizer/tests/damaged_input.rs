@@ -94,7 +94,7 @@ fn what_is_no_profile_is_refused_by_every_command() {
         all_fail(&write(folder.path(), name, bytes), words);
     }
     all_fail(&folder.path().join("missing"), &["No such file"]);
-    all_fail(folder.path(), &["not a regular file"]);
+    all_fail(folder.path(), &["it is a folder"]);
 }
 
 #[test]

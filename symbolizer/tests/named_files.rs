@@ -117,6 +117,16 @@ fn places_of_names_that_are_not_there_are_errors() {
         "{}",
         stderr(&out)
     );
+    // A file that is no bundle has no names below it.
+    for option in ["--debug-dir", "--sysroot"] {
+        let out = heapprof(&["top", option, log, log]);
+        assert_eq!(out.status.code(), Some(1), "{option}");
+        assert!(
+            stderr(&out).contains("neither a folder nor a bundle"),
+            "{}",
+            stderr(&out)
+        );
+    }
     let here = folder.path().to_str().unwrap();
     assert!(
         heapprof(&["top", "--debug-dir", here, "--sysroot", here, log])

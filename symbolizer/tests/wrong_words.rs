@@ -98,6 +98,66 @@ fn a_negative_moment_is_a_moment() {
 fn an_option_of_run_that_there_is_not_is_no_program() {
     refused(
         &["run", "--intervall", "1", "--", "true"],
-        &["--intervall", "'--interval' exists"],
+        &["--intervall", "exists: '--interval'"],
     );
+}
+
+/// `arguments` are understood and cannot be done, with these words.
+fn failed(arguments: &[&str], words: &[&str]) {
+    let output = heapprof(arguments);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    for word in words {
+        assert!(said.contains(word), "{arguments:?}: no {word:?} in {said}");
+    }
+}
+
+/// What other programs take `-` for is said, and no file of that name is made.
+#[test]
+fn a_dash_is_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = common::write(folder.path(), "a.heaplog", &common::server_log(1));
+    let log = log.to_str().unwrap();
+    failed(&["top", "-"], &["standard input is not read"]);
+    for command in [
+        &["export", "-f", "folded"][..],
+        &["symbolize"],
+        &["bundle"],
+        &["timeline"],
+    ] {
+        failed(
+            &[command, &["-o", "-", log]].concat(),
+            &["/dev/stdout", "./-"],
+        );
+    }
+    assert!(!std::path::Path::new("-").exists());
+}
+
+#[test]
+fn what_is_given_twice_and_can_be_in_force_once_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = common::write(folder.path(), "a.heaplog", &common::server_log(1));
+    let log = log.to_str().unwrap();
+    for (first, second) in [("10MB", "20MB"), ("1s", "2s")] {
+        failed(
+            &["dump", "--every", first, "--every", second, log],
+            &["--every is given twice"],
+        );
+    }
+}
+
+/// The library's name is said where it is wrong; one that is set to nothing is as if it were not set.
+#[test]
+fn a_library_that_is_not_there_is_told_by_its_variable() {
+    let run = |library: &str| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_heapprof"))
+            .args(["run", "--", "true"])
+            .env("HEAPPROF_LIBRARY", library)
+            .output()
+            .unwrap();
+        stderr(&output)
+    };
+    assert!(run("/no/such.so").contains("HEAPPROF_LIBRARY=/no/such.so: there is no such file"));
+    assert!(!run("").contains("HEAPPROF_LIBRARY="));
 }

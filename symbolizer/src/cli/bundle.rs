@@ -15,7 +15,8 @@ use crate::cli::{output, say};
 /// result; unpacked, it is a folder for PPROF_BINARY_PATH. The same input makes the same bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A record log (.heaplog) or a heap dump (.heap), of heapprof or gperftools
+    /// A record log (.heaplog), a heap dump (.heap) of heapprof, gperftools or jemalloc, or a heap profile of
+    /// pprof (.pb.gz)
     #[arg(value_name = "FILE")]
     file: PathBuf,
 

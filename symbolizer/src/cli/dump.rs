@@ -92,10 +92,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..Occasions::default()
     };
     for every in &args.every {
-        match every {
-            Every::Allocated(bytes) => occasions.every_allocated = *bytes,
-            Every::Time(ns) => occasions.every_ns = *ns,
-            Every::Peak => {}
+        let (place, amount) = match every {
+            Every::Allocated(bytes) => (&mut occasions.every_allocated, *bytes),
+            Every::Time(ns) => (&mut occasions.every_ns, *ns),
+            Every::Peak => continue,
+        };
+        if std::mem::replace(place, amount) != 0 {
+            return Err(Failure::Asked(
+                "--every is given twice for memory, or twice for time: one of each can be in force"
+                    .into(),
+            ));
         }
     }
     let mut said = false;

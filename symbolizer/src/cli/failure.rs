@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     OverInput { path: PathBuf, input: PathBuf },
     #[error("cannot write {}: it is a record log, which nothing could bring back; give -o another name", path.display())]
     OverLog { path: PathBuf },
+    #[error("cannot write -: -o /dev/stdout is standard output, -o ./- a file of that name")]
+    Dash,
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(
@@ -24,6 +26,8 @@ pub(crate) enum Failure {
         beside.display()
     )]
     NoLibrary { beside: PathBuf },
+    #[error("HEAPPROF_LIBRARY={}: there is no such file; it is the path of libheapprof.so, and need not be set where that lies beside heapprof", path.display())]
+    NamedLibrary { path: PathBuf },
     #[error("{} cannot be preloaded: its path holds a space or a colon, where LD_PRELOAD is split; move it, or set HEAPPROF_LIBRARY", path.display())]
     LibraryPath { path: PathBuf },
     #[error("cannot profile {}: {why}", program.display())]

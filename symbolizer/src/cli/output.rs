@@ -21,6 +21,7 @@ pub(crate) fn refuse_input<'a>(
         Some((meta.dev(), meta.ino()))
     };
     let Some(out) = out else { return Ok(()) };
+    refuse_dash(out)?;
     let is_out = |input: &&PathBuf| file(input).is_some() && file(input) == file(out);
     match inputs.into_iter().find(is_out) {
         Some(input) => Err(Failure::OverInput {
@@ -28,6 +29,14 @@ pub(crate) fn refuse_input<'a>(
             input: input.clone(),
         }),
         None => refuse_log(out),
+    }
+}
+
+/// Elsewhere that often means standard output: a file of that name would be a surprise, and a trap for `rm`.
+fn refuse_dash(out: &Path) -> Result<(), Failure> {
+    match out == Path::new("-") {
+        true => Err(Failure::Dash),
+        false => Ok(()),
     }
 }
 
@@ -61,6 +70,7 @@ pub(crate) fn to(
             .and_then(|()| out.flush())
             .map_err(Failure::Stdout);
     };
+    refuse_dash(path)?;
     refuse_log(path)?;
     let into = |file: File| {
         let mut out: BufWriter<Box<dyn Write>> = BufWriter::new(Box::new(file));

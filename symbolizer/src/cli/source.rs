@@ -14,8 +14,8 @@ use crate::cli::several;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Source {
-    /// A record log (.heaplog) or a heap dump (.heap), of heapprof or gperftools; several are added up: all
-    /// processes of a server, say
+    /// A record log (.heaplog), a bundle (.tar), a heap dump (.heap) of heapprof, gperftools or jemalloc, or a
+    /// heap profile of pprof (.pb.gz); several are added up: all processes of a server, say
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 
@@ -102,9 +102,12 @@ impl Places {
                 Failure::Asked(format!("{option} {}: {why}", path.display()))
             };
             let meta = std::fs::metadata(path).map_err(|error| asked(&error))?;
-            // A bundle stands for a folder.
             if option == "--perf-map" && meta.is_dir() {
                 return Err(asked(&"a folder, and no map"));
+            }
+            let is_bundle = || Input::open(path).is_ok_and(|input| input.is_bundle());
+            if option != "--perf-map" && !meta.is_dir() && !is_bundle() {
+                return Err(asked(&"neither a folder nor a bundle"));
             }
         }
         Ok(())

@@ -13,18 +13,15 @@ const OF_GLIBC: (&str, &str) = ("../lib/x86_64-linux-gnu", "/usr/lib/x86_64-linu
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let executable = std::env::current_exe().unwrap_or_default();
     let folder = executable.parent().unwrap_or(Path::new("/"));
-    let candidates = match std::env::var_os("HEAPPROF_LIBRARY") {
-        // Said by name, it is that one or none.
-        Some(path) => vec![PathBuf::from(path)],
+    let file = |path: &Path| path.canonicalize().ok().filter(|path| path.is_file());
+    // Said by name, it is that one or none.
+    let named = std::env::var_os("HEAPPROF_LIBRARY").filter(|path| !path.is_empty());
+    let path = match named.map(PathBuf::from) {
+        Some(path) => file(&path).ok_or(Failure::NamedLibrary { path })?,
         None => ["", "../lib", OF_GLIBC.0]
-            .map(|beside| folder.join(beside).join(NAME))
-            .to_vec(),
-    };
-    let found = candidates
-        .iter()
-        .find_map(|path| path.canonicalize().ok().filter(|p| p.is_file()));
-    let Some(path) = found else {
-        return Err(Failure::NoLibrary { beside: executable });
+            .iter()
+            .find_map(|beside| file(&folder.join(beside).join(NAME)))
+            .ok_or(Failure::NoLibrary { beside: executable })?,
     };
     if path
         .as_os_str()
