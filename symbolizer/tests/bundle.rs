@@ -9,7 +9,7 @@
 mod common;
 mod resolve_fixture;
 
-use common::{LogBuilder, stderr};
+use common::{LogBuilder, heapprof, stderr};
 use heapprof_format::{Module, Segment};
 use resolve_fixture::{C_INLINES, Fixture, installed};
 use std::path::PathBuf;
@@ -438,14 +438,14 @@ fn a_bundle_of_another_allocators_profile_is_read() {
         let bundle = file.replace(".heap", ".tar");
         let pprof = file.replace(".heap", ".pb.gz");
         for (made, args) in [
-            (&bundle, ["bundle", "-o", &bundle, file, "--color=never"]),
-            (&pprof, ["export", "-fpprof", "-o", &pprof, file]),
-            (&bundle, ["bundle", "-o", &bundle, &pprof, "--color=never"]),
+            (&bundle, &["bundle", "-o", &bundle, file][..]),
+            (&pprof, &["export", "-f", "pprof", "-o", &pprof, file]),
+            (&bundle, &["bundle", "-o", &bundle, &pprof]),
         ] {
-            let out = heapprof(&args);
-            assert!(out.status.success(), "{args:?}: {}", stderr(&out));
-            let out = heapprof(&["top", made]);
-            assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+            for args in [args, &["top", made]] {
+                let out = heapprof(args);
+                assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+            }
         }
     }
 }

@@ -173,3 +173,25 @@ fn standard_output_has_a_name() {
     let direct = heapprof(&["export", "-f", "folded", log.to_str().unwrap()]);
     assert_eq!(std::fs::read(&into).unwrap(), direct.stdout);
 }
+
+/// `heapprof dump … | head -1` makes all dumps.
+#[test]
+fn dumps_are_made_also_when_nobody_reads_their_names() {
+    let made = |is_read: bool| {
+        let folder = tempfile::tempdir().unwrap();
+        let log = common::write(folder.path(), "a.heaplog", &server_log(1));
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_heapprof"))
+            .args(["dump", "--every", "1"])
+            .arg(&log)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        if !is_read {
+            drop(child.stdout.take());
+        }
+        assert!(child.wait_with_output().unwrap().status.success());
+        std::fs::read_dir(folder.path()).unwrap().count()
+    };
+    assert!(made(true) > 2);
+    assert_eq!(made(true), made(false));
+}

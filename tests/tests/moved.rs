@@ -46,7 +46,7 @@ fn a_log_that_rotates_goes_on_where_its_newest_segment_was_moved_away() {
         newest.exists()
     });
     running.until("further rotations", |_| {
-        read(&newest).run.segments.len() >= 3
+        read(&newest).account.segments.len() >= 3
     });
     running.signal(9);
     let ran = running.wait();

@@ -7,7 +7,8 @@ use heapprof_format::ReadError;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{
-    Input, Moment, Occasions, Profile, Reading, Symbols, View, ViewError, dumps_of_log, duration_ns,
+    Input, Moment, Occasions, Printable, Profile, Reading, Symbols, View, ViewError, dumps_of_log,
+    duration_ns,
 };
 
 use crate::cli::failure::Failure;
@@ -168,9 +169,7 @@ impl Files {
             let path = self.path(self.number);
             match unfinished.name(&path) {
                 Ok(()) => {
-                    let mut out = io::stdout().lock();
-                    return writeln!(out, "{}: {}", path.display(), profile.run.reason)
-                        .map_err(Failure::Stdout);
+                    return say_where(&path, &profile.run.reason);
                 }
                 // Somebody else's file: leave it, take the next number.
                 Err(error)
@@ -184,6 +183,15 @@ impl Files {
         let mut path = self.prefix.as_os_str().to_owned();
         path.push(format!(".{number:04}.heap"));
         path.into()
+    }
+}
+
+/// Whoever reads no more of that (`| head`) wants the dumps all the same.
+fn say_where(path: &Path, reason: &str) -> Result<(), Failure> {
+    let path = path.display().to_string();
+    match writeln!(io::stdout().lock(), "{}: {reason}", Printable(&path)) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        said => said.map_err(Failure::Stdout),
     }
 }
 

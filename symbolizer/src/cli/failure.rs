@@ -26,6 +26,10 @@ pub(crate) enum Failure {
         beside.display()
     )]
     NoLibrary { beside: PathBuf },
+    #[error(
+        "where heapprof itself lies, and libheapprof.so beside it, cannot be told without /proc; set HEAPPROF_LIBRARY to the library's path"
+    )]
+    NoProc(#[source] std::io::Error),
     #[error("HEAPPROF_LIBRARY={}: there is no such file; it is the path of libheapprof.so, and need not be set where that lies beside heapprof", path.display())]
     NamedLibrary { path: PathBuf },
     #[error("{} cannot be preloaded: its path holds a space or a colon, where LD_PRELOAD is split; move it, or set HEAPPROF_LIBRARY", path.display())]

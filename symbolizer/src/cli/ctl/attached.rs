@@ -29,7 +29,13 @@ impl Attached {
             Ok(maps) if maps.is_empty() => map_of_a_thread(pid).unwrap_or(maps),
             Ok(maps) => maps,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err("there is no such process".into());
+                return Err(match exists(std::process::id()) {
+                    true => "there is no such process".into(),
+                    false => {
+                        "it is looked for in /proc, and that is not there, or of other processes"
+                            .into()
+                    }
+                });
             }
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err("not permitted: only its user and root may control it".into());

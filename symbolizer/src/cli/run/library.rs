@@ -11,17 +11,19 @@ const NAME: &str = "libheapprof.so";
 const OF_GLIBC: (&str, &str) = ("../lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu");
 
 pub(crate) fn find() -> Result<PathBuf, Failure> {
-    let executable = std::env::current_exe().unwrap_or_default();
-    let folder = executable.parent().unwrap_or(Path::new("/"));
     let file = |path: &Path| path.canonicalize().ok().filter(|path| path.is_file());
     // Said by name, it is that one or none.
     let named = std::env::var_os("HEAPPROF_LIBRARY").filter(|path| !path.is_empty());
     let path = match named.map(PathBuf::from) {
         Some(path) => file(&path).ok_or(Failure::NamedLibrary { path })?,
-        None => ["", "../lib", OF_GLIBC.0]
-            .iter()
-            .find_map(|beside| file(&folder.join(beside).join(NAME)))
-            .ok_or(Failure::NoLibrary { beside: executable })?,
+        None => {
+            let executable = std::env::current_exe().map_err(Failure::NoProc)?;
+            let folder = executable.parent().unwrap_or(Path::new("/"));
+            ["", "../lib", OF_GLIBC.0]
+                .iter()
+                .find_map(|beside| file(&folder.join(beside).join(NAME)))
+                .ok_or(Failure::NoLibrary { beside: executable })?
+        }
     };
     if path
         .as_os_str()
