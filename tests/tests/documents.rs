@@ -60,3 +60,28 @@ fn what_shows_how_traps_are_met_is_there() {
     assert!(names > 80, "{names}");
     assert_eq!(missing, [""; 0]);
 }
+
+/// Every variable that the library reads is where people look for it.
+#[test]
+fn every_setting_is_in_the_readme_and_in_the_help() {
+    let read = |path: &str| fs::read_to_string(repository().join(path)).unwrap();
+    let readme = read("README.md");
+    let help = read("symbolizer/src/cli/run/mod.rs");
+    let source = read("preload/src/settings.rs");
+    let quoted = source.split('"').filter(|text| {
+        let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
+        text.starts_with("HEAP") && text.chars().all(is_part)
+    });
+    let names: std::collections::BTreeSet<&str> = quoted.collect();
+    assert!(names.len() >= 15, "{names:?}");
+    for name in names {
+        assert!(
+            readme.contains(&format!("| `{name}` |")),
+            "README.md: {name}"
+        );
+        assert!(
+            help.contains(&format!("\n  {name} ")),
+            "heapprof run --help: {name}"
+        );
+    }
+}

@@ -39,13 +39,17 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Failure;
 
+const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
+     sense. `heapprof run` ends as its program does.";
+
 /// Heap profiles: record a program with `heapprof run`, then ask `top`, `info`, `export`.
 #[derive(Debug, Parser)]
 #[command(
     name = "heapprof",
     version,
     max_term_width = 100,
-    propagate_version = true
+    propagate_version = true,
+    after_help = EXIT_STATUS
 )]
 struct Cli {
     #[command(subcommand)]

@@ -21,12 +21,36 @@ use crate::cli::{say, top};
 use program::Program;
 use records::Records;
 
+/// What the library reads of the program's environment (`preload/src/settings.rs`), and we of ours.
+const ENVIRONMENT: &str = "\
+Environment, as without `heapprof run`:
+  HEAPPROF_SAMPLE_INTERVAL            bytes between samples on average; 1: all, 0: none [512K]
+  HEAPPROFILE                         prefix of all files; with it, dumps are written
+  HEAPPROF_STACK_DEPTH                most frames of a stack, up to 2048 [512]
+  HEAPPROF_MAX_SAMPLES_PER_SEC        a budget, which the interval follows; 0: none [0]
+  HEAPPROF_RECORD_OVER                blocks of so many bytes are all recorded; 0: none [0]
+  HEAPPROF_START                      running, or paused until somebody starts it [running]
+  HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
+  HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
+  HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
+  HEAPPROF_VERBOSE                    1: a line at start and one at exit [0]
+  HEAP_PROFILE_ALLOCATION_INTERVAL    a dump each time so many bytes were allocated [1G]
+  HEAP_PROFILE_DEALLOCATION_INTERVAL  a dump each time so many were freed; 0: none [0]
+  HEAP_PROFILE_INUSE_INTERVAL         a dump each so many bytes of growth in use [100M]
+  HEAP_PROFILE_TIME_INTERVAL          a dump every so many seconds; 0: none [0]
+  HEAPPROFILESIGNAL                   a dump on this signal (12, SIGUSR2)
+  HEAPPROF_LIBRARY                    path of libheapprof.so, if it lies elsewhere than beside
+                                      heapprof, in ../lib or ../lib/x86_64-linux-gnu
+
+Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
+1, it cannot be profiled; 2, the command line makes no sense.";
+
 /// Run a program under the profiler
 ///
 /// Its output and exit status are its own. Afterwards, standard error says where the files are and
 /// which five sites hold, or allocated, the most.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "heapprof run [OPTIONS] -- PROGRAM [ARGS]...")]
+#[command(override_usage = "heapprof run [OPTIONS] -- PROGRAM [ARGS]...", after_long_help = ENVIRONMENT)]
 pub(crate) struct Args {
     /// Mean number of bytes between two samples, such as 64KiB; 1 records every allocation, 0 none
     /// [default: 524288]
