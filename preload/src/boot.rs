@@ -219,6 +219,13 @@ extern "C" fn construct(
     let awaited = settings.listens_from_the_start();
     AWAITED.store(awaited, Ordering::Release);
     let with_dumps = settings.prefix.is_some();
+    if !with_dumps && settings.dump_signal != 0 {
+        // Whoever sends it then would end the program.
+        say!(
+            "HEAPPROFILESIGNAL={}: without HEAPPROFILE no dumps are written, and the signal does what it would without us",
+            settings.dump_signal
+        );
+    }
     let on_signal = with_dumps && signal::install(settings.dump_signal);
     let at_once = awaited || on_signal || with_dumps && settings.dump_seconds > 0;
     let patience_ns = settings.exit_wait_ms * 1_000_000;

@@ -308,3 +308,12 @@ fn a_relative_prefix_stays_where_the_program_began() {
     assert!(second.start().args.iter().any(|arg| arg.contains("deeper")));
     assert!(second.end().is_some());
 }
+
+/// A signal that is meant to make a dump, and would end the program, is told at start.
+#[test]
+fn a_signal_for_dumps_that_nobody_asked_for_is_told() {
+    let run = Run::fixture("exit_ways").arg("exit").interval(1);
+    let ran = run.env("HEAPPROFILESIGNAL", "SIGUSR2").run();
+    assert_untouched(&ran);
+    assert_one_line(&ran, "HEAPPROFILESIGNAL", &["12", "without HEAPPROFILE"]);
+}
