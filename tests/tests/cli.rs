@@ -247,6 +247,30 @@ fn run_says_where_the_files_are_and_shows_the_largest_sites() {
     assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
 }
 
+/// Of colour a terminal is to see nothing but the colour.
+#[test]
+fn run_shows_the_largest_sites_in_colour() {
+    for (colour, is_coloured) in [("always", true), ("auto", false), ("never", false)] {
+        let ran = Run::heapprof()
+            .args(["--color", colour, "run", "--interval", "1", "--"])
+            .arg(Build::get().fixture("exit_ways"))
+            .run();
+        assert_eq!(ran.stderr.contains("\x1b[1mallocates\x1b[0m"), is_coloured);
+        assert!(ran.stderr.contains("allocates") && !ran.stderr.contains("\\x1b"));
+    }
+}
+
+/// Nor is a table announced that has no lines.
+#[test]
+fn run_says_nothing_of_sites_where_there_are_none() {
+    let ran = Run::heapprof()
+        .args(["run", "--", "/bin/true"])
+        .run()
+        .well();
+    assert!(ran.stderr.contains("no samples"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("five sites"), "{}", ran.stderr);
+}
+
 #[test]
 fn run_without_a_prefix_records_here_and_quietly_if_asked() {
     let ran = Run::heapprof()

@@ -1,9 +1,8 @@
 //! Colour: whether there is any, and what it means.
 //!
-//! `auto` is a terminal on standard output that is not dumb, and no `NO_COLOR` (<https://no-color.org>).
+//! `auto` is a terminal where the table goes that is not dumb, and no `NO_COLOR` (<https://no-color.org>).
 //! Decided once, when the command line was read; text for pipes and files is always plain.
 
-use std::io::IsTerminal;
 use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
@@ -23,14 +22,14 @@ pub(crate) enum When {
 
 static IS_ON: OnceLock<bool> = OnceLock::new();
 
-/// Decides for this process.
-pub(crate) fn decide(when: When) {
+/// Decides for this process, whose tables go to a terminal or not.
+pub(crate) fn decide(when: When, to_terminal: bool) {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let is_on = match when {
         When::Always => true,
         When::Never => false,
-        When::Auto => std::io::stdout().is_terminal() && !set("NO_COLOR") && !is_dumb,
+        When::Auto => to_terminal && !set("NO_COLOR") && !is_dumb,
     };
     let _ = IS_ON.set(is_on);
 }

@@ -33,6 +33,7 @@ mod top;
 mod tree;
 mod unfinished;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -79,7 +80,14 @@ enum Command {
 
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let cli = Cli::parse();
-    colour::decide(cli.color);
+    colour::decide(
+        cli.color,
+        match cli.command {
+            // Its standard output is the program's.
+            Command::Run(_) => std::io::stderr().is_terminal(),
+            _ => std::io::stdout().is_terminal(),
+        },
+    );
     match cli.command {
         Command::Run(args) => return run::run(&args),
         Command::Top(args) => top::run(&args)?,

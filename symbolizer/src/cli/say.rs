@@ -27,9 +27,9 @@ pub(crate) fn note(text: &dyn Display) {
     line(&format!("heapprof: {text}"));
 }
 
-/// Several lines.
-pub(crate) fn lines(text: &str) {
-    text.lines().for_each(line);
+/// A table as it was written: harmless, and perhaps coloured.
+pub(crate) fn table(text: &[u8]) {
+    let _ = std::io::stderr().lock().write_all(text);
 }
 
 /// A line, made harmless. A standard error that is closed is nobody's loss.

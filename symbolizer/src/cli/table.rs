@@ -4,6 +4,7 @@
 //! narrower it must become. Numbers are never cut: where names can give no more, the table is wider than the terminal.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use heapprof_symbolizer::Printable;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -175,10 +176,15 @@ fn taken(chars: impl Iterator<Item = char>, width: usize) -> String {
 
 /// The terminal's width, when standard output is one.
 pub(crate) fn stdout_width() -> Option<usize> {
-    if !io::stdout().is_terminal() {
+    width_of(&io::stdout())
+}
+
+/// The same of another stream.
+pub(crate) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
         return None;
     }
-    terminal_size::terminal_size().map(|(width, _)| usize::from(width.0).max(40))
+    terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0).max(40))
 }
 
 #[cfg(test)]

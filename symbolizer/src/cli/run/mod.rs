@@ -17,6 +17,7 @@ use heapprof_symbolizer::{Input, Metric, Sites};
 use crate::cli::failure::Failure;
 use crate::cli::quantity::interval;
 use crate::cli::source::Places;
+use crate::cli::table::width_of;
 use crate::cli::{say, top};
 use program::Program;
 use records::Records;
@@ -201,7 +202,7 @@ fn summarize(records: &Records) {
     if let Err(error) = write_summary(log, &mut text) {
         say::error(&error);
     }
-    say::lines(&String::from_utf8_lossy(&text));
+    say::table(&text);
     say::note(&format_args!("log: {}", log.display()));
     match &records.dumps[..] {
         [] => {}
@@ -265,8 +266,12 @@ fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
         use io::Write as _;
         writeln!(text)?;
         top::write_totals(&profile, text)?;
+        if sites.sites.is_empty() {
+            return Ok(());
+        }
         writeln!(text, "{what}")?;
-        top::write_sites(&profile, sites, metric, Some(120), text)
+        let width = width_of(&io::stderr()).unwrap_or(120);
+        top::write_sites(&profile, sites, metric, Some(width), text)
     };
     write(text).map_err(Failure::Stdout)
 }
