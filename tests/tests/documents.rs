@@ -1,8 +1,9 @@
 //! What documents name is there.
 
 use std::fs;
+use std::process::Command;
 
-use heapprof_tests::repository;
+use heapprof_tests::{Build, repository};
 
 /// All that the folder's files with this ending hold.
 fn text_of(folder: &str, ending: &str) -> String {
@@ -84,4 +85,24 @@ fn every_setting_is_in_the_readme_and_in_the_help() {
             "heapprof run --help: {name}"
         );
     }
+}
+
+/// Every name that the library gives to others, but for C++'s operators, is in docs/exports.md.
+#[test]
+fn every_export_is_listed() {
+    let listed = fs::read_to_string(repository().join("docs/exports.md")).unwrap();
+    let names = Command::new("nm")
+        .args(["--dynamic", "--defined-only", "--format=posix"])
+        .arg(&Build::get().library)
+        .output()
+        .expect("nm runs (scripts/install-deps installs it)");
+    let names = String::from_utf8(names.stdout).unwrap();
+    let names = names
+        .lines()
+        .filter_map(|line| line.split([' ', '@']).next())
+        .filter(|name| !name.starts_with("_Z"));
+    let missing: Vec<&str> = names
+        .filter(|name| !listed.contains(&format!("`{name}`")))
+        .collect();
+    assert_eq!(missing, [""; 0]);
 }
