@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use heapprof_tests::{Log, Run, is_root};
+use heapprof_tests::{Build, Log, Run, is_root};
 
 /// No result of the program's is another than without us, and it is recorded on.
 #[test]
@@ -71,4 +72,53 @@ fn ids_with_threads() {
             }
         }
     }
+}
+
+/// Root in a container mostly may not: it is told whom to become, and that one may.
+#[test]
+fn a_root_that_may_not_control_is_told_who_may() {
+    if !is_root() {
+        return;
+    }
+    let user = ["--reuid=61001", "--regid=61002", "--clear-groups"];
+    let run = Run::tool("setpriv").args(user).arg("env");
+    fs::set_permissions(run.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+    // Where that user may read them, wherever we were built.
+    let ours = |name: &str, file: &Path| {
+        let copy = run.folder().join(name);
+        fs::copy(file, &copy).unwrap();
+        copy.display().to_string()
+    };
+    let library = ours("libheapprof.so", &Build::get().library);
+    let heapprof = ours("heapprof", &Build::get().heapprof);
+    let mut running = run
+        .arg(format!("LD_PRELOAD={library}"))
+        .args(["HEAPPROF_CONTROL=1", "sleep", "60"])
+        .start();
+    let pid = running.pid().to_string();
+    let ask = ["ctl", &pid, "status"];
+    running.until("its answer", |_| {
+        let asked = Run::tool("setpriv").args(user).arg(&heapprof).args(ask);
+        asked.run().code() == 0
+    });
+    let without =
+        ["--bounding-set", "--inh-caps"].map(|set| format!("{set}=-sys_ptrace,-ipc_owner"));
+    let refused = Run::tool("setpriv")
+        .args(without)
+        .arg(&heapprof)
+        .args(ask)
+        .run();
+    assert_eq!(refused.code(), 1);
+    assert!(
+        refused.stderr.contains("CAP_IPC_OWNER"),
+        "{}",
+        refused.stderr
+    );
+    assert!(
+        refused.stderr.contains("setpriv --reuid"),
+        "{}",
+        refused.stderr
+    );
+    running.signal(libc::SIGKILL);
+    running.wait();
 }

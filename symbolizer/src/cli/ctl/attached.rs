@@ -38,7 +38,7 @@ impl Attached {
                 });
             }
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                return Err("not permitted: only its user and root may control it".into());
+                return Err(not_permitted("its user"));
             }
             Err(error) => return Err(format!("cannot read its memory map: {error}")),
         };
@@ -155,7 +155,7 @@ fn segments(maps: &str) -> impl Iterator<Item = i32> + '_ {
 fn why_none(pid: u32, maps: &str, denied: bool) -> String {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
     if denied {
-        return "not permitted: only the user who started it and root may control it".into();
+        return not_permitted("the user who started it");
     }
     if !maps.contains("/libheapprof.so") {
         return "it does not run under libheapprof.so".into();
@@ -170,6 +170,18 @@ fn why_none(pid: u32, maps: &str, denied: bool) -> String {
      HEAPPROF_CONTROL=0, or no System V segment was to be had (ipcs -m, kernel.shmmni); \
      HEAPPROF_CONTROL=1 makes it listen from the start"
         .into()
+}
+
+/// Who may, and what a root is told who may not.
+fn not_permitted(who: &str) -> String {
+    // SAFETY: a question without arguments.
+    match unsafe { libc::geteuid() } {
+        0 => format!(
+            "not permitted: root lacks CAP_SYS_PTRACE or CAP_IPC_OWNER here (a container?); become {who}, as by \
+             setpriv --reuid=USER --clear-groups heapprof ctl …"
+        ),
+        _ => format!("not permitted: only {who} and root may control it"),
+    }
 }
 
 /// The number that the process has for itself, in the innermost PID namespace.
