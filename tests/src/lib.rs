@@ -25,6 +25,7 @@ mod pattern;
 mod promise;
 mod run;
 mod running;
+mod service;
 mod statistics;
 mod watchdog;
 
@@ -42,4 +43,5 @@ pub use pattern::Pattern;
 pub use promise::assert_claims;
 pub use run::Run;
 pub use running::Running;
+pub use service::{ctl, ended, refused, samples_so_far, service, started, told, writer_of};
 pub use statistics::{Spread, worst_error};

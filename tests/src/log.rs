@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use heapprof_format::{Counter, EndReason, ReadError, Reader, Record, Start};
+use heapprof_format::{Alloc, Counter, EndReason, ReadError, Reader, Record, Start};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Profile, profile_of_log};
 
@@ -133,6 +133,31 @@ impl Log {
             Some(Record::End { reason, .. }) => Some(*reason),
             _ => None,
         }
+    }
+
+    /// The records of what was allocated.
+    pub fn allocs(&self) -> impl Iterator<Item = Alloc> + '_ {
+        self.records.iter().filter_map(|record| match record {
+            Record::Alloc(alloc) => Some(*alloc),
+            _ => None,
+        })
+    }
+
+    /// When what was in force changed, and to what.
+    pub fn regimes(&self) -> Vec<(u64, u64)> {
+        let regimes = self.records.iter().filter_map(|record| match record {
+            Record::Regime {
+                time_ns, interval, ..
+            } => Some((*time_ns, *interval)),
+            _ => None,
+        });
+        regimes.collect()
+    }
+
+    /// Names of the moments that somebody named.
+    pub fn markers(&self) -> Vec<&str> {
+        let markers = self.profile.run.markers.iter();
+        markers.map(|marker| marker.name.as_str()).collect()
     }
 
     /// The sizes of all blocks that were allocated.

@@ -1,6 +1,7 @@
 //! Settings: one that makes no sense is one line on standard error and the default; the program runs on,
 //! and its own output and exit status are untouched.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use heapprof_tests::{Finished, Log, Run};
@@ -316,4 +317,37 @@ fn a_signal_for_dumps_that_nobody_asked_for_is_told() {
     let ran = run.env("HEAPPROFILESIGNAL", "SIGUSR2").run();
     assert_untouched(&ran);
     assert_one_line(&ran, "HEAPPROFILESIGNAL", &["12", "without HEAPPROFILE"]);
+}
+
+/// HEAPPROF_STACK_DEPTH=1: every block belongs to its immediate caller, and the numbers are those of the whole stacks.
+#[test]
+fn a_depth_of_one_counts_by_immediate_caller() {
+    let run = |depth: &str| {
+        let run = Run::fixture("threads_basic").interval(1);
+        run.env("HEAPPROF_STACK_DEPTH", depth).run().well()
+    };
+    let (whole, short) = (run("512"), run("1"));
+    let by_caller = |ran: &Finished| {
+        let log = ran.log().whole();
+        let mut found: BTreeMap<(u64, String), (u64, u64)> = BTreeMap::new();
+        for block in log.blocks() {
+            if !(9000..9008).contains(&block.size) {
+                continue;
+            }
+            let stack = &log.named().stacks[block.stack];
+            let caller = stack.iter().find(|function| !function.is_allocator());
+            let caller = caller.expect("a caller").plain.clone();
+            let (all, in_use) = found.entry((block.size, caller)).or_default();
+            *all += 1;
+            *in_use += u64::from(block.in_use);
+        }
+        (log, found)
+    };
+    let ((_, of_whole), (log, of_short)) = (by_caller(&whole), by_caller(&short));
+    assert_eq!(of_short, of_whole);
+    assert_eq!(of_short.len(), 8);
+    assert!(of_short.values().all(|counts| *counts == (100, 50)));
+    for stack in &log.profile.stacks {
+        assert!(stack.frames.len() <= 2, "{stack:?}");
+    }
 }
