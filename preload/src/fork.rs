@@ -26,7 +26,7 @@ use crate::{
     hook, inheritance, je, main_thread, modules, say, seats, session, setid, sys, writer,
 };
 
-/// The process we believe to be in.
+/// The process we believe to be in; 0: one in which nothing is recorded.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Whether our handlers are registered.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -144,7 +144,13 @@ extern "C" fn in_child() {
         return thread.forking.set(false);
     }
     HAS_FORKED.store(false, Ordering::Relaxed);
-    let parent = PID.swap(sys::getpid(), Ordering::AcqRel);
+    // Where recording has ended, it may be for a filter that would end this process for the question: then it is nobody's.
+    let pid = if hook::is_recording() {
+        sys::getpid()
+    } else {
+        0
+    };
+    let parent = PID.swap(pid, Ordering::AcqRel);
     let still = hold::held_until_now(thread.forking_ns.get());
     let held = thread.holds_writer.replace(false) && still;
     // Otherwise this process's parent allocated nothing: what it inherited is what this one inherits.

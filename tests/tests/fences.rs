@@ -159,43 +159,45 @@ fn whoever_asks_what_the_kernel_knows_is_recorded_on() {
     }
 }
 
+/// Forks behind a filter that kills for the system call of that number.
+const FORKS_BEHIND: &str = r#"
+    #define _GNU_SOURCE
+    #include <linux/filter.h>
+    #include <linux/seccomp.h>
+    #include <stdlib.h>
+    #include <sys/prctl.h>
+    #include <sys/syscall.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    int main(int argc, char **argv)
+    {
+        struct sock_filter filter[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, atoi(argv[1]), 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {4, filter};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 2;
+        for (int i = 0; i < 2; i++) {
+            int status;
+            if (fork() == 0) {
+                free(malloc(20021));
+                return 0;
+            }
+            if (wait(&status) < 0 || status) return 3;
+        }
+        free(malloc(20022));
+        return 0;
+    }
+"#;
+
 /// A filter that spares what we do but ends a process for what it takes to begin: the program is recorded on, and its children, which
 /// would have to begin behind it, run unrecorded.
 #[test]
 fn children_behind_a_filter_that_would_kill_them() {
-    const SOURCE: &str = r#"
-        #define _GNU_SOURCE
-        #include <linux/filter.h>
-        #include <linux/seccomp.h>
-        #include <stdlib.h>
-        #include <sys/prctl.h>
-        #include <sys/syscall.h>
-        #include <sys/wait.h>
-        #include <unistd.h>
-        int main(int argc, char **argv)
-        {
-            struct sock_filter filter[] = {
-                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, atoi(argv[1]), 0, 1),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-            };
-            struct sock_fprog program = {4, filter};
-            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 2;
-            for (int i = 0; i < 2; i++) {
-                int status;
-                if (fork() == 0) {
-                    free(malloc(20021));
-                    return 0;
-                }
-                if (wait(&status) < 0 || status) return 3;
-            }
-            free(malloc(20022));
-            return 0;
-        }
-    "#;
     for call in [libc::SYS_shmget, libc::SYS_shmctl, libc::SYS_getcwd] {
-        let run = Run::compiled("forks_behind", SOURCE, &["-w"]).arg(call.to_string());
+        let run = Run::compiled("forks_behind", FORKS_BEHIND, &["-w"]).arg(call.to_string());
         let ran = run.interval(1).prefix("t").run().well();
         ran.assert_said(&["forked processes", "not recorded"]);
         assert_eq!(ran.files_ending(".heaplog").len(), 1, "{call}");
@@ -203,6 +205,17 @@ fn children_behind_a_filter_that_would_kill_them() {
         assert_eq!(log.end(), Some(EndReason::Exit), "{call}");
         assert_eq!(log.blocks_of(20022).len(), 1, "{call}");
     }
+}
+
+/// Recording has ended before a filter that does not even know getpid: nothing is asked in children either.
+#[test]
+fn children_behind_a_filter_that_ended_the_recording() {
+    let run =
+        Run::compiled("forks_behind", FORKS_BEHIND, &["-w"]).arg(libc::SYS_getpid.to_string());
+    let ran = run.interval(1).prefix("t").run().well();
+    ran.assert_said(&["filter of system calls", "recording ends here"]);
+    let log = ran.log().whole();
+    assert_eq!(log.end(), Some(EndReason::GaveUp));
 }
 
 /// Who has the kernel forbid the time stamp counter, which hooks read, and libc's clock, would be ended by the next sample.
