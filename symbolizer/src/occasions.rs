@@ -4,7 +4,7 @@
 //! allocation and free, and after any dump all of them count anew. The clock is judged at the next
 //! event, before it, so a dump of 10 s shows the heap at 10 s.
 
-use heapprof_format::{ReadError, Record};
+use heapprof_format::{Alloc, Free, ReadError, Record};
 
 use crate::fold::Fold;
 use crate::heritage::is_inherited;
@@ -44,7 +44,6 @@ pub fn dumps_of_log<E: From<ReadError>>(
             0 => u64::MAX,
             every => every,
         },
-        resuming: false,
         failed: None,
         account: Account::default(),
     };
@@ -60,8 +59,6 @@ struct Watch<F, E> {
     last_freed: u64,
     high_water: u64,
     next_ns: u64,
-    /// In the checkpoint that the log begins with.
-    resuming: bool,
     failed: Option<E>,
     account: Account,
 }
@@ -119,18 +116,21 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
 
 impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
     fn take(&mut self, record: Record) {
-        match &record {
-            Record::Checkpoint(_) => self.resuming = true,
-            Record::CheckpointEnd { time_ns } => {
-                let time_ns = *time_ns;
-                self.resuming = false;
-                self.fold.record(record);
-                return self.resume_at(time_ns);
+        let was_resuming = self.fold.is_resuming();
+        if was_resuming || matches!(record, Record::Checkpoint(_)) {
+            let time_ns = match &record {
+                Record::CheckpointEnd { time_ns } => *time_ns,
+                // Later than the checkpoint: its end is in a part that is damaged.
+                Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. }) => {
+                    *time_ns
+                }
+                _ => 0,
+            };
+            self.fold.record(record);
+            if was_resuming && !self.fold.is_resuming() {
+                self.resume_at(time_ns);
             }
-            _ => {}
-        }
-        if self.resuming {
-            return self.fold.record(record);
+            return;
         }
         let time_ns = match &record {
             // What a forked process began with is no news to it.
