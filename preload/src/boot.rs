@@ -230,7 +230,7 @@ extern "C" fn construct(
     let at_once = awaited || on_signal || with_dumps && settings.dump_seconds > 0;
     let patience_ns = settings.exit_wait_ms * 1_000_000;
     if let Some(output) = output {
-        put_back(Box::new(Writer::new(output, &settings)));
+        keep_pending(Box::new(Writer::new(output, &settings)));
     }
     SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
     main_thread::prepare();
@@ -374,8 +374,20 @@ pub(crate) fn end_unbegun() {
     }
 }
 
-/// It was only borrowed.
-pub(crate) fn put_back(writer: Box<Writer>) {
+/// Lends the writer, if no session has begun or is being begun: none will be meanwhile, with a log of its own.
+pub(crate) fn with_pending(work: impl FnOnce(&mut Writer)) {
+    if BEGINNING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    if let Some(mut writer) = take_pending() {
+        work(&mut writer);
+        keep_pending(writer);
+    }
+    GIVEN_UP.store(false, Ordering::Relaxed);
+    BEGINNING.store(false, Ordering::Release);
+}
+
+fn keep_pending(writer: Box<Writer>) {
     PENDING.store(Box::into_raw(writer), Ordering::Release);
 }
 

@@ -111,10 +111,7 @@ fn leave_unsampled(what_for: u32) {
         return; // a signal handler that interrupted us
     };
     entered.thread.inside.set(Inside::Ours);
-    if let Some(mut writer) = boot::take_pending() {
-        own_stack::run(|| writer.say_goodbye(what_for));
-        boot::put_back(writer);
-    }
+    boot::with_pending(|writer| own_stack::run(|| writer.say_goodbye(what_for)));
 }
 
 /// Has the writer write what there is, and waits for it.
