@@ -53,9 +53,11 @@ macro_rules! sampled_way {
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> *mut c_void {
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $bp, ", rbp"),
                 "jmp {second}",
+                ".cfi_endproc",
                 second = sym $second,
             )
         }

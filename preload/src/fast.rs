@@ -16,7 +16,8 @@
 //! Skylake to Cascade Lake do not keep it decoded ("Mitigations for Jump Conditional Code Erratum").
 //!
 //! Both are leaves: they touch no stack and end in a jump, so that whatever they jump to returns to the
-//! program, and a walk from there finds the program's frame where it would be without us.
+//! program, and a walk from there finds the program's frame where it would be without us. Unwind tables (`.cfi_…`) say so of each of
+//! their instructions: a signal may come at any, and its handler walk on, ours or a profiler's.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
@@ -35,6 +36,7 @@ use crate::{blocks, je, tls};
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     naked_asm!(
+        ".cfi_startproc",
         "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
         "cmp rdi, {smallest}",
         "jl 2f", // so are sizes above isize::MAX
@@ -54,6 +56,7 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
         "js {sampled}",
         "mov edi, {smallest}",
         "jmp {malloc}",
+        ".cfi_endproc",
         ".p2align 6",
         smallest = const je::SMALLEST,
         left = const tls::LEFT,
@@ -70,6 +73,7 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
     naked_asm!(
+        ".cfi_startproc",
         "lea rcx, [rip + {filter}]",
         "mov rax, qword ptr [rcx + {multiplier}]",
         "imul rax, rdi",
@@ -77,6 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
         "cmp byte ptr [rcx + rax + {counters}], 0",
         "je {free}",
         "jmp {sampled}",
+        ".cfi_endproc",
         ".p2align 6",
         multiplier = const Filter::MULTIPLIER_AT,
         counters = const Filter::COUNTERS_AT,

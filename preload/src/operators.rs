@@ -141,10 +141,12 @@ macro_rules! new_aligned {
             tag: usize,
         ) -> *mut c_void {
             naked_asm!(
+                ".cfi_startproc",
                 "mov rcx, rsp",
                 "mov r8, rbp",
                 concat!("mov r9d, ", $index),
                 "jmp {called}",
+                ".cfi_endproc",
                 called = sym new_aligned_called_from,
             )
         }
@@ -159,12 +161,14 @@ macro_rules! delete {
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $function(ptr: *mut c_void, second: usize, third: usize) {
             naked_asm!(
+                ".cfi_startproc",
                 "cmp byte ptr [rip + {serving}], {ours}",
                 "jne 2f",
                 "jmp {free}",
                 "2:",
                 concat!("mov ecx, ", $index),
                 "jmp {delete}",
+                ".cfi_endproc",
                 serving = sym SERVING,
                 ours = const OURS,
                 free = sym free,

@@ -158,3 +158,77 @@ fn deep_recursion_is_whole_under_a_higher_limit() {
     assert_all_whole(&log);
     assert_same_in_dump(&ran, &log);
 }
+
+/// Whoever unwinds from any instruction of the functions that we export comes to `main`: a profiler's handler, or one that allocates.
+#[test]
+fn from_any_instruction_of_what_is_exported() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <link.h>
+        #include <signal.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <ucontext.h>
+        #include <unwind.h>
+        /* C++'s operators. */
+        void *new_of(size_t) __asm__("_Znwm"), *new_aligned(size_t, size_t) __asm__("_ZnwmSt11align_val_t");
+        void delete_of(void *) __asm__("_ZdlPv"), delete_aligned(void *, size_t) __asm__("_ZdlPvSt11align_val_t");
+        static int steps, lost, found;
+        int main(void);
+        static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *data)
+        {
+            found |= _Unwind_FindEnclosingFunction((void *)(_Unwind_GetIP(context) - 1)) == (void *)main;
+            return _URC_NO_REASON;
+        }
+        static void on_step(int signal, siginfo_t *about, void *context)
+        {
+            found = 0;
+            _Unwind_Backtrace(frame, NULL);
+            Dl_info info;
+            ElfW(Sym) *function = NULL;
+            char *pc = (char *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+            if (!dladdr1(pc, &info, (void **)&function, RTLD_DL_SYMENT) || !function || pc >= (char *)info.dli_saddr + function->st_size)
+                return; /* not of a function that has a name for others */
+            steps++;
+            if (!found && !lost++)
+                printf("lost in %s\n", info.dli_sname);
+        }
+        #define STEP(on) __asm__ volatile("pushfq\n" on "\npopfq" ::: "memory", "cc")
+        int main(void)
+        {
+            struct sigaction action = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
+            free(malloc(100)); /* what begins, begins now */
+            _Unwind_Backtrace(frame, NULL);
+            sigaction(SIGTRAP, &action, NULL);
+            for (size_t size = 0; size < 200; size += 100) {
+                STEP("orq $0x100, (%%rsp)");
+                void *block = malloc(size);
+                free(block);
+                block = calloc(1, size);
+                block = realloc(block, size + 200);
+                free(block);
+                block = new_of(size);
+                delete_of(block);
+                block = new_aligned(size, 64);
+                delete_aligned(block, 64);
+                STEP("andq $~0x100, (%%rsp)");
+            }
+            printf("%d lost\n", lost);
+            return steps < 100;
+        }
+    "#;
+    let flags = [
+        "-w",
+        "-O1",
+        "-fno-builtin",
+        "-mno-red-zone",
+        "-lstdc++",
+        "-ldl",
+    ];
+    for interval in [1, 1 << 40] {
+        let run = Run::compiled("steps", SOURCE, &flags);
+        let ran = run.interval(interval).run().well();
+        assert_eq!(ran.stdout, "0 lost\n", "{interval}");
+    }
+}
