@@ -139,9 +139,9 @@ pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
         libc::dladdr(prepare as *const c_void, info.as_mut_ptr());
         info.assume_init().dli_fbase as usize
     };
-    // SAFETY: as in `in_libc`.
+    // SAFETY: as in `code_in_libc`.
     let mut map = unsafe { _r_debug.map };
-    // SAFETY: as in `in_libc`.
+    // SAFETY: as in `code_in_libc`.
     while let Some(module) = unsafe { map.as_ref() }.filter(|module| module.bias != us) {
         // SAFETY: the loader's C string.
         let path = unsafe { CStr::from_ptr(module.name) };
@@ -161,9 +161,9 @@ pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
 /// dlsym: in our constructor, which is the first of all, dlopen of a library that is there already initialises what
 /// that needs, libc itself, without arguments and environment.
 pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
-    // SAFETY: as in `in_libc`.
+    // SAFETY: as in `code_in_libc`.
     let mut map = unsafe { _r_debug.map };
-    // SAFETY: as in `in_libc`.
+    // SAFETY: as in `code_in_libc`.
     while let Some(module) = unsafe { map.as_ref() } {
         // SAFETY: the loader's C string.
         let path = unsafe { CStr::from_ptr(module.name) }.to_bytes();

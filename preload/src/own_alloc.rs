@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for OwnArena {
                 return moved;
             }
         }
-        // SAFETY: the alignment is that of a layout.
+        // SAFETY: the alignment is that of a layout, and the caller promises that the new size is one with it.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         let block = or_reserve(std::ptr::null_mut(), new);
         if !block.is_null() {

@@ -119,7 +119,7 @@ impl Drop for Seat {
 #[inline]
 pub(crate) fn take(thread: &Thread) -> Option<Seat> {
     let number = usize::from(thread.seat_hint.get());
-    // SAFETY: set once, never freed.
+    // SAFETY: null or a place, which is never freed.
     if let Some(place) = unsafe { PLACES[number % MOST].load(Ordering::Acquire).as_ref() }
         && !place.busy.swap(true, Ordering::Acquire)
     {
@@ -136,7 +136,7 @@ fn take_another(thread: &Thread) -> Option<Seat> {
         let count = COUNT.load(Ordering::Acquire);
         for i in 0..count {
             let number = (first + i) % count;
-            // SAFETY: set before COUNT reached beyond it, never freed.
+            // SAFETY: as in `take`.
             let place = unsafe { PLACES[number].load(Ordering::Acquire).as_ref() }?;
             if !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
                 thread.seat_hint.set(number as u8);

@@ -119,10 +119,11 @@ impl Readable {
         if address < self.low || address >= self.high.saturating_sub(7) {
             self.extend(address)?;
         }
-        // SAFETY: eight bytes from `address` lie within low..high, and every page of that range was
-        // found readable: of this thread's own stack between its stack pointer and its anchor, or of
-        // the foreign stack it is running on, during this walk. Unaligned, because a wrong unwind
-        // table may name any address.
+        // SAFETY: eight bytes from `address` lie within low..high, and every page of that range was found readable: of this thread's own
+        // stack between its stack pointer and its anchor, which stays; or of the foreign stack that it is running on, during this walk.
+        // What lies above such a stack may be another thread's, which can unmap it in the moment between the question and the load: a
+        // walk comes there only where it was led astray, and no more than `PAGES_OF_A_FRAME` at a time. Unaligned, because a wrong
+        // unwind table may name any address.
         Ok(unsafe { (address as *const u64).read_unaligned() })
     }
 
