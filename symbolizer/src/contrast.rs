@@ -225,3 +225,233 @@ impl Contrast {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+    /// Half of such blocks are sampled: each stands for two, with variance (1 - p) / p² = 2.
+    const HALF: (u64, u64) = (726_817, 1 << 20); // ln 2 of a MiB
+
+    fn came(id: u64, size: u64, time_ns: u64) -> Came {
+        Came {
+            id,
+            row: 0,
+            stack: 0,
+            thread: 0,
+            size,
+            slack: 0,
+            interval: 1,
+            time_ns,
+            inherited: false,
+        }
+    }
+
+    fn at(to_ns: u64) -> Span {
+        Span {
+            from: Cut::Nothing,
+            to: Cut::Time(to_ns),
+        }
+    }
+
+    fn window(from_ns: u64, to_ns: u64) -> Span {
+        Span {
+            from: Cut::Time(from_ns),
+            to: Cut::Time(to_ns),
+        }
+    }
+
+    fn contrast(measure: impl Into<Measure>, views: [Span; 2]) -> Contrast {
+        Contrast::of(measure.into(), Temporary::within(S / 2), views)
+    }
+
+    fn near(is: f64, expected: f64) -> bool {
+        (is - expected).abs() <= 1e-5 * expected.abs()
+    }
+
+    /// What there is in either view, and what only the second and only the first have.
+    fn of(contrast: Contrast) -> [f64; 4] {
+        let change = contrast.finish().pop().unwrap_or_default();
+        let Change {
+            before,
+            after,
+            plus,
+            minus,
+            ..
+        } = change;
+        [before, after, plus.value, minus.value]
+    }
+
+    /// At 2 s and at 5 s: one stays, one goes, one comes, and one does both in between.
+    fn story(measure: Metric, views: [Span; 2]) -> Contrast {
+        let mut contrast = contrast(measure, views);
+        contrast.alloc(&came(1, 1000, 0), 1);
+        contrast.alloc(&came(2, 100, S), 2);
+        contrast.alloc(&came(3, 10, 3 * S), 3);
+        contrast.free(2, 4, 3 * S);
+        contrast.alloc(&came(4, 1, 3 * S), 5);
+        contrast.free(4, 6, 4 * S);
+        contrast
+    }
+
+    #[test]
+    fn what_is_in_both_views_cancels() {
+        let views = [at(2 * S), at(5 * S)];
+        let bytes = of(story(Metric::InUseBytes, views));
+        assert_eq!(bytes, [1100.0, 1010.0, 10.0, 100.0]);
+        let objects = of(story(Metric::InUseObjects, views));
+        assert_eq!(objects, [2.0, 2.0, 1.0, 1.0]);
+        let allocated = of(story(Metric::AllocatedBytes, views));
+        assert_eq!(allocated, [1100.0, 1111.0, 11.0, 0.0]);
+        // Of windows, what came in them.
+        let views = [window(0, 2 * S), window(2 * S, 5 * S)];
+        let bytes = of(story(Metric::InUseBytes, views));
+        assert_eq!(bytes, [100.0, 10.0, 10.0, 100.0]);
+        let allocated = of(story(Metric::AllocatedObjects, views));
+        assert_eq!(allocated, [1.0, 2.0, 2.0, 1.0]);
+    }
+
+    #[test]
+    fn heaptime_differs_by_how_long_it_was_there_in_between() {
+        let views = [at(2 * S), at(5 * S)];
+        let block = Came {
+            interval: HALF.1,
+            ..came(1, HALF.0, S)
+        };
+        let size = HALF.0 as f64;
+        let mut heaptime = contrast(Measure::HeaptimeBytes, views);
+        heaptime.alloc(&block, 1);
+        let change = heaptime.finish()[0];
+        // Two blocks, for a second and for four.
+        assert!(near(change.before, 2.0 * size) && near(change.after, 8.0 * size));
+        assert!(near(change.plus.value, 6.0 * size), "{change:?}");
+        assert!(near(change.plus.variance, 2.0 * size * size * 9.0));
+        assert_eq!((change.plus.samples, change.minus.samples), (1, 0));
+        // Where times are known from 1.5 s on, of that half a second less.
+        let mut later = contrast(Measure::HeaptimeObjects, views);
+        later.begin_at(S + S / 2);
+        later.alloc(&block, 1);
+        later.free(1, 2, 4 * S);
+        let [before, after, plus, minus] = of(later);
+        assert!(near(before, 1.0) && near(after, 5.0) && near(plus, 4.0) && minus == 0.0);
+    }
+
+    /// c = 6 (d² - b² - T (d - b)) / T³
+    #[test]
+    fn growth_is_what_a_block_brings_to_each_slope() {
+        let views = [at(4 * S), window(4 * S, 10 * S)];
+        let growth = |death: Option<u64>, since_s: u64| {
+            let mut growth = contrast(Measure::GrowthBytes, views);
+            growth.begin_at(since_s * S);
+            growth.alloc(&came(1, 1000, 2 * S), 1);
+            if let Some(death) = death {
+                growth.free(1, 2, death * S);
+            }
+            of(growth)
+        };
+        let is = |growth: [f64; 4], expected: [f64; 4]| {
+            let both = growth.into_iter().zip(expected);
+            assert!(both.into_iter().all(|(a, b)| near(a, b)), "{growth:?}");
+        };
+        // 2 to 4 of 4: 6 (12 - 8) / 64. All of the second window: nothing.
+        is(growth(None, 0), [375.0, 0.0, 0.0, 375.0]);
+        // 0 to 3 of 6: 6 (9 - 18) / 216.
+        is(growth(Some(7), 0), [375.0, -250.0, 0.0, 625.0]);
+        // It went in the first: 2 to 3 of 4: 6 (5 - 4) / 64.
+        is(growth(Some(3), 0), [93.75, 0.0, 0.0, 93.75]);
+        // What is known begins at 1 s: 1 to 3 of 3: 6 (8 - 6) / 27.
+        is(growth(None, 1), [12e3 / 27.0, 0.0, 0.0, 12e3 / 27.0]);
+    }
+
+    #[test]
+    fn temporary_is_what_the_history_calls_so() {
+        let views = [at(2 * S), at(5 * S)];
+        let temporary = |temporary: Temporary| {
+            let measure = Measure::TemporaryBytes;
+            let mut contrast = Contrast::of(measure, temporary, views);
+            let mut record = 0;
+            let mut next = || {
+                record += 1;
+                record
+            };
+            // In both; in the second; too long; never; had from the parent.
+            for (id, from, to) in [(1, 10, 15), (2, 30, 35), (3, 36, 42)] {
+                contrast.alloc(&came(id, 10u64.pow(id as u32), from * S / 10), next());
+                contrast.free(id, next(), to * S / 10);
+            }
+            contrast.alloc(&came(4, 1, 43 * S / 10), next());
+            let inherited = Came {
+                inherited: true,
+                ..came(5, 100_000, 44 * S / 10)
+            };
+            contrast.alloc(&inherited, next());
+            // Of another thread, 7 goes before its thread's next, and 6 behind it.
+            for id in [6, 7] {
+                let other = Came {
+                    thread: 1,
+                    ..came(id, 10u64.pow(id as u32), 45 * S / 10)
+                };
+                contrast.alloc(&other, next());
+            }
+            for id in [5, 6, 7] {
+                contrast.free(id, next(), 49 * S / 10);
+            }
+            of(contrast)
+        };
+        let within = temporary(Temporary::within(S / 2));
+        assert_eq!(within, [10.0, 11_000_110.0, 11_000_100.0, 0.0]);
+        let before_its_next = temporary(Temporary {
+            within_ns: None,
+            before_allocations: Some(1),
+        });
+        assert_eq!(before_its_next, [10.0, 10_001_110.0, 10_001_100.0, 0.0]);
+    }
+
+    #[test]
+    fn slack_has_the_odds_of_its_block() {
+        let mut slack = contrast(Measure::Slack, [at(2 * S), at(5 * S)]);
+        let block = Came {
+            interval: HALF.1,
+            slack: 1000,
+            ..came(1, HALF.0, S)
+        };
+        slack.alloc(&block, 1);
+        slack.free(1, 2, 3 * S);
+        let change = slack.finish()[0];
+        assert!(near(change.minus.value, 2000.0) && near(change.minus.variance, 2e6));
+        assert_eq!(change.minus.samples, 1);
+    }
+
+    /// It rotated: of what came and went before, all that can be known is that it was allocated.
+    #[test]
+    fn what_came_and_went_before_detail_begins_was_allocated() {
+        let mut freed = Estimate::default();
+        freed.add(&Weight::of(HALF.0, HALF.1));
+        let size = HALF.0 as f64;
+        let passed = |measure: Metric, views| {
+            let mut contrast = contrast(measure, views);
+            contrast.begin_at(S);
+            contrast.passed(0, &freed);
+            contrast.finish().pop()
+        };
+        let views = [at(5 * S), window(2 * S, 5 * S)];
+        let bytes = passed(Metric::AllocatedBytes, views).unwrap();
+        assert!(near(bytes.before, 2.0 * size) && bytes.after == 0.0);
+        assert!(near(bytes.minus.value, 2.0 * size));
+        assert!(near(bytes.minus.variance, 2.0 * size * size));
+        assert_eq!(bytes.minus.samples, 1);
+        let objects = passed(Metric::AllocatedObjects, views).unwrap();
+        assert!(near(objects.minus.value, 2.0) && near(objects.minus.variance, 2.0));
+        assert_eq!(passed(Metric::InUseBytes, views), None);
+        // In both it is the same, and at the very start nothing has been.
+        let same = passed(Metric::AllocatedObjects, [at(5 * S), at(6 * S)]).unwrap();
+        assert_eq!((same.plus, same.minus), Default::default());
+        let start = Span {
+            from: Cut::Nothing,
+            to: Cut::Nothing,
+        };
+        let all = passed(Metric::AllocatedObjects, [start, at(6 * S)]).unwrap();
+        assert!(all.before == 0.0 && near(all.plus.value, 2.0));
+    }
+}

@@ -92,3 +92,143 @@ fn interval_for(profile: &Profile, size: f64) -> Option<f64> {
     let longest = run.intervals().map(|(_, most)| most).or(run.interval)?;
     (longest > 1).then_some(longest as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use heapprof_core::{Estimate, Row, SizeClass, Totals, Weight};
+
+    use super::*;
+    use crate::measure::Measure;
+    use crate::metric::Metric;
+    use crate::profile::Run;
+
+    const R: u64 = 1 << 20;
+
+    /// So many samples of blocks of that size, all in one row.
+    fn of_blocks(samples: u64, size: u64, interval: u64) -> Profile {
+        let mut allocated = Estimate::default();
+        for _ in 0..samples {
+            allocated.add(&Weight::of(size, interval));
+        }
+        let row = Row {
+            stack: 0,
+            class: SizeClass::of(size),
+            totals: Totals {
+                allocated,
+                in_use: allocated,
+            },
+        };
+        sampled_every(interval, vec![row])
+    }
+
+    fn sampled_every(interval: u64, rows: Vec<Row>) -> Profile {
+        let run = Run {
+            interval: Some(interval),
+            ..Run::default()
+        };
+        Profile {
+            run,
+            rows,
+            ..Profile::default()
+        }
+    }
+
+    fn implied(profile: &Profile, other: &Profile) -> Noise {
+        let amount = Measure::from(Metric::InUseBytes).of_row(profile, 0);
+        Noise::implied(profile, 0, &amount, other)
+    }
+
+    fn near(is: f64, expected: f64) -> bool {
+        (is / expected - 1.0).abs() < 1e-3
+    }
+
+    /// `k R₁ R₂` for small blocks.
+    #[test]
+    fn small_blocks_are_counts_of_marks_on_both_sides() {
+        let noise = implied(&of_blocks(10, 64, 4096), &sampled_every(R, vec![]));
+        let expected = 10.0 * 4096.0 * R as f64;
+        assert!(
+            (noise.variance() / expected - 1.0).abs() < 0.01,
+            "{noise:?}"
+        );
+        // The other way round it is the same, sample by sample.
+        let noise = implied(&of_blocks(10, 64, R), &sampled_every(4096, vec![]));
+        assert!(
+            (noise.variance() / expected - 1.0).abs() < 0.01,
+            "{noise:?}"
+        );
+    }
+
+    /// One block `x` of `n` intervals, of a heap that was recorded in full: a = 1 / (exp(n) - 1), and a variance of
+    /// `x² (a + 2.1 √a)`, but not beyond `x² / n`.
+    #[test]
+    fn a_large_block_is_seldom_missed_and_counts_for_more() {
+        for (n, expected) in [(6, 0.002_485 + 2.1 * 0.049_85), (3, 1.0 / 3.0)] {
+            let size = n * R;
+            let noise = implied(&of_blocks(1, size, 1), &sampled_every(R, vec![]));
+            let x = size as f64;
+            assert!(near(noise.variance(), x * x * expected), "{n}: {noise:?}");
+        }
+        // Of two sites, what may be missed adds up, but for the largest block, which is the largest of both.
+        let of = |n: u64| implied(&of_blocks(1, n * R, 1), &sampled_every(R, vec![]));
+        let (six, seven) = (of(6), of(7));
+        let mut both = six;
+        both.merge(&seven);
+        let mut turned = seven;
+        turned.merge(&six);
+        assert_eq!(both, turned);
+        let variance = six.variance + seven.variance;
+        let expected = variance + 2.1 * (7 * R) as f64 * variance.sqrt();
+        assert!(near(both.variance(), expected), "{both:?}");
+    }
+
+    /// What is about another number than the size goes by its own squares, where these are known.
+    #[test]
+    fn squares_are_those_of_what_is_counted() {
+        // Two samples of blocks of ln 2 intervals: four blocks, half of which are missed: a = 1.
+        let profile = of_blocks(2, 726_817, R);
+        let other = sampled_every(R, vec![]);
+        let implied = |value, variance| {
+            let amount = Amount {
+                value,
+                variance,
+                samples: 2,
+            };
+            Noise::implied(&profile, 0, &amount, &other)
+        };
+        // All of 1000: 4 · 1000². One of 4000 and three of none: 16 · 1000², which the variance says.
+        assert!(near(implied(4000.0, 4e6).variance, 4e6));
+        assert!(near(implied(4000.0, 16e6).variance, 16e6));
+        assert!(near(implied(4000.0, 16e6).block, 2000.0));
+        assert!(near(implied(4000.0, 1e6).variance, 4e6));
+        assert!(near(implied(4000.0, 4e6).at_most, 4e6 / 2f64.ln()));
+        let nothing = Amount::default();
+        assert_eq!(
+            Noise::implied(&profile, 0, &nothing, &other),
+            Noise::default()
+        );
+    }
+
+    #[test]
+    fn what_is_recorded_in_full_misses_nothing() {
+        let blocks = |size| of_blocks(1, size, 1);
+        let recording_over = |over: &str| {
+            let mut other = sampled_every(R, vec![]);
+            other.run.settings = vec![("HEAPPROF_RECORD_OVER".into(), over.into())];
+            other
+        };
+        let over = recording_over("65536");
+        for (size, misses) in [(65_535, true), (65_536, false), (1 << 30, false)] {
+            let noise = implied(&blocks(size), &over);
+            assert_eq!(noise != Noise::default(), misses, "{size}");
+        }
+        assert_eq!(
+            implied(&blocks(64), &sampled_every(1, vec![])),
+            Noise::default()
+        );
+        assert_ne!(
+            implied(&blocks(64), &sampled_every(2, vec![])),
+            Noise::default()
+        );
+    }
+}
