@@ -16,7 +16,8 @@
 //! samples were counted, nothing is lost by it, and a line of other numbers comes back rounded to samples.
 //!
 //! One factor is right only where all samples were taken under one interval. Where they were not, where every allocation
-//! was recorded, and of a dump that does not say, the interval is stated as 0, and readers leave the numbers alone.
+//! was recorded, and of a dump that does not say, the interval is stated as 0, and readers leave the numbers alone. So it is where a
+//! line has blocks of 0 bytes alone: of these jeprof takes the average, too, and then divides by zero.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -42,7 +43,10 @@ pub fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     // 0: readers take the numbers as they are. 1 would make them unsample, and a block of one byte be 1.6.
-    let interval = only_interval(profile).unwrap_or(0);
+    let interval = match has_line_without_bytes(profile) {
+        true => 0,
+        false => only_interval(profile).unwrap_or(0),
+    };
     let mut all = Numbers::default();
     let mut by_thread: BTreeMap<u32, Numbers> = BTreeMap::new();
     let mut of_row: BTreeMap<(u32, u8), Vec<(u32, Numbers)>> = BTreeMap::new();
@@ -130,6 +134,17 @@ fn only_interval(profile: &Profile) -> Option<u64> {
         }
     };
     (least == most && most > 1).then_some(most)
+}
+
+/// Whether a line would have blocks and no bytes.
+fn has_line_without_bytes(profile: &Profile) -> bool {
+    let parts = profile.detail.threads.iter().flatten();
+    let rows = profile.rows.iter().chain(parts.map(|part| &part.row));
+    let mut numbers = rows.map(|row| Numbers::of(&row.totals));
+    numbers.any(|n| {
+        n.in_use_objects > 0 && n.in_use_bytes == 0
+            || n.allocated_objects > 0 && n.allocated_bytes == 0
+    })
 }
 
 fn line(out: &mut impl Write, who: &str, n: &Numbers, name: &str) -> io::Result<()> {

@@ -1,0 +1,75 @@
+//! The programs that people open dumps with, run for real on profiles at the edges: blocks of no bytes and of a few, stacks that are
+//! not in the file. Whatever goes in, they open it, and state the totals that `heapprof top` states.
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{LogBuilder, heapprof, stderr, stdout, totals_line, write};
+use tempfile::TempDir;
+
+/// A file of a log in that form, and the totals of the log: in use and allocated, objects and bytes of each.
+fn exported(log: &[u8], format: &str) -> (TempDir, String, [u64; 4]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = write(folder.path(), "run.heaplog", log);
+    let to = folder.path().join("run.export").display().to_string();
+    let log = log.display().to_string();
+    let output = heapprof(&["export", "--format", format, "-o", &to, &log]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let totals = totals_line(&stdout(&heapprof(&["top", &log])));
+    (folder, to, totals)
+}
+
+fn run(reader: &str, args: &[&str], home: &Path) -> String {
+    let output = Command::new(reader)
+        .args(args)
+        .env("HOME", home) // they keep caches there
+        .env("PPROF_TMPDIR", home)
+        .output()
+        .unwrap_or_else(|error| panic!("{reader}: {error}; run scripts/install-deps"));
+    let (out, err) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{reader} {args:?}\n{out}{err}");
+    out
+}
+
+/// What a perl reader says there is in all, in objects or bytes.
+fn perl_total(reader: &str, which: &str, file: &str, home: &Path) -> f64 {
+    // Where the names are in the file, a program is one argument too many.
+    let has_names = std::fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"--- symbol"));
+    let program = (!has_names).then_some("/bin/true");
+    let mut args = vec!["--text", "--show_bytes", which];
+    args.extend(program.into_iter().chain([file]));
+    let text = run(reader, &args, home);
+    let total = text.lines().find_map(|line| line.strip_prefix("Total: "));
+    let total = total.unwrap_or_else(|| panic!("no total in {text}"));
+    let number = total.split(' ').next().expect("a number");
+    number.parse().expect("a number")
+}
+
+const COLUMNS: [&str; 4] = [
+    "--inuse_objects",
+    "--inuse_space",
+    "--alloc_objects",
+    "--alloc_space",
+];
+
+/// `malloc(0)` is a block. jeprof takes the average of each line, and divides by it.
+#[test]
+fn jeprof_opens_a_profile_with_blocks_of_no_bytes() {
+    for interval in [1, 64, 524_288] {
+        let mut log = LogBuilder::new(interval);
+        let (empty, mixed) = (log.stack(&[0x1010, 0x1101]), log.stack(&[0x1010, 0x1201]));
+        for _ in 0..3 {
+            log.alloc(empty, 0);
+            log.alloc(mixed, 1000);
+        }
+        log.alloc_by(1, mixed, 0);
+        log.alloc_by(2, mixed, 8);
+        let (folder, file, totals) = exported(&log.end(), "jemalloc");
+        for (which, expected) in COLUMNS.into_iter().zip(totals) {
+            let total = perl_total("jeprof", which, &file, folder.path());
+            assert_eq!(total, expected as f64, "{which} at {interval}");
+        }
+    }
+}
