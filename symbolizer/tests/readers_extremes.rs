@@ -73,3 +73,36 @@ fn jeprof_opens_a_profile_with_blocks_of_no_bytes() {
         }
     }
 }
+
+/// A damaged log may have samples whose stack it has not.
+#[test]
+fn readers_count_blocks_without_a_stack() {
+    let mut log = LogBuilder::new(1);
+    let stack = log.stack(&[0x1010, 0x1101]);
+    log.alloc(stack, 1000);
+    log.alloc(stack + 1, 70);
+    let log = log.end();
+    for (reader, format) in [
+        ("google-pprof", "gperftools"),
+        ("google-pprof", "symbolized"),
+        ("jeprof", "symbolized"),
+        ("jeprof", "jemalloc"),
+    ] {
+        let (folder, file, totals) = exported(&log, format);
+        assert_eq!(totals, [2, 1070, 2, 1070]);
+        for (which, expected) in COLUMNS.into_iter().zip(totals) {
+            let total = perl_total(reader, which, &file, folder.path());
+            assert_eq!(total, expected as f64, "{reader} {format} {which}");
+        }
+    }
+    let (folder, file, _) = exported(&log, "gperftools");
+    let text = run(
+        "go",
+        &["tool", "pprof", "-top", "-unit=B", &file],
+        folder.path(),
+    );
+    assert!(
+        text.contains("accounting for 1070B, 100% of 1070B"),
+        "{text}"
+    );
+}

@@ -12,7 +12,7 @@ use heapprof_format::{Dump, DumpLine, Sampling, Symbols as SymbolSection};
 use crate::export::Options;
 use crate::export::facts::facts;
 use crate::metric::Numbers;
-use crate::profile::{Place, Profile};
+use crate::profile::{CallStack, Place, Profile};
 use crate::symbols::Symbols;
 
 /// Writes the profile as a dump with addresses. The metric does not matter: all four are in it.
@@ -59,7 +59,7 @@ fn dump(profile: &Profile) -> Dump {
             in_use_bytes: numbers.in_use_bytes,
             allocated_objects: numbers.allocated_objects,
             allocated_bytes: numbers.allocated_bytes,
-            frames: profile.stack_of(row).as_dumped().collect(),
+            frames: frames(profile.stack_of(row)),
         })
     };
     Dump {
@@ -72,6 +72,18 @@ fn dump(profile: &Profile) -> Dump {
             .flat_map(|module| module.mappings())
             .collect(),
         ..Dump::default()
+    }
+}
+
+/// The address that stands for a stack without any.
+const NO_STACK: u64 = 0;
+
+/// The addresses of a line. The perl readers pass over a line without one, and go shows it nowhere: what a damaged log has no stack
+/// of would be missing from the totals of the first, and from the tables of the other.
+pub(super) fn frames(stack: &CallStack) -> Vec<u64> {
+    match stack.frames.is_empty() {
+        true => vec![NO_STACK],
+        false => stack.as_dumped().collect(),
     }
 }
 

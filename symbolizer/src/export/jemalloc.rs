@@ -26,6 +26,7 @@ use heapprof_core::{Estimate, Row};
 
 use crate::export::Options;
 use crate::export::facts::facts;
+use crate::export::gperftools::frames;
 use crate::metric::Numbers;
 use crate::printable::Printable;
 use crate::profile::{Precision, Profile, Run};
@@ -73,7 +74,7 @@ pub fn write(
             continue;
         }
         write!(out, "@")?;
-        for address in profile.stack_of(row).as_dumped() {
+        for address in frames(profile.stack_of(row)) {
             write!(out, " {address:#x}")?;
         }
         writeln!(out)?;
