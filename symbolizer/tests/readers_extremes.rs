@@ -106,3 +106,25 @@ fn readers_count_blocks_without_a_stack() {
         "{text}"
     );
 }
+
+/// Up to 8 bytes are one class of sizes, and may be eight times each other: their average says nothing of how many they are.
+#[test]
+fn jeprof_counts_blocks_of_a_few_bytes() {
+    for interval in [4096, 524_288] {
+        let mut log = LogBuilder::new(interval);
+        let stack = log.stack(&[0x1010, 0x1101]);
+        for size in 1..=8 {
+            for _ in 0..10 {
+                log.alloc(stack, size);
+            }
+        }
+        let (folder, file, totals) = exported(&log.end(), "jemalloc");
+        let text = std::fs::read_to_string(&file).expect("the export");
+        assert!(text.starts_with(&format!("heap_v2/{interval}\n")), "{text}");
+        for (which, expected) in COLUMNS.into_iter().zip(totals) {
+            let total = perl_total("jeprof", which, &file, folder.path());
+            let off = (total - expected as f64).abs() / expected as f64;
+            assert!(off < 0.01, "{which} at {interval}: {total}, not {expected}");
+        }
+    }
+}

@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use heapprof_core::{Estimate, Row};
+use heapprof_core::{Estimate, Row, SizeClass};
 
 use crate::export::Options;
 use crate::export::facts::facts;
@@ -207,7 +207,15 @@ fn counted(estimate: &Estimate, largest: u64, interval: u64) -> Option<(u64, u64
             high = middle;
         }
     }
-    Some((estimate.samples, (low * samples).round() as u64))
+    // Blocks of up to 8 bytes are eight times as many or not, which their bytes say nothing of: there it is the size by which as
+    // many come back, if the bytes do so, too, but for a thousandth.
+    let by_objects = -(interval as f64) * (-samples / estimate.objects_f64()).ln_1p();
+    let off = (unsampled(by_objects) / wanted - 1.0).abs();
+    let size = match largest == SizeClass::of(0).upper() && off < 0.001 {
+        true => by_objects,
+        false => low,
+    };
+    Some((estimate.samples, (size * samples).round().max(1.0) as u64))
 }
 
 /// Without counted samples: the estimates times a reader's factor's inverse, objects rounded to whole ones and
