@@ -32,6 +32,8 @@ pub struct Peak {
     pub time_ns: u64,
     /// How many they were.
     pub bytes: Fixed,
+    /// Whether it was before what is kept of a log that rotates: which blocks these were, nobody knows any more.
+    pub is_gone: bool,
 }
 
 /// See the module's text.
@@ -343,6 +345,7 @@ impl Fold {
                 record: self.records,
                 time_ns: alloc.time_ns,
                 bytes: in_use,
+                is_gone: false,
             };
         }
         if let Some(history) = &mut self.history {
@@ -387,6 +390,12 @@ impl Fold {
         // What was not freed up to here was in use beside the most that the process had of its own.
         if let Some(checkpoint) = self.profile.run.checkpoint {
             self.peak_before(&checkpoint, self.inherited);
+            // The heap as the checkpoint has it, unless something went within the same microsecond.
+            let in_use = self.ledger.total().in_use.bytes_fixed();
+            if (self.peak.time_ns, self.peak.bytes) == (checkpoint.time_ns, in_use) {
+                self.peak.record = self.records;
+                self.peak.is_gone = false;
+            }
         }
     }
 
@@ -398,6 +407,7 @@ impl Fold {
                 record: self.records,
                 time_ns: checkpoint.peak_ns,
                 bytes,
+                is_gone: true,
             };
         }
     }

@@ -150,9 +150,12 @@ impl Moment {
     /// When it is not in the log.
     pub fn find(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
         let cut = self.find_in_run(run, peak)?;
+        let is_gone = *self == Moment::Peak && peak.is_gone;
         match &run.checkpoint {
             // Before the first event there is nothing to know.
-            Some(checkpoint) if cut != Cut::Nothing && cut.time_ns() < checkpoint.time_ns => {
+            Some(checkpoint)
+                if is_gone || cut != Cut::Nothing && cut.time_ns() < checkpoint.time_ns =>
+            {
                 Err(MomentError::NotKept {
                     moment: self.clone(),
                     at_ns: cut.time_ns(),

@@ -217,7 +217,7 @@ fn write_text(
     writeln!(out, "{:<12}{begin}{}{end}", "", " ".repeat(gap))?;
     if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
         // What was in use before the oldest segment nobody can tell any more.
-        let is_kept = peak.time_ns >= begins_at(profile);
+        let is_kept = !peak.is_gone;
         writeln!(
             out,
             "peak at {:.6} s: {} in use{}",
