@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use heapprof_core::Weight;
+use heapprof_core::{Estimate, Fixed, Weight};
 use serde::Serialize;
 
 use crate::detail::{Block, Event};
@@ -72,7 +72,7 @@ pub fn write(
     let run = &profile.run;
     // For a view, "the end" is its end.
     let end_ns = run.span.map_or(run.duration_ns, |span| span.to.time_ns());
-    let since_ns = run.checkpoint.map_or(0, |checkpoint| checkpoint.time_ns);
+    let since_ns = run.checkpoint.map(|checkpoint| checkpoint.time_ns);
     let mut frames = Frames::default();
     let history = profile
         .detail
@@ -226,12 +226,24 @@ struct History {
 }
 
 impl History {
-    /// Two passes: when the peak was, then what each stack had there.
-    fn of(events: &[Event], stacks: usize, since_ns: u64, end_ns: u64) -> History {
+    /// Two passes: when the peak was, then what each stack had there. `since_ns`: when detail begins, of a log that rotated.
+    fn of(events: &[Event], stacks: usize, since_ns: Option<u64>, end_ns: u64) -> History {
+        // What led to the heap at that time, but no longer in its order: no peak is among it.
+        let is_before = |event: &&Event| since_ns.is_some_and(|since| event.time_ns <= since);
+        let before = events.iter().take_while(is_before).count();
+        let since_ns = since_ns.unwrap_or(0);
         let mut live: HashMap<u64, (u64, Block)> = HashMap::new();
         let mut past = vec![Past::default(); stacks];
-        let (mut total, mut most, mut peak) = (0.0, 0.0, None);
-        for (index, event) in events.iter().enumerate() {
+        // Fixed-point numbers, as everywhere: of equal maxima it is the first.
+        let (mut total, mut most, mut peak) = (Estimate::default(), Fixed::default(), None);
+        for index in 0..=events.len() {
+            if index == before && before > 0 {
+                (most, peak) = (total.bytes_fixed(), Some(index - 1));
+                past.iter_mut().for_each(|stack| stack.most = stack.now);
+            }
+            let Some(event) = events.get(index) else {
+                break;
+            };
             let Some((born_ns, block)) = change(&mut live, event) else {
                 continue;
             };
@@ -239,17 +251,18 @@ impl History {
             let Some(stack) = past.get_mut(block.stack as usize) else {
                 continue;
             };
+            let weight = Weight::of(block.size, block.interval);
             if event.came.is_some() {
-                total += bytes;
+                total.add(&weight);
                 stack.now = (stack.now.0 + bytes, stack.now.1 + objects);
                 if stack.now.0 > stack.most.0 {
                     stack.most = stack.now;
                 }
-                if total > most {
-                    (most, peak) = (total, Some(index));
+                if total.bytes_fixed() > most {
+                    (most, peak) = (total.bytes_fixed(), Some(index));
                 }
             } else {
-                total -= bytes;
+                total.remove(&weight);
                 stack.now = (stack.now.0 - bytes, stack.now.1 - objects);
                 stack.lived(
                     born_ns < since_ns,
@@ -281,7 +294,7 @@ impl History {
         }
         History {
             stacks: past,
-            peak_ns: peak.map_or(0, |index| events[index].time_ns),
+            peak_ns: peak.map_or(0, |index| events[index].time_ns.max(since_ns)),
         }
     }
 }
