@@ -2,7 +2,7 @@
 
 mod json;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use heapprof_format::{Counter, WalkEnd};
@@ -285,13 +285,13 @@ fn write_account(
                 ""
             },
             Count(totals.in_use.samples),
-            Count(profile.stacks.len() as u64)
+            Count(stacks_shown(profile).len() as u64)
         )?;
     } else {
         writeln!(
             out,
             "  {:>12}  stacks",
-            Count(profile.stacks.len() as u64).to_string()
+            Count(stacks_shown(profile).len() as u64).to_string()
         )?;
     }
     let mut line = |n: u64, what: &str| -> io::Result<()> {
@@ -383,12 +383,18 @@ fn walk_ends(profile: &Profile) -> BTreeMap<WalkEnd, WalkEnds> {
         entry.samples = entry.samples.saturating_add(row.totals.allocated.samples);
         entry.bytes = entry.bytes.saturating_add(bytes);
     }
-    for stack in &profile.stacks {
-        if let Some(entry) = stack.end.and_then(|end| ends.get_mut(&end)) {
+    for stack in stacks_shown(profile) {
+        let end = profile.stacks.get(stack as usize).and_then(|s| s.end);
+        if let Some(entry) = end.and_then(|end| ends.get_mut(&end)) {
             entry.stacks += 1;
         }
     }
     ends
+}
+
+/// The stacks that have a number in the part that is shown. A log's others are in the profile, too.
+fn stacks_shown(profile: &Profile) -> BTreeSet<u32> {
+    profile.rows.iter().map(|row| row.stack).collect()
 }
 
 fn write_walks(profile: &Profile, out: &mut impl Write) -> io::Result<()> {

@@ -9,7 +9,7 @@ use heapprof_symbolizer::{
 };
 use serde::Serialize;
 
-use super::{WalkEnds, walk_ends};
+use super::{WalkEnds, stacks_shown, walk_ends};
 use crate::cli::document::Head;
 
 #[derive(Serialize)]
@@ -213,7 +213,7 @@ pub(super) fn write(
         samples: Samples {
             allocated: totals.allocated.samples,
             in_use: totals.in_use.samples,
-            stacks: profile.stacks.len(),
+            stacks: stacks_shown(profile).len(),
         },
         counters: (account.counters.iter())
             .map(|&(counter, value)| Counted {
