@@ -158,6 +158,10 @@ extern "C" fn construct(
         if settings.verbose {
             say!("HEAPPROF_SAMPLE_INTERVAL=0: forwarding only, nothing is recorded");
         }
+        tell_of_signal(
+            &settings,
+            "with HEAPPROF_SAMPLE_INTERVAL=0 nothing is recorded",
+        );
         hook::set_phase(Phase::Off);
         return;
     }
@@ -219,12 +223,8 @@ extern "C" fn construct(
     let awaited = settings.listens_from_the_start();
     AWAITED.store(awaited, Ordering::Release);
     let with_dumps = settings.prefix.is_some();
-    if !with_dumps && settings.dump_signal != 0 {
-        // Whoever sends it then would end the program.
-        say!(
-            "HEAPPROFILESIGNAL={}: without HEAPPROFILE no dumps are written, and the signal does what it would without us",
-            settings.dump_signal
-        );
+    if !with_dumps {
+        tell_of_signal(&settings, "without HEAPPROFILE no dumps are written");
     }
     let on_signal = with_dumps && signal::install(settings.dump_signal);
     let at_once = awaited || on_signal || with_dumps && settings.dump_seconds > 0;
@@ -240,6 +240,16 @@ extern "C" fn construct(
     hook::set_phase(Phase::Recording);
     if at_once {
         begin_session(&entered);
+    }
+}
+
+/// The signal that is to make a dump is not ours then: whoever sends it would end the program.
+fn tell_of_signal(settings: &Settings, why: &str) {
+    if settings.dump_signal != 0 {
+        say!(
+            "HEAPPROFILESIGNAL={}: {why}, and the signal does what it would without us",
+            settings.dump_signal
+        );
     }
 }
 

@@ -313,10 +313,15 @@ fn a_relative_prefix_stays_where_the_program_began() {
 /// A signal that is meant to make a dump, and would end the program, is told at start.
 #[test]
 fn a_signal_for_dumps_that_nobody_asked_for_is_told() {
-    let run = Run::fixture("exit_ways").arg("exit").interval(1);
-    let ran = run.env("HEAPPROFILESIGNAL", "SIGUSR2").run();
-    assert_untouched(&ran);
-    assert_one_line(&ran, "HEAPPROFILESIGNAL", &["12", "without HEAPPROFILE"]);
+    let run = || Run::fixture("exit_ways").arg("exit");
+    for (run, why) in [
+        (run().interval(1), "without HEAPPROFILE"),
+        (run().interval(0).prefix("t"), "HEAPPROF_SAMPLE_INTERVAL=0"),
+    ] {
+        let ran = run.env("HEAPPROFILESIGNAL", "SIGUSR2").run();
+        assert_untouched(&ran);
+        assert_one_line(&ran, "HEAPPROFILESIGNAL", &["12", why]);
+    }
 }
 
 /// HEAPPROF_STACK_DEPTH=1: every block belongs to its immediate caller, and the numbers are those of the whole stacks.
