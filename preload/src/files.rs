@@ -213,6 +213,8 @@ impl Appended {
             }
             // A file system without that kind of rename.
             Err(Errno(libc::EINVAL | libc::ENOSYS)) => self.take_name_in_two_steps(old),
+            // It was moved away between our look and our step.
+            Err(Errno(libc::ENOENT)) => self.take_name_that_is_free(old),
             Err(errno) => Err(AppendError::Kernel(errno)),
         }
     }

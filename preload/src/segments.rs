@@ -132,11 +132,12 @@ impl Segments {
         current: &mut Appended,
         mut next: Appended,
     ) -> Result<(), (Appended, AppendError)> {
-        if let Err(error) = next.take_name_of(current) {
-            return Err((next, error));
-        }
+        // Before it has the name by which others move it away.
         if descriptors::are_own() {
             next.hold();
+        }
+        if let Err(error) = next.take_name_of(current) {
+            return Err((next, error));
         }
         let mut closed = std::mem::replace(current, next);
         closed.let_go();
