@@ -10,13 +10,14 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::blocks;
+use crate::environment::Environment;
 use crate::hook::{self, Phase};
 use crate::loader::{self, Malloc};
 use crate::output::{Forked, NoLog, Output};
 use crate::patience::{self, Patience};
 use crate::say::{self, say};
 use crate::session::{self, Session};
-use crate::settings::{Environment, Settings};
+use crate::settings::Settings;
 use crate::tls::{self, Entered, Inside};
 use crate::writer::{self, Writer};
 use crate::{

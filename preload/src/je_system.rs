@@ -13,7 +13,7 @@ use std::arch::global_asm;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use crate::settings::Environment;
+use crate::environment::Environment;
 use crate::{spare, sys};
 
 /// A hidden function that makes the system call of that number with its own arguments, and returns -1 as libc's does. errno is

@@ -52,6 +52,7 @@ mod desk;
 mod dumps;
 mod early;
 mod early_frees;
+mod environment;
 mod exec;
 mod exit;
 mod exports;

@@ -1,12 +1,9 @@
 //! The settings: environment variables, read once at boot.
 //!
-//! gperftools' names keep their meanings and defaults; ours begin with `HEAPPROF_`. A value that makes no
-//! sense is one line on standard error and the default; it never stops the program.
-
-use std::ffi::{CStr, c_char};
-use std::ops::RangeInclusive;
+//! gperftools' names keep their meanings and defaults; ours begin with `HEAPPROF_`.
 
 use crate::control::MAX_INTERVAL;
+use crate::environment::Environment;
 use crate::say::say;
 use crate::sys;
 
@@ -18,6 +15,22 @@ const DEFAULT_EXIT_WAIT_MS: u64 = 100;
 const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
 /// Segments of a quarter of it must hold the modules of a program and some stacks.
 const MIN_MAX_LOG: u64 = 64 << 10;
+
+/// With what our own names begin.
+const OURS: &str = "HEAPPROF_";
+/// All of them, the `heapprof` program's among them.
+const KNOWN: &[&str] = &[
+    "HEAPPROF_CONTROL",
+    "HEAPPROF_EXIT_WAIT_MS",
+    "HEAPPROF_LIBRARY",
+    "HEAPPROF_MAX_LOG",
+    "HEAPPROF_MAX_SAMPLES_PER_SEC",
+    "HEAPPROF_RECORD_OVER",
+    "HEAPPROF_SAMPLE_INTERVAL",
+    "HEAPPROF_STACK_DEPTH",
+    "HEAPPROF_START",
+    "HEAPPROF_VERBOSE",
+];
 
 /// What is in force.
 #[derive(Debug, Clone)]
@@ -56,131 +69,10 @@ pub(crate) struct Settings {
     pub(crate) control: Option<bool>,
 }
 
-/// The environment block that the kernel gave the program.
-pub(crate) struct Environment(*const *const c_char);
-
-impl Environment {
-    /// # Safety
-    /// `block` is null or a null-terminated array of C strings that lives while this does.
-    pub(crate) unsafe fn new(block: *const *const c_char) -> Self {
-        Environment(block)
-    }
-
-    /// The value of a variable. Not `std::env`: that takes a lock which the program may hold.
-    pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
-        if self.0.is_null() {
-            return None;
-        }
-        let mut at = self.0;
-        loop {
-            // SAFETY: `new`'s promise; `at` has not passed the null that ends the array.
-            let entry = unsafe { *at };
-            if entry.is_null() {
-                return None;
-            }
-            // SAFETY: not null, so one of the C strings.
-            let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
-            if let Some(value) = entry
-                .strip_prefix(name.as_bytes())
-                .and_then(|rest| rest.strip_prefix(b"="))
-            {
-                return Some(value);
-            }
-            // SAFETY: the array goes on at least to its null.
-            at = unsafe { at.add(1) };
-        }
-    }
-
-    /// The value as text, and nothing when it is empty.
-    fn text(&self, name: &str) -> Option<String> {
-        let value = self.get(name).filter(|value| !value.is_empty())?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    }
-
-    /// The value as a number of bytes (`524288`, `512K`, `64MiB`), or `default` with a line said.
-    fn bytes(&self, name: &str, default: u64, most: u64) -> u64 {
-        let Some(text) = self.text(name) else {
-            return default;
-        };
-        match parse_bytes(&text) {
-            Some(value) if value <= most => value,
-            Some(_) => {
-                say!("{name}={text} is more than {most}, the most there can be; using {default}");
-                default
-            }
-            None => {
-                say!(
-                    "{name}={text} is not a number of bytes (such as 524288, 512K or 64M); \
-                     using {default}"
-                );
-                default
-            }
-        }
-    }
-
-    fn number(&self, name: &str, default: u64, what: &str, range: RangeInclusive<u64>) -> u64 {
-        let Some(text) = self.text(name) else {
-            return default;
-        };
-        match text.parse() {
-            Ok(value) if range.contains(&value) => value,
-            _ => {
-                say!("{name}={text} is not {what}; using {default}");
-                default
-            }
-        }
-    }
-
-    fn flag(&self, name: &str) -> bool {
-        self.choice(name, "using 0").unwrap_or(false)
-    }
-
-    /// Yes, no, or (with a line said) nothing of both.
-    fn choice(&self, name: &str, otherwise: &str) -> Option<bool> {
-        let text = self.text(name)?;
-        match text.as_str() {
-            "1" | "true" | "yes" | "on" => Some(true),
-            "0" | "false" | "no" | "off" => Some(false),
-            _ => {
-                say!("{name}={text} is neither 0 nor 1; {otherwise}");
-                None
-            }
-        }
-    }
-
-    fn is_paused(&self, name: &str) -> bool {
-        match self.text(name).as_deref() {
-            None | Some("running") => false,
-            Some("paused") => true,
-            Some(text) => {
-                say!("{name}={text} is neither paused nor running; using running");
-                false
-            }
-        }
-    }
-
-    fn signal(&self, name: &str) -> i32 {
-        let Some(text) = self.text(name) else {
-            return 0;
-        };
-        let number = text.parse().ok().or_else(|| signal_number(&text));
-        match number {
-            Some(signal @ (libc::SIGKILL | libc::SIGSTOP)) => {
-                say!("{name}={signal}: no program can receive that signal; no dumps on signals");
-                0
-            }
-            Some(signal) if (1..=libc::SIGRTMAX()).contains(&signal) => signal,
-            _ => {
-                say!("{name}={text} is not a signal (such as 12 or SIGUSR2); no dumps on signals");
-                0
-            }
-        }
-    }
-}
-
 impl Settings {
     /// Reads them all, with a line for each that makes no sense.
     pub(crate) fn read(environment: &Environment) -> Settings {
+        environment.refuse_unknown(OURS, KNOWN);
         Settings {
             interval: environment.bytes("HEAPPROF_SAMPLE_INTERVAL", DEFAULT_INTERVAL, MAX_INTERVAL),
             depth: environment.number(
@@ -287,38 +179,4 @@ impl Settings {
             .map(|(name, value)| (name.to_owned(), value))
             .collect()
     }
-}
-
-/// `524288`, `512K`, `512KB`, `512KiB`, `64M`, `1G`: powers of 1024, as gperftools' users write.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-fn signal_number(name: &str) -> Option<i32> {
-    let name = name.to_ascii_uppercase();
-    Some(match name.strip_prefix("SIG").unwrap_or(&name) {
-        "HUP" => libc::SIGHUP,
-        "USR1" => libc::SIGUSR1,
-        "USR2" => libc::SIGUSR2,
-        "WINCH" => libc::SIGWINCH,
-        "URG" => libc::SIGURG,
-        "IO" => libc::SIGIO,
-        "PWR" => libc::SIGPWR,
-        "ALRM" => libc::SIGALRM,
-        "PROF" => libc::SIGPROF,
-        "TERM" => libc::SIGTERM,
-        "INT" => libc::SIGINT,
-        "QUIT" => libc::SIGQUIT,
-        _ => return None,
-    })
 }

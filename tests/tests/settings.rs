@@ -356,3 +356,34 @@ fn a_depth_of_one_counts_by_immediate_caller() {
         assert!(stack.frames.len() <= 2, "{stack:?}");
     }
 }
+
+/// A name that is spelled otherwise than ours would be taken for no setting at all.
+#[test]
+fn a_mistyped_variable_is_told() {
+    let known = [
+        ("HEAPPROF_CONTROL", "0"),
+        ("HEAPPROF_EXIT_WAIT_MS", "200"),
+        ("HEAPPROF_LIBRARY", "/nowhere"),
+        ("HEAPPROF_MAX_LOG", "1M"),
+        ("HEAPPROF_MAX_SAMPLES_PER_SEC", "1000"),
+        ("HEAPPROF_RECORD_OVER", "1M"),
+        ("HEAPPROF_SAMPLE_INTERVAL", "4096"),
+        ("HEAPPROF_STACK_DEPTH", "64"),
+        ("HEAPPROF_START", "running"),
+        ("HEAPPROF_VERBOSE", "0"),
+        ("HEAPPROFILE", "t"),
+        // Not ours to judge.
+        ("HEAPPROFILER", "1"),
+        ("HEAP_PROFILE_MMAP", "1"),
+    ];
+    let with_all = || {
+        let run = Run::fixture("exit_ways").arg("exit");
+        known
+            .iter()
+            .fold(run, |run, (name, value)| run.env(name, value))
+    };
+    let ran = with_all().run();
+    assert_eq!((ran.code(), &*ran.stderr), (3, ""));
+    let ran = with_all().env("HEAPPROF_SAMPLE_INTERVL", "1").run();
+    assert_one_line(&ran, "HEAPPROF_SAMPLE_INTERVL", &["no setting", "--help"]);
+}
