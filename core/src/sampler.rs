@@ -586,4 +586,23 @@ mod tests {
         ];
         assert_eq!(drawn, published);
     }
+
+    #[test]
+    fn a_stopped_thread_is_asked_no_more_until_it_draws() {
+        let regime = under(64, 0);
+        let mut sampler = Sampler::default();
+        sampler.start_under(3, regime);
+        (sampler.left, sampler.unmarked) = (0, true);
+        assert!(!sampler.passes(8));
+        assert_eq!(sampler.interval(), 64);
+        sampler.stop();
+        assert_eq!((sampler.interval(), sampler.is_due()), (0, false));
+        assert!((0..1000).all(|_| sampler.passes(1 << 40)));
+        // What comes before it draws anew has no interval, and then each mark is one.
+        assert_eq!(sampler.decide(8, regime), None);
+        assert!(!sampler.unmarked);
+        sampler.draw(64);
+        while sampler.passes(1) {}
+        assert_eq!(sampler.decide(1, regime), Some(64));
+    }
 }
