@@ -113,7 +113,7 @@ fn failed(arguments: &[&str], words: &[&str]) {
     }
 }
 
-/// What other programs take `-` for is said, and no file of that name is made.
+/// As an output `-` is standard output, as an input it is refused; no file of that name is made.
 #[test]
 fn a_dash_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,11 +125,17 @@ fn a_dash_is_no_file() {
         &["symbolize"],
         &["bundle"],
         &["timeline"],
+        &["diff", "--at", "0s", "--at", "end"],
     ] {
-        failed(
-            &[command, &["-o", "-", log]].concat(),
-            &["/dev/stdout", "./-"],
+        let file = folder.path().join("out");
+        let to = |out: &str| heapprof(&[command, &["-o", out, log]].concat());
+        let (told, written) = (to("-"), to(file.to_str().unwrap()));
+        assert!(
+            told.status.success() && written.status.success(),
+            "{told:?}"
         );
+        assert!(!told.stdout.is_empty() && written.stdout.is_empty());
+        assert_eq!(told.stdout, std::fs::read(&file).unwrap(), "{command:?}");
     }
     assert!(!std::path::Path::new("-").exists());
 }

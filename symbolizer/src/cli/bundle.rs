@@ -26,18 +26,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     places: Places,
 
-    /// Where to write it [default: FILE with .tar in place of its extension, in the current folder]
+    /// Where to write it; - is standard output [default: FILE with .tar in place of its extension, in the current folder]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let name = args.file.file_name().unwrap_or_default();
-    let out = match &args.output {
-        Some(out) => out.clone(),
-        None => PathBuf::from(name).with_extension("tar"),
-    };
-    output::refuse_input(Some(&out), [&args.file])?;
+    let beside = PathBuf::from(name).with_extension("tar");
+    let out = output::file(Some(args.output.as_ref().unwrap_or(&beside)));
+    output::refuse_terminal(out, "a bundle")?;
+    output::refuse_input(out, [&args.file])?;
     let reading = Reading {
         view: args.time.view(),
         ..Reading::default()
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
     let mut contents = Vec::new();
-    output::to(Some(&out), |out| {
+    output::to(out, |out| {
         contents = write_bundle(&input.name(), input.bytes(), &profile, &symbols, out)
             .map_err(io::Error::other)?;
         Ok(())
@@ -59,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .count();
     say::note(&format_args!(
         "{}: the profile and {} files, {}",
-        out.display(),
+        out.map_or("standard output".into(), |out| out.to_string_lossy()),
         contents.len().saturating_sub(1),
         Bytes(size as f64)
     ));

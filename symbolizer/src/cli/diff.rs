@@ -88,7 +88,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "json")]
     folded: bool,
 
-    /// Where to write it [default: standard output]
+    /// Where to write it; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 
@@ -98,7 +98,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::refuse_input(
-        args.output.as_deref(),
+        output::file(args.output.as_ref()),
         [&args.before].into_iter().chain(&args.after),
     )?;
     let views = views(args)?;
@@ -233,9 +233,11 @@ fn show(
         let mut stacks = differences.by_stack();
         stacks.retain(|change| args.min_significance == 0.0 || is_significant(change));
         let graph = DiffGraph::of(&stacks, measure);
-        return output::to(args.output.as_deref(), |out| match args.folded {
-            true => graph.write_folded(out),
-            false => graph.write_svg(heading, out),
+        return output::to(output::file(args.output.as_ref()), |out| {
+            match args.folded {
+                true => graph.write_folded(out),
+                false => graph.write_svg(heading, out),
+            }
         });
     }
     let diff = differences.by_site();
@@ -253,7 +255,7 @@ fn show(
         n => changes.len().saturating_sub(n),
     };
     changes.truncate(changes.len() - hidden);
-    output::to(args.output.as_deref(), |out| {
+    output::to(output::file(args.output.as_ref()), |out| {
         if args.json {
             return write_json(&diff, &changes, unlike, measure, out);
         }

@@ -1,6 +1,5 @@
 //! `heapprof export`: the profile in a form that another program reads.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use heapprof_symbolizer::export::{Format, Options};
@@ -27,7 +26,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FORMAT", value_parser = choice::<Format>())]
     format: Format,
 
-    /// Where to write it [default: standard output]
+    /// Where to write it; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 
@@ -55,12 +54,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let format = args.format;
     // Asked first: reading and naming may take long.
-    if args.output.is_none() && format.is_binary() && std::io::stdout().is_terminal() {
-        return Err(Failure::BinaryOnTerminal {
-            format: format.name(),
-        });
+    let file = output::file(args.output.as_ref());
+    if format.is_binary() {
+        output::refuse_terminal(file, format.name())?;
     }
-    output::refuse_input(args.output.as_deref(), &args.source.files)?;
+    output::refuse_input(file, &args.source.files)?;
     let measure = args.metric.0;
     if measure.needs_pasts() && !format.shows_pasts() {
         return Err(Failure::Asked(format!(
@@ -95,7 +93,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         confidence: args.confidence,
         title: args.title.clone(),
     };
-    output::to(args.output.as_deref(), |out| {
-        format.write(&profile, &symbols, &options, out)
-    })
+    output::to(file, |out| format.write(&profile, &symbols, &options, out))
 }

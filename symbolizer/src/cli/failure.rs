@@ -17,8 +17,6 @@ pub(crate) enum Failure {
     OverInput { path: PathBuf, input: PathBuf },
     #[error("cannot write {}: it is a record log, which nothing could bring back; give -o another name", path.display())]
     OverLog { path: PathBuf },
-    #[error("cannot write -: -o /dev/stdout is standard output, -o ./- a file of that name")]
-    Dash,
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(

@@ -1,7 +1,7 @@
 //! An output: standard output, or a file that appears under its name only when it is whole.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,6 @@ pub(crate) fn refuse_input<'a>(
         Some((meta.dev(), meta.ino()))
     };
     let Some(out) = out else { return Ok(()) };
-    refuse_dash(out)?;
     let is_out = |input: &&PathBuf| file(input).is_some() && file(input) == file(out);
     match inputs.into_iter().find(is_out) {
         Some(input) => Err(Failure::OverInput {
@@ -32,10 +31,16 @@ pub(crate) fn refuse_input<'a>(
     }
 }
 
-/// Elsewhere that often means standard output: a file of that name would be a surprise, and a trap for `rm`.
-fn refuse_dash(out: &Path) -> Result<(), Failure> {
-    match out == Path::new("-") {
-        true => Err(Failure::Dash),
+/// The file that `-o` means, if it means one: `-` is standard output, as everywhere. A file of that name is `./-`.
+pub(crate) fn file(output: Option<&PathBuf>) -> Option<&Path> {
+    let path = output.map(PathBuf::as_path);
+    path.filter(|path| *path != Path::new("-"))
+}
+
+/// Refuses what would fill a terminal with what nobody can read.
+pub(crate) fn refuse_terminal(output: Option<&Path>, what: &'static str) -> Result<(), Failure> {
+    match output.is_none() && io::stdout().is_terminal() {
+        true => Err(Failure::BinaryOnTerminal { format: what }),
         false => Ok(()),
     }
 }
@@ -70,7 +75,6 @@ pub(crate) fn to(
             .and_then(|()| out.flush())
             .map_err(Failure::Stdout);
     };
-    refuse_dash(path)?;
     refuse_log(path)?;
     let into = |file: File| {
         let mut out: BufWriter<Box<dyn Write>> = BufWriter::new(Box::new(file));

@@ -23,17 +23,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// Where to write it [default: standard output]
+    /// Where to write it; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    output::refuse_input(args.output.as_deref(), &args.source.files)?;
+    output::refuse_input(output::file(args.output.as_ref()), &args.source.files)?;
     let mut profile = args.source.profile()?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
-    output::to(args.output.as_deref(), |out| {
+    output::to(output::file(args.output.as_ref()), |out| {
         Format::Symbolized.write(&profile, &symbols, &Options::default(), out)
     })?;
     coverage::say(&profile, &symbols);

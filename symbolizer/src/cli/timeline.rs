@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["csv", "svg"])]
     json: bool,
 
-    /// Where to write it [default: standard output]
+    /// Where to write it; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             say::note(&format_args!("note: {}: {line}", args.file.display()));
         }
     }
-    output::to(args.output.as_deref(), |out| {
+    output::to(output::file(args.output.as_ref()), |out| {
         if args.csv {
             write_csv(&timeline, &names, out)
         } else if args.svg {
