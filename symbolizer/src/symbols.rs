@@ -129,12 +129,19 @@ impl Symbols {
         match profile.module_of(place) {
             Some(module) => Unnamed {
                 module: Some(module.name()),
+                pid: None,
                 address: self.svma(place),
             },
-            None => Unnamed {
-                module: None,
-                address: place.avma,
-            },
+            None => {
+                // Of several processes each has addresses of its own.
+                let home = home_of(place.avma)
+                    .and_then(|(part, avma)| Some((profile.parts.get(part)?, avma)));
+                Unnamed {
+                    module: None,
+                    pid: home.map(|(part, _)| part.run.pid),
+                    address: home.map_or(place.avma, |(_, avma)| avma),
+                }
+            }
         }
     }
 
@@ -331,18 +338,21 @@ fn entry_point(frame: &Frame) -> Frame {
     }
 }
 
-/// A place without a name: `[libc.so.6+0x1234]`, or `[0x7f0012345678]` outside every module.
+/// A place without a name: `[libc.so.6+0x1234]`, or outside every module `[0x7f0012345678]`, and where several processes are added
+/// up `[pid 4711 0x7f0012345678]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Unnamed<'a> {
     module: Option<&'a str>,
+    pid: Option<u32>,
     address: u64,
 }
 
 impl fmt::Display for Unnamed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.module {
-            Some(module) => write!(f, "[{module}+{:#x}]", self.address),
-            None => write!(f, "[{:#x}]", self.address),
+        match (self.module, self.pid) {
+            (Some(module), _) => write!(f, "[{module}+{:#x}]", self.address),
+            (None, Some(pid)) => write!(f, "[pid {pid} {:#x}]", self.address),
+            (None, None) => write!(f, "[{:#x}]", self.address),
         }
     }
 }

@@ -300,6 +300,12 @@ fn code_outside_all_files_is_never_joined() {
     let outside = frames.iter().filter(|frame| frame["module"].is_null());
     assert_eq!(outside.count(), 2);
     assert_eq!(document["modules"].as_array().unwrap().len(), 1);
+    // Each says whose address it is.
+    let folded = ok(&[&["export", "-f", "folded"], &files[..]].concat());
+    for pid in [20, 21] {
+        let shown = format!("[pid {pid} 0x70000101] 100");
+        assert!(folded.contains(&shown), "no {shown} in {folded}");
+    }
 }
 
 /// A file without a build-id is the same if path and layout are; with one, if that is, whatever its path.
