@@ -561,4 +561,20 @@ mod tests {
         let growth = |n: usize| pasts[n].growth.bytes_per_second;
         assert_eq!(sum.growth.bytes_per_second, growth(0) + growth(1));
     }
+
+    /// As above, and nothing larger comes: the peak is where what is known begins.
+    #[test]
+    fn where_it_begins_may_be_the_peak() {
+        let mut history = History::new(Temporary::default());
+        history.begin_at(5 * MS);
+        history.alloc(&came(1, 0, 100, 0, 0));
+        history.alloc(&came(2, 1, 30, 0, 0));
+        history.free(1, MS);
+        history.begun();
+        history.free(2, 7 * MS);
+        history.alloc(&came(3, 0, 20, 0, 8 * MS));
+        let (pasts, _) = history.finish(9 * MS);
+        let peak: Vec<u64> = pasts.iter().map(|past| past.peak.bytes()).collect();
+        assert_eq!(peak, [0, 30]);
+    }
 }
