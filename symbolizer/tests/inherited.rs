@@ -4,12 +4,13 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use common::encoded::{alloc, free, stack, start};
 use common::history::{MS, S, folder, json, ok, own};
 use common::{heapprof, stderr};
 use heapprof_core::{SizeClass, Temporary};
 use heapprof_format::{
-    Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Free, Module, PARENT_LOG,
-    Passed, Record, Segment, Stack, Start, Sums, WalkEnd,
+    Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Module, PARENT_LOG, Passed,
+    Record, Segment, Stack, Sums, WalkEnd,
 };
 use heapprof_symbolizer::{
     Input, Measure, Moment, Occasions, Profile, Reading, View, contrast_of_log, dumps_of_log,
@@ -19,47 +20,6 @@ use heapprof_symbolizer::{
 const MB: u64 = 1_000_000;
 /// Blocks of one MB that the child has from its parent, by ids 1 and up.
 const INHERITED: u64 = 100;
-
-fn start(encoder: &mut Encoder, pid: u32, monotonic_ns: u64, settings: Vec<(String, String)>) {
-    encoder.record(&Record::Start(Start {
-        program: "/bin/server".into(),
-        pid,
-        forked_from: 30 * u32::from(!settings.is_empty()),
-        monotonic_ns,
-        interval: 1,
-        settings,
-        ..Start::default()
-    }));
-}
-
-fn stack(encoder: &mut Encoder) {
-    encoder.record(&Record::Stack(Stack {
-        number: 0,
-        end: WalkEnd::Root,
-        frames: vec![0x10, 0x1001],
-        interrupted: vec![],
-    }));
-}
-
-fn alloc(encoder: &mut Encoder, time_ns: u64, id: u64, size: u64) {
-    encoder.alloc(&Alloc {
-        time_ns,
-        thread: 0,
-        id,
-        size,
-        slack: 0,
-        stack: 0,
-        interval: 1,
-    });
-}
-
-fn free(encoder: &mut Encoder, time_ns: u64, id: u64) {
-    encoder.free(&Free {
-        time_ns,
-        thread: 0,
-        id,
-    });
-}
 
 /// The log of a child, beside its parent's; it was forked a second after the parent's start.
 fn child(folder: &Path, story: impl FnOnce(&mut Encoder)) -> PathBuf {

@@ -4,59 +4,18 @@ mod common;
 
 use std::path::PathBuf;
 
+use common::encoded::{alloc, free, stack, start};
 use common::history::{folder, json, ok};
 use common::{heapprof, stderr, write};
 use heapprof_core::Weight;
 use heapprof_format::{
-    Alloc, Checkpoint, Encoder, FILE_HEADER, FORKED_AT, Free, PARENT_LOG, Record, Stack, Start,
-    WalkEnd,
+    Alloc, Checkpoint, Encoder, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start,
 };
 use serde_json::Value;
 
 const MB: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1000 * MS;
-
-fn start(encoder: &mut Encoder, pid: u32, monotonic_ns: u64, settings: Vec<(String, String)>) {
-    encoder.record(&Record::Start(Start {
-        program: "/bin/server".into(),
-        pid,
-        forked_from: 30 * u32::from(!settings.is_empty()),
-        monotonic_ns,
-        interval: 1,
-        settings,
-        ..Start::default()
-    }));
-}
-
-fn stack(encoder: &mut Encoder) {
-    encoder.record(&Record::Stack(Stack {
-        number: 0,
-        end: WalkEnd::Root,
-        frames: vec![0x10, 0x1001],
-        interrupted: vec![],
-    }));
-}
-
-fn alloc(encoder: &mut Encoder, time_ns: u64, id: u64, size: u64) {
-    encoder.alloc(&Alloc {
-        time_ns,
-        thread: 0,
-        id,
-        size,
-        slack: 0,
-        stack: 0,
-        interval: 1,
-    });
-}
-
-fn free(encoder: &mut Encoder, time_ns: u64, id: u64) {
-    encoder.free(&Free {
-        time_ns,
-        thread: 0,
-        id,
-    });
-}
 
 /// The second segment: 10 blocks of a megabyte are in use at 5 s, all of them from 4 s; five go at 6 s, and one comes and goes. So
 /// many megabytes were the most before, at that time.
