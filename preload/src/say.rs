@@ -30,14 +30,29 @@ struct Line {
     len: usize,
 }
 
-impl Write for Line {
-    fn write_str(&mut self, words: &str) -> std::fmt::Result {
-        let end = self.len + words.len();
+impl Line {
+    fn push(&mut self, bytes: &[u8]) -> std::fmt::Result {
+        let end = self.len + bytes.len();
         let place = self.bytes.get_mut(self.len..end).ok_or(std::fmt::Error)?;
-        place.copy_from_slice(words.as_bytes());
+        place.copy_from_slice(bytes);
         self.len = end;
         Ok(())
     }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, words: &str) -> std::fmt::Result {
+        words.chars().try_for_each(|each| self.write_char(each))
+    }
+
+    fn write_char(&mut self, each: char) -> std::fmt::Result {
+        self.push(harmless(each).encode_utf8(&mut [0; 4]).as_bytes())
+    }
+}
+
+/// What a terminal does not obey, and what does not end the line: values of variables and paths are whatever they are.
+fn harmless(each: char) -> char {
+    if each.is_control() { '?' } else { each }
 }
 
 /// Writes `heapprof: …` as one write, so that lines of several processes do not mix.
@@ -46,9 +61,15 @@ pub(crate) fn line(words: std::fmt::Arguments<'_>) {
         bytes: [0; 400],
         len: 0,
     };
-    match writeln!(line, "heapprof: {words}") {
+    let fits = write!(line, "heapprof: {words}").and_then(|()| line.push(b"\n"));
+    match fits {
         Ok(()) => bytes(&line.bytes[..line.len]),
-        Err(_) => bytes(format!("heapprof: {words}\n").as_bytes()), // long paths
+        // Long paths.
+        Err(_) => {
+            let words = words.to_string();
+            let words: String = words.chars().map(harmless).collect();
+            bytes(format!("heapprof: {words}\n").as_bytes());
+        }
     }
 }
 

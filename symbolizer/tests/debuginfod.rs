@@ -542,6 +542,13 @@ fn nobody_is_asked_without_the_option() {
     );
     assert_eq!(stderr(&output), "");
     assert_eq!(server.asked(), [world.path.as_str()]);
+
+    // elfutils would take that for one byte.
+    let with_unit = [env[0], ("DEBUGINFOD_MAXSIZE", "1G")];
+    let output = world.heapprof(&["top", "--debuginfod", &log], &with_unit);
+    let words = "DEBUGINFOD_MAXSIZE=1G is no number of bytes";
+    assert!(stderr(&output).contains(words), "{}", stderr(&output));
+
     let output = world.heapprof(&["info", "--debuginfod", &log], &env);
     let expected = "Asked of debuginfod: 0 files fetched (0 B), 1 from the cache";
     assert!(stdout(&output).contains(expected), "{}", stdout(&output));

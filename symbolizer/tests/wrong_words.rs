@@ -167,3 +167,19 @@ fn a_library_that_is_not_there_is_told_by_its_variable() {
     assert!(run("/no/such.so").contains("HEAPPROF_LIBRARY=/no/such.so: there is no such file"));
     assert!(!run("").contains("HEAPPROF_LIBRARY="));
 }
+
+/// Where nothing is temporary in what is shown, a word on what is temporary is a mistake, and not ignored.
+#[test]
+fn what_is_temporary_is_said_where_it_is_shown() {
+    for arguments in [
+        &["top", "--within", "1ms", "x"][..],
+        &["top", "-m", "peak", "--within-allocations", "3", "x"],
+        &["diff", "--within", "1ms", "x", "y"],
+        &["export", "-f", "folded", "--within", "1ms", "x"],
+    ] {
+        let output = heapprof(arguments);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("add -m temporary"), "{arguments:?}: {said}");
+    }
+}

@@ -387,3 +387,16 @@ fn a_mistyped_variable_is_told() {
     let ran = with_all().env("HEAPPROF_SAMPLE_INTERVL", "1").run();
     assert_one_line(&ran, "HEAPPROF_SAMPLE_INTERVL", &["no setting", "--help"]);
 }
+
+/// A value is whatever it is: a terminal obeys none, and one line stays one.
+#[test]
+fn a_line_holds_no_control_characters() {
+    let long = "x".repeat(500);
+    for value in ["a\nb\x1b[31m", &format!("a\nb\x1b[31m{long}")] {
+        let run = Run::fixture("exit_ways").arg("exit");
+        let ran = run.env("HEAPPROF_SAMPLE_INTERVAL", value).run();
+        assert_untouched(&ran);
+        let words = value.replace(['\n', '\x1b'], "?");
+        assert_one_line(&ran, &words, &["using 524288"]);
+    }
+}

@@ -164,9 +164,21 @@ fn cache_folder() -> Result<PathBuf, Failure> {
 }
 
 fn largest() -> u64 {
-    let stated = env::var("DEBUGINFOD_MAXSIZE").ok();
-    let stated = stated.and_then(|text| text.trim().parse().ok());
-    // To elfutils, 0 is no limit; ours stays.
-    let wanted = stated.filter(|&bytes| bytes > 0);
-    wanted.unwrap_or(DebuginfodSettings::LARGEST)
+    let ours = DebuginfodSettings::LARGEST;
+    let Some(stated) = env::var_os("DEBUGINFOD_MAXSIZE").filter(|value| !value.is_empty()) else {
+        return ours;
+    };
+    match stated.to_str().map(|text| text.trim().parse()) {
+        // To elfutils, 0 is no limit; ours stays.
+        Some(Ok(0)) => ours,
+        Some(Ok(bytes)) => bytes,
+        _ => {
+            let stated = stated.to_string_lossy();
+            say::note(&format_args!(
+                "DEBUGINFOD_MAXSIZE={stated} is no number of bytes; files of up to {} are fetched",
+                Bytes(ours as f64)
+            ));
+            ours
+        }
+    }
 }

@@ -101,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::file(args.output.as_ref()),
         [&args.before].into_iter().chain(&args.after),
     )?;
+    args.temporary.refuse_beside(args.metric.0)?;
     let views = views(args)?;
     match (&args.after, &views[..]) {
         (_, [_, _, _, ..]) => Err(Failure::Asked(

@@ -73,6 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let shows_all = matches!(format, Format::Pprof | Format::Json);
+    if !shows_all {
+        args.temporary.refuse_beside(measure)?;
+    }
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),

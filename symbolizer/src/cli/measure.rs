@@ -36,6 +36,22 @@ pub(crate) struct TemporaryArgs {
 }
 
 impl TemporaryArgs {
+    /// Refuses what would change nothing: a word on what is temporary where `measure` is something else.
+    pub(crate) fn refuse_beside(&self, measure: Measure) -> Result<(), Failure> {
+        let is_temporary = matches!(measure, Measure::TemporaryBytes | Measure::TemporaryObjects);
+        let given = match (self.within, self.within_allocations) {
+            (Some(_), _) => "--within",
+            (None, Some(_)) => "--within-allocations",
+            (None, None) => return Ok(()),
+        };
+        if is_temporary {
+            return Ok(());
+        }
+        Err(Failure::Asked(format!(
+            "{given} says what is temporary, and {measure} is asked for; add -m temporary or -m temporary-objects"
+        )))
+    }
+
     pub(crate) fn temporary(&self) -> Temporary {
         const DEFAULT_NS: u64 = 10_000_000;
         Temporary {

@@ -70,6 +70,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measure = args.metric.0;
+    args.temporary.refuse_beside(measure)?;
     let by = args.by;
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
