@@ -107,6 +107,7 @@ impl Contrast {
             return;
         }
         let factors = self.views.map(|view| match (view.from, view.to) {
+            _ if view.survived_ns.is_some() => 0.0,
             (_, Cut::Nothing) => 0.0,
             (Cut::Nothing, _) => 1.0,
             _ => 0.0,
@@ -178,6 +179,10 @@ impl Contrast {
             return 0.0;
         }
         let death = death.filter(|death| death.is_before(view.to));
+        let is_survivor = death.is_none() && view.is_old_enough(birth.at.time_ns);
+        if view.survived_ns.is_some() && !is_survivor {
+            return 0.0;
+        }
         let until_ns = death.map_or(view.to.time_ns(), |death| death.time_ns);
         if self.measure.is_growth() {
             return self.slope(view, birth.at.time_ns, until_ns);
@@ -249,17 +254,11 @@ mod tests {
     }
 
     fn at(to_ns: u64) -> Span {
-        Span {
-            from: Cut::Nothing,
-            to: Cut::Time(to_ns),
-        }
+        Span::between(Cut::Nothing, Cut::Time(to_ns))
     }
 
     fn window(from_ns: u64, to_ns: u64) -> Span {
-        Span {
-            from: Cut::Time(from_ns),
-            to: Cut::Time(to_ns),
-        }
+        Span::between(Cut::Time(from_ns), Cut::Time(to_ns))
     }
 
     fn contrast(measure: impl Into<Measure>, views: [Span; 2]) -> Contrast {
@@ -447,10 +446,7 @@ mod tests {
         // In both it is the same, and at the very start nothing has been.
         let same = passed(Metric::AllocatedObjects, [at(5 * S), at(6 * S)]).unwrap();
         assert_eq!((same.plus, same.minus), Default::default());
-        let start = Span {
-            from: Cut::Nothing,
-            to: Cut::Nothing,
-        };
+        let start = Span::between(Cut::Nothing, Cut::Nothing);
         let all = passed(Metric::AllocatedObjects, [start, at(6 * S)]).unwrap();
         assert!(all.before == 0.0 && near(all.plus.value, 2.0));
     }

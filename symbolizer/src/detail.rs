@@ -3,7 +3,7 @@
 //! Rows need memory for stacks; numbers by thread need a row for each thread that allocated there, and
 //! events need one for each sampled block. Few readers want them, so nobody else pays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use heapprof_core::{Estimate, Ledger, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
@@ -32,6 +32,20 @@ pub struct Detailed {
     pub threads: Option<Vec<ThreadRow>>,
     /// Sampled blocks, in the order of the log.
     pub events: Option<Vec<Event>>,
+}
+
+impl Detailed {
+    /// Leaves the rows of which that is so, and of the sampled blocks those that did not go.
+    pub(crate) fn keep_survivors(&mut self, mut survives: impl FnMut(&mut Row) -> bool) {
+        if let Some(threads) = &mut self.threads {
+            threads.retain_mut(|thread| survives(&mut thread.row));
+        }
+        if let Some(events) = &mut self.events {
+            let went = events.iter().filter(|event| event.came.is_none());
+            let went: HashSet<u64> = went.map(|event| event.id).collect();
+            events.retain(|event| !went.contains(&event.id));
+        }
+    }
 }
 
 /// A row of one thread.

@@ -260,6 +260,10 @@ impl Fold {
                 .map_or(self.profile.run.duration_ns, |span| span.to.time_ns());
             (self.profile.pasts, self.profile.lifetimes) = history.finish(end_ns);
         }
+        let survived = self.span.and_then(|span| span.survived_ns);
+        if survived.is_some() {
+            self.profile.keep_survivors();
+        }
         self.profile
     }
 
@@ -294,6 +298,12 @@ impl Fold {
             if is_before && self.history.is_none() || !includes(span.to) {
                 return;
             }
+        }
+        if self
+            .span
+            .is_some_and(|span| !span.is_old_enough(alloc.time_ns))
+        {
+            return;
         }
         if alloc.size > LARGEST_BLOCK || alloc.interval > LARGEST_INTERVAL {
             self.profile.account.implausible += 1;

@@ -344,6 +344,16 @@ impl Profile {
         }
     }
 
+    /// Leaves only what is in use, as if nothing else had been allocated.
+    pub(crate) fn keep_survivors(&mut self) {
+        let survives = |row: &mut Row| {
+            row.totals.allocated = row.totals.in_use;
+            !row.totals.in_use.is_empty()
+        };
+        self.rows.retain_mut(survives);
+        self.detail.keep_survivors(survives);
+    }
+
     /// Whether a dump says of its numbers that they are estimates.
     fn states_an_error(&self) -> bool {
         let stated = self.stated_errors.iter().flatten();

@@ -97,8 +97,7 @@ pub fn stacks_at_peak(
     };
     if whole.run.checkpoint.is_none() {
         let to = whole.peak.unwrap_or_default().cut();
-        let from = Cut::Nothing;
-        let mut fold = Fold::new().within(Some(Span { from, to }));
+        let mut fold = Fold::new().within(Some(Span::between(Cut::Nothing, to)));
         each_record(bytes, &mut progress, &mut fold)?;
         for row in fold.ledger().rows() {
             add(&row, row.totals.in_use.bytes_f64());

@@ -6,6 +6,7 @@
 //!   Whole          in use: what lives at the end          allocated: a b c d
 //!   At(to)         in use: what lives at `to`             allocated: a b c
 //!   Window         in use: of those, what lives at `to`   allocated: b c
+//!   Survivors      in use: of a, what lives at `to`       allocated: the same; `from` is so long before `to`
 //! ```
 //!
 //! An event at the very time of a moment comes before it. So a window's numbers are those at its
@@ -32,6 +33,28 @@ pub enum View {
     At(Moment),
     /// What happened between two.
     Window(Moment, Moment),
+    /// What is in use at a moment and has been for so long. Of blocks that were freed by then nothing is shown.
+    Survivors {
+        /// The least age, in nanoseconds since the block was allocated, or last resized.
+        age_ns: u64,
+        /// When it is looked at.
+        at: Moment,
+    },
+}
+
+impl View {
+    /// How old blocks must be.
+    fn age_ns(&self) -> Option<u64> {
+        match self {
+            View::Survivors { age_ns, .. } => Some(*age_ns),
+            _ => None,
+        }
+    }
+
+    /// Whether there is anything in it but what is in use.
+    pub fn has_past(&self) -> bool {
+        !matches!(self, View::Survivors { .. })
+    }
 }
 
 /// What to read of a log.
@@ -69,9 +92,26 @@ pub struct Span {
     pub from: Cut,
     /// Events after this are left out.
     pub to: Cut,
+    /// Blocks that had not been there for so long at `to` are left out, and those that were freed by then.
+    pub survived_ns: Option<u64>,
 }
 
 impl Span {
+    /// All that happened between two cuts.
+    pub fn between(from: Cut, to: Cut) -> Span {
+        Span {
+            from,
+            to,
+            survived_ns: None,
+        }
+    }
+
+    /// Whether a block that came at that time is old enough.
+    pub fn is_old_enough(self, came_ns: u64) -> bool {
+        self.survived_ns
+            .is_none_or(|age_ns| came_ns.saturating_add(age_ns) <= self.to.time_ns())
+    }
+
     /// Itself, unless it ends before it begins.
     fn forwards(self) -> Result<Span, MomentError> {
         let (from_ns, to_ns) = (self.from.time_ns(), self.to.time_ns());
@@ -84,6 +124,13 @@ impl Span {
     /// In words.
     pub fn describe(self) -> String {
         let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
+        if let Some(age_ns) = self.survived_ns {
+            return format!(
+                "in use at {:.6} s, and for at least {} s then; \"allocated\" is the same",
+                seconds(self.to),
+                age_ns as f64 / 1e9
+            );
+        }
         match self.from {
             Cut::Nothing => format!("at {:.6} s", seconds(self.to)),
             from => format!(
@@ -121,8 +168,8 @@ pub fn profile_of_view(
             .without_inherited(reading.without_inherited)
             .within(span);
         match reading.pasts {
-            Some(temporary) => fold.with_pasts(temporary),
-            None => fold,
+            Some(temporary) if reading.view.has_past() => fold.with_pasts(temporary),
+            _ => fold,
         }
     };
     let mut whole = |mut fold: Fold| {
@@ -136,11 +183,14 @@ pub fn profile_of_view(
     let find = |moment: &Moment| found(moment, &all, reading.among_several);
     let span = match &reading.view {
         View::Whole => None,
-        View::At(at) => match find(at)? {
+        View::At(at) | View::Survivors { at, .. } => match find(at)? {
             Found::In(to) => Some(Span {
-                from: Cut::Nothing,
-                to,
+                survived_ns: reading.view.age_ns(),
+                ..Span::between(Cut::Nothing, to)
             }),
+            Found::Over if !reading.view.has_past() => {
+                return Ok(all.without_rows(Outside::Over));
+            }
             Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),
             Found::Over => {
                 let Ending::Said(_) = all.run.ending else {
@@ -181,7 +231,7 @@ pub fn profile_of_view(
                 Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),
                 Found::Over => Cut::Time(all.run.duration_ns),
             };
-            Some(Span { from, to }.forwards()?)
+            Some(Span::between(from, to).forwards()?)
         }
     };
     let mut part = whole(fold(span))?;
@@ -210,18 +260,12 @@ pub fn contrast_of_log(
     let find = |moment: &Moment| moment.find(&all.run, &all.peak.unwrap_or_default());
     let span = |view: &View| {
         let span = match view {
-            View::Whole => Span {
-                from: Cut::Nothing,
-                to: find(&Moment::End)?,
+            View::Whole => Span::between(Cut::Nothing, find(&Moment::End)?),
+            View::At(at) | View::Survivors { at, .. } => Span {
+                survived_ns: view.age_ns(),
+                ..Span::between(Cut::Nothing, find(at)?)
             },
-            View::At(at) => Span {
-                from: Cut::Nothing,
-                to: find(at)?,
-            },
-            View::Window(from, to) => Span {
-                from: find(from)?,
-                to: find(to)?,
-            },
+            View::Window(from, to) => Span::between(find(from)?, find(to)?),
         };
         span.forwards()
     };

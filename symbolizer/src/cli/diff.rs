@@ -9,6 +9,7 @@ use heapprof_symbolizer::{
 };
 use serde::Serialize;
 
+use crate::cli::age::Age;
 use crate::cli::failure::Failure;
 use crate::cli::measure::{SumArg, TemporaryArgs};
 use crate::cli::output;
@@ -57,6 +58,9 @@ pub(crate) struct Args {
     )]
     to: Vec<String>,
 
+    #[command(flatten)]
+    age: Age,
+
     /// How many sites to show; 0 for all
     #[arg(short, long, value_name = "N", default_value_t = 20, value_parser = count, allow_negative_numbers = true)]
     number: usize,
@@ -102,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         [&args.before].into_iter().chain(&args.after),
     )?;
     args.temporary.refuse_beside(args.metric.0)?;
+    args.age.refuse_beside(args.metric.0)?;
     let views = views(args)?;
     match (&args.after, &views[..]) {
         (_, [_, _, _, ..]) => Err(Failure::Asked(
@@ -130,8 +135,12 @@ fn views(args: &Args) -> Result<Vec<View>, Failure> {
     }
     let windows = args.from.iter().zip(&args.to);
     let windows = windows.map(|(from, to)| View::Window(moment(from), moment(to)));
-    let moments = args.at.iter().map(|at| View::At(moment(at)));
-    Ok(moments.chain(windows).collect())
+    let moments = args.at.iter().map(|at| args.age.at(moment(at)));
+    let mut views: Vec<View> = moments.chain(windows).collect();
+    if args.after.is_some() && views.is_empty() && !args.age.is_any() {
+        views.push(args.age.at(Moment::End));
+    }
+    Ok(views)
 }
 
 fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
@@ -213,6 +222,10 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
 /// A view in a heading.
 fn told(span: Span) -> String {
     let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
+    if let Some(age_ns) = span.survived_ns {
+        let age = age_ns as f64 / 1e9;
+        return format!("{:.6} s (at least {age} s old)", seconds(span.to));
+    }
     match span.from {
         Cut::Nothing => format!("{:.6} s", seconds(span.to)),
         from => format!("{:.6} to {:.6} s", seconds(from), seconds(span.to)),

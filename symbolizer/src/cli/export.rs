@@ -72,6 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 .into(),
         ));
     }
+    args.source.time.age.refuse_beside(measure)?;
     let shows_all = matches!(format, Format::Pprof | Format::Json);
     if !shows_all {
         args.temporary.refuse_beside(measure)?;

@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and who answers.
 
+mod age;
 mod bundle;
 mod choice;
 mod colour;

@@ -113,6 +113,10 @@ fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
         View::Whole => View::Whole,
         View::At(at) => View::At(moment(at)),
         View::Window(from, to) => View::Window(moment(from), moment(to)),
+        View::Survivors { age_ns, at } => View::Survivors {
+            age_ns: *age_ns,
+            at: moment(at),
+        },
     }
 }
 
@@ -127,7 +131,7 @@ fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failur
     let runs = || parts.iter().map(|(_, profile)| &profile.run);
     let what = match view {
         View::Whole => return Ok(()),
-        View::At(at) => at.to_string(),
+        View::At(at) | View::Survivors { at, .. } => at.to_string(),
         View::Window(from, to) => format!("{from} to {to}"),
     };
     let began = runs().map(|run| run.start_wall_ns).min().unwrap_or(0);

@@ -6,6 +6,7 @@ use heapprof_core::Temporary;
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Account, Detail, Input, Moment, Profile, Reading, Symbols, View};
 
+use crate::cli::age::Age;
 use crate::cli::debuginfod::Servers;
 use crate::cli::failure::Failure;
 use crate::cli::progress::Progress;
@@ -53,6 +54,9 @@ pub(crate) struct Time {
         help_heading = "When"
     )]
     to: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) age: Age,
 }
 
 impl Time {
@@ -63,8 +67,9 @@ impl Time {
             Err(never) => match never {},
         };
         match (&self.at, &self.from, &self.to) {
-            (Some(at), ..) => View::At(moment(at)),
-            (None, None, None) => View::Whole,
+            (Some(at), ..) => self.age.at(moment(at)),
+            (None, None, None) if self.age.is_any() => View::Whole,
+            (None, None, None) => self.age.at(Moment::End),
             (None, from, to) => View::Window(
                 from.as_deref().map_or(Moment::Start, moment),
                 to.as_deref().map_or(Moment::End, moment),

@@ -71,6 +71,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measure = args.metric.0;
     args.temporary.refuse_beside(measure)?;
+    args.source.time.age.refuse_beside(measure)?;
     let by = args.by;
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
@@ -433,7 +434,11 @@ fn write_lines(
         table.row_of(cells);
     }
     if lines.is_empty() {
-        let hint = match metric.is_in_use() {
+        let is_all_in_use = profile
+            .run
+            .span
+            .is_some_and(|span| span.survived_ns.is_some());
+        let hint = match metric.is_in_use() && !is_all_in_use {
             true => " (--metric allocated-bytes shows what was freed, too)",
             false => "",
         };
