@@ -160,6 +160,7 @@ impl Contrast {
         let change = &mut self.by_stack[index];
         change.before += value * first;
         change.after += value * second;
+        change.before_variance += variance * first * first;
         let more = second - first;
         let side = match more {
             0.0 => return,

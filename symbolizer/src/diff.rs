@@ -47,6 +47,8 @@ pub struct Change {
     pub minus: Amount,
     /// Between two profiles: what sampling alone would make of equal heaps.
     pub noise: Noise,
+    /// The variance of what there was.
+    pub before_variance: f64,
     /// Whether a side comes from a dump that does not state its errors, or may have it under another name.
     pub is_unsure: bool,
     /// Whether a side may have missed blocks that the other has: then nothing is exact.
@@ -86,6 +88,7 @@ impl Change {
         self.plus += other.plus;
         self.minus += other.minus;
         self.noise.merge(&other.noise);
+        self.before_variance += other.before_variance;
         self.is_unsure |= other.is_unsure;
         self.may_be_missed |= other.may_be_missed;
     }
@@ -166,7 +169,10 @@ impl<'a> Differences<'a> {
                     ..Change::default()
                 };
                 match side {
-                    0 => (change.before, change.minus) = (amount.value, amount),
+                    0 => {
+                        (change.before, change.minus) = (amount.value, amount);
+                        change.before_variance = amount.variance;
+                    }
                     _ => (change.after, change.plus) = (amount.value, amount),
                 }
                 parts.push((side, row.stack, change));
@@ -251,6 +257,15 @@ impl<'a> Differences<'a> {
             }
         }
         diff
+    }
+
+    /// Of everything.
+    pub fn total(&self) -> Change {
+        let mut total = Change::default();
+        for (_, _, change) in &self.parts {
+            total.merge(change);
+        }
+        total
     }
 
     /// By stack, as folded stacks and flame graphs have them.

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             cli::say::error(&error);
-            ExitCode::FAILURE
+            error.status()
         }
     }
 }

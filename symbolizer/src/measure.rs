@@ -238,6 +238,15 @@ impl Measure {
         !matches!(self, Measure::Basic(_))
     }
 
+    /// The sum of all rows.
+    pub fn total(self, profile: &Profile) -> Amount {
+        let mut total = Amount::default();
+        for row in 0..profile.rows.len() {
+            total += self.of_row(profile, row);
+        }
+        total
+    }
+
     /// The amount in a row of that index; nothing when the profile has no pasts, or for
     /// [`Measure::Lifetime`].
     pub fn of_row(self, profile: &Profile, row: usize) -> Amount {

@@ -4,13 +4,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Change, Count, Cut, Diff, DiffGraph, DiffPlace, Differences, Input, InputError, Json, Measure,
-    Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, contrast_of_log,
+    Change, Count, Cut, Diff, DiffGraph, DiffPlace, Differences, Input, InputError, Json, Limit,
+    Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, contrast_of_log,
 };
 use serde::Serialize;
 
 use crate::cli::age::Age;
 use crate::cli::failure::Failure;
+use crate::cli::limit;
 use crate::cli::measure::{SumArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::progress::Progress;
@@ -75,6 +76,10 @@ pub(crate) struct Args {
     /// Leave out sites that differ by less than so many standard errors
     #[arg(long, value_name = "Z", default_value_t = 0.0, value_parser = standard_errors, allow_negative_numbers = true)]
     min_significance: f64,
+
+    /// Exit with status 3 if the total grew by more than this, and by more than noise (3 standard errors): 10MiB, 5000, 5%
+    #[arg(long, value_name = "AMOUNT", value_parser = limit::growth, allow_hyphen_values = true)]
+    fail_above: Option<Limit>,
 
     /// Compare different programs as well
     #[arg(long)]
@@ -172,7 +177,8 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
         say::note(&format_args!("note: {remark}"));
         unlike.remarks.push(remark);
     }
-    show(args, &heading, &unlike, &differences)
+    let shown = show(args, &heading, &unlike, &differences);
+    limit::after(shown, || check(args, &differences))
 }
 
 fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
@@ -211,12 +217,16 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     let run = &profile.run;
     unlike.stopped(spans.map(|span| run.stopped_ns(span.from.time_ns(), span.to.time_ns())));
     warn(&unlike, args.force)?;
-    show(
-        args,
-        &heading,
-        &unlike,
-        &Differences::of_views(&profile, &symbols),
-    )
+    let differences = Differences::of_views(&profile, &symbols);
+    let shown = show(args, &heading, &unlike, &differences);
+    limit::after(shown, || check(args, &differences))
+}
+
+fn check(args: &Args, differences: &Differences<'_>) -> Result<(), Failure> {
+    match args.fail_above {
+        Some(limit) => limit::check_growth(limit, args.metric.0, &differences.total()),
+        None => Ok(()),
+    }
 }
 
 /// A view in a heading.

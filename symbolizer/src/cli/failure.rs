@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use heapprof_symbolizer::InputError;
 
@@ -40,11 +41,21 @@ pub(crate) enum Failure {
     Refused { pid: u32, why: String },
     #[error("{0}")]
     Asked(String),
+    #[error("{0}")]
+    Exceeded(String),
     #[error("cannot start {}", program.display())]
     Start { program: PathBuf, source: io::Error },
 }
 
 impl Failure {
+    /// What the program ends with.
+    pub(crate) fn status(&self) -> ExitCode {
+        match self {
+            Failure::Exceeded(_) => ExitCode::from(3),
+            _ => ExitCode::FAILURE,
+        }
+    }
+
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Stdout(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

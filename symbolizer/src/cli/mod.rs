@@ -17,6 +17,7 @@ mod failure;
 mod filter;
 mod info;
 mod label;
+mod limit;
 mod man;
 mod measure;
 mod output;
@@ -42,7 +43,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
 
 const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
-     sense. `heapprof run` ends as its program does.";
+     sense; 3, a limit that was given (--fail-above) is exceeded. `heapprof run` ends as its program does.";
 
 /// Heap profiles: record a program with `heapprof run`, then ask `top`, `info`, `export`.
 #[derive(Debug, Parser)]

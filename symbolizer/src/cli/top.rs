@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use heapprof_core::Totals;
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
-    By, Bytes, Circumstances, Confidence, Count, Detail, Ending, FEW_SAMPLES, Json, Measure,
+    By, Bytes, Circumstances, Confidence, Count, Detail, Ending, FEW_SAMPLES, Json, Limit, Measure,
     Metric, Numbers, Part, Percent, Precision, Printable, Profile, Reading, Sites, Symbols, groups,
 };
 use serde::Serialize;
@@ -17,6 +17,7 @@ use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::label::{JsonLabel, JsonLines, Label};
+use crate::cli::limit;
 use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
 use crate::cli::output;
 use crate::cli::quantity::count;
@@ -59,6 +60,11 @@ pub(crate) struct Args {
     #[arg(long)]
     cum: bool,
 
+    /// Exit with status 3 if the total of the metric, of what the filters let through, is more than this, and by more than
+    /// noise (3 standard errors): 200MiB, 5000
+    #[arg(long, value_name = "AMOUNT", value_parser = limit::amount, allow_hyphen_values = true)]
+    fail_above: Option<Limit>,
+
     /// JSON, with all four metrics of each line and exact numbers
     #[arg(long)]
     json: bool,
@@ -70,6 +76,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measure = args.metric.0;
+    if args.fail_above.is_some() && measure == Measure::Lifetime {
+        let words =
+            "--fail-above is a limit of a sum, and lifetimes have none; leave out one of them";
+        return Err(Failure::Asked(words.into()));
+    }
     args.temporary.refuse_beside(measure)?;
     args.source.time.age.refuse_beside(measure)?;
     let by = args.by;
@@ -87,6 +98,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.csv {
         note_circumstances(&profile);
     }
+    let shown = show(args, &profile, &symbols);
+    limit::after(shown, || match args.fail_above {
+        Some(limit) => limit::check(limit, measure, &measure.total(&profile)),
+        None => Ok(()),
+    })
+}
+
+fn show(args: &Args, profile: &Profile, symbols: &Symbols) -> Result<(), Failure> {
+    let (measure, by) = (args.metric.0, args.by);
     let Measure::Basic(metric) = measure else {
         let shown = measure::Shown {
             measure,
@@ -100,15 +120,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             (_, true) => measure::Form::Csv,
             _ => measure::Form::Table,
         };
-        return measure::run(
-            &profile,
-            &symbols,
-            args.source.without_times(),
-            &shown,
-            form,
-        );
+        return measure::run(profile, symbols, args.source.without_times(), &shown, form);
     };
-    let mut lines = lines(&profile, &symbols, by, metric, args.cum);
+    let mut lines = lines(profile, symbols, by, metric, args.cum);
     lines.retain(|line| {
         if args.cum {
             &line.cumulative
@@ -126,12 +140,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     output::to(None, |out| {
         if args.json {
-            return write_json(&profile, &lines, by, args.confidence, out);
+            return write_json(profile, &lines, by, args.confidence, out);
         }
         if args.csv {
             return write_csv(&lines, by, out);
         }
-        write_totals_at(&profile, args.confidence, out)?;
+        write_totals_at(profile, args.confidence, out)?;
         writeln!(out)?;
         let shown = Shown {
             by,
@@ -139,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             confidence: args.confidence,
             width: stdout_width(),
         };
-        write_lines(&profile, &lines, &shown, out)?;
+        write_lines(profile, &lines, &shown, out)?;
         if hidden > 0 {
             writeln!(
                 out,
