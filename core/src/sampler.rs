@@ -19,6 +19,8 @@
 //! A block of zero bytes counts as one byte, here and in the weight: it can be sampled, and at
 //! interval 1 it is.
 
+use crate::rng::Rng;
+
 /// Distance that nothing reaches: for threads and phases in which nothing is sampled. A thread that
 /// allocates a gigabyte a second needs 292 years for it.
 const NEVER: i64 = i64::MAX;
@@ -89,7 +91,7 @@ impl Sampler {
     pub const ZERO: Sampler = Sampler {
         left: 0,
         interval: 0,
-        rng: Rng { state: 0 },
+        rng: Rng::new(0),
         unmarked: false,
     };
 
@@ -182,123 +184,6 @@ pub fn bytes_on_the_line(size: u64) -> u64 {
 }
 
 const _: () = assert!(size_of::<Sampler>() <= 32);
-
-/// Layers of the ziggurat: see [`Rng::exponential`].
-const LAYERS: usize = 128;
-/// Where the lowest layer's tail begins, with which all layers have the same area (solved for in fifty digits; a test
-/// of ours asks whether the highest layer ends at density 1).
-const TAIL: f64 = 6.898_315_116_615_643;
-
-/// Of each layer, lowest first, its width; the lowest one's is that of a rectangle of its area. And the density there,
-/// `exp(-x)`, of which the lowest has none.
-const ZIGGURAT: ([f64; LAYERS + 1], [f64; LAYERS + 1]) = {
-    let (mut widths, mut densities) = ([0.0; LAYERS + 1], [1.0; LAYERS + 1]);
-    let lowest = exp(-TAIL);
-    let area = (TAIL + 1.0) * lowest;
-    (widths[0], densities[0]) = (area / lowest, 0.0);
-    (widths[1], densities[1]) = (TAIL, lowest);
-    let mut i = 2;
-    while i < LAYERS {
-        densities[i] = densities[i - 1] + area / widths[i - 1];
-        widths[i] = -ln(densities[i], -widths[i - 1]);
-        i += 1;
-    }
-    (widths, densities)
-};
-
-/// For constants: `exp(x)`, by its series for a small part of `x`, to some units in the last place.
-const fn exp(x: f64) -> f64 {
-    if x < 0.0 {
-        return 1.0 / exp(-x);
-    }
-    const HALVINGS: u32 = 8;
-    let part = x / (1u64 << HALVINGS) as f64;
-    // exp(part) - 1, of which squaring loses less.
-    let (mut term, mut less_one, mut n) = (1.0, 0.0, 1);
-    while n < 16 {
-        term *= part / n as f64;
-        less_one += term;
-        n += 1;
-    }
-    let mut halvings = 0;
-    while halvings < HALVINGS {
-        less_one *= 2.0 + less_one;
-        halvings += 1;
-    }
-    1.0 + less_one
-}
-
-/// For constants: the logarithm, by Newton's method from `near`.
-const fn ln(y: f64, near: f64) -> f64 {
-    let (mut x, mut steps) = (near, 0);
-    while steps < 40 {
-        x += y * exp(-x) - 1.0;
-        steps += 1;
-    }
-    x
-}
-
-/// Random numbers of one thread: splitmix64 (Steele, Lea, Flood 2014), one word of state, any seed.
-#[derive(Debug, Clone, Default)]
-pub struct Rng {
-    state: u64,
-}
-
-impl Rng {
-    /// Seeds that differ give streams that differ.
-    pub fn new(seed: u64) -> Self {
-        Rng { state: seed }
-    }
-
-    /// The next 64 random bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in [0, 1), a multiple of 2^-53.
-    fn unit(bits: u64) -> f64 {
-        (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
-    }
-
-    /// An exponentially distributed number of that mean, rounded down.
-    ///
-    /// Rounding down is exact here, not an approximation: for a whole number of bytes `s`,
-    /// `floor(x) < s` just when `x < s`.
-    ///
-    /// By the ziggurat (Marsaglia and Tsang 2000): the area below the density is covered by layers of equal area, of which
-    /// one is chosen, and in it a point; 96 in a hundred lie below the density for certain. Without
-    /// that a logarithm takes longer than all else that a draw does, and a choice by random comparisons is one that no
-    /// processor predicts.
-    fn exponential(&mut self, mean: u64) -> i64 {
-        let (widths, densities) = (&ZIGGURAT.0, &ZIGGURAT.1);
-        let mut before = 0.0;
-        loop {
-            let bits = self.next_u64();
-            // The lowest bits choose the layer, the highest 53 the point.
-            let layer = bits as usize % LAYERS;
-            let x = Rng::unit(bits) * widths[layer];
-            let is_taken = x < widths[layer + 1] || layer > 0 && self.is_below(x, layer, densities);
-            if is_taken {
-                // No product is too large: a mean is below 2^57, and a point beyond six tails once in 2^59.
-                return ((before + x) * mean as f64) as i64;
-            }
-            if layer == 0 {
-                before += TAIL; // what comes behind it is distributed as the whole
-            }
-        }
-    }
-
-    /// Whether a point at `x` between a layer's inner and outer width, at a height drawn here, is below the density.
-    #[cold]
-    fn is_below(&mut self, x: f64, layer: usize, densities: &[f64; LAYERS + 1]) -> bool {
-        let (low, high) = (densities[layer], densities[layer + 1]);
-        low + Rng::unit(self.next_u64()) * (high - low) < libm::exp(-x)
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -404,59 +289,6 @@ mod tests {
         };
         assert_eq!(marks(1), marks(1));
         assert_ne!(marks(1), marks(2));
-    }
-
-    #[test]
-    fn the_ziggurat_closes() {
-        let (widths, densities) = &ZIGGURAT;
-        let area = (TAIL + 1.0) * libm::exp(-TAIL);
-        for i in 1..LAYERS {
-            assert!((densities[i] / libm::exp(-widths[i]) - 1.0).abs() < 1e-13);
-            assert!(widths[i] < widths[i - 1]);
-            let layer = (densities[i + 1] - densities[i]) * widths[i];
-            assert!((layer / area - 1.0).abs() < 1e-10, "{i}: {layer}");
-        }
-        assert_eq!((widths[LAYERS], densities[LAYERS]), (0.0, 1.0));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
-    fn draws_are_exponential() {
-        // A thousand ranges of the same probability, and of the last one, which is the tail, twenty in turn.
-        const RANGES: usize = 1000;
-        const DRAWS: usize = 4_000_000;
-        let (mut rng, mean) = (Rng::new(20), 1u64 << 40);
-        let mut drawn = vec![0u64; RANGES];
-        let mut tail = vec![0u64; 20];
-        for _ in 0..DRAWS {
-            let x = rng.exponential(mean) as f64 / mean as f64;
-            let above = libm::exp(-x);
-            let range = (above * RANGES as f64) as usize;
-            drawn[range.min(RANGES - 1)] += 1;
-            if range == 0 {
-                tail[((above * RANGES as f64 * 20.0) as usize).min(19)] += 1;
-            }
-        }
-        // Chi-square is normal for so many ranges, with twice their number as variance: five standard errors.
-        for counts in [&drawn, &tail] {
-            let (n, ranges) = (counts.iter().sum::<u64>() as f64, counts.len() as f64);
-            let expected = n / ranges;
-            let off = |&count: &u64| (count as f64 - expected).powi(2) / expected;
-            let chi: f64 = counts.iter().map(off).sum();
-            assert!(
-                (chi - ranges).abs() < 5.0 * (2.0 * ranges).sqrt(),
-                "{chi} of {ranges}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_largest_draw_is_finite() {
-        let mut rng = Rng::new(0);
-        for _ in 0..1000 {
-            let x = rng.exponential(1 << 50);
-            assert!((0..i64::MAX).contains(&x));
-        }
     }
 
     const MARKED_LATER: u64 = 1 << 50;
@@ -570,21 +402,6 @@ mod tests {
             sampler.left
         };
         assert_ne!(first(1), first(2));
-    }
-
-    /// The first numbers of the published generator (Vigna's splitmix64.c) from the state 1234567.
-    #[test]
-    fn the_random_numbers_are_those_of_splitmix64() {
-        let mut rng = Rng::new(1_234_567);
-        let drawn: Vec<u64> = (0..5).map(|_| rng.next_u64()).collect();
-        let published = [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-            4_593_380_528_125_082_431,
-            16_408_922_859_458_223_821,
-        ];
-        assert_eq!(drawn, published);
     }
 
     #[test]
