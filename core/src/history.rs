@@ -14,10 +14,13 @@
 //!             1      2           row b   never changes after 1: at the end, it is as it was at 2
 //! ```
 
+use crate::estimate::Estimate;
+use crate::fixed::Fixed;
 use crate::lifetimes::Lifetimes;
 use crate::number_hash::NumberMap;
+use crate::over_time::OverTime;
 use crate::slope::{Slope, Sums};
-use crate::weight::{Estimate, Fixed, OverTime, Weight};
+use crate::weight::Weight;
 
 /// What a row's past says.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -21,15 +21,18 @@
 //! | [`fence`] | before a system call filter | does a process behind this filter survive these calls? |
 //! | [`Pace`] | writer, at the program's end | how long does the rest of a dump take at least? |
 //! | [`Timeline`] | writer | when was the processor's counter at this value? |
-//! | [`Weight`] | writer, reader | what does a sample stand for, and how uncertain is that? |
+//! | [`Weight`] | writer, reader | what does a sample stand for? |
+//! | [`Estimate`] | writer, reader | what do many of them stand for together, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
 //! | [`History`] | reader | what was it at the peak, for how long did it live, how fast did it grow? |
 #![forbid(unsafe_code)]
 
 mod budget;
+mod estimate;
 mod event;
 pub mod fence;
 mod filter;
+mod fixed;
 mod frame;
 mod history;
 mod lane;
@@ -39,6 +42,7 @@ mod memo;
 mod memos;
 mod merge;
 mod number_hash;
+mod over_time;
 mod pace;
 mod primitive;
 #[cfg(test)]
@@ -59,8 +63,10 @@ mod weight;
 mod weight_cache;
 
 pub use budget::Budget;
+pub use estimate::Estimate;
 pub use event::{By, Freed, Passed, Sampled, Sink};
 pub use filter::{Filter, Unit};
+pub use fixed::Fixed;
 pub use frame::{Frame, Place};
 pub use history::{Came, History, Past, Temporary};
 pub use lane::{LANES, Lane};
@@ -70,6 +76,7 @@ pub use memo::{Memo, Met};
 pub use memos::Memos;
 pub use merge::Merge;
 pub use number_hash::{NumberHasher, NumberMap};
+pub use over_time::OverTime;
 pub use pace::Pace;
 pub use rng::Rng;
 pub use rules::{Kind, Rule, Rules};
@@ -82,4 +89,4 @@ pub use stack_hash::StackHasher;
 pub use stack_lane::{SentStack, StackLane};
 pub use stack_set::StackSet;
 pub use timeline::{ClockReading, Timeline};
-pub use weight::{Estimate, Fixed, OverTime, Weight};
+pub use weight::Weight;
