@@ -56,6 +56,17 @@ pub struct Live {
 
 const _: () = assert!(size_of::<Live>() == 16);
 
+/// A sample as it was recorded, but for its time and its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Number of the stack.
+    pub stack: u32,
+    /// Bytes requested.
+    pub size: u64,
+    /// Mean interval that it was sampled under, in bytes.
+    pub interval: u64,
+}
+
 /// What is kept of a row.
 #[derive(Debug, Clone)]
 struct Account {
@@ -131,9 +142,7 @@ impl Ledger {
     /// The sample of that id was freed. Returns what it was, if it is known.
     pub fn free(&mut self, id: u64) -> Option<Live> {
         let live = self.live.remove(&id)?;
-        let weight = self
-            .weights
-            .of(live.size, self.intervals[live.interval as usize]);
+        let weight = self.weight_of(live);
         self.rows[live.row as usize].sums.freed.add(&weight);
         self.total.freed.add(&weight);
         Some(live)
@@ -151,6 +160,20 @@ impl Ledger {
         row
     }
 
+    /// Index of the row of that stack and class, which is made if need be: with nothing in it, it can be
+    /// that of what happened to blocks from before the account began.
+    pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
+        let rows = &mut self.rows;
+        *self.row_of.entry((stack, class.0)).or_insert_with(|| {
+            rows.push(Account {
+                stack,
+                class,
+                sums: Sums::default(),
+            });
+            rows.len() as u32 - 1
+        })
+    }
+
     /// The longest mean interval that a sample came with, in bytes.
     pub fn longest_interval(&self) -> Option<u64> {
         self.intervals.iter().copied().max()
@@ -166,11 +189,14 @@ impl Ledger {
         self.live.contains_key(&id)
     }
 
-    /// Whether a sample is in use, and what it is: stack, requested size, interval.
-    pub fn block(&self, id: u64) -> Option<(u32, u64, u64)> {
+    /// What a sample in use was recorded as.
+    pub fn block(&self, id: u64) -> Option<Block> {
         let live = self.live.get(&id)?;
-        let stack = self.rows[live.row as usize].stack;
-        Some((stack, live.size, self.intervals[live.interval as usize]))
+        Some(Block {
+            stack: self.rows[live.row as usize].stack,
+            size: live.size,
+            interval: self.intervals[live.interval as usize],
+        })
     }
 
     /// All rows, in the order of their first sample. A row may have nothing in use.
@@ -204,9 +230,7 @@ impl Ledger {
         let Some(live) = self.live.remove(&id) else {
             return;
         };
-        let weight = self
-            .weights
-            .of(live.size, self.intervals[live.interval as usize]);
+        let weight = self.weight_of(live);
         self.rows[live.row as usize].sums.allocated.remove(&weight);
         self.total.allocated.remove(&weight);
     }
@@ -227,6 +251,12 @@ impl Ledger {
         }
     }
 
+    /// What a sample of this ledger stands for.
+    fn weight_of(&mut self, live: Live) -> Weight {
+        let interval = self.intervals[live.interval as usize];
+        self.weights.of(live.size, interval)
+    }
+
     /// Number of an interval. Mostly the last one met.
     #[inline]
     fn interval(&mut self, interval: u64) -> u32 {
@@ -242,20 +272,6 @@ impl Ledger {
         *self.place_of_interval.entry(interval).or_insert_with(|| {
             intervals.push(interval);
             intervals.len() as u32 - 1
-        })
-    }
-
-    /// Index of the row of that stack and class, which is made if need be: with nothing in it, it can be
-    /// that of what happened to blocks from before the account began.
-    pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
-        let rows = &mut self.rows;
-        *self.row_of.entry((stack, class.0)).or_insert_with(|| {
-            rows.push(Account {
-                stack,
-                class,
-                sums: Sums::default(),
-            });
-            rows.len() as u32 - 1
         })
     }
 }
@@ -339,8 +355,8 @@ mod tests {
                         resumed.passed(row.stack, row.class, &freed);
                     }
                     for &id in &live {
-                        let (stack, size, interval) = whole.block(id).unwrap();
-                        resumed.alloc(id, stack, size, interval);
+                        let block = whole.block(id).unwrap();
+                        resumed.alloc(id, block.stack, block.size, block.interval);
                     }
                 }
                 let id = id as u64;

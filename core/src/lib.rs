@@ -70,7 +70,7 @@ pub use fixed::Fixed;
 pub use frame::{Frame, Place};
 pub use history::{Came, History, Past, Temporary};
 pub use lane::{LANES, Lane};
-pub use ledger::{Ledger, Live, Row, Totals};
+pub use ledger::{Block, Ledger, Live, Row, Totals};
 pub use lifetimes::Lifetimes;
 pub use memo::{Memo, Met};
 pub use memos::Memos;

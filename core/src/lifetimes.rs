@@ -18,11 +18,19 @@ use std::collections::BTreeMap;
 /// Classes in a doubling of age.
 const STEPS: u64 = 8;
 
+/// What became of blocks at an age, in blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct AtAge {
+    died: f64,
+    /// Lived still, and were no older, at the end of what is known.
+    live: f64,
+}
+
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lifetimes {
-    /// Class of age -> (died, still lived) at that age, in blocks.
-    ages: BTreeMap<u16, (f64, f64)>,
+    /// By class of age.
+    ages: BTreeMap<u16, AtAge>,
     /// Samples that died, and those that live.
     died: u64,
     live: u64,
@@ -34,7 +42,7 @@ pub struct Lifetimes {
 impl Lifetimes {
     /// A block died at that age; it stands for `blocks`.
     pub fn died(&mut self, age_ns: u64, blocks: f64) {
-        self.ages.entry(class(age_ns)).or_default().0 += blocks;
+        self.ages.entry(class(age_ns)).or_default().died += blocks;
         self.died += 1;
         self.deaths += blocks;
         self.exposed += blocks * age_ns as f64 / 1e9;
@@ -42,17 +50,17 @@ impl Lifetimes {
 
     /// A block of that age lives; it stands for `blocks`.
     pub fn lives(&mut self, age_ns: u64, blocks: f64) {
-        self.ages.entry(class(age_ns)).or_default().1 += blocks;
+        self.ages.entry(class(age_ns)).or_default().live += blocks;
         self.live += 1;
         self.exposed += blocks * age_ns as f64 / 1e9;
     }
 
     /// Adds another stack's blocks.
     pub fn merge(&mut self, other: &Lifetimes) {
-        for (&class, &(died, live)) in &other.ages {
+        for (&class, more) in &other.ages {
             let sum = self.ages.entry(class).or_default();
-            sum.0 += died;
-            sum.1 += live;
+            sum.died += more.died;
+            sum.live += more.live;
         }
         self.died += other.died;
         self.live += other.live;
@@ -78,15 +86,15 @@ impl Lifetimes {
 
     /// The age in seconds by which that part of the blocks has died.
     pub fn quantile(&self, part: f64) -> Option<f64> {
-        let mut at_risk: f64 = self.ages.values().map(|(died, live)| died + live).sum();
+        let mut at_risk: f64 = self.ages.values().map(|at| at.died + at.live).sum();
         let mut outlives = 1.0;
-        for (&class, &(died, live)) in &self.ages {
+        for (&class, at) in &self.ages {
             // Who is of the same age and lives was there when these died.
-            outlives *= 1.0 - died / at_risk;
+            outlives *= 1.0 - at.died / at_risk;
             if outlives <= 1.0 - part + 1e-12 {
                 return Some(middle_ns(class) / 1e9);
             }
-            at_risk -= died + live;
+            at_risk -= at.died + at.live;
         }
         None
     }
@@ -98,7 +106,7 @@ impl Lifetimes {
     }
 }
 
-/// Ages below this many nanoseconds have a class each: the log's clock ticks in microseconds.
+/// The class of an age. Below [`STEPS`] microseconds each microsecond, which is the log's unit of time, has one of its own.
 fn class(age_ns: u64) -> u16 {
     let us = age_ns / 1000;
     if us < STEPS {

@@ -305,17 +305,17 @@ impl Keeping {
         let mut runs = Runs::default();
         for (&id, birth) in &self.births {
             step()?;
-            let Some((stack, size, interval)) = ledger.block(id) else {
+            let Some(block) = ledger.block(id) else {
                 continue;
             };
             runs.push(Alloc {
                 time_ns: birth.time_ns,
                 thread: birth.thread,
                 id,
-                size,
+                size: block.size,
                 slack: birth.slack.into(),
-                stack,
-                interval,
+                stack: block.stack,
+                interval: block.interval,
             });
         }
         Ok(runs)
