@@ -20,6 +20,7 @@ use crate::lifetimes::Lifetimes;
 use crate::number_hash::NumberMap;
 use crate::over_time::OverTime;
 use crate::slope::{Slope, Sums};
+use crate::temporary::Temporary;
 use crate::weight::Weight;
 
 /// What a row's past says.
@@ -45,39 +46,6 @@ impl Past {
         self.heaptime.merge(&other.heaptime);
         self.slack.merge(&other.slack);
         self.growth.merge(&other.growth);
-    }
-}
-
-/// Which freed blocks were temporary: those for which one of the two holds.
-///
-/// How many allocations a thread has made since is known when all are recorded. Of samples, it is
-/// the sum of their weights: the thread's samples between the two, the block's own not counted. No
-/// sample between them is an estimate of zero, so a number below the allocations that one sample
-/// stands for is not told from one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Temporary {
-    /// Freed no later than so many nanoseconds after they were allocated.
-    pub within_ns: Option<u64>,
-    /// Freed before the thread that allocated them had made so many further allocations: 1 means
-    /// before its next one.
-    pub before_allocations: Option<u64>,
-}
-
-impl Temporary {
-    /// By time alone.
-    pub fn within(ns: u64) -> Temporary {
-        Temporary {
-            within_ns: Some(ns),
-            before_allocations: None,
-        }
-    }
-
-    /// Whether a block was, that was freed after so many nanoseconds and so many further allocations of its thread.
-    pub fn holds(self, lived_ns: u64, allocations: f64) -> bool {
-        self.within_ns.is_some_and(|ns| lived_ns <= ns)
-            || self
-                .before_allocations
-                .is_some_and(|n| allocations < n as f64)
     }
 }
 
@@ -189,8 +157,9 @@ impl History {
         self.from_ns = self.from_ns.max(since_ns);
     }
 
-    /// All blocks that were in use then were told, and those gone that a forked process had from its parent and freed
-    /// before: these were not in use together with all others, so the peak is looked for from here on.
+    /// To be called when all blocks that were in use at that time have been told, and with them the frees of inherited blocks
+    /// that were gone by then. While they were told, more may have seemed to be in use than ever was at once: so the peak is
+    /// looked for from here on.
     pub fn begun(&mut self) {
         self.largest = self.in_use.bytes_fixed();
         self.maximum += 1;
