@@ -64,7 +64,8 @@ pub struct Sampled {
     pub size: u64,
     /// Bytes beyond them that the block has.
     pub slack: u32,
-    /// By the allocator's count, what the thread allocated since the last sample that told of it, and a mark.
+    /// Bytes that the thread allocated, by the allocator's own count, since its last sample that was recorded. The highest bit
+    /// is a mark of whoever puts it in: there was no such sample. Lanes carry the word as it is.
     pub counted: u64,
 }
 
@@ -86,9 +87,11 @@ pub enum Passed {
     Freed(Freed),
 }
 
-/// Whoever takes what comes out of the lanes, one event after another. Handed to it, and not returned as a value: as that it would be
-/// stored, and copied by wider loads than it was just stored by, for which a processor has to wait. `Break`: no more for
-/// now; what it was given, it has taken.
+/// Whoever takes what comes out of the lanes, one event after another. `Break`: it wants no more for now; the event that it
+/// was given, it has taken.
+///
+/// Events are handed over by calls, and not returned as values: a value would be stored word by word and then copied by
+/// wider loads, and a processor waits where a load is wider than the store that it needs.
 pub trait Sink {
     /// A sampled allocation.
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()>;

@@ -26,8 +26,8 @@
 
 use crate::primitive::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Counters; those of the program's heap, a line for 64 units, are all that is ever touched. Models and miri, which follow each of them,
-/// have two.
+/// How many counters there are. Only those on which the program's heap falls are ever touched, a cache line for 64 units. (Models
+/// and miri, which follow each counter, have two.)
 const COUNTERS: usize = 1 << Filter::BITS;
 
 /// A counter of one sample whose tag is not known.
@@ -177,7 +177,8 @@ impl Filter {
         });
     }
 
-    /// Acquire: what is held for good is there under a multiplier that is seen. Whoever has the address of a sample sees the last.
+    /// Acquire: whoever reads a multiplier sees what [`set_unit`](Self::set_unit) counted under it before. Whoever has the
+    /// address of a sample reads the last multiplier, which was set before there were samples.
     #[inline(always)]
     fn counter_of(&self, address: u64) -> &AtomicU8 {
         self.counter(address, self.multiplier.0.load(Ordering::Acquire))

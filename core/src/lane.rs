@@ -57,8 +57,8 @@ struct Behind {
     published: AtomicU64,
     /// The same, to be read on this side: loom follows a store better in a thread that does not read it back.
     put: AtomicU64,
-    /// Up to there an event that begins at `put` has room, and up to there the lane is not more than half full: by what was taken out
-    /// when that was last asked.
+    /// As long as `put` is not beyond the first, there is room for an event; not beyond the second, the lane is at most half
+    /// full. Both follow from `taken`, as it was when that was last looked at.
     full_behind: AtomicU64,
     half_behind: AtomicU64,
     /// The last `BY`.

@@ -100,9 +100,10 @@ impl<E: Copy> Memo<E> {
         self.ahead = self.open;
     }
 
-    /// Whether a walk that begins at the frame `at` finds the last one's frames again, from the first to its end, but for addresses at
-    /// which a function was called from elsewhere in the same way, and values of the register that nobody depends on; these are taken over. Then there is nothing else to do, and this is
-    /// all that a walk costs. Walks of `limit` frames are cut, and none of them is another's.
+    /// Whether a walk that begins at the frame `at` would find the last walk's frames again, all of them. Then this question is
+    /// all that the walk costs. Two kinds of difference do not count, and are taken over: a return address at another call in
+    /// the same function, and a value of the frame pointer's register that no frame depends on. A walk of `limit` frames is
+    /// cut off, elsewhere each time, so none finds such a one again.
     ///
     /// `word` reads the stack.
     #[inline]
@@ -244,7 +245,7 @@ impl<E: Copy> Memo<E> {
     /// `fresh` frames (innermost first) and those in common are taken over; the walk, whose frames have to stay
     /// below `limit`, goes on as the answer says.
     ///
-    /// `word` reads the stack. `never` is an address to which a return is more than a return: it is left to the caller.
+    /// `word` reads the stack. `never` is the return address of signal handlers: what lies behind it is for the caller to find.
     #[inline]
     pub fn meet(
         &mut self,

@@ -1,18 +1,19 @@
 //! The merge: the events of all lanes in the order of their times, and no block freed before it was allocated.
 //!
 //! Every event has a time that its thread read before it put the event into its lane. Within a lane the events stay in their
-//! order; of several lanes the one goes on whose next event is the earliest, and goes on for some slack beyond the next of
-//! another's: threads that take turns every tenth of a microsecond come in longer runs, which cost less, here and in the log, if nobody
-//! keeps times so exactly.
+//! order. Of several lanes the one with the earliest event is followed, until its next event is later than another lane's next
+//! by more than some slack: threads that take turns every tenth of a microsecond then come in longer runs, which cost less, here
+//! and in the log, whose times are not that exact.
 //!
-//! Lanes are looked at one after another, and between two of them whoever looks may lose the processor for milliseconds, in which
-//! a thread frees what is in the first and another allocates what is in the second. So nothing comes out that is not older
-//! than the look: whatever happened before an event that does was put in before that, and has been seen.
+//! Lanes are looked at one after another, and between two of them whoever looks may lose the processor for milliseconds. Meanwhile a
+//! thread may put a sample into the first lane, which has been looked at, and another thread the free of that block into the
+//! second, which is still to be looked at: the free would be seen, and the sample not. So only events that are older than the
+//! look come out: what happened before one of them was put in before the look, and has been seen.
 //!
-//! That alone could bring a free before the sample of its block, which was put into another lane: a processor reads its counter
-//! when it gets round to it, perhaps before the load that brought it the address. (To hold it back would cost more than the rest
-//! of the hook.) So a free whose sample has not come out waits for it. The sample is on its way: the address was given to nobody
-//! before it was put in.
+//! Times alone could still bring a free before the sample of its block, which was put into another lane: a processor reads its
+//! counter when it gets round to it, perhaps before the load that brought it the address. (A barrier between the two would cost
+//! more than the rest of the hook.) So a free whose sample has not come out waits for it. The sample is on its way: it was put in
+//! before anybody was given the address.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -69,7 +70,7 @@ impl<'a> Merge<'a> {
     /// Looks at all `lanes`, given with their numbers. `now`: a time that was read before; events that are not older stay for the next
     /// look. `u64::MAX`: none does.
     pub fn look(&mut self, now: u64, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
-        // What was left and is yet to happen has its time from a counter that was set back since.
+        // An event that is left from the last look and is later than now: the counter was set back meanwhile.
         let is_set_back = self
             .taps
             .iter()

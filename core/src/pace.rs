@@ -3,7 +3,7 @@
 //! It is asked by somebody who would leave off what cannot be done in time. So it errs to the short side: work that is begun in
 //! vain costs a moment of a program's end, work that is given up too early costs the result.
 
-/// Bytes that no machine makes in a nanosecond, or in less.
+/// In a nanosecond no machine makes more bytes than that.
 const MOST_A_NS: u64 = 2;
 
 /// See the module's text. In bytes and nanoseconds.

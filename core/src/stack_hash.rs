@@ -28,13 +28,13 @@ impl StackHasher {
         z ^ (z >> 32)
     }
 
-    /// With that frame.
+    /// Adds a frame, which is given as what [`of_frame`](Self::of_frame) makes of it.
     #[inline(always)]
     pub const fn add(&mut self, summand: u64) {
         self.0 = self.0.wrapping_add(summand);
     }
 
-    /// Without it.
+    /// Takes away a frame that was added.
     #[inline(always)]
     pub const fn take(&mut self, summand: u64) {
         self.0 = self.0.wrapping_sub(summand);

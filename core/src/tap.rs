@@ -136,7 +136,7 @@ impl<'a> Tap<'a> {
         sink: &mut impl Sink,
         is_out: impl Fn(u64) -> bool,
     ) -> Stop {
-        let mut tap = *self; // in registers, as nobody else can see it
+        let mut tap = *self; // a copy whose address nobody has, so its fields are in registers
         let mut rest = *left;
         let why = loop {
             if rest == 0 {
@@ -217,7 +217,8 @@ impl<'a> Tap<'a> {
         self.find_next();
     }
 
-    /// At `pause`: whether there are more words. Gives back those before. Inlined, all of it: a call would see where the tap is.
+    /// At `pause`: whether there are more words. Gives back those before. Inlined, as all that [`run`](Self::run) does with the tap:
+    /// a call that is given the tap's address would have its fields in memory, and not in registers.
     #[inline(always)]
     fn goes_on_behind_pause(&mut self) -> bool {
         if self.at == self.end {
