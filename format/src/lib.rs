@@ -32,6 +32,7 @@
 //! record do not need a new version, changed meanings of old ones do.
 #![forbid(unsafe_code)]
 
+mod body;
 mod checkpoint;
 mod control;
 mod dump;

@@ -7,15 +7,16 @@
 //!                                  31: a varint follows
 //!   alloc      [thread] [dt] zigzag(id - (previous id + 1)) stack size slack
 //!   free       [thread] [dt] zigzag(previous id - id)
-//! other        0bRRRRRR 11 length body      R: kind of record, see `Kind`
+//! other        0bRRRRRR 11 length body      R: kind of record, see `body.rs`
 //! ```
 //!
 //! "Previous id" is that of the last alloc of a thread with the same number modulo 16: a thread's ids follow each other,
 //! whatever other threads do meanwhile. The interval of allocs is state as well, set by a record of its own; all
 //! state begins anew in each frame.
 
+use crate::body::{Kind, put_body};
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
-use crate::record::{Alloc, Free, Record, Start};
+use crate::record::{Alloc, Free, Record};
 use crate::varint::{each_byte, put, zigzag};
 
 /// Nanoseconds in the log's unit of time.
@@ -28,46 +29,6 @@ pub(crate) const KIND_ALLOC: u8 = 0;
 pub(crate) const KIND_FREE: u8 = 1;
 pub(crate) const KIND_OTHER: u8 = 3;
 pub(crate) const THREAD_FOLLOWS: u8 = 4;
-
-/// Kinds of the records with a length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Interval = 0,
-    Stack = 1,
-    Module = 2,
-    ModuleGone = 3,
-    Thread = 4,
-    Start = 5,
-    Counters = 6,
-    Marker = 7,
-    End = 8,
-    Checkpoint = 9,
-    Passed = 10,
-    CheckpointEnd = 11,
-    Regime = 12,
-}
-
-impl Kind {
-    pub(crate) fn from_u8(number: u8) -> Option<Self> {
-        Some(match number {
-            0 => Kind::Interval,
-            1 => Kind::Stack,
-            2 => Kind::Module,
-            3 => Kind::ModuleGone,
-            4 => Kind::Thread,
-            5 => Kind::Start,
-            6 => Kind::Counters,
-            7 => Kind::Marker,
-            8 => Kind::End,
-            9 => Kind::Checkpoint,
-            10 => Kind::Passed,
-            11 => Kind::CheckpointEnd,
-            12 => Kind::Regime,
-            _ => return None,
-        })
-    }
-}
 
 /// What deltas refer to, on both sides. Begins anew in each frame.
 #[derive(Debug, Clone, Copy, Default)]
@@ -107,7 +68,7 @@ pub struct Encoder {
     bytes: Vec<u8>,
     /// [`CLOSED`] between two frames, where nothing has a place: so the usual record need not ask whether one has begun.
     end: usize,
-    /// The body of the record being written, before its length is known.
+    /// Room for the body of a record, which is written before its length is known.
     body: Vec<u8>,
     deltas: Deltas,
     sequence: u32,
@@ -146,79 +107,14 @@ impl Encoder {
         match record {
             Record::Alloc(alloc) => self.alloc(alloc),
             Record::Free(free) => self.free(free),
-            Record::Stack(s) => {
-                self.other(Kind::Stack, 0, |body| {
-                    put(body, u64::from(s.number));
-                    body.push(s.end as u8);
-                    put_list(body, &s.interrupted, |body, &index| {
-                        put(body, u64::from(index));
-                    });
-                    put_addresses(body, &s.frames);
-                });
+            with_body => {
+                let mut body = std::mem::take(&mut self.body);
+                body.clear();
+                if let Some(head) = put_body(with_body, &mut body) {
+                    self.with_body(head.kind, head.frame_ns, &body);
+                }
+                self.body = body;
             }
-            // Not at any time: events that are written after it may lie before it.
-            Record::Module(m) => self.other(Kind::Module, 0, |body| {
-                put(body, u64::from(m.number));
-                put(body, m.time_ns / TIME_UNIT_NS);
-                put_bytes(body, m.path.as_bytes());
-                put_bytes(body, &m.build_id);
-                put(body, m.bias);
-                put_list(body, &m.segments, |body, segment| {
-                    put(body, segment.start);
-                    put(body, segment.len);
-                    put(body, segment.file_offset);
-                    put(body, u64::from(segment.flags));
-                });
-            }),
-            Record::ModuleGone { module, time_ns } => {
-                self.other(Kind::ModuleGone, 0, |body| {
-                    put(body, u64::from(*module));
-                    put(body, time_ns / TIME_UNIT_NS);
-                });
-            }
-            Record::Thread(t) => self.other(Kind::Thread, 0, |body| {
-                put(body, u64::from(t.number));
-                put(body, u64::from(t.tid));
-                put_bytes(body, t.name.as_bytes());
-            }),
-            Record::Start(s) => self.start(s),
-            Record::Counters { time_ns, values } => {
-                self.other(Kind::Counters, *time_ns, |body| {
-                    put(body, time_ns / TIME_UNIT_NS);
-                    put_list(body, values, |body, (counter, value)| {
-                        put(body, u64::from(counter.number()));
-                        put(body, *value);
-                    });
-                });
-            }
-            Record::Marker { time_ns, name } => self.other(Kind::Marker, *time_ns, |body| {
-                put(body, time_ns / TIME_UNIT_NS);
-                put_bytes(body, name.as_bytes());
-            }),
-            Record::Regime {
-                time_ns,
-                interval,
-                by_budget,
-            } => self.other(Kind::Regime, *time_ns, |body| {
-                put(body, time_ns / TIME_UNIT_NS);
-                put(body, *interval);
-                body.push(u8::from(*by_budget));
-            }),
-            Record::Checkpoint(checkpoint) => self.other(Kind::Checkpoint, 0, |body| {
-                put(body, checkpoint.time_ns / TIME_UNIT_NS);
-                checkpoint.put_rest(body);
-            }),
-            // Not at any time: what follows in the frame lies before the checkpoint.
-            Record::Passed(passed) => self.other(Kind::Passed, 0, |body| passed.put(body)),
-            Record::CheckpointEnd { time_ns } => {
-                self.other(Kind::CheckpointEnd, *time_ns, |body| {
-                    put(body, time_ns / TIME_UNIT_NS);
-                })
-            }
-            Record::End { time_ns, reason } => self.other(Kind::End, *time_ns, |body| {
-                put(body, time_ns / TIME_UNIT_NS);
-                body.push(*reason as u8);
-            }),
         }
     }
 
@@ -252,9 +148,11 @@ impl Encoder {
         self.open(alloc.time_ns);
         if alloc.interval != self.deltas.interval {
             self.deltas.interval = alloc.interval;
-            self.other(Kind::Interval, alloc.time_ns, |body| {
-                put(body, alloc.interval);
-            });
+            let mut body = std::mem::take(&mut self.body);
+            body.clear();
+            put(&mut body, alloc.interval);
+            self.with_body(Kind::Interval, alloc.time_ns, &body);
+            self.body = body;
         }
         let step = self.step_to(alloc.time_ns);
         let is_other_thread = self.switch_to(alloc.thread);
@@ -367,38 +265,14 @@ impl Encoder {
         self.end = end;
     }
 
-    fn start(&mut self, start: &Start) {
-        self.other(Kind::Start, 0, |body| {
-            put_bytes(body, start.program.as_bytes());
-            put_list(body, &start.args, |body, word| {
-                put_bytes(body, word.as_bytes());
-            });
-            put(body, u64::from(start.pid));
-            put(body, u64::from(start.forked_from));
-            put(body, start.wall_ns);
-            put(body, start.monotonic_ns);
-            put(body, start.interval);
-            put_bytes(body, start.library.as_bytes());
-            put_list(body, &start.settings, |body, (name, value)| {
-                put_bytes(body, name.as_bytes());
-                put_bytes(body, value.as_bytes());
-            });
-        });
-    }
-
     /// A record with a length: what a reader that does not know it can skip.
-    fn other(&mut self, kind: Kind, time_ns: u64, fill: impl FnOnce(&mut Vec<u8>)) {
-        self.open(time_ns);
-        self.body.clear();
-        fill(&mut self.body);
-        let length = self.body.len() as u64;
+    fn with_body(&mut self, kind: Kind, frame_ns: u64, body: &[u8]) {
+        self.open(frame_ns);
         let mut out = self.hot();
         out.byte(KIND_OTHER | (kind as u8) << 2);
-        out.put(length);
+        out.put(body.len() as u64);
         self.end += out.len;
-        let body = std::mem::take(&mut self.body);
-        self.extend(&body);
-        self.body = body;
+        self.extend(body);
     }
 
     /// Begins a frame if none is open, at that time.
@@ -532,28 +406,6 @@ impl Packed {
             bytes: self.bytes | bytes << self.bits,
             bits: self.bits + 8 + 8 * usize::from(has_upper),
         }
-    }
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-fn put_list<T>(out: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>, &T)) {
-    put(out, items.len() as u64);
-    for item in items {
-        put_item(out, item);
-    }
-}
-
-/// Addresses as deltas: neighbours on a stack mostly lie in one module, three bytes apart.
-fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
-    put(out, addresses.len() as u64);
-    let mut previous = 0u64;
-    for &address in addresses {
-        put(out, zigzag(address.wrapping_sub(previous) as i64));
-        previous = address;
     }
 }
 

@@ -5,16 +5,14 @@
 
 use std::fmt;
 
-use crate::checkpoint::{Checkpoint, Passed};
+use crate::body::{Kind, take_body};
 use crate::frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, VERSION, find_next,
 };
 use crate::log::{
-    Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, Kind, THREAD_FOLLOWS, TIME_IN_TAG, TIME_UNIT_NS,
+    Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, THREAD_FOLLOWS, TIME_IN_TAG, TIME_UNIT_NS,
 };
-use crate::record::{
-    Alloc, Counter, EndReason, Event, Free, Module, Record, Segment, Stack, Start, Thread, WalkEnd,
-};
+use crate::record::{Alloc, Event, Free, Record};
 use crate::varint::{take, unzigzag};
 
 /// Why reading stopped.
@@ -474,135 +472,6 @@ impl<'a> Reader<'a> {
         self.deltas.time = self.deltas.time.checked_add(step)?;
         Some(())
     }
-}
-
-fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
-    let body = &mut body;
-    Some(match kind {
-        Kind::Interval => return None, // state, handled by the caller
-        Kind::Stack => {
-            let number = take_u32(body)?;
-            let end = WalkEnd::from_u8(take_byte(body)?)?;
-            Record::Stack(Stack {
-                number,
-                end,
-                interrupted: take_list(body, take_u32)?,
-                frames: take_addresses(body)?,
-            })
-        }
-        Kind::Module => Record::Module(Module {
-            number: take_u32(body)?,
-            time_ns: take_time(body)?,
-            path: take_string(body)?,
-            build_id: take_bytes(body)?.to_vec(),
-            bias: take(body)?,
-            segments: take_list(body, |body| {
-                Some(Segment {
-                    start: take(body)?,
-                    len: take(body)?,
-                    file_offset: take(body)?,
-                    flags: take_u32(body)?,
-                })
-            })?,
-        }),
-        Kind::ModuleGone => Record::ModuleGone {
-            module: take_u32(body)?,
-            time_ns: take_time(body)?,
-        },
-        Kind::Thread => Record::Thread(Thread {
-            number: take_u32(body)?,
-            tid: take_u32(body)?,
-            name: take_string(body)?,
-        }),
-        Kind::Start => Record::Start(Start {
-            program: take_string(body)?,
-            args: take_list(body, take_string)?,
-            pid: take_u32(body)?,
-            forked_from: take_u32(body)?,
-            wall_ns: take(body)?,
-            monotonic_ns: take(body)?,
-            interval: take(body)?,
-            library: take_string(body)?,
-            settings: take_list(body, |body| Some((take_string(body)?, take_string(body)?)))?,
-        }),
-        Kind::Counters => Record::Counters {
-            time_ns: take_time(body)?,
-            values: take_list(body, |body| {
-                Some((Counter::from_number(take_u32(body)?), take(body)?))
-            })?,
-        },
-        Kind::Marker => Record::Marker {
-            time_ns: take_time(body)?,
-            name: take_string(body)?,
-        },
-        Kind::Regime => Record::Regime {
-            time_ns: take_time(body)?,
-            interval: take(body)?,
-            by_budget: take_byte(body)? & 1 != 0,
-        },
-        Kind::Checkpoint => {
-            let time_ns = take_time(body)?;
-            Record::Checkpoint(Checkpoint::take_rest(time_ns, body)?)
-        }
-        Kind::Passed => Record::Passed(Passed::take(body)?),
-        Kind::CheckpointEnd => Record::CheckpointEnd {
-            time_ns: take_time(body)?,
-        },
-        Kind::End => Record::End {
-            time_ns: take_time(body)?,
-            reason: EndReason::from_u8(take_byte(body)?)?,
-        },
-    })
-}
-
-fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
-    let (&first, rest) = bytes.split_first()?;
-    *bytes = rest;
-    Some(first)
-}
-
-fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
-    u32::try_from(take(bytes)?).ok()
-}
-
-fn take_time(bytes: &mut &[u8]) -> Option<u64> {
-    take(bytes)?.checked_mul(TIME_UNIT_NS)
-}
-
-fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = usize::try_from(take(bytes)?).ok()?;
-    let taken = bytes.get(..len)?;
-    *bytes = &bytes[len..];
-    Some(taken)
-}
-
-/// Names come from the profiled system and need not be UTF-8: what is not becomes U+FFFD.
-fn take_string(bytes: &mut &[u8]) -> Option<String> {
-    Some(String::from_utf8_lossy(take_bytes(bytes)?).into_owned())
-}
-
-fn take_list<T>(bytes: &mut &[u8], take_item: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
-    let len = take(bytes)?;
-    // An item is at least a byte: a count beyond the bytes that are left is damage, and must not
-    // become an allocation of that size.
-    if len > bytes.len() as u64 {
-        return None;
-    }
-    (0..len).map(|_| take_item(bytes)).collect()
-}
-
-fn take_addresses(bytes: &mut &[u8]) -> Option<Vec<u64>> {
-    let mut previous = 0u64;
-    let steps = take_list(bytes, take)?;
-    Some(
-        steps
-            .into_iter()
-            .map(|step| {
-                previous = previous.wrapping_add(unzigzag(step) as u64);
-                previous
-            })
-            .collect(),
-    )
 }
 
 #[cfg(test)]

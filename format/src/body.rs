@@ -1,0 +1,328 @@
+//! Bodies: what stands behind the tag and the length of every record but allocations and frees. Written and read side by side.
+//!
+//! A kind never changes its number, nor a body what stands in it; more may be added behind its end, and kinds that are new are
+//! passed over by their length.
+
+use crate::checkpoint::{Checkpoint, Passed};
+use crate::log::TIME_UNIT_NS;
+use crate::record::{Counter, EndReason, Module, Record, Segment, Stack, Start, Thread, WalkEnd};
+use crate::varint::{put, take, unzigzag, zigzag};
+
+/// Kinds of records with a body: the number in the tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Interval = 0,
+    Stack = 1,
+    Module = 2,
+    ModuleGone = 3,
+    Thread = 4,
+    Start = 5,
+    Counters = 6,
+    Marker = 7,
+    End = 8,
+    Checkpoint = 9,
+    Passed = 10,
+    CheckpointEnd = 11,
+    Regime = 12,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    const ALL: [Kind; 13] = [
+        Kind::Interval,
+        Kind::Stack,
+        Kind::Module,
+        Kind::ModuleGone,
+        Kind::Thread,
+        Kind::Start,
+        Kind::Counters,
+        Kind::Marker,
+        Kind::End,
+        Kind::Checkpoint,
+        Kind::Passed,
+        Kind::CheckpointEnd,
+        Kind::Regime,
+    ];
+
+    pub(crate) fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// The kind of a record with a body, and the time of a frame that begins with it.
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    /// Since the start. 0 where what is written after the record may be of a time before it: a frame goes forward only.
+    pub(crate) frame_ns: u64,
+}
+
+/// Appends the body of a record to `body`; `None`: it has none, but is an allocation or a free.
+pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
+    let (kind, frame_ns) = match record {
+        Record::Alloc(_) | Record::Free(_) => return None,
+        Record::Stack(stack) => {
+            put(body, u64::from(stack.number));
+            body.push(stack.end as u8);
+            put_list(body, &stack.interrupted, |body, &index| {
+                put(body, u64::from(index));
+            });
+            put_addresses(body, &stack.frames);
+            (Kind::Stack, 0)
+        }
+        Record::Module(module) => {
+            put(body, u64::from(module.number));
+            put_time(body, module.time_ns);
+            put_bytes(body, module.path.as_bytes());
+            put_bytes(body, &module.build_id);
+            put(body, module.bias);
+            put_list(body, &module.segments, |body, segment| {
+                put(body, segment.start);
+                put(body, segment.len);
+                put(body, segment.file_offset);
+                put(body, u64::from(segment.flags));
+            });
+            (Kind::Module, 0)
+        }
+        Record::ModuleGone { module, time_ns } => {
+            put(body, u64::from(*module));
+            put_time(body, *time_ns);
+            (Kind::ModuleGone, 0)
+        }
+        Record::Thread(thread) => {
+            put(body, u64::from(thread.number));
+            put(body, u64::from(thread.tid));
+            put_bytes(body, thread.name.as_bytes());
+            (Kind::Thread, 0)
+        }
+        Record::Start(start) => {
+            put_bytes(body, start.program.as_bytes());
+            put_list(body, &start.args, |body, word| {
+                put_bytes(body, word.as_bytes());
+            });
+            put(body, u64::from(start.pid));
+            put(body, u64::from(start.forked_from));
+            put(body, start.wall_ns);
+            put(body, start.monotonic_ns);
+            put(body, start.interval);
+            put_bytes(body, start.library.as_bytes());
+            put_list(body, &start.settings, |body, (name, value)| {
+                put_bytes(body, name.as_bytes());
+                put_bytes(body, value.as_bytes());
+            });
+            (Kind::Start, 0)
+        }
+        Record::Counters { time_ns, values } => {
+            put_time(body, *time_ns);
+            put_list(body, values, |body, (counter, value)| {
+                put(body, u64::from(counter.number()));
+                put(body, *value);
+            });
+            (Kind::Counters, *time_ns)
+        }
+        Record::Marker { time_ns, name } => {
+            put_time(body, *time_ns);
+            put_bytes(body, name.as_bytes());
+            (Kind::Marker, *time_ns)
+        }
+        Record::Regime {
+            time_ns,
+            interval,
+            by_budget,
+        } => {
+            put_time(body, *time_ns);
+            put(body, *interval);
+            body.push(u8::from(*by_budget));
+            (Kind::Regime, *time_ns)
+        }
+        Record::Checkpoint(checkpoint) => {
+            put_time(body, checkpoint.time_ns);
+            checkpoint.put_rest(body);
+            (Kind::Checkpoint, 0)
+        }
+        Record::Passed(passed) => {
+            passed.put(body);
+            (Kind::Passed, 0)
+        }
+        Record::CheckpointEnd { time_ns } => {
+            put_time(body, *time_ns);
+            (Kind::CheckpointEnd, *time_ns)
+        }
+        Record::End { time_ns, reason } => {
+            put_time(body, *time_ns);
+            body.push(*reason as u8);
+            (Kind::End, *time_ns)
+        }
+    };
+    Some(Head { kind, frame_ns })
+}
+
+/// The record of that kind with that body; `None`: it is malformed, or the kind is that of no record. What a later version has put
+/// behind the end of a body is passed over.
+pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
+    let body = &mut body;
+    Some(match kind {
+        Kind::Interval => return None, // what the next allocations have in common, and no record
+        Kind::Stack => {
+            let number = take_u32(body)?;
+            let end = WalkEnd::from_u8(take_byte(body)?)?;
+            Record::Stack(Stack {
+                number,
+                end,
+                interrupted: take_list(body, take_u32)?,
+                frames: take_addresses(body)?,
+            })
+        }
+        Kind::Module => Record::Module(Module {
+            number: take_u32(body)?,
+            time_ns: take_time(body)?,
+            path: take_string(body)?,
+            build_id: take_bytes(body)?.to_vec(),
+            bias: take(body)?,
+            segments: take_list(body, |body| {
+                Some(Segment {
+                    start: take(body)?,
+                    len: take(body)?,
+                    file_offset: take(body)?,
+                    flags: take_u32(body)?,
+                })
+            })?,
+        }),
+        Kind::ModuleGone => Record::ModuleGone {
+            module: take_u32(body)?,
+            time_ns: take_time(body)?,
+        },
+        Kind::Thread => Record::Thread(Thread {
+            number: take_u32(body)?,
+            tid: take_u32(body)?,
+            name: take_string(body)?,
+        }),
+        Kind::Start => Record::Start(Start {
+            program: take_string(body)?,
+            args: take_list(body, take_string)?,
+            pid: take_u32(body)?,
+            forked_from: take_u32(body)?,
+            wall_ns: take(body)?,
+            monotonic_ns: take(body)?,
+            interval: take(body)?,
+            library: take_string(body)?,
+            settings: take_list(body, |body| Some((take_string(body)?, take_string(body)?)))?,
+        }),
+        Kind::Counters => Record::Counters {
+            time_ns: take_time(body)?,
+            values: take_list(body, |body| {
+                Some((Counter::from_number(take_u32(body)?), take(body)?))
+            })?,
+        },
+        Kind::Marker => Record::Marker {
+            time_ns: take_time(body)?,
+            name: take_string(body)?,
+        },
+        Kind::Regime => Record::Regime {
+            time_ns: take_time(body)?,
+            interval: take(body)?,
+            by_budget: take_byte(body)? & 1 != 0,
+        },
+        Kind::Checkpoint => {
+            let time_ns = take_time(body)?;
+            Record::Checkpoint(Checkpoint::take_rest(time_ns, body)?)
+        }
+        Kind::Passed => Record::Passed(Passed::take(body)?),
+        Kind::CheckpointEnd => Record::CheckpointEnd {
+            time_ns: take_time(body)?,
+        },
+        Kind::End => Record::End {
+            time_ns: take_time(body)?,
+            reason: EndReason::from_u8(take_byte(body)?)?,
+        },
+    })
+}
+
+fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (&first, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(first)
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    u32::try_from(take(bytes)?).ok()
+}
+
+fn put_time(out: &mut Vec<u8>, time_ns: u64) {
+    put(out, time_ns / TIME_UNIT_NS);
+}
+
+fn take_time(bytes: &mut &[u8]) -> Option<u64> {
+    take(bytes)?.checked_mul(TIME_UNIT_NS)
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take(bytes)?).ok()?;
+    let taken = bytes.get(..len)?;
+    *bytes = &bytes[len..];
+    Some(taken)
+}
+
+/// Names come from the profiled system and need not be UTF-8: what is not becomes U+FFFD.
+fn take_string(bytes: &mut &[u8]) -> Option<String> {
+    Some(String::from_utf8_lossy(take_bytes(bytes)?).into_owned())
+}
+
+fn put_list<T>(out: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>, &T)) {
+    put(out, items.len() as u64);
+    for item in items {
+        put_item(out, item);
+    }
+}
+
+fn take_list<T>(bytes: &mut &[u8], take_item: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
+    let len = take(bytes)?;
+    // An item is at least a byte: a count beyond the bytes that are left is damage, and must not
+    // become an allocation of that size.
+    if len > bytes.len() as u64 {
+        return None;
+    }
+    (0..len).map(|_| take_item(bytes)).collect()
+}
+
+/// Addresses as deltas: neighbours on a stack mostly lie in one module, three bytes apart.
+fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
+    put(out, addresses.len() as u64);
+    let mut previous = 0u64;
+    for &address in addresses {
+        put(out, zigzag(address.wrapping_sub(previous) as i64));
+        previous = address;
+    }
+}
+
+fn take_addresses(bytes: &mut &[u8]) -> Option<Vec<u64>> {
+    let mut previous = 0u64;
+    let steps = take_list(bytes, take)?;
+    Some(
+        steps
+            .into_iter()
+            .map(|step| {
+                previous = previous.wrapping_add(unzigzag(step) as u64);
+                previous
+            })
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_by_its_number() {
+        for (number, kind) in (0..).zip(Kind::ALL) {
+            assert_eq!((kind as u8, Kind::from_u8(number)), (number, Some(kind)));
+        }
+        assert_eq!(Kind::from_u8(Kind::ALL.len() as u8), None);
+    }
+}
