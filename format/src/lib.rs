@@ -39,7 +39,9 @@ mod dump;
 mod frame;
 mod log;
 mod read;
+mod read_error;
 mod record;
+mod segments;
 mod thread_status;
 mod varint;
 
@@ -53,10 +55,12 @@ pub use dump::{
 };
 pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION};
 pub use log::Encoder;
-pub use read::{ReadError, ReadErrorKind, Reader, SegmentStart};
+pub use read::Reader;
+pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{
     Alloc, Counter, EndReason, Event, FORKED_AT, Free, Module, PARENT_LOG, Record, Segment, Stack,
     Start, Thread, WalkEnd,
 };
+pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;
 pub use varint::{unzigzag, zigzag};

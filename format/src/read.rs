@@ -1,9 +1,8 @@
 //! Reading: the bytes of a log to records.
 //!
 //! Any bytes are accepted without a panic. What cannot be trusted is an error that names its
-//! offset; after an error in a frame, [`Reader::skip_damage`] goes on at the next intact one.
-
-use std::fmt;
+//! offset; after an error in a frame, [`Reader::skip_damage`] goes on at the next intact one. What is done where segments of a
+//! rotated log meet: `segments.rs`.
 
 use crate::body::{Kind, take_body};
 use crate::frame::{
@@ -12,70 +11,10 @@ use crate::frame::{
 use crate::log::{
     Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, THREAD_FOLLOWS, TIME_IN_TAG, TIME_UNIT_NS,
 };
+use crate::read_error::{ReadError, ReadErrorKind};
 use crate::record::{Alloc, Event, Free, Record};
+use crate::segments::{Met, SegmentStart, Segments};
 use crate::varint::{take, unzigzag};
-
-/// Why reading stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadError {
-    /// Offset in the file of the byte or frame that could not be read.
-    pub offset: u64,
-    /// What is wrong there.
-    pub kind: ReadErrorKind,
-}
-
-/// What is wrong with the bytes of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadErrorKind {
-    /// There is nothing in the file.
-    Empty,
-    /// The file does not begin as a heapprof log does.
-    NotALog,
-    /// The log is of a version this reader does not know.
-    Version(u8),
-    /// The file ends inside a frame: the writer was cut off there.
-    TornTail,
-    /// A frame should begin here and does not.
-    NoFrame,
-    /// The frame's checksum does not match.
-    Checksum,
-    /// A record inside an intact frame makes no sense: a writer's fault, or another version's.
-    Record,
-    /// A log begins there that does not continue the one before it.
-    NotContinued,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            ReadErrorKind::Empty => write!(f, "the file is empty"),
-            ReadErrorKind::NotALog => write!(f, "not a heapprof log (its first bytes are foreign)"),
-            ReadErrorKind::Version(v) => write!(
-                f,
-                "log format version {v}, and this heapprof reads version {VERSION}"
-            ),
-            ReadErrorKind::TornTail => {
-                write!(f, "the log is cut off at offset {}", self.offset)
-            }
-            ReadErrorKind::NoFrame => write!(f, "no frame begins at offset {}", self.offset),
-            ReadErrorKind::Checksum => {
-                write!(
-                    f,
-                    "checksum mismatch in the frame at offset {}",
-                    self.offset
-                )
-            }
-            ReadErrorKind::Record => write!(f, "malformed record at offset {}", self.offset),
-            ReadErrorKind::NotContinued => write!(
-                f,
-                "another log begins at offset {}, which does not continue this one",
-                self.offset
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {}
 
 /// Reads the records of a log in order.
 #[derive(Debug, Clone)]
@@ -90,63 +29,7 @@ pub struct Reader<'a> {
     sequence: Option<u32>,
     /// Frames that must have stood between two that were read.
     missing_frames: u64,
-    /// Which segment of which run this is.
-    segment: SegmentOf,
-    /// The segments whose checkpoints were met.
-    segments: Vec<SegmentStart>,
-    /// In the checkpoint of a further segment, whose content is known.
-    passing_over: Option<PassingOver>,
-}
-
-/// A segment of a rotated log; see [`Checkpoint`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentStart {
-    /// Its number.
-    pub number: u32,
-    /// Time of its checkpoint.
-    pub time_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct PassingOver {
-    /// Where the segment begins.
-    begin: usize,
-    /// Time of its checkpoint, when that has begun.
-    checkpoint_ns: Option<u64>,
-}
-
-impl PassingOver {
-    /// Of a segment that begins there.
-    fn from(begin: usize) -> PassingOver {
-        PassingOver {
-            begin,
-            checkpoint_ns: None,
-        }
-    }
-}
-
-/// What tells the segments of one run from all others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct SegmentOf {
-    pid: u32,
-    wall_ns: u64,
-    monotonic_ns: u64,
-    /// Number of the segment.
-    number: u32,
-}
-
-impl SegmentOf {
-    fn see(&mut self, record: &Record) {
-        match record {
-            Record::Start(start) => {
-                self.pid = start.pid;
-                self.wall_ns = start.wall_ns;
-                self.monotonic_ns = start.monotonic_ns;
-            }
-            Record::Checkpoint(checkpoint) => self.number = checkpoint.segment,
-            _ => {}
-        }
-    }
+    segments: Segments,
 }
 
 impl<'a> Reader<'a> {
@@ -175,12 +58,7 @@ impl<'a> Reader<'a> {
             deltas: Deltas::default(),
             sequence: None,
             missing_frames: 0,
-            segment: SegmentOf {
-                number: 1,
-                ..SegmentOf::default()
-            },
-            segments: Vec::new(),
-            passing_over: None,
+            segments: Segments::first(),
         })
     }
 
@@ -203,16 +81,14 @@ impl<'a> Reader<'a> {
             }
             let before = self.payload;
             match self.take_record() {
-                Some(Some(Record::Alloc(alloc))) if self.passing_over.is_none() => {
+                Some(Some(Record::Alloc(alloc))) if !self.segments.are_at_a_joint() => {
                     return Ok(Some(Record::Alloc(alloc)));
                 }
-                Some(Some(record)) => {
-                    if self.passing_over.is_some() && self.pass_over(&record)? {
-                        continue;
-                    }
-                    self.see(&record);
-                    return Ok(Some(record));
-                }
+                Some(Some(record)) => match self.segments.meet(&record) {
+                    Met::New => return Ok(Some(record)),
+                    Met::Repeated => {}
+                    Met::Foreign { begin } => return Err(self.end_at(begin)),
+                },
                 Some(None) => {} // a record that only sets state, or one we do not know
                 None => {
                     self.payload = before;
@@ -230,7 +106,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         let (&tag, rest) = self.payload.split_first()?;
-        if self.passing_over.is_some() {
+        if self.segments.are_at_a_joint() {
             return None;
         }
         let before = std::mem::replace(&mut self.payload, rest);
@@ -257,17 +133,7 @@ impl<'a> Reader<'a> {
 
     /// The segments whose checkpoints were met so far, in order; not the first of a run, which has none.
     pub fn segments(&self) -> &[SegmentStart] {
-        &self.segments
-    }
-
-    fn see(&mut self, record: &Record) {
-        self.segment.see(record);
-        if let Record::Checkpoint(checkpoint) = record {
-            self.segments.push(SegmentStart {
-                number: checkpoint.segment,
-                time_ns: checkpoint.time_ns,
-            });
-        }
+        self.segments.met()
     }
 
     /// After an error: goes on at the next intact frame. Returns how many bytes were passed over,
@@ -307,59 +173,21 @@ impl<'a> Reader<'a> {
         if !rest[zeros..].starts_with(&FILE_HEADER) {
             return false;
         }
-        self.passing_over = Some(PassingOver::from(self.next_frame + zeros));
+        self.segments.enter(self.next_frame + zeros);
         self.next_frame += zeros + FILE_HEADER_LEN;
         self.sequence = None;
         true
     }
 
-    /// Whether a record belongs to a further segment's beginning.
-    fn pass_over(&mut self, record: &Record) -> Result<bool, ReadError> {
-        let Some(over) = &mut self.passing_over else {
-            return Ok(false);
-        };
-        let mut seen = self.segment;
-        seen.see(record);
-        let continues = match record {
-            Record::Start(_) => seen == self.segment,
-            Record::Checkpoint(checkpoint) => {
-                over.checkpoint_ns = Some(checkpoint.time_ns);
-                self.segment.number.checked_add(1) == Some(seen.number)
-            }
-            // All that is before the checkpoint is the start; without it, this is a first segment.
-            _ => over.checkpoint_ns.is_some(),
-        };
-        if !continues {
-            // What is there is for another reader.
-            let begin = over.begin;
-            self.bytes = &self.bytes[..begin];
-            self.payload = &[];
-            self.next_frame = begin;
-            self.passing_over = None;
-            return Err(ReadError {
-                offset: begin as u64,
-                kind: ReadErrorKind::NotContinued,
-            });
+    /// Ends the log where another begins: what is there is for another reader.
+    fn end_at(&mut self, begin: usize) -> ReadError {
+        self.bytes = &self.bytes[..begin];
+        self.payload = &[];
+        self.next_frame = begin;
+        ReadError {
+            offset: begin as u64,
+            kind: ReadErrorKind::NotContinued,
         }
-        self.see(record);
-        let Some(over) = &self.passing_over else {
-            return Ok(false);
-        };
-        let is_event = match record {
-            Record::CheckpointEnd { .. } => {
-                self.passing_over = None;
-                return Ok(true);
-            }
-            // Later than the checkpoint: its end was in a part that is damaged.
-            Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. }) => {
-                over.checkpoint_ns < Some(*time_ns)
-            }
-            _ => false,
-        };
-        if is_event {
-            self.passing_over = None;
-        }
-        Ok(!is_event)
     }
 
     fn enter_frame(&mut self) -> Result<(), ReadError> {
@@ -389,7 +217,7 @@ impl<'a> Reader<'a> {
             let step = header.sequence.wrapping_sub(previous);
             if step > u32::MAX / 2 {
                 // Back to its first frames: a further segment, whose header is damaged.
-                self.passing_over = Some(PassingOver::from(start));
+                self.segments.enter(start);
             } else {
                 self.missing_frames += u64::from(step.saturating_sub(1));
             }

@@ -1,0 +1,67 @@
+//! Why a log could not be read, and where.
+
+use std::fmt;
+
+use crate::frame::VERSION;
+
+/// Why reading stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadError {
+    /// Offset in the file of the byte or frame that could not be read.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: ReadErrorKind,
+}
+
+/// What is wrong with the bytes of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadErrorKind {
+    /// There is nothing in the file.
+    Empty,
+    /// The file does not begin as a heapprof log does.
+    NotALog,
+    /// The log is of a version this reader does not know.
+    Version(u8),
+    /// The file ends inside a frame: the writer was cut off there.
+    TornTail,
+    /// A frame should begin here and does not.
+    NoFrame,
+    /// The frame's checksum does not match.
+    Checksum,
+    /// A record inside an intact frame makes no sense: a writer's fault, or another version's.
+    Record,
+    /// A log begins there that does not continue the one before it.
+    NotContinued,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ReadErrorKind::Empty => write!(f, "the file is empty"),
+            ReadErrorKind::NotALog => write!(f, "not a heapprof log (its first bytes are foreign)"),
+            ReadErrorKind::Version(v) => write!(
+                f,
+                "log format version {v}, and this heapprof reads version {VERSION}"
+            ),
+            ReadErrorKind::TornTail => {
+                write!(f, "the log is cut off at offset {}", self.offset)
+            }
+            ReadErrorKind::NoFrame => write!(f, "no frame begins at offset {}", self.offset),
+            ReadErrorKind::Checksum => {
+                write!(
+                    f,
+                    "checksum mismatch in the frame at offset {}",
+                    self.offset
+                )
+            }
+            ReadErrorKind::Record => write!(f, "malformed record at offset {}", self.offset),
+            ReadErrorKind::NotContinued => write!(
+                f,
+                "another log begins at offset {}, which does not continue this one",
+                self.offset
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
