@@ -18,7 +18,7 @@ pub const CONTROL_PAGE_LEN: usize = 4096;
 /// Most bytes of a command.
 pub const MAX_CONTROL_COMMAND: usize = 1024;
 /// Most bytes of an answer; what is longer is cut.
-pub const MAX_CONTROL_ANSWER: usize = 2816;
+const MAX_CONTROL_ANSWER: usize = 2816;
 /// State of the writer, in [`ControlPage::writer`], in which it needs no waking.
 pub const WRITER_AWAKE: u32 = 0;
 

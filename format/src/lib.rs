@@ -46,9 +46,7 @@ mod thread_status;
 mod varint;
 
 pub use checkpoint::{Checkpoint, Passed, Sums};
-pub use control::{
-    CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_ANSWER, MAX_CONTROL_COMMAND, WRITER_AWAKE,
-};
+pub use control::{CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_COMMAND, WRITER_AWAKE};
 pub use dump::{
     Dump, DumpError, DumpErrorKind, DumpLine, DumpNumbers, DumpText, MAX_FRAMES, Mapping, Sampling,
     Symbols,
@@ -63,4 +61,3 @@ pub use record::{
 };
 pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;
-pub use varint::{unzigzag, zigzag};

@@ -49,13 +49,13 @@ fn take_long(bytes: &mut &[u8]) -> Option<u64> {
 
 /// Maps a signed number to an unsigned one, small magnitudes to small numbers: 0, -1, 1, -2, …
 #[inline]
-pub fn zigzag(value: i64) -> u64 {
+pub(crate) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
 /// The inverse of [`zigzag`].
 #[inline]
-pub fn unzigzag(value: u64) -> i64 {
+pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 

@@ -216,7 +216,11 @@ fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
             number(),
             number(),
             of_any_length(32),
-            prop_oneof![2 => Just(0), 1 => number()],
+            prop_oneof![
+                4 => Just(0),
+                1 => number().prop_map(u64::cast_signed),
+                1 => number().prop_map(|back| -back.cast_signed()),
+            ],
             prop::sample::select(vec![0, 0, 0, 0, 0, 0, 0, 1]),
         )),
     );
@@ -230,7 +234,7 @@ fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
             match alloc {
                 Some((size, slack, stack, ahead, doublings)) => {
                     interval <<= doublings;
-                    last_id = (last_id + 1).wrapping_add_signed(unzigzag(ahead));
+                    last_id = (last_id + 1).wrapping_add_signed(ahead);
                     Record::Alloc(Alloc {
                         time_ns,
                         thread,
