@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_int};
 use crate::cancel::Deferred;
 use crate::next::Next;
 use crate::tls;
-use crate::{boot, fork, hook, main_thread, rights, session};
+use crate::{boot, errno, fork, hook, main_thread, rights, session};
 
 static CHROOT: Next = Next::new(c"chroot");
 
@@ -43,17 +43,15 @@ fn is_possible() -> bool {
 }
 
 fn begin_now() {
-    // SAFETY: libc's errno of this thread, which lives as long as the thread.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let before = *errno;
-    let _deferred = Deferred::begin();
-    let thread = tls::current();
-    if !fork::is_unprepared_child(thread)
-        && let Some(entered) = thread.enter()
-    {
-        boot::begin_session_ahead(&entered);
-    }
-    *errno = before;
+    let _deferred = Deferred::begin(); // first made, last dropped
+    errno::left_alone(|| {
+        let thread = tls::current();
+        if !fork::is_unprepared_child(thread)
+            && let Some(entered) = thread.enter()
+        {
+            boot::begin_session_ahead(&entered);
+        }
+    });
 }
 
 /// As chroot(2).
@@ -63,9 +61,7 @@ fn begin_now() {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn chroot(path: *const c_char) -> c_int {
     let Some(real) = CHROOT.address() else {
-        // SAFETY: libc's errno of this thread.
-        unsafe { *libc::__errno_location() = libc::ENOSYS };
-        return -1;
+        return errno::no_function();
     };
     begin();
     // SAFETY: libc's function of that name, which has this type.

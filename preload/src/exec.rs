@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::cancel::Deferred;
 use crate::tls::{self, Inside};
-use crate::{boot, clock, fork, hook, own_stack, session, sys};
+use crate::{boot, clock, errno, fork, hook, own_stack, session, sys};
 
 /// exec waits for the writer at most that long.
 const PATIENCE_NS: u64 = 100_000_000;
@@ -47,7 +47,7 @@ macro_rules! exported {
                     ".cfi_endproc",
                     flush = sym $flush,
                     real = sym $place,
-                    missing = sym missing,
+                    missing = sym errno::no_function,
                 )
             }
         )*
@@ -85,13 +85,6 @@ exported! {
     execveat = EXECVEAT, c"execveat", before_exec;
     /// As daemon(3).
     daemon = DAEMON, c"daemon", before_end;
-}
-
-/// In place of a function that this libc does not have.
-extern "C" fn missing() -> c_int {
-    // SAFETY: libc's errno of this thread.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
 }
 
 /// The process may become another program.

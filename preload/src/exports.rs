@@ -17,7 +17,7 @@ use crate::fast::{free, malloc};
 use crate::hook::Before;
 use crate::je::Fit;
 use crate::walk::{Here, here};
-use crate::{early, hook, je, sys};
+use crate::{early, errno, hook, je, sys};
 
 const PAGE: usize = 4096;
 /// glibc's smallest alignment of memalign: twice the size of a word.
@@ -35,13 +35,8 @@ pub(crate) fn malloc_address() -> u64 {
     malloc as *const () as u64
 }
 
-fn set_errno(value: c_int) {
-    // SAFETY: libc's errno of this thread.
-    unsafe { *libc::__errno_location() = value }
-}
-
 fn out_of_memory() -> *mut c_void {
-    set_errno(libc::ENOMEM);
+    errno::set(libc::ENOMEM);
     std::ptr::null_mut()
 }
 
@@ -295,7 +290,7 @@ fn aligned(alignment: usize, size: usize, entry: u64) -> *mut c_void {
 /// one; one beyond half the address space is EINVAL.
 fn memalign_as_glibc(alignment: usize, size: usize, entry: u64) -> *mut c_void {
     if alignment > usize::MAX / 2 + 1 {
-        set_errno(libc::EINVAL);
+        errno::set(libc::EINVAL);
         return std::ptr::null_mut();
     }
     let ptr = aligned(alignment.max(MIN_ALIGN).next_power_of_two(), size, entry);

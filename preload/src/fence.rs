@@ -20,7 +20,7 @@ use crate::say::say;
 use crate::spared::Spared;
 use crate::sys;
 use crate::tls::{self, Inside};
-use crate::{ahead, boot, clock, fork, rights, seats, session, writer};
+use crate::{ahead, boot, clock, errno, fork, rights, seats, session, writer};
 
 /// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
 const OURS: &[Call] = &[
@@ -213,10 +213,11 @@ const PATIENCE_NS: u64 = 10_000_000;
 /// Ends the recording, as the program does what is said.
 #[cold]
 fn end(what: &str) {
-    // SAFETY: libc's errno of this thread, which lives as long as the thread.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let before = *errno;
-    let _deferred = Deferred::begin();
+    let _deferred = Deferred::begin(); // first made, last dropped
+    errno::left_alone(|| end_now(what));
+}
+
+fn end_now(what: &str) {
     let entered = tls::current().enter();
     if let Some(entered) = &entered {
         entered.thread.inside.set(Inside::Ours);
@@ -236,5 +237,4 @@ fn end(what: &str) {
         writer.finish(None, EndReason::GaveUp);
         sys::restore_signals(mask);
     }
-    *errno = before;
 }

@@ -4,7 +4,6 @@
 //! A program that exports functions of those names (to count them, to log them) would be called there, and
 //! one that allocates would find jemalloc inside itself. So the names are defined here as plain system calls,
 //! hidden: only this library's own calls reach them, and nothing is exported.
-
 //!
 //! `secure_getenv`, by which it asks for its options before its first allocation, is ours as well: see
 //! [`options`].
@@ -14,7 +13,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use crate::environment::Environment;
-use crate::{spare, sys};
+use crate::{errno, spare, sys};
 
 /// A hidden function that makes the system call of that number with its own arguments, and returns -1 as libc's does. errno is
 /// left alone: jemalloc does not ask for it here, and makes these calls in the middle of a free, which has to leave it alone. (The
@@ -87,19 +86,7 @@ global_asm!(
     ".cfi_startproc",
     "mov eax, 11",
     "syscall",
-    "cmp rax, -4095",
-    "jae 2f",
-    "ret",
-    "2:",
-    "neg eax",
-    "push rax",
-    ".cfi_adjust_cfa_offset 8",
-    "call __errno_location@PLT",
-    "pop rcx",
-    ".cfi_adjust_cfa_offset -8",
-    "mov dword ptr [rax], ecx",
-    "mov rax, -1",
-    "ret",
+    errno::return_as_libc!(),
     ".cfi_endproc",
     ".size munmap, . - munmap",
     ".popsection",

@@ -53,6 +53,7 @@ mod dumps;
 mod early;
 mod early_frees;
 mod environment;
+mod errno;
 mod exec;
 mod exit;
 mod exports;

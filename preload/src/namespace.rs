@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use crate::cancel::Deferred;
 use crate::next::Next;
 use crate::tls::{self, Inside};
-use crate::{fork, session, setid, sys, writer};
+use crate::{errno, fork, session, setid, sys, writer};
 
 static UNSHARE: Next = Next::new(c"unshare");
 static SETNS: Next = Next::new(c"setns");
@@ -21,12 +21,6 @@ pub(crate) fn prepare() {
     for function in [&UNSHARE, &SETNS] {
         let _ = function.address();
     }
-}
-
-/// libc's errno of this thread.
-fn errno() -> &'static mut c_int {
-    // SAFETY: a place in thread-local memory, which lives as long as the thread; used within one expression each time.
-    unsafe { &mut *libc::__errno_location() }
 }
 
 /// As unshare(2).
@@ -44,8 +38,7 @@ pub(crate) extern "C-unwind" fn setns(file: c_int, kind: c_int) -> c_int {
 /// The call, and if it was refused as it may be for our thread's sake, the call without that.
 fn alone_if_need_be(function: &Next, first: c_int, second: c_int) -> c_int {
     let Some(real) = function.address() else {
-        *errno() = libc::ENOSYS;
-        return -1;
+        return errno::no_function();
     };
     // SAFETY: libc's unshare or setns; the first ignores what is in the second's register.
     let real: unsafe extern "C-unwind" fn(c_int, c_int) -> c_int =
@@ -53,7 +46,7 @@ fn alone_if_need_be(function: &Next, first: c_int, second: c_int) -> c_int {
     // SAFETY: any numbers are allowed.
     let call = || unsafe { real(first, second) };
     let answer = call();
-    if answer == -1 && matches!(*errno(), libc::EINVAL | libc::EUSERS) {
+    if answer == -1 && matches!(errno::get(), libc::EINVAL | libc::EUSERS) {
         once_more(call).unwrap_or(answer)
     } else {
         answer
@@ -63,7 +56,7 @@ fn alone_if_need_be(function: &Next, first: c_int, second: c_int) -> c_int {
 /// The same call without our thread, if that is the only other one. Otherwise nothing changes, errno neither.
 #[cold]
 fn once_more(call: impl Fn() -> c_int) -> Option<c_int> {
-    let refused = *errno();
+    let refused = errno::get();
     let _deferred = Deferred::begin();
     let entered = tls::current().enter()?;
     entered.thread.inside.set(Inside::Ours);
@@ -71,12 +64,10 @@ fn once_more(call: impl Fn() -> c_int) -> Option<c_int> {
         session::current().filter(|_| fork::is_own_process() && !setid::has_fenced_itself_in())?;
     let alone = sys::threads().is_none_or(|threads| threads == 2);
     if !alone || !writer::leave(session) {
-        *errno() = refused;
+        errno::set(refused);
         return None;
     }
     let answer = call();
-    let after = *errno();
-    writer::come_back(session);
-    *errno() = after;
+    errno::left_alone(|| writer::come_back(session));
     Some(answer)
 }

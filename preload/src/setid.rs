@@ -23,7 +23,7 @@ use crate::next::Next;
 use crate::rights::{self, Capabilities, Rights};
 use crate::session::{self, Session};
 use crate::tls::{self, Inside};
-use crate::{ahead, clock, fork, sys, writer};
+use crate::{ahead, clock, errno, fork, sys, writer};
 
 macro_rules! exported {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) = $place:ident, $c_name:literal;)*) => {
@@ -38,7 +38,7 @@ macro_rules! exported {
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
                 let Some(real) = $place.address() else {
-                    return missing();
+                    return errno::no_function();
                 };
                 // SAFETY: libc's function of that name, which has this type.
                 let real: unsafe extern "C-unwind" fn($($kind),*) -> c_int = unsafe { std::mem::transmute(real) };
@@ -92,14 +92,6 @@ static FILTERED: AtomicBool = AtomicBool::new(false);
 /// Whether the program is under one since: it might be ended for a call that it does not expect.
 pub(crate) fn has_fenced_itself_in() -> bool {
     rights::is_filtered() && !FILTERED.load(Ordering::Relaxed)
-}
-
-/// In place of a function that this libc does not have.
-#[cold]
-fn missing() -> c_int {
-    // SAFETY: libc's errno of this thread.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
 }
 
 /// What is known of the writer's rights before a call.

@@ -15,8 +15,8 @@ use std::arch::global_asm;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use crate::sys;
 use crate::tls::{self, Thread};
+use crate::{errno, sys};
 
 /// Size and alignment of an arena's first block, in bytes.
 const BLOCK: usize = 2 << 20;
@@ -132,7 +132,6 @@ pub(crate) extern "C" fn refused(
             return start as *mut c_void;
         }
     }
-    // SAFETY: this thread's errno.
-    unsafe { *libc::__errno_location() = -error as c_int };
+    errno::set(-error as c_int);
     libc::MAP_FAILED
 }

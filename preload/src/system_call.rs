@@ -9,7 +9,7 @@ use std::arch::naked_asm;
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::{exit, fence, main_thread};
+use crate::{errno, exit, fence, main_thread};
 
 /// libc's own; null before boot.
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -65,21 +65,8 @@ pub(crate) unsafe extern "C" fn syscall(number: c_long) -> c_long {
         "mov r10, r8",
         "mov r8, r9",
         "mov r9, qword ptr [rsp + 8]",
-        "5:",
         "syscall",
-        "cmp rax, -4095",
-        "jae 6f",
-        "ret",
-        "6:",
-        "neg eax",
-        "push rax",
-        ".cfi_adjust_cfa_offset 8",
-        "call __errno_location@PLT",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
-        "mov dword ptr [rax], ecx",
-        "mov rax, -1",
-        "ret",
+        errno::return_as_libc!(),
         ".cfi_endproc",
         seccomp = const libc::SYS_seccomp,
         prctl = const libc::SYS_prctl,
