@@ -8,10 +8,11 @@
 //! loader must not be asked.
 
 use std::arch::naked_asm;
-use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 
 use crate::cancel::Deferred;
+use crate::next::Next;
 use crate::tls::{self, Inside};
 use crate::{boot, clock, errno, fork, hook, own_stack, session, sys};
 
@@ -22,7 +23,7 @@ macro_rules! exported {
     ($($(#[$doc:meta])* $name:ident = $place:ident, $c_name:literal, $flush:ident;)*) => {
         $(
             /// libc's own.
-            static $place: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            static $place: Next = Next::new($c_name);
 
             $(#[$doc])*
             ///
@@ -54,11 +55,8 @@ macro_rules! exported {
 
         /// At boot: finds libc's functions.
         pub(crate) fn prepare() {
-            let names: &[(&CStr, &AtomicPtr<c_void>)] = &[$(($c_name, &$place)),*];
-            for (name, place) in names {
-                // SAFETY: a C string, and the handle that means "after this library".
-                let real = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-                place.store(real, Ordering::Release);
+            for function in [$(&$place),*] {
+                let _ = function.address();
             }
         }
     };

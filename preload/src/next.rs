@@ -7,10 +7,15 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A function that is looked up when it is first wanted.
+#[repr(C)]
 pub(crate) struct Next {
-    name: &'static CStr,
+    /// Null until then. Assembly jumps there, once boot has looked it up.
     found: AtomicPtr<c_void>,
+    name: &'static CStr,
 }
+
+// `exec.rs` and `system_call.rs` load the address from where the whole is.
+const _: () = assert!(std::mem::offset_of!(Next, found) == 0);
 
 impl Next {
     pub(crate) const fn new(name: &'static CStr) -> Next {

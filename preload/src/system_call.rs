@@ -6,23 +6,20 @@
 //! (`PR_SET_SYSCALL_USER_DISPATCH`).
 
 use std::arch::naked_asm;
-use std::ffi::{CStr, c_int, c_long, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::{c_int, c_long};
 
+use crate::next::Next;
 use crate::{errno, exit, fence, main_thread};
 
 /// libc's own; null before boot.
-static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static SYSCALL: Next = Next::new(c"syscall");
 /// libc's own; null before boot.
-static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static PRCTL: Next = Next::new(c"prctl");
 
 /// At boot: finds libc's functions.
 pub(crate) fn prepare() {
-    for (name, place) in [(c"syscall", &SYSCALL), (c"prctl", &PRCTL)] {
-        let name: &CStr = name;
-        // SAFETY: a C string, and the handle that means "after this library".
-        let real = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        place.store(real, Ordering::Release);
+    for function in [&SYSCALL, &PRCTL] {
+        let _ = function.address();
     }
 }
 
