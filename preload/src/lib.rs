@@ -73,6 +73,7 @@ mod je;
 mod je_map;
 mod je_system;
 mod levels;
+mod loaded;
 mod loader;
 mod main_thread;
 mod memory;

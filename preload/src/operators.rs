@@ -23,7 +23,7 @@ use crate::fast::free;
 use crate::je::Fit;
 use crate::tls::{self, Inside};
 use crate::walk::Here;
-use crate::{early, exports, genuine, hook, je, loader, say};
+use crate::{early, exports, hook, je, loaded, loader, say};
 
 /// Whether the operators are ours to serve: one of these.
 static SERVING: AtomicU8 = AtomicU8::new(NOT_DECIDED);
@@ -296,9 +296,9 @@ pub(crate) fn prepare() {
     if decide() == ELSEWHERE || next(&OPERATORS[0]).is_null() {
         return; // no C++ here, or not yet
     }
-    // Those of a library that the program begins with, which is never unloaded; see `genuine::in_library`.
+    // Those of a library that the program begins with, which is never unloaded; see `loaded::in_library`.
     for operator in &OPERATORS {
-        if let Some(found) = genuine::in_library(&CXX_FILES, operator.name) {
+        if let Some(found) = loaded::in_library(&CXX_FILES, operator.name) {
             operator
                 .elsewhere
                 .store(found as *mut c_void, Ordering::Release);
@@ -317,8 +317,7 @@ fn decide() -> u8 {
         return ELSEWHERE;
     }
     let is_first = |name: &CStr, ours: *const c_void| {
-        loader::default_definition(name).cast_const() == ours
-            || !genuine::is_defined_before_us(name)
+        loader::default_definition(name).cast_const() == ours || !loaded::is_defined_before_us(name)
     };
     let none_but_ours = is_first(c"malloc", exports::malloc_address() as *const c_void)
         && OPERATORS
