@@ -15,7 +15,7 @@ use std::ffi::{c_char, c_int};
 use crate::cancel::Deferred;
 use crate::next::Next;
 use crate::tls;
-use crate::{boot, errno, fork, hook, main_thread, rights, session};
+use crate::{beginning, errno, fork, hook, main_thread, rights, session};
 
 static CHROOT: Next = Next::new(c"chroot");
 
@@ -49,7 +49,7 @@ fn begin_now() {
         if !fork::is_unprepared_child(thread)
             && let Some(entered) = thread.enter()
         {
-            boot::begin_session_ahead(&entered);
+            beginning::begin_ahead(&entered);
         }
     });
 }

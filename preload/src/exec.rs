@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use crate::cancel::Deferred;
 use crate::next::Next;
 use crate::tls::{self, Inside};
-use crate::{boot, clock, errno, fork, hook, own_stack, session, sys};
+use crate::{beginning, clock, errno, fork, hook, own_stack, session, sys};
 
 /// exec waits for the writer at most that long.
 const PATIENCE_NS: u64 = 100_000_000;
@@ -102,7 +102,7 @@ fn leave_unsampled(what_for: u32) {
         return; // a signal handler that interrupted us
     };
     entered.thread.inside.set(Inside::Ours);
-    boot::with_pending(|writer| own_stack::run(|| writer.say_goodbye(what_for)));
+    beginning::with_pending(|writer| own_stack::run(|| writer.say_goodbye(what_for)));
 }
 
 /// Has the writer write what there is, and waits for it.

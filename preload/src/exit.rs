@@ -11,7 +11,7 @@ use heapprof_format::EndReason;
 
 use crate::hook::{self, Phase};
 use crate::tls::{self, Inside};
-use crate::{boot, clock, fork, own_stack, say, session, sys};
+use crate::{beginning, clock, fork, own_stack, say, session, sys};
 
 /// `HEAPPROF_EXIT_WAIT_MS`: the program's end is delayed by at most that much. Moved at boot only.
 static PATIENCE_NS: AtomicU64 = AtomicU64::new(0);
@@ -95,7 +95,7 @@ fn finish() {
         hook::set_phase(Phase::Off);
     } else {
         hook::set_phase(Phase::Off);
-        if let Some(mut writer) = boot::take_pending() {
+        if let Some(mut writer) = beginning::take_pending() {
             own_stack::run(|| writer.finish(None, EndReason::Exit));
         }
     }

@@ -20,7 +20,7 @@ use crate::say::say;
 use crate::spared::Spared;
 use crate::sys;
 use crate::tls::{self, Inside};
-use crate::{ahead, boot, clock, errno, fork, rights, seats, session, writer};
+use crate::{ahead, beginning, clock, errno, fork, rights, seats, session, writer};
 
 /// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
 const OURS: &[Call] = &[
@@ -231,7 +231,7 @@ fn end_now(what: &str) {
     if let Some(session) = session::current() {
         say();
         writer::end(session);
-    } else if let Some(mut writer) = boot::take_pending() {
+    } else if let Some(mut writer) = beginning::take_pending() {
         say();
         let mask = sys::block_signals();
         writer.finish(None, EndReason::GaveUp);

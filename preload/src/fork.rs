@@ -22,8 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::blocks;
 use crate::tls::{self, Inside, Thread};
 use crate::{
-    boot, clock, control, counters, descriptors, desk, early, exit, fence, genuine, health, hold,
-    hook, inheritance, je, main_thread, modules, say, seats, session, setid, sys, writer,
+    beginning, clock, control, counters, descriptors, desk, early, exit, fence, genuine, health,
+    hold, hook, inheritance, je, main_thread, modules, origin, say, seats, session, setid, sys,
+    writer,
 };
 
 /// The process we believe to be in; 0: one in which nothing is recorded.
@@ -174,7 +175,8 @@ extern "C" fn in_child() {
     setid::after_fork();
     fence::after_fork();
     health::begin(thread);
-    boot::after_fork(parent, thread.forking_ns.get());
+    origin::after_fork(parent, thread.forking_ns.get());
+    beginning::after_fork();
     session::after_fork(thread);
     thread.forking.set(false);
     thread.inside.set(Inside::No);

@@ -16,7 +16,7 @@ use crate::seats::{self, Seat};
 use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here};
-use crate::{boot, clock, counters, early_frees, exit, fork, health, je, sys};
+use crate::{beginning, clock, counters, early_frees, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -234,7 +234,7 @@ pub(crate) fn reallocated(
 fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before: &mut Before) {
     let (ptr, size, _) = block;
     let thread = tls::current();
-    if regime_of(thread).interval == 0 && is_recording() && !boot::is_awaited() {
+    if regime_of(thread).interval == 0 && is_recording() && !beginning::is_awaited() {
         // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
         health::leave_out(thread, has_recorded(thread));
         thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
@@ -255,7 +255,7 @@ fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before:
         {
             record(&entered, session, (entry, here), block, interval, before);
         }
-        if boot::is_awaited() {
+        if beginning::is_awaited() {
             begin(&entered, here);
         }
         if verdict != Verdict::NotAsked {
@@ -336,7 +336,7 @@ fn begin(entered: &Entered, here: Here) -> Option<&'static Session> {
         return None;
     }
     drop(seat);
-    boot::begin_session(entered)
+    beginning::begin(entered)
 }
 
 /// The session to record into, begun if need be by a thread that is `here`, and this thread known there. `None` as in [`begin`].

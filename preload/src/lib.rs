@@ -40,6 +40,7 @@ compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.m
 mod again;
 mod ahead;
 mod api;
+mod beginning;
 mod blocks;
 mod boot;
 mod cancel;
@@ -82,6 +83,7 @@ mod namespace;
 mod next;
 mod notices;
 mod operators;
+mod origin;
 mod output;
 mod own_alloc;
 mod own_stack;

@@ -16,7 +16,7 @@ use crate::cancel::Deferred;
 use crate::hook::{self, Phase};
 use crate::say::say;
 use crate::tls::{self, Inside};
-use crate::{boot, files, fork, session, sys, writer};
+use crate::{beginning, files, fork, session, sys, writer};
 
 /// Whether the main thread has ended, or is about to.
 static LEFT: AtomicBool = AtomicBool::new(false);
@@ -88,7 +88,7 @@ fn leave() {
             );
             match session::current() {
                 Some(session) => writer::end(session),
-                None => boot::end_unbegun(),
+                None => beginning::end_pending(),
             }
             return;
         }

@@ -126,6 +126,11 @@ pub(crate) fn can_map(bytes: usize) -> bool {
     sys::can_map(bytes) || be_short()
 }
 
+/// To be said where there was too little from the beginning.
+pub(crate) fn say_that_there_is_none() {
+    say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+}
+
 fn be_short() -> bool {
     IS_SHORT.store(true, Ordering::Relaxed);
     hook::set_phase(Phase::Off);
