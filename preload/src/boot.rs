@@ -102,7 +102,7 @@ extern "C" fn construct(
             "recording pid {} to {}, {}",
             sys::getpid(),
             output.log_path(),
-            describe(settings.interval)
+            control::in_words(settings.interval)
         );
     }
     blocks::prepare_filter(settings.interval);
@@ -179,12 +179,5 @@ fn tell_of_signal(settings: &Settings, why: &str) {
             "HEAPPROFILESIGNAL={}: {why}, and the signal does what it would without us",
             settings.dump_signal
         );
-    }
-}
-
-fn describe(interval: u64) -> String {
-    match interval {
-        1 => "every allocation".to_owned(),
-        n => format!("one sample every {n} bytes on average"),
     }
 }

@@ -78,6 +78,14 @@ pub(crate) fn is_raised() -> bool {
     in_force() > asked()
 }
 
+/// An interval, for people.
+pub(crate) fn in_words(interval: u64) -> String {
+    match interval {
+        1 => "every allocation".to_owned(),
+        bytes => format!("one sample every {bytes} bytes on average"),
+    }
+}
+
 /// For the writer: what the budget demands, if that is more than was asked for, or 0.
 pub(crate) fn raise(interval: u64) {
     RAISED.store(interval, Ordering::Release);

@@ -15,7 +15,7 @@ impl Count {
         Count(AtomicU64::new(0), counter)
     }
 
-    /// One more.
+    /// So many more.
     #[cold]
     pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);

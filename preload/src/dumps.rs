@@ -75,7 +75,7 @@ impl Making {
 /// up dumps that they had all the time for.
 fn pace() -> Pace {
     Pace {
-        known_after_ns: exit::patience_ms() * 1_000_000 / 3,
+        known_after_ns: exit::patience_ns() / 3,
     }
 }
 
@@ -91,24 +91,16 @@ impl Dumps {
     pub(crate) fn new(base: &[u8], settings: &Settings, now_ns: u64) -> Dumps {
         let every_ns = settings.dump_seconds * 1_000_000_000;
         Dumps {
-            base: base.to_vec(),
-            sequence: 0,
             every_allocated: settings.dump_allocated,
             every_freed: settings.dump_freed,
             every_in_use: settings.dump_in_use,
             every_ns,
-            last_allocated: 0,
-            last_freed: 0,
-            high_water: 0,
-            next_ns: if every_ns == 0 {
-                u64::MAX
-            } else {
-                now_ns.saturating_add(every_ns)
+            next_ns: match every_ns {
+                0 => u64::MAX,
+                _ => now_ns.saturating_add(every_ns),
             },
             at_exit: true,
-            failed: false,
-            late: false,
-            making: None,
+            ..Dumps::on_request(base)
         }
     }
 

@@ -34,7 +34,7 @@ const MOMENT_NS: u64 = 10_000_000;
 const RESERVE_NS: u64 = 20_000_000;
 
 fn reserve_ns() -> u64 {
-    RESERVE_NS.min(PATIENCE_NS.load(Ordering::Relaxed) / 5)
+    RESERVE_NS.min(patience_ns() / 5)
 }
 
 #[unsafe(link_section = ".fini_array")]
@@ -60,7 +60,7 @@ pub(crate) fn begin_unless_begun() {
 
 /// Returns when the patience will end.
 fn begin() -> u64 {
-    let deadline = clock::now_ns() + PATIENCE_NS.load(Ordering::Relaxed);
+    let deadline = clock::now_ns() + patience_ns();
     DEADLINE_NS.store(deadline, Ordering::Release);
     deadline
 }
@@ -71,9 +71,9 @@ pub(crate) fn forbids(takes_ns: u64) -> bool {
     deadline != 0 && clock::now_ns() + takes_ns + reserve_ns() * 3 / 2 >= deadline
 }
 
-/// By how much the end may be delayed, in milliseconds.
-pub(crate) fn patience_ms() -> u64 {
-    PATIENCE_NS.load(Ordering::Relaxed) / 1_000_000
+/// By how much the end may be delayed.
+pub(crate) fn patience_ns() -> u64 {
+    PATIENCE_NS.load(Ordering::Relaxed)
 }
 
 /// Ends the recording. Whoever comes second returns at once.

@@ -129,7 +129,7 @@ impl Writer {
         crate::say::say!(
             "the last dump is left out: it would hold up the program's end for more than {} ms \
              (HEAPPROF_EXIT_WAIT_MS){instead}",
-            exit::patience_ms()
+            exit::patience_ns() / 1_000_000
         );
     }
 

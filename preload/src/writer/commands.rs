@@ -270,16 +270,13 @@ impl Writer {
     }
 }
 
+/// The interval in force, or while it is stopped, the one that was asked for.
 fn interval_in_words() -> String {
-    let words = |interval| match interval {
-        1 => "every allocation".to_owned(),
-        bytes => format!("one sample every {bytes} bytes on average"),
-    };
     match (control::in_force(), control::asked()) {
-        (force, asked) if force == 0 || force == asked => words(asked),
+        (force, asked) if force == 0 || force == asked => control::in_words(asked),
         (force, asked) => format!(
             "{}, which keeps to the budget ({asked} bytes were asked for)",
-            words(force)
+            control::in_words(force)
         ),
     }
 }
