@@ -1,4 +1,5 @@
-//! The exports: every allocation function of glibc and C23, with glibc's results and errno.
+//! The exports: every allocation function of glibc and C23, with glibc's results and errno. (What glibc's allocator says of itself, and
+//! is told, is in `mallinfo.rs`.)
 //!
 //! Danger: the C boundary. Each function is three steps: what glibc documents about the arguments, the
 //! call of jemalloc, and the hook's question. Nothing here can panic, and the hooks catch their own
@@ -9,15 +10,14 @@
 //! Frame 0 of every recorded stack is the address of the function here plus one, so that readers
 //! find the allocation function's name there whatever the compiler inlined or tail-called.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::io::Write as _;
+use std::ffi::{c_int, c_void};
 
 use crate::blocks;
 use crate::fast::{free, malloc};
 use crate::hook::Before;
 use crate::je::Fit;
 use crate::walk::{Here, here};
-use crate::{early, errno, hook, je, sys};
+use crate::{early, errno, hook, je};
 
 const PAGE: usize = 4096;
 /// glibc's smallest alignment of memalign: twice the size of a word.
@@ -427,110 +427,4 @@ pub(crate) unsafe extern "C-unwind" fn malloc_usable_size(ptr: *mut c_void) -> u
     }
     // SAFETY: the caller's promise.
     unsafe { je::usable(ptr) }
-}
-
-/// Gives unused memory back to the kernel. 1 if there was any. `pad` has no counterpart here.
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
-    let before = je::stats().resident;
-    je::purge();
-    c_int::from(je::stats().resident < before)
-}
-
-/// glibc's tuning of its own allocator: accepted (1) and without effect.
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
-    1
-}
-
-/// The account in glibc's terms: arena and hblkhd are what is mapped, uordblks what is allocated.
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallinfo2() -> libc::mallinfo2 {
-    let stats = je::stats();
-    libc::mallinfo2 {
-        arena: stats.active,
-        ordblks: 0,
-        smblks: 0,
-        hblks: 0,
-        hblkhd: stats.mapped.saturating_sub(stats.active),
-        usmblks: 0,
-        fsmblks: 0,
-        uordblks: stats.allocated,
-        fordblks: stats.active.saturating_sub(stats.allocated),
-        keepcost: stats.resident.saturating_sub(stats.active),
-    }
-}
-
-/// The same in `int`s, which wrap beyond 2 GiB, as glibc's do.
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallinfo() -> libc::mallinfo {
-    let wide = mallinfo2();
-    libc::mallinfo {
-        arena: wide.arena as c_int,
-        ordblks: wide.ordblks as c_int,
-        smblks: wide.smblks as c_int,
-        hblks: wide.hblks as c_int,
-        hblkhd: wide.hblkhd as c_int,
-        usmblks: wide.usmblks as c_int,
-        fsmblks: wide.fsmblks as c_int,
-        uordblks: wide.uordblks as c_int,
-        fordblks: wide.fordblks as c_int,
-        keepcost: wide.keepcost as c_int,
-    }
-}
-
-/// Room for a short text without an allocation.
-struct Text {
-    bytes: [u8; 512],
-    len: usize,
-}
-
-impl Text {
-    fn of(words: std::fmt::Arguments<'_>) -> Text {
-        let mut text = Text {
-            bytes: [0; 512],
-            len: 0,
-        };
-        let mut rest = &mut text.bytes[..511]; // the last byte stays zero
-        let _ = rest.write_fmt(words); // what does not fit is left out
-        text.len = 511 - rest.len();
-        text
-    }
-}
-
-/// Prints the account to standard error.
-#[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn malloc_stats() {
-    let stats = je::stats();
-    let text = Text::of(format_args!(
-        "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\n\
-         Total (incl. mmap):\nsystem bytes     = {:10}\nin use bytes     = {:10}\n",
-        stats.mapped, stats.allocated, stats.mapped, stats.allocated
-    ));
-    sys::File::of_others(2).write_line(&text.bytes[..text.len]);
-}
-
-/// Writes the account to `stream` as XML. Options other than 0 are EINVAL.
-///
-/// # Safety
-/// `stream` is an open FILE.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn malloc_info(
-    options: c_int,
-    stream: *mut libc::FILE,
-) -> c_int {
-    if options != 0 {
-        return libc::EINVAL;
-    }
-    let stats = je::stats();
-    let text = Text::of(format_args!(
-        "<malloc version=\"1\">\n<total type=\"rest\" count=\"0\" size=\"{}\"/>\n\
-         <system type=\"current\" size=\"{}\"/>\n<aspace type=\"total\" size=\"{}\"/>\n</malloc>\n",
-        stats.active.saturating_sub(stats.allocated),
-        stats.mapped,
-        stats.mapped,
-    ));
-    // SAFETY: a zero-terminated text and the caller's stream.
-    unsafe { libc::fputs(text.bytes.as_ptr().cast::<c_char>(), stream) };
-    0
 }

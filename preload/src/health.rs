@@ -9,7 +9,7 @@
 //! What a thread allocates after its last sample is never told: the reader makes it good from that sample
 //! (`symbolizer/src/health.rs`).
 
-use crate::je;
+use crate::je_control;
 use crate::tls::Thread;
 
 /// Before anything is recorded, in the thread that will go on: what it allocated so far is not in the log.
@@ -34,7 +34,7 @@ pub(crate) fn leave_out(thread: &Thread, recorded_so_far: bool) {
 #[inline]
 fn counted(thread: &Thread) -> u64 {
     if thread.counter.get().is_null() {
-        thread.counter.set(je::allocated_counter());
+        thread.counter.set(je_control::allocated_counter());
     }
     // SAFETY: null or this thread's counter in jemalloc's thread-local data, which lives as long as the thread; only
     // this thread writes to it.

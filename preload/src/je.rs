@@ -1,4 +1,5 @@
-//! jemalloc: what calls it, but for the two jumps of `fast.rs`, its map (`je_map.rs`) and its first blocks (`spare.rs`).
+//! jemalloc: its blocks, those of the program and our own. What else calls it: the two jumps of `fast.rs`, `je_control.rs` for its
+//! values, `je_map.rs`, `spare.rs`.
 //!
 //! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
 //! glibc documents something else (alignment of small blocks), and nowhere else.
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::je_map;
+use crate::{je_control, je_map};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -221,7 +222,7 @@ static OWN_ARENA: AtomicI32 = AtomicI32::new(0);
 fn own_flags() -> c_int {
     let mut arena = OWN_ARENA.load(Ordering::Relaxed);
     if arena == 0 {
-        arena = create_arena().unwrap_or(-1);
+        arena = je_control::create_arena().unwrap_or(-1);
         // Two threads that come here at once make two arenas; one is used from then on, and blocks
         // of the other are freed by their address all the same.
         OWN_ARENA.store(arena, Ordering::Relaxed);
@@ -233,22 +234,6 @@ fn own_flags() -> c_int {
         0
     };
     arena | sys::MALLOCX_TCACHE_NONE
-}
-
-fn create_arena() -> Option<c_int> {
-    let mut index: u32 = 0;
-    let mut len = size_of::<u32>();
-    // SAFETY: "arenas.create" writes an unsigned of four bytes and reads nothing.
-    let error = unsafe {
-        sys::mallctl(
-            c"arenas.create".as_ptr(),
-            (&raw mut index).cast(),
-            &raw mut len,
-            std::ptr::null_mut(),
-            0,
-        )
-    };
-    (error == 0).then_some(index as c_int)
 }
 
 /// A block for the program that none of its calls asked for: it is in no sample.
@@ -287,91 +272,4 @@ pub(crate) unsafe fn own_realloc(ptr: *mut u8, size: usize, alignment: usize) ->
 pub(crate) unsafe fn own_free(ptr: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { sys::dallocx(ptr.cast(), sys::MALLOCX_TCACHE_NONE) }
-}
-
-/// Where jemalloc counts the usable bytes of all that this thread ever allocated; null if it does not say. Reading the
-/// name takes no lock.
-#[cold]
-pub(crate) fn allocated_counter() -> *const u64 {
-    let mut counter: *const u64 = std::ptr::null();
-    let mut len = size_of::<*const u64>();
-    // SAFETY: "thread.allocatedp" writes a pointer and reads nothing.
-    let error = unsafe {
-        sys::mallctl(
-            c"thread.allocatedp".as_ptr(),
-            (&raw mut counter).cast(),
-            &raw mut len,
-            std::ptr::null_mut(),
-            0,
-        )
-    };
-    if error == 0 {
-        counter
-    } else {
-        std::ptr::null()
-    }
-}
-
-/// jemalloc's own account of the whole process, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stats {
-    /// In blocks that are allocated.
-    pub(crate) allocated: usize,
-    /// In pages that hold such blocks.
-    pub(crate) active: usize,
-    /// In pages that are mapped for blocks.
-    pub(crate) mapped: usize,
-    /// In pages that the kernel holds for us.
-    pub(crate) resident: usize,
-}
-
-/// Reads the account afresh.
-pub(crate) fn stats() -> Stats {
-    let mut epoch = 1u64;
-    let mut len = size_of::<u64>();
-    // SAFETY: "epoch" reads and writes a u64; it refreshes what the next calls return.
-    unsafe {
-        sys::mallctl(
-            c"epoch".as_ptr(),
-            (&raw mut epoch).cast(),
-            &raw mut len,
-            (&raw mut epoch).cast(),
-            len,
-        );
-    }
-    let read = |name: &std::ffi::CStr| {
-        let mut value = 0usize;
-        let mut len = size_of::<usize>();
-        // SAFETY: these names hold a size_t.
-        unsafe {
-            sys::mallctl(
-                name.as_ptr(),
-                (&raw mut value).cast(),
-                &raw mut len,
-                std::ptr::null_mut(),
-                0,
-            );
-        }
-        value
-    };
-    Stats {
-        allocated: read(c"stats.allocated"),
-        active: read(c"stats.active"),
-        mapped: read(c"stats.mapped"),
-        resident: read(c"stats.resident"),
-    }
-}
-
-/// Gives unused pages of all arenas back to the kernel.
-pub(crate) fn purge() {
-    // SAFETY: 4096 is MALLCTL_ARENAS_ALL; the call neither reads nor writes.
-    unsafe {
-        sys::mallctl(
-            c"arena.4096.purge".as_ptr(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            0,
-        );
-    }
 }

@@ -1,0 +1,72 @@
+//! jemalloc's values, by their names: its account of the process, a thread's counter, another arena.
+//!
+//! Danger: `mallctl` writes as many bytes as the value of that name has, wherever it is told to. The names, and what they hold, are in
+//! jemalloc(3), "MALLCTL NAMESPACE".
+
+use std::ffi::{CStr, c_int};
+use std::ptr::null_mut;
+
+use tikv_jemalloc_sys as sys;
+
+/// The value of that name; `None`: jemalloc has no such value, or could not make it.
+///
+/// # Safety
+/// It is a `T`, and nothing need be given to read it. A `T` is an integer or a raw pointer.
+unsafe fn read<T>(name: &CStr, mut value: T) -> Option<T> {
+    let mut len = size_of::<T>();
+    let place = (&raw mut value).cast();
+    // SAFETY: writes a T in place of a T, by the caller's promise, and reads nothing.
+    let error = unsafe { sys::mallctl(name.as_ptr(), place, &raw mut len, null_mut(), 0) };
+    (error == 0).then_some(value)
+}
+
+/// Makes another arena, and returns its number.
+pub(crate) fn create_arena() -> Option<c_int> {
+    // SAFETY: an unsigned int.
+    unsafe { read(c"arenas.create", 0u32) }.map(|number| number as c_int)
+}
+
+/// Where jemalloc counts the usable bytes of all that this thread ever allocated; null if it does not say. Reading the
+/// name takes no lock.
+#[cold]
+pub(crate) fn allocated_counter() -> *const u64 {
+    // SAFETY: a pointer to a 64-bit number.
+    unsafe { read(c"thread.allocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
+}
+
+/// jemalloc's own account of the whole process, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stats {
+    /// In blocks that are allocated.
+    pub(crate) allocated: usize,
+    /// In pages that hold such blocks.
+    pub(crate) active: usize,
+    /// In pages that are mapped for blocks.
+    pub(crate) mapped: usize,
+    /// In pages that the kernel holds for us.
+    pub(crate) resident: usize,
+}
+
+/// Reads the account afresh.
+pub(crate) fn stats() -> Stats {
+    let mut epoch = 1u64;
+    let mut len = size_of::<u64>();
+    let place = (&raw mut epoch).cast();
+    // SAFETY: "epoch" reads and writes a u64; it refreshes what the next calls return.
+    unsafe { sys::mallctl(c"epoch".as_ptr(), place, &raw mut len, place, len) };
+    // SAFETY: what has these names is a size_t.
+    let bytes = |name: &CStr| unsafe { read(name, 0usize) }.unwrap_or(0);
+    Stats {
+        allocated: bytes(c"stats.allocated"),
+        active: bytes(c"stats.active"),
+        mapped: bytes(c"stats.mapped"),
+        resident: bytes(c"stats.resident"),
+    }
+}
+
+/// Gives unused pages of all arenas back to the kernel.
+pub(crate) fn purge() {
+    let all = c"arena.4096.purge"; // 4096 is MALLCTL_ARENAS_ALL
+    // SAFETY: the call neither reads nor writes.
+    unsafe { sys::mallctl(all.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
+}
