@@ -3,8 +3,7 @@
 //! Memory: for each block in use 24 bytes beyond the ledger's; each stack that was ever sampled, with its frames;
 //! each module that was ever loaded; each thread that lives or has a block in use; each stop. Nothing for events.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap};
 use heapprof_format::{
@@ -14,6 +13,7 @@ use heapprof_format::{
 
 use crate::dumps::KeptStack;
 use crate::proc;
+use crate::runs::Runs;
 
 /// What was done on the way to a whole checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,76 +33,17 @@ struct Birth {
     thread: u32,
 }
 
-/// Blocks in a run: sorted in a quarter of a millisecond.
-const RUN: usize = 4096;
-
-/// Blocks to be put in order of time without a long pause: runs, sorted one by one as they fill up, and merged as they
-/// are written. To sort a million at once takes a tenth of a second, in which nobody would look at the queue.
-#[derive(Default)]
-struct Runs(Vec<Vec<Alloc>>);
-
-impl Runs {
-    fn push(&mut self, alloc: Alloc) {
-        match self.0.last_mut() {
-            Some(run) if run.len() < RUN => run.push(alloc),
-            last => {
-                if let Some(run) = last {
-                    sort(run);
-                }
-                let mut run = Vec::with_capacity(RUN);
-                run.push(alloc);
-                self.0.push(run);
-            }
-        }
-    }
-
-    /// All of them, in order of time.
-    fn in_order(mut self) -> impl Iterator<Item = Alloc> {
-        if let Some(run) = self.0.last_mut() {
-            sort(run);
-        }
-        let mut runs: Vec<_> = self.0.into_iter().map(Vec::into_iter).collect();
-        let mut heads = BinaryHeap::with_capacity(runs.len());
-        let head = |runs: &mut Vec<std::vec::IntoIter<Alloc>>, run: usize| {
-            let next = runs[run].next()?;
-            Some(Reverse((next.time_ns, next.id, run, Whole(next))))
-        };
-        for run in 0..runs.len() {
-            heads.extend(head(&mut runs, run));
-        }
-        std::iter::from_fn(move || {
-            let Reverse((_, _, run, Whole(first))) = heads.pop()?;
-            heads.extend(head(&mut runs, run));
-            Some(first)
-        })
-    }
+/// Another interval in force, as the log has it.
+struct Change {
+    time_ns: u64,
+    /// 0: recording is stopped.
+    interval: u64,
 }
 
-fn sort(run: &mut [Alloc]) {
-    run.sort_unstable_by_key(|block| (block.time_ns, block.id));
-}
-
-/// A block that comes along, and has no say in the order: time and id before it are different for any two.
-struct Whole(Alloc);
-
-impl PartialEq for Whole {
-    fn eq(&self, _: &Whole) -> bool {
-        true
-    }
-}
-
-impl Eq for Whole {}
-
-impl PartialOrd for Whole {
-    fn partial_cmp(&self, other: &Whole) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Whole {
-    fn cmp(&self, _: &Whole) -> Ordering {
-        Ordering::Equal
-    }
+struct KnownThread {
+    record: ThreadRecord,
+    /// Whether it had ended at the checkpoint before: its last events may still have been on their way.
+    had_ended: bool,
 }
 
 /// See the module's text. Times are those of the log.
@@ -117,10 +58,10 @@ pub(crate) struct Keeping {
     known_bytes: u64,
     /// Modules and their ends, in order.
     modules: Vec<Record>,
-    /// When recording was stopped and went on, as (time, interval): of what was allocated meanwhile there is nothing in any number.
-    stops: Vec<(u64, u64)>,
-    /// With whether it had ended at the checkpoint before: its last events may still have been on their way.
-    threads: BTreeMap<u32, (ThreadRecord, bool)>,
+    /// When recording was stopped and went on, in turn: of what was allocated meanwhile there is nothing in any number.
+    stops: Vec<Change>,
+    /// By their numbers.
+    threads: BTreeMap<u32, KnownThread>,
     /// Frees of blocks that a forked process had from its parent.
     inherited: Vec<Free>,
     peak_ns: u64,
@@ -195,14 +136,18 @@ impl Keeping {
 
     /// Another interval is in force, or none: 0.
     pub(crate) fn regime(&mut self, time_ns: u64, interval: u64) {
-        let is_stopped = self.stops.last().is_some_and(|&(_, last)| last == 0);
+        let is_stopped = self.stops.last().is_some_and(|last| last.interval == 0);
         if is_stopped != (interval == 0) {
-            self.stops.push((time_ns, interval));
+            self.stops.push(Change { time_ns, interval });
         }
     }
 
-    pub(crate) fn thread(&mut self, thread: ThreadRecord) {
-        self.threads.insert(thread.number, (thread, false));
+    pub(crate) fn thread(&mut self, record: ThreadRecord) {
+        let known = KnownThread {
+            record,
+            had_ended: false,
+        };
+        self.threads.insert(known.record.number, known);
     }
 
     /// Bytes of a checkpoint at this moment: not less, but by accident.
@@ -237,7 +182,7 @@ impl Keeping {
         checkpoint.intervals = self.intervals.unwrap_or_default();
         checkpoint.usable = sums(&self.usable);
         out.record(&Record::Checkpoint(checkpoint));
-        for &(time_ns, interval) in &self.stops {
+        for &Change { time_ns, interval } in &self.stops {
             out.record(&Record::Regime {
                 time_ns,
                 interval,
@@ -251,8 +196,8 @@ impl Keeping {
         }
         let blocks = self.blocks(ledger, || write(out, Step::Nothing))?;
         self.forget_threads(&blocks);
-        for (thread, _) in self.threads.values() {
-            out.record(&Record::Thread(thread.clone()));
+        for thread in self.threads.values() {
+            out.record(&Record::Thread(thread.record.clone()));
             write(out, Step::Record)?;
         }
         for (number, stack) in stacks.iter().enumerate() {
@@ -323,21 +268,18 @@ impl Keeping {
 
     /// A thread that has ended, and has no block in use, is not heard of again.
     fn forget_threads(&mut self, blocks: &Runs) {
-        let mut named = vec![
-            false;
-            self.threads
-                .last_key_value()
-                .map_or(0, |(&n, _)| n as usize + 1)
-        ];
-        for block in blocks.0.iter().flatten() {
+        let count = self.threads.last_key_value();
+        let count = count.map_or(0, |(&last, _)| last as usize + 1);
+        let mut named = vec![false; count];
+        for block in blocks.iter() {
             if let Some(named) = named.get_mut(block.thread as usize) {
                 *named = true;
             }
         }
-        self.threads.retain(|&number, (thread, had_ended)| {
-            let lives = proc::lives(thread.tid);
-            let keeps = lives || !*had_ended || named[number as usize];
-            *had_ended = !lives;
+        self.threads.retain(|&number, thread| {
+            let lives = proc::lives(thread.record.tid);
+            let keeps = lives || !thread.had_ended || named[number as usize];
+            thread.had_ended = !lives;
             keeps
         });
     }

@@ -94,6 +94,7 @@ mod proc;
 mod rights;
 mod room;
 mod rotation;
+mod runs;
 mod say;
 mod seats;
 mod segments;
