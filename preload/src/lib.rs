@@ -62,6 +62,7 @@ mod fast;
 mod fence;
 mod files;
 mod fork;
+mod found;
 mod frames;
 mod genuine;
 mod health;

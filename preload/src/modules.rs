@@ -17,13 +17,14 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use framehop::Unwinder;
 use framehop::x86_64::UnwinderX86_64;
 
+use crate::found::{self, Found};
 use crate::image::{Image, Table};
-use crate::memory::{Memory, Plain};
+use crate::memory::Memory;
 use crate::notices::{self, Notice};
 use crate::own_stack;
 use crate::patience::{self, Patience};
@@ -82,9 +83,6 @@ static CHANGING: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 /// Next module number.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
-/// `_dl_find_object`, or 0 where glibc is older than 2.35.
-static FIND_OBJECT: AtomicU64 = AtomicU64::new(0);
-
 /// The snapshot in force, for `seats.rs`, which protects it.
 pub(crate) fn current() -> *mut Snapshot {
     CURRENT.load(Ordering::SeqCst)
@@ -113,10 +111,7 @@ pub(crate) fn after_fork() {
 
 /// At boot, in a constructor: reads the loader's list.
 pub(crate) fn discover_all(_: &Entered) {
-    // Not the program's, should it have one of that name.
-    // SAFETY: RTLD_NEXT and a C string; a null answer means that glibc has no such function.
-    let find = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_dl_find_object".as_ptr()) };
-    FIND_OBJECT.store(find as u64, Ordering::Relaxed);
+    found::prepare();
     let mut snapshot = Snapshot {
         entries: Vec::new(),
         unwinder: UnwinderX86_64::new(),
@@ -151,53 +146,10 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
     0
 }
 
-/// glibc's `struct dl_find_object` on x86-64.
-#[repr(C)]
-struct DlFindObject {
-    flags: u64,
-    map_start: u64,
-    map_end: u64,
-    link_map: *const LinkMap,
-    eh_frame_hdr: u64,
-    reserved: [u64; 7],
-}
-
-/// The public head of the loader's `struct link_map`.
-#[repr(C)]
-struct LinkMap {
-    bias: u64,
-    name: *const c_char,
-}
-
-// SAFETY: integers and a raw pointer.
-unsafe impl Plain for LinkMap {}
-// SAFETY: integers.
-unsafe impl Plain for libc::Elf64_Ehdr {}
-// SAFETY: integers.
-unsafe impl Plain for libc::Elf64_Phdr {}
-
-/// Asks the loader, without a lock, which module an address belongs to.
-fn find_object(address: u64) -> Option<DlFindObject> {
-    let find = FIND_OBJECT.load(Ordering::Relaxed);
-    if find == 0 {
-        return None;
-    }
-    // SAFETY: the address of `_dl_find_object`, which has this type.
-    let find: unsafe extern "C" fn(u64, *mut DlFindObject) -> c_int =
-        unsafe { std::mem::transmute(find) };
-    let mut found = std::mem::MaybeUninit::zeroed();
-    // SAFETY: it fills the structure when it returns 0; it takes no lock and may be called anywhere.
-    if unsafe { find(address, found.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: zeroed, then filled: integers and raw pointers.
-    Some(unsafe { found.assume_init() })
-}
-
 /// Puts a snapshot in place that knows the module around `address`, which a walk came to. False: no
 /// module is there, or another thread kept us from finding out.
 pub(crate) fn discover(_: &Entered, address: u64) -> bool {
-    let Some(found) = find_object(address) else {
+    let Some(found) = found::at(address) else {
         return false;
     };
     change(|snapshot| {
@@ -207,68 +159,8 @@ pub(crate) fn discover(_: &Entered, address: u64) -> bool {
     })
 }
 
-/// Looks at a module that was found after boot, as it is now. `None`: it is none, or is being unloaded.
-fn look_at<R>(
-    found: &DlFindObject,
-    memory: &Memory,
-    look: impl FnOnce(&Image) -> Option<R>,
-) -> Option<R> {
-    let map: LinkMap = memory.value(found.link_map as u64)?;
-    let name = memory.c_string(map.name as u64)?;
-    let header: libc::Elf64_Ehdr = memory.value(found.map_start)?;
-    let headers = program_headers(found, map.bias, memory, &header);
-    let headers = headers.unwrap_or_else(|| vec![as_one_piece(found, map.bias)]);
-    look(&Image {
-        bias: map.bias,
-        headers: &headers,
-        name: &name,
-        later: Some(memory),
-    })
-}
-
-/// The program headers of a module. `None`: they are not where linkers put them of their own accord, near the beginning of its memory.
-/// A linker script may leave them out, and who rewrites a file that is linked may put them elsewhere.
-fn program_headers(
-    found: &DlFindObject,
-    bias: u64,
-    memory: &Memory,
-    header: &libc::Elf64_Ehdr,
-) -> Option<Vec<libc::Elf64_Phdr>> {
-    if &header.e_ident[..4] != b"\x7fELF"
-        || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
-    {
-        return None;
-    }
-    let at = found.map_start.checked_add(header.e_phoff)?;
-    let headers: Vec<libc::Elf64_Phdr> = memory.values(at, header.e_phnum.into())?;
-    let is_first = |header: &libc::Elf64_Phdr| {
-        let start = bias.wrapping_add(header.p_vaddr);
-        header.p_type == libc::PT_LOAD && start & !4095 == found.map_start
-    };
-    headers.iter().any(is_first).then_some(headers)
-}
-
-/// In place of program headers that are not found: the module is known, and so are its names; its frames are unwound by frame pointers.
-/// Were it left unknown, each walk would look for it again.
-fn as_one_piece(found: &DlFindObject, bias: u64) -> libc::Elf64_Phdr {
-    let (start, len) = (
-        found.map_start.wrapping_sub(bias),
-        found.map_end.saturating_sub(found.map_start),
-    );
-    libc::Elf64_Phdr {
-        p_type: libc::PT_LOAD,
-        p_flags: libc::PF_R | libc::PF_X,
-        p_offset: start, // as a rule
-        p_vaddr: start,
-        p_paddr: start,
-        p_filesz: len,
-        p_memsz: len,
-        p_align: 4096,
-    }
-}
-
 /// Adds a module that was found after boot. `None`: it is none, or is being unloaded.
-fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<()> {
+fn learn(snapshot: &mut Snapshot, found: &Found, address: u64) -> Option<()> {
     // What is known of those addresses was unloaded past the exported `dlclose`, as libc does with character set converters. Left
     // there, it would stand before parts of this module.
     let overlaps =
@@ -276,16 +168,11 @@ fn learn(snapshot: &mut Snapshot, found: &DlFindObject, address: u64) -> Option<
     if take_out(snapshot, |entry| !entry.permanent && overlaps(entry)) {
         something_was_closed();
     }
-    look_at(found, &Memory::open(), |image| {
+    found.look(&Memory::open(), |image| {
         // SAFETY: nothing of the module is read in place.
         unsafe { add(snapshot, image) }.then_some(())
     })?;
-    let still_there = find_object(address).is_some_and(|now| {
-        now.link_map == found.link_map
-            && now.map_start == found.map_start
-            && now.eh_frame_hdr == found.eh_frame_hdr
-    });
-    if !still_there {
+    if !found::at(address).is_some_and(|now| now.is_same(found)) {
         // What was copied may be in part another's. The snapshot is dropped; the log knows of the module already.
         if let Some(entry) = snapshot.find(address) {
             notices::announce(Notice::Gone {
@@ -304,12 +191,12 @@ pub(crate) fn revalidate(_: &Entered) {
         let memory = Memory::open();
         take_out(snapshot, |entry| {
             let is_there = || {
-                let found = find_object(entry.range.start).filter(|found| {
+                let found = found::at(entry.range.start).filter(|found| {
                     found.eh_frame_hdr == entry.table && found.map_start == entry.range.start
                 });
                 // SAFETY: nothing of the module is read in place.
                 let identity = |image: &Image| Some(unsafe { image.identity(&image.segments()) });
-                found.and_then(|found| look_at(&found, &memory, identity)) == Some(entry.identity)
+                found.and_then(|found| found.look(&memory, identity)) == Some(entry.identity)
             };
             !entry.permanent && !is_there()
         });

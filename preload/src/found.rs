@@ -1,0 +1,134 @@
+//! A module that was found after boot: asked of the loader without its lock, and read by the kernel.
+//!
+//! Danger: `_dl_find_object`, glibc's question for unwinders, answers with pointers into what another thread may be unloading. So
+//! nothing is read through them but by way of `memory.rs`.
+
+use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::image::Image;
+use crate::memory::{Memory, Plain};
+
+/// `_dl_find_object`, or 0 where glibc is older than 2.35.
+static FIND_OBJECT: AtomicU64 = AtomicU64::new(0);
+
+/// At boot: finds libc's function.
+pub(crate) fn prepare() {
+    // Not the program's, should it have one of that name.
+    // SAFETY: RTLD_NEXT and a C string; a null answer means that glibc has no such function.
+    let find = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_dl_find_object".as_ptr()) };
+    FIND_OBJECT.store(find as u64, Ordering::Relaxed);
+}
+
+/// A module as glibc tells of it: its `struct dl_find_object` on x86-64.
+#[repr(C)]
+pub(crate) struct Found {
+    flags: u64,
+    /// First address (avma) of what is mapped of it, and the one behind the last.
+    pub(crate) map_start: u64,
+    pub(crate) map_end: u64,
+    link_map: *const LinkMap,
+    /// Where that is mapped (avma); 0: it has none.
+    pub(crate) eh_frame_hdr: u64,
+    reserved: [u64; 7],
+}
+
+/// The public head of the loader's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    bias: u64,
+    name: *const c_char,
+}
+
+// SAFETY: integers and a raw pointer.
+unsafe impl Plain for LinkMap {}
+// SAFETY: integers.
+unsafe impl Plain for libc::Elf64_Ehdr {}
+// SAFETY: integers.
+unsafe impl Plain for libc::Elf64_Phdr {}
+
+/// Asks the loader, without a lock, which module an address belongs to.
+pub(crate) fn at(address: u64) -> Option<Found> {
+    let find = FIND_OBJECT.load(Ordering::Relaxed);
+    if find == 0 {
+        return None;
+    }
+    // SAFETY: the address of `_dl_find_object`, which has this type.
+    let find: unsafe extern "C" fn(u64, *mut Found) -> c_int = unsafe { std::mem::transmute(find) };
+    let mut found = std::mem::MaybeUninit::zeroed();
+    // SAFETY: it fills the structure when it returns 0; it takes no lock and may be called anywhere.
+    if unsafe { find(address, found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: zeroed, then filled: integers and raw pointers.
+    Some(unsafe { found.assume_init() })
+}
+
+impl Found {
+    /// Whether the same module is still at the same place.
+    pub(crate) fn is_same(&self, before: &Found) -> bool {
+        self.link_map == before.link_map
+            && self.map_start == before.map_start
+            && self.eh_frame_hdr == before.eh_frame_hdr
+    }
+
+    /// Looks at it as it is now. `None`: it is no module, or is being unloaded.
+    pub(crate) fn look<R>(
+        &self,
+        memory: &Memory,
+        look: impl FnOnce(&Image) -> Option<R>,
+    ) -> Option<R> {
+        let map: LinkMap = memory.value(self.link_map as u64)?;
+        let name = memory.c_string(map.name as u64)?;
+        let header: libc::Elf64_Ehdr = memory.value(self.map_start)?;
+        let headers = program_headers(self, map.bias, memory, &header);
+        let headers = headers.unwrap_or_else(|| vec![as_one_piece(self, map.bias)]);
+        look(&Image {
+            bias: map.bias,
+            headers: &headers,
+            name: &name,
+            later: Some(memory),
+        })
+    }
+}
+
+/// The program headers of a module. `None`: they are not where linkers put them of their own accord, near the beginning of its memory.
+/// A linker script may leave them out, and who rewrites a file that is linked may put them elsewhere.
+fn program_headers(
+    found: &Found,
+    bias: u64,
+    memory: &Memory,
+    header: &libc::Elf64_Ehdr,
+) -> Option<Vec<libc::Elf64_Phdr>> {
+    if &header.e_ident[..4] != b"\x7fELF"
+        || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
+    {
+        return None;
+    }
+    let at = found.map_start.checked_add(header.e_phoff)?;
+    let headers: Vec<libc::Elf64_Phdr> = memory.values(at, header.e_phnum.into())?;
+    let is_first = |header: &libc::Elf64_Phdr| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        header.p_type == libc::PT_LOAD && start & !4095 == found.map_start
+    };
+    headers.iter().any(is_first).then_some(headers)
+}
+
+/// In place of program headers that are not found: the module is known, and so are its names; its frames are unwound by frame pointers.
+/// Were it left unknown, each walk would look for it again.
+fn as_one_piece(found: &Found, bias: u64) -> libc::Elf64_Phdr {
+    let (start, len) = (
+        found.map_start.wrapping_sub(bias),
+        found.map_end.saturating_sub(found.map_start),
+    );
+    libc::Elf64_Phdr {
+        p_type: libc::PT_LOAD,
+        p_flags: libc::PF_R | libc::PF_X,
+        p_offset: start, // as a rule
+        p_vaddr: start,
+        p_paddr: start,
+        p_filesz: len,
+        p_memsz: len,
+        p_align: 4096,
+    }
+}
