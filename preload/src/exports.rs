@@ -244,7 +244,7 @@ extern "C-unwind" fn resize_called_from(
     if hook::is_due() {
         // SAFETY: the first half passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
-        hook::reallocated(entry, (new, size), here, before);
+        hook::reallocated(entry, new, size, here, before);
     } else {
         before.end(new);
     }

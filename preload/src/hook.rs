@@ -211,28 +211,50 @@ fn keep(session: &Session, seat: &mut Seat, spot: Spot) {
     }
 }
 
+/// What the program was given.
+#[derive(Clone, Copy)]
+struct Block {
+    /// Null: nothing.
+    ptr: *mut c_void,
+    /// Bytes that it asked for.
+    size: usize,
+    fit: je::Fit,
+}
+
+/// Where the program called us.
+#[derive(Clone, Copy)]
+struct Call {
+    /// A PC inside the function that it called.
+    entry: u64,
+    /// Where to begin the walk: there, or at its caller.
+    here: Here,
+}
+
 /// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
 /// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {
-    sampled(entry, (ptr, size, fit), here, &mut Before::Nothing);
+    let block = Block { ptr, size, fit };
+    sampled(entry, block, here, &mut Before::Nothing);
 }
 
 /// The same of a block that was resized: a realloc is a free and an allocation, and if both are recorded, then with one seat
 /// and at one time.
 pub(crate) fn reallocated(
     entry: u64,
-    (ptr, size): (*mut c_void, usize),
+    ptr: *mut c_void,
+    size: usize,
     here: Here,
     mut before: Before,
 ) {
-    sampled(entry, (ptr, size, je::Fit::Plain), here, &mut before);
+    let fit = je::Fit::Plain;
+    let block = Block { ptr, size, fit };
+    sampled(entry, block, here, &mut before);
     before.end(ptr);
 }
 
 #[cold]
 #[inline(never)]
-fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before: &mut Before) {
-    let (ptr, size, _) = block;
+fn sampled(entry: u64, block: Block, here: Here, before: &mut Before) {
     let thread = tls::current();
     if regime_of(thread).interval == 0 && is_recording() && !beginning::is_awaited() {
         // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
@@ -242,18 +264,19 @@ fn sampled(entry: u64, block: (*mut c_void, usize, je::Fit), here: Here, before:
     }
     let _deferred = Deferred::begin(); // first made, last dropped
     let Some(entered) = thread.enter() else {
-        if thread.inside.get() == Inside::Hook && is_recording() && !ptr.is_null() {
+        if thread.inside.get() == Inside::Hook && is_recording() && !block.ptr.is_null() {
             counters::LOST_REENTRANT.add(1);
         }
         return;
     };
     unless_it_panics(|| {
-        let verdict = judge(thread, size);
+        let verdict = judge(thread, block.size);
         if let Verdict::Sampled { interval } = verdict
-            && !ptr.is_null()
+            && !block.ptr.is_null()
             && let Some(session) = ready(&entered, here)
         {
-            record(&entered, session, (entry, here), block, interval, before);
+            let call = Call { entry, here };
+            record(&entered, session, call, block, interval, before);
         }
         if beginning::is_awaited() {
             begin(&entered, here);
@@ -355,11 +378,12 @@ pub(crate) fn ready(entered: &Entered, here: Here) -> Option<&'static Session> {
     Some(session)
 }
 
+/// Records a sample, and the end of the one that the block was before.
 fn record(
     entered: &Entered,
     session: &Session,
-    (entry, here): (u64, Here),
-    (ptr, size, fit): (*mut c_void, usize, je::Fit),
+    call: Call,
+    Block { ptr, size, fit }: Block,
     interval: u64,
     before: &mut Before,
 ) {
@@ -372,7 +396,7 @@ fn record(
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
-    let Some(stack) = stack_of(entered, session, lanes, &mut seat, (entry, here)) else {
+    let Some(stack) = stack_of(entered, session, lanes, &mut seat, call) else {
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
@@ -439,7 +463,7 @@ fn stack_of(
     session: &Session,
     lanes: &SeatLanes,
     seat: &mut Seat,
-    (entry, here): (u64, Here),
+    Call { entry, here }: Call,
 ) -> Option<u64> {
     let walked = walk::walk(entered, seat, entry, here);
     #[cfg(feature = "verify")]
