@@ -42,6 +42,7 @@ mod log;
 mod measure;
 mod merge;
 mod metric;
+mod module_index;
 mod moment;
 mod noise;
 mod occasions;

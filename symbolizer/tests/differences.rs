@@ -10,7 +10,7 @@ use heapprof_core::{Row, SizeClass, Totals, Weight};
 use heapprof_format::{Alloc, Module, Record, Segment};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{
-    CallStack, Differences, Ending, Metric, Profile, Run, Symbols, Verdict, profile_of_log,
+    CallStack, Differences, Ending, Metric, Profile, Symbols, Verdict, profile_of_log,
 };
 use serde_json::Value;
 
@@ -382,18 +382,13 @@ impl Site {
     }
 
     fn sampled(&mut self, groups: &[(u64, u64)]) -> Profile {
-        let mut profile = Profile {
-            run: Run {
-                interval: Some(self.interval),
-                ..Run::default()
-            },
-            stacks: vec![CallStack {
-                frames: vec![0x1101],
-                ..CallStack::default()
-            }],
-            ..Profile::default()
-        };
+        let mut profile = Profile::default();
+        profile.run.interval = Some(self.interval);
         profile.run.ending = Ending::CutOff;
+        profile.stacks.push(CallStack {
+            frames: vec![0x1101],
+            ..CallStack::default()
+        });
         for &(blocks, size) in groups {
             let p = match self.interval {
                 1 => 1.0,

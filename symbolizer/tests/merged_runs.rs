@@ -6,10 +6,8 @@ use heapprof_symbolizer::{CallStack, Ending, LoadedModule, Metric, Profile, Run,
 
 fn merge(runs: Vec<Run>) -> Run {
     let with_run = |run| {
-        let profile = Profile {
-            run,
-            ..Profile::default()
-        };
+        let mut profile = Profile::default();
+        profile.run = run;
         ("a.heaplog".to_owned(), profile)
     };
     merged(runs.into_iter().map(with_run).collect()).run
@@ -98,12 +96,10 @@ fn process(build_id: u8, bytes: u64) -> (String, Profile) {
             in_use: allocated,
         },
     };
-    let profile = Profile {
-        modules: vec![module],
-        stacks: vec![stack],
-        rows: vec![row],
-        ..Profile::default()
-    };
+    let mut profile = Profile::default();
+    profile.modules.push(module);
+    profile.stacks.push(stack);
+    profile.rows.push(row);
     (format!("{build_id}.heaplog"), profile)
 }
 
