@@ -20,6 +20,7 @@ pub mod resolve;
 
 mod archive;
 mod bundle;
+mod calendar;
 mod circumstances;
 mod confidence;
 mod contrast;
@@ -61,6 +62,7 @@ mod type_name;
 mod view;
 
 pub use bundle::{BundleError, write_bundle};
+pub use calendar::{duration_ns, utc};
 pub use circumstances::Circumstances;
 pub use confidence::{Confidence, FEW_SAMPLES};
 pub use coverage::{Coverage, Share as CoverageShare};
@@ -79,7 +81,7 @@ pub use log::{detailed_profile_of_log, profile_of_log};
 pub use measure::{Amount, Measure, Pace};
 pub use merge::{Part, merged};
 pub use metric::{Metric, Numbers};
-pub use moment::{Cut, Moment, MomentError, duration_ns, utc};
+pub use moment::{Cut, Moment, MomentError};
 pub use occasions::{Occasions, dumps_of_log};
 pub use paths::Paths;
 pub use pprof::{PprofError, profile_of_pprof};
