@@ -3,12 +3,12 @@
 //! Memory is needed for live blocks, stacks and rows, not for events. The numbers are
 //! `heapprof_core`'s: the same ledger that the writer inside the process runs.
 
+mod resume;
+
 use std::collections::{HashMap, HashSet};
 
-use heapprof_core::{Came, Estimate, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
-use heapprof_format::{
-    Alloc, Checkpoint, Event, Free, Module, Passed, Record, Stack, Sums, Thread,
-};
+use heapprof_core::{Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
+use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
 
 use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
@@ -52,7 +52,8 @@ pub struct Fold {
     stack_of: NumberMap<u32, u32>,
     module_of: NumberMap<u32, usize>,
     thread_of: NumberMap<u32, usize>,
-    counters: HashMap<heapprof_format::Counter, u64>,
+    counters: HashMap<Counter, u64>,
+    /// By stack: nothing was allocated by it so far.
     unused: Vec<bool>,
     keeper: Keeper,
     last_samples: LastSamples,
@@ -63,10 +64,6 @@ pub struct Fold {
     left_out: HashSet<u64>,
     /// Bytes from before a fork that were in use at the checkpoint.
     inherited: Fixed,
-}
-
-fn estimate(sums: &Sums) -> Estimate {
-    Estimate::from_bits(sums.samples, sums.fixed)
 }
 
 impl Fold {
@@ -292,7 +289,7 @@ impl Fold {
                 return;
             }
         } else if let Some(span) = self.span {
-            let includes = |cut: crate::moment::Cut| cut.includes(self.records, alloc.time_ns);
+            let includes = |cut: Cut| cut.includes(self.records, alloc.time_ns);
             is_before = includes(span.from);
             // Of what was there before the window, only growth wants to know.
             if is_before && self.history.is_none() || !includes(span.to) {
@@ -309,16 +306,7 @@ impl Fold {
             self.profile.account.implausible += 1;
             return;
         }
-        let index = match self.stack_of.get(&alloc.stack) {
-            Some(&index) => index,
-            None => {
-                self.profile.account.unknown_stacks += 1;
-                self.new_stack(alloc.stack, CallStack::default())
-            }
-        };
-        if std::mem::take(&mut self.unused[index as usize]) {
-            self.profile.stacks[index as usize].time_ns = alloc.time_ns;
-        }
+        let index = self.stack_in_use(alloc.stack, alloc.time_ns);
         let came = |row| Came {
             id: alloc.id,
             row,
@@ -367,119 +355,6 @@ impl Fold {
         self.keeper.alloc(alloc, index);
     }
 
-    /// Whether the span, if there is one, counts all from the start of the run.
-    fn counts_what_was_before(&self) -> bool {
-        self.span
-            .is_none_or(|span| span.from == Cut::Nothing && span.to != Cut::Nothing)
-    }
-
-    fn resume(&mut self, checkpoint: Checkpoint) {
-        self.passed(checkpoint.time_ns);
-        self.resuming = true;
-        if let Some(history) = &mut self.history {
-            history.begin_at(checkpoint.time_ns);
-        }
-        if let Some(contrast) = &mut self.contrast {
-            contrast.begin_at(checkpoint.time_ns);
-        }
-        if checkpoint.intervals != (0, 0) {
-            self.profile.run.intervals_seen = Some(checkpoint.intervals);
-        }
-        self.profile.usable = estimate(&checkpoint.usable);
-        // Nothing else comes before a checkpoint.
-        self.inherited = self.ledger.total().in_use.bytes_fixed();
-        self.peak_before(&checkpoint, Fixed::default());
-        self.profile.run.checkpoint = Some(checkpoint);
-    }
-
-    fn resumed(&mut self) {
-        self.resuming = false;
-        if let Some(history) = &mut self.history {
-            history.begun();
-        }
-        // What was not freed up to here was in use beside the most that the process had of its own.
-        if let Some(checkpoint) = self.profile.run.checkpoint {
-            self.peak_before(&checkpoint, self.inherited);
-            // The heap as the checkpoint has it, unless something went within the same microsecond.
-            let in_use = self.ledger.total().in_use.bytes_fixed();
-            if (self.peak.time_ns, self.peak.bytes) == (checkpoint.time_ns, in_use) {
-                self.peak.record = self.records;
-                self.peak.is_gone = false;
-            }
-        }
-    }
-
-    /// So much was in use in addition to the checkpoint's peak, which is without what was inherited.
-    fn peak_before(&mut self, checkpoint: &Checkpoint, inherited: Fixed) {
-        let bytes = Fixed::from_bits(checkpoint.peak_bytes) + inherited;
-        if bytes > self.peak.bytes {
-            self.peak = Peak {
-                record: self.records,
-                time_ns: checkpoint.peak_ns,
-                bytes,
-                is_gone: true,
-            };
-        }
-    }
-
-    fn resume_row(&mut self, passed: &Passed) {
-        if !self.resuming || !self.counts_what_was_before() {
-            return;
-        }
-        let index = match self.stack_of.get(&passed.stack) {
-            Some(&index) => index,
-            None => {
-                self.profile.account.unknown_stacks += 1;
-                self.new_stack(passed.stack, CallStack::default())
-            }
-        };
-        if std::mem::take(&mut self.unused[index as usize]) {
-            self.profile.stacks[index as usize].time_ns = passed.first_ns;
-        }
-        let freed = estimate(&passed.sums);
-        let class = SizeClass(passed.class);
-        self.ledger.passed(index, class, &freed);
-        if let Some(contrast) = &mut self.contrast {
-            contrast.passed(index, &freed);
-        }
-        self.keeper.passed(index, class, &freed);
-    }
-
-    /// A block that came from before the log, and was freed before the checkpoint.
-    fn resume_free(&mut self, free: &Free) {
-        if !self.counts_what_was_before() {
-            return;
-        }
-        if let Some(contrast) = &mut self.contrast {
-            contrast.free(free.id, self.records, free.time_ns);
-        }
-        if let Some(history) = &mut self.history {
-            history.free(free.id, free.time_ns);
-        }
-        let in_use = |ledger: &Ledger| ledger.total().in_use.bytes_fixed();
-        let before = in_use(&self.ledger);
-        match self.ledger.free(free.id) {
-            Some(_) => {
-                self.inherited -= before - in_use(&self.ledger);
-                self.keeper.free(free);
-            }
-            None if self.left_out.remove(&free.id) => {}
-            None => self.profile.account.unknown_frees += 1,
-        }
-    }
-
-    /// An event that is later than the checkpoint shows that its end was in a part that is damaged.
-    fn end_checkpoint_before(&mut self, record: &Record) {
-        if let Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. }) = record
-            && let Some(checkpoint) = &self.profile.run.checkpoint
-            && *time_ns > checkpoint.time_ns
-        {
-            self.resuming = false;
-            let remark = "a part of the checkpoint that the log begins with is damaged: blocks may be missing";
-            self.profile.account.remarks.push(remark.into());
-        }
-    }
-
     fn stack(&mut self, stack: Stack) {
         // Two threads may ship the same stack at once.
         if !self.stack_of.contains_key(&stack.number) {
@@ -492,6 +367,21 @@ impl Fold {
             };
             self.new_stack(stack.number, made);
         }
+    }
+
+    /// The index of a stack, by its number in the log, that something was allocated by at that time.
+    fn stack_in_use(&mut self, number: u32, time_ns: u64) -> u32 {
+        let index = match self.stack_of.get(&number) {
+            Some(&index) => index,
+            None => {
+                self.profile.account.unknown_stacks += 1;
+                self.new_stack(number, CallStack::default())
+            }
+        };
+        if std::mem::take(&mut self.unused[index as usize]) {
+            self.profile.stacks[index as usize].time_ns = time_ns;
+        }
+        index
     }
 
     fn new_stack(&mut self, number: u32, stack: CallStack) -> u32 {
