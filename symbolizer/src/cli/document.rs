@@ -3,7 +3,7 @@
 use heapprof_symbolizer::Profile;
 use serde::Serialize;
 
-use crate::cli::top::how_exact;
+use crate::cli::heading::how_exact;
 
 /// Flattened into each document: of which run it speaks, and how exact its numbers are.
 #[derive(Serialize)]

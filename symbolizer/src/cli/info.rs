@@ -15,11 +15,11 @@ use crate::cli::confidence;
 use crate::cli::coverage;
 use crate::cli::debuginfod::summary;
 use crate::cli::failure::Failure;
+use crate::cli::heading::{how_exact, write_totals_at};
 use crate::cli::output;
 use crate::cli::processes;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
-use crate::cli::top::{how_exact, write_totals_at};
 
 /// Show what a file is, how it was recorded, and what is missing from it
 ///

@@ -16,10 +16,11 @@ use serde::Serialize;
 use crate::cli::colour::Look;
 use crate::cli::document::Head;
 use crate::cli::failure::Failure;
+use crate::cli::heading::{what_interval, write_totals_at};
 use crate::cli::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output;
 use crate::cli::table::{Align, Table, stdout_width};
-use crate::cli::top::{columns, what_interval, write_totals_at};
+use crate::cli::top::columns;
 
 /// What counts as temporary.
 #[derive(Debug, clap::Args)]

@@ -15,6 +15,7 @@ mod dump;
 mod export;
 mod failure;
 mod filter;
+mod heading;
 mod info;
 mod label;
 mod limit;

@@ -14,11 +14,11 @@ use crate::cli::colour::{self, Look};
 use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
+use crate::cli::heading::write_totals;
 use crate::cli::output;
 use crate::cli::quantity::{count, percent};
 use crate::cli::source::Source;
 use crate::cli::table::{cut, stdout_width};
-use crate::cli::top::write_totals;
 
 /// Show the calls that lead to allocations, as a tree
 ///

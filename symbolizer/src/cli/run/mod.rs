@@ -18,7 +18,7 @@ use crate::cli::failure::Failure;
 use crate::cli::quantity::interval;
 use crate::cli::source::Places;
 use crate::cli::table::width_of;
-use crate::cli::{say, top};
+use crate::cli::{heading, say, top};
 use program::Program;
 use records::Records;
 
@@ -265,7 +265,7 @@ fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
     let write = |text: &mut Vec<u8>| -> io::Result<()> {
         use io::Write as _;
         writeln!(text)?;
-        top::write_totals(&profile, text)?;
+        heading::write_totals(&profile, text)?;
         if sites.sites.is_empty() {
             return Ok(());
         }

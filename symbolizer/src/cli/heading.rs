@@ -1,0 +1,157 @@
+//! The heading of every table: what ran, the four totals with their errors, how exact they are, and what of it is shown.
+
+use std::io::{self, Write};
+
+use heapprof_symbolizer::{
+    Bytes, Confidence, Count, Ending, Metric, Part, Precision, Printable, Profile,
+};
+
+/// The heading: what ran, the four totals with their errors, and the same as plain numbers.
+pub(crate) fn write_totals(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    write_totals_at(profile, Confidence::default(), out)
+}
+
+/// The same, with intervals of that confidence.
+pub(crate) fn write_totals_at(
+    profile: &Profile,
+    confidence: Confidence,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let run = &profile.run;
+    write!(out, "{}", Printable(&profile.who()))?;
+    if run.duration_ns > 0 {
+        write!(out, ", {:.1} s", run.duration_ns as f64 / 1e9)?;
+    }
+    writeln!(
+        out,
+        ": {}{}",
+        how_exact(profile),
+        what_interval(profile, confidence)
+    )?;
+
+    for line in profile.selection() {
+        writeln!(out, "{}", Printable(&line))?;
+    }
+    let numbers = profile.numbers();
+    let quantity = |metric: Metric, value: f64| {
+        if metric.is_bytes() {
+            Bytes(value).to_string()
+        } else {
+            Count(value.round() as u64).to_string()
+        }
+    };
+    let shown = |metric: Metric| -> String {
+        let text = quantity(metric, numbers.get(metric) as f64);
+        match profile.error(metric) {
+            Some(error) if profile.precision() != Precision::Exact => {
+                let half = error * confidence.standard_errors();
+                format!("{text} ± {}", quantity(metric, half))
+            }
+            _ => text,
+        }
+    };
+    for (label, bytes, objects) in [
+        ("in use   ", Metric::InUseBytes, Metric::InUseObjects),
+        (
+            "allocated",
+            Metric::AllocatedBytes,
+            Metric::AllocatedObjects,
+        ),
+    ] {
+        let bound = profile.unseen_bytes(confidence);
+        if let Some(bound) = bound.filter(|_| profile.has_no_sample_of(bytes)) {
+            let (bound, percent) = (Bytes(bound), confidence.percent());
+            writeln!(
+                out,
+                "  {label}  no samples: less than {bound} ({percent} % confidence)"
+            )?;
+            continue;
+        }
+        writeln!(
+            out,
+            "  {label}  {} in {} blocks",
+            shown(bytes),
+            shown(objects)
+        )?;
+    }
+    writeln!(
+        out,
+        "total: in use {} objects, {} bytes; allocated {} objects, {} bytes",
+        numbers.in_use_objects,
+        numbers.in_use_bytes,
+        numbers.allocated_objects,
+        numbers.allocated_bytes
+    )?;
+    if profile.run.ending == Ending::CutOff && profile.parts.is_empty() {
+        writeln!(
+            out,
+            "the log has no end (the process was killed, or still runs): numbers are those of its last record"
+        )?;
+    }
+    let is_cut = |part: &&Part| part.run.ending == Ending::CutOff;
+    let cut = profile.parts.iter().filter(is_cut).count();
+    if cut > 0 {
+        writeln!(
+            out,
+            "logs without an end: {cut} (the process was killed, or still runs), with the numbers of their last records"
+        )?;
+    }
+    for line in profile.conditions() {
+        writeln!(out, "{}", Printable(&line))?;
+    }
+    let lost: u64 = profile.account.losses().map(|(_, n)| n).sum();
+    if lost > 0 {
+        writeln!(out, "losses were counted: see `heapprof info`")?;
+    }
+    Ok(())
+}
+
+/// How exact the numbers are, in words.
+pub(crate) fn how_exact(profile: &Profile) -> String {
+    match (profile.precision(), profile.run.interval) {
+        (Precision::Exact, _) if !profile.lacks_from_forks().is_empty() => {
+            "every allocation since the fork recorded, numbers are exact for these".into()
+        }
+        (Precision::Exact, _) => "every allocation recorded, numbers are exact".into(),
+        (Precision::Sampled, Some(interval)) => {
+            let interval = match profile.run.intervals() {
+                Some((least, most)) if least != most => {
+                    format!("{} to {}", Bytes(least as f64), Bytes(most as f64))
+                }
+                Some((_, only)) => Bytes(only as f64).to_string(),
+                None => Bytes(interval as f64).to_string(),
+            };
+            match profile.run.record_over() {
+                Some(size) => format!(
+                    "sampled every {interval} on average, blocks of {} and more all recorded",
+                    Bytes(size as f64)
+                ),
+                None => format!("sampled every {interval} on average"),
+            }
+        }
+        (Precision::Sampled, None) => "sampled".into(),
+        (Precision::Stated, Some(interval)) if profile.stated_errors.is_some() => format!(
+            "a dump, sampled every {} on average; the error of its single lines is not stated",
+            Bytes(interval as f64)
+        ),
+        (Precision::Stated, Some(interval)) if interval > 1 => format!(
+            "a dump, sampled every {} on average; it does not state the error of its numbers",
+            Bytes(interval as f64)
+        ),
+        (Precision::Stated, _) => "a dump; it does not state the error of its numbers".into(),
+    }
+}
+
+/// What ± means, when it is shown.
+pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String {
+    let is_known = match profile.precision() {
+        Precision::Exact => false,
+        Precision::Sampled => true,
+        Precision::Stated => profile.stated_errors.is_some(),
+    };
+    if is_known {
+        format!("; ± is the {} % interval", confidence.percent())
+    } else {
+        String::new()
+    }
+}
