@@ -468,10 +468,8 @@ fn dhat_knows_the_peak_and_lifetimes_of_a_log_and_says_so_of_a_dump() {
     assert!(sum(&exact, "mb") >= sum(&exact, "gb") && sum(&exact, "tl") > 0);
     assert!(!exact["cmd"].as_str().unwrap().contains("not known"));
 
-    let without = Profile {
-        detail: Default::default(),
-        ..profile
-    };
+    let mut without = profile;
+    without.detail = Default::default();
     let stated = json(&without);
     assert_eq!(sum(&stated, "gb"), sum(&stated, "eb"));
     assert!(stated["cmd"].as_str().unwrap().contains("not known"));
