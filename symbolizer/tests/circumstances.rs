@@ -2,25 +2,14 @@
 
 mod common;
 
-use common::{LogBuilder, heapprof, stderr, stdout};
+use common::{LogBuilder, heapprof, json, ok, stderr};
 use heapprof_core::SizeClass;
 use heapprof_format::{Checkpoint, Passed, Record, Sums};
 use heapprof_symbolizer::export::pprof::proto;
 use prost::Message;
-use serde_json::Value;
 use std::io::Read;
 
 const MS: u64 = 1_000_000;
-
-fn ok(args: &[&str]) -> String {
-    let out = heapprof(args);
-    assert!(out.status.success(), "{args:?}: {}", stderr(&out));
-    stdout(&out)
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&ok(args)).unwrap()
-}
 
 /// Recorded for 101 ms, stopped for 250, recorded for the last 51.
 fn paused(interval: u64) -> (tempfile::TempDir, String) {

@@ -3,111 +3,10 @@
 
 mod common;
 
+use common::processes::{begin, load, put, three};
+use common::{LogBuilder, heapprof, json, ok, stderr, stdout, totals_line};
+use heapprof_format::{Module, Segment};
 use std::collections::BTreeMap;
-use std::path::Path;
-
-use common::{LogBuilder, heapprof, stderr, stdout, totals_line};
-use heapprof_format::{Alloc, Module, Record, Segment, Start};
-use serde_json::Value;
-
-const S: u64 = 1_000_000_000;
-/// 2026-01-01 00:00:00 UTC.
-const NEW_YEAR: u64 = 1_767_225_600;
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
-}
-
-fn ok(args: &[&str]) -> String {
-    let out = heapprof(args);
-    assert!(out.status.success(), "{args:?}: {}", stderr(&out));
-    stdout(&out)
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&ok(args)).unwrap()
-}
-
-fn put(folder: &Path, name: &str, bytes: &[u8]) -> String {
-    common::write(folder, name, bytes)
-        .to_str()
-        .unwrap()
-        .to_owned()
-}
-
-fn begin(pid: u32, interval: u64) -> Start {
-    Start {
-        program: "/bin/server".into(),
-        args: vec!["server".into()],
-        pid,
-        wall_ns: NEW_YEAR * S + u64::from(pid) * S,
-        monotonic_ns: u64::from(pid) * S,
-        interval,
-        library: "0.1.0".into(),
-        ..Start::default()
-    }
-}
-
-/// Files of the tests: server, libc, plugin; each of 0x1000 bytes, told by its build-id.
-fn load(log: &mut LogBuilder, file: u8, start: u64) {
-    let path = ["/bin/server", "/lib/libc.so.6", "/opt/plugin.so"][file as usize];
-    log.module_record(Module {
-        number: 0,
-        time_ns: 0,
-        path: path.into(),
-        build_id: vec![0xab, file, 1, 2],
-        bias: start,
-        segments: vec![Segment {
-            start,
-            len: 0x1000,
-            file_offset: 0,
-            flags: 5,
-        }],
-    });
-}
-
-/// A process whose files are at those addresses, with allocations from all of them that follow `seed`. Every third
-/// block is freed, and a quarter of those at once.
-fn process(pid: u32, interval: u64, at: &[(u8, u64)], seed: u64) -> Vec<u8> {
-    let mut log = LogBuilder::new(interval);
-    log.begins(begin(pid, interval));
-    for &(file, start) in at {
-        load(&mut log, file, start);
-    }
-    let address = |file: u8, offset: u64| {
-        let place = at.iter().find(|(known, _)| *known == file);
-        place.map(|(_, start)| start + offset)
-    };
-    let mut stacks = Vec::new();
-    for caller in 0..4u64 {
-        for leaf in [1, 2u8] {
-            let frames = [
-                address(leaf, 0x101 + 16 * caller),
-                address(0, 0x201 + 16 * (caller % 2)),
-                address(0, 0x301),
-            ];
-            if let [Some(a), Some(b), Some(c)] = frames {
-                // The innermost is where malloc is, and nobody's site.
-                stacks.push(log.stack(&[c, a, b, c]));
-            }
-        }
-    }
-    let mut state = seed;
-    for i in 0..400u64 {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        let stack = stacks[(state >> 33) as usize % stacks.len()];
-        let id = log.alloc(stack, 16 + (state >> 40) % 5000);
-        if i % 3 == 0 {
-            if i % 4 != 0 {
-                log.wait(20_000_000);
-            }
-            log.free(id);
-        }
-    }
-    log.end()
-}
 
 /// What `top` says of all lines: by function and module, value and squared error of self and cumulative.
 fn sites(args: &[&str]) -> BTreeMap<String, [f64; 4]> {
@@ -136,23 +35,9 @@ fn sites(args: &[&str]) -> BTreeMap<String, [f64; 4]> {
         .collect()
 }
 
-/// Three processes that have their files at different places, one of them where another has another, and one file
-/// that not all have.
-fn three(folder: &Path, intervals: [u64; 3]) -> [String; 3] {
-    let places: [&[(u8, u64)]; 3] = [
-        &[(0, 0x1000), (1, 0x5000)],
-        &[(1, 0x1000), (0, 0x9000), (2, 0x5000)],
-        &[(2, 0x1000), (1, 0x3000), (0, 0x5000)],
-    ];
-    [0, 1, 2].map(|i| {
-        let log = process(10 + i as u32, intervals[i], places[i], i as u64 + 7);
-        put(folder, &format!("{i}.heaplog"), &log)
-    })
-}
-
 #[test]
 fn every_metric_of_several_logs_is_the_sum_of_each() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     for intervals in [[1, 1, 1], [512, 512, 4096]] {
         let files = three(folder.path(), intervals);
         for metric in [
@@ -197,7 +82,7 @@ fn every_metric_of_several_logs_is_the_sum_of_each() {
 
 #[test]
 fn totals_are_the_sums_and_the_head_says_of_what() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let [a, b, c] = three(folder.path(), [1, 1, 1]);
     let totals = |files: &[&str]| totals_line(&ok(&[&["top"], files].concat()));
     let each = [&a, &b, &c].map(|file| totals(&[file]));
@@ -259,7 +144,7 @@ fn totals_are_the_sums_and_the_head_says_of_what() {
 
 #[test]
 fn a_site_that_is_not_listed_is_bounded_by_the_longest_interval() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let [a, b, c] = three(folder.path(), [512, 1, 4096]);
     let bound = |files: &[&str]| {
         let document = json(&[&["top", "--json"], files].concat());
@@ -279,7 +164,7 @@ fn a_site_that_is_not_listed_is_bounded_by_the_longest_interval() {
 /// Two processes made code at one address: it is not the same code. And no file of a third lies on it.
 #[test]
 fn code_outside_all_files_is_never_joined() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     for (pid, at) in [(20, 0x1000), (21, 0x9000), (22, 0x7000_0000)] {
         let mut log = LogBuilder::new(1);
@@ -311,7 +196,7 @@ fn code_outside_all_files_is_never_joined() {
 /// A file without a build-id is the same if path and layout are; with one, if that is, whatever its path.
 #[test]
 fn files_are_the_same_by_build_id_or_else_by_path_and_layout() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let log = |pid, path: &str, build_id: &[u8], start, len| {
         let mut log = LogBuilder::new(1);
         log.begins(begin(pid, 1));
@@ -351,7 +236,7 @@ fn files_are_the_same_by_build_id_or_else_by_path_and_layout() {
 
 #[test]
 fn a_file_given_twice_counts_once() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let [a, b, _] = three(folder.path(), [1, 1, 1]);
     let linked = folder.path().join("again.heaplog");
     std::os::unix::fs::symlink(&a, &linked).unwrap();
@@ -371,80 +256,9 @@ fn a_file_given_twice_counts_once() {
     );
 }
 
-/// A server's log, `parent.heaplog`, and that of its child.
-fn family(folder: &Path) -> [String; 2] {
-    let mut parent = LogBuilder::new(1);
-    parent.begins(begin(30, 1));
-    load(&mut parent, 0, 0x1000);
-    let stack = parent.stack(&[0x1101, 0x1201]);
-    let config = parent.alloc(stack, 5000);
-    parent.alloc(stack, 70);
-    parent.wait(S);
-    let parent = put(folder, "parent.heaplog", &parent.end());
-    let mut child = LogBuilder::new(1);
-    child.begins(Start {
-        forked_from: 30,
-        // 10 ms after the parent's start.
-        monotonic_ns: 30 * S + 10_000_000,
-        settings: vec![
-            (
-                heapprof_format::FORKED_AT.into(),
-                (30 * S + 10_000_000).to_string(),
-            ),
-            (heapprof_format::PARENT_LOG.into(), parent.clone()),
-        ],
-        ..begin(31, 1)
-    });
-    load(&mut child, 0, 0x1000);
-    // What it had is put behind its first frame.
-    child.flush();
-    let own = child.stack(&[0x1101, 0x1301]);
-    child.free(config);
-    child.record(|time_ns| {
-        Record::Alloc(Alloc {
-            time_ns,
-            thread: 0,
-            id: 1000,
-            size: 9,
-            slack: 0,
-            stack: own,
-            interval: 1,
-        })
-    });
-    [parent, put(folder, "child.heaplog", &child.end())]
-}
-
-/// Another's log at the place of the parent's is not taken for it, be it older, and a child's own, moved there, is not looked into for
-/// what it had for ever.
-#[test]
-fn a_parent_is_told_by_who_it_was() {
-    let (folder, elsewhere) = (folder(), folder());
-    let [parent, child] = family(folder.path());
-    let bytes = |path: &str| std::fs::read(path).unwrap();
-    let moved = put(elsewhere.path(), "child.heaplog", &bytes(&child));
-    put(elsewhere.path(), "parent.heaplog", &bytes(&parent));
-    // Older than the child, and with the id of a sample that the child frees.
-    let mut other = LogBuilder::new(1);
-    other.begins(begin(20, 1));
-    load(&mut other, 0, 0x1000);
-    let stack = other.stack(&[0x1101, 0x1401]);
-    other.alloc(stack, 3);
-    std::fs::write(&parent, other.end()).unwrap();
-    // The parent's own lies beside the child's.
-    assert_eq!(totals_line(&ok(&["top", &moved])), [2, 79, 3, 5079]);
-    assert_eq!(totals_line(&ok(&["top", &child])), [1, 9, 1, 9]);
-    let info = ok(&["info", &child]);
-    assert!(info.contains("parent.heaplog is not here"), "{info}");
-
-    std::fs::write(&parent, bytes(&child)).unwrap();
-    assert_eq!(totals_line(&ok(&["top", &parent])), [1, 9, 1, 9]);
-    assert_eq!(totals_line(&ok(&["top", &child])), [1, 9, 1, 9]);
-}
-
-/// What is of no thread that a log tells of stays apart from the threads of the others.
 #[test]
 fn threads_without_a_record_are_nobody_else_s() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let [a, b] = [(1u8, 7u32, 1000), (2, 0, 10)].map(|(pid, thread, size)| {
         let mut log = LogBuilder::new(1);
         log.begins(begin(pid.into(), 1));
@@ -470,127 +284,8 @@ fn threads_without_a_record_are_nobody_else_s() {
 
 /// Of a server and its child, what the child had from it is the server's.
 #[test]
-fn what_a_child_had_from_its_parent_counts_once() {
-    let folder = folder();
-    let [parent, child] = family(folder.path());
-    assert_eq!(totals_line(&ok(&["top", &parent])), [2, 5070, 2, 5070]);
-    assert_eq!(totals_line(&ok(&["top", &child])), [2, 79, 3, 5079]);
-    let text = ok(&["top", &child, &parent]);
-    assert_eq!(totals_line(&text), [3, 5079, 3, 5079], "{text}");
-    assert!(
-        text.contains("2 samples from before forks are counted in the parent's log alone"),
-        "{text}"
-    );
-    // Its free of a block that is left out is no riddle.
-    assert!(!ok(&["info", &child, &parent]).contains("whose allocation is not in the file"));
-    // Without the parent's log, it is the child's.
-    let [a, _, _] = three(folder.path(), [1, 1, 1]);
-    let sum = totals_line(&ok(&["top", &child, &a]));
-    assert_eq!(sum[3], 5079 + totals_line(&ok(&["top", &a]))[3]);
-}
-
-/// Three processes that start at 00:00:10, :11 and :15 and allocate 100 bytes each second from then on, for 3, 10 and
-/// 3 s; the second never says that it ended.
-fn clocks(folder: &Path) -> [String; 3] {
-    [(10, 3), (11, 10), (15, 3)].map(|(pid, seconds)| {
-        let mut log = LogBuilder::new(1);
-        log.begins(begin(pid, 1));
-        load(&mut log, 0, 0x1000 * u64::from(pid));
-        let stack = log.stack(&[0x1000 * u64::from(pid) + 0x11]);
-        for _ in 0..seconds {
-            log.wait(S - 1_000_000);
-            log.alloc(stack, 100);
-        }
-        log.record(|time_ns| Record::Marker {
-            time_ns,
-            name: format!("end of {pid}"),
-        });
-        let log = if pid == 11 { log.cut() } else { log.end() };
-        put(folder, &format!("{pid}.heaplog"), &log)
-    })
-}
-
-#[test]
-fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
-    let folder = folder();
-    let [a, b, c] = clocks(folder.path());
-    let bytes = |args: &[&str]| {
-        let text = ok(&[&["top", &a, &b, &c], args].concat());
-        let [_, in_use, _, allocated] = totals_line(&text);
-        ((in_use, allocated), text)
-    };
-    // 2 s after the start of each.
-    assert_eq!(bytes(&["--at", "2s"]).0, (600, 600));
-    assert_eq!(bytes(&["--from", "1s", "--to", "2s"]).0, (300, 300));
-    // All of each, by percent and by name.
-    assert_eq!(bytes(&["--at", "100%"]).0, (1600, 1600));
-    // 00:00:12.5: the first ran for 2.5 s, the second for 1.5, the third had not begun.
-    let (numbers, text) = bytes(&["--at", "00:00:12.5"]);
-    assert_eq!(numbers, (300, 300));
-    assert!(
-        text.contains("1 of the processes had not begun then"),
-        "{text}"
-    );
-    // 00:00:16.5: the first had ended: nothing of it is in use, all was allocated.
-    let (numbers, text) = bytes(&["--at", "2026-01-01T00:00:16.5Z"]);
-    assert_eq!(numbers, (500 + 100, 300 + 500 + 100));
-    assert!(
-        text.contains("1 of the processes had ended before"),
-        "{text}"
-    );
-    // 00:00:12.5 to 00:00:16.5: the third second of the first, four of the second, one of the third.
-    assert_eq!(
-        bytes(&["--from", "00:00:12.5", "--to", "00:00:16.5"]).0,
-        (600, 600)
-    );
-    // 00:00:21.5: the second has no record so late, and may still run.
-    let late = ok(&["top", &b, &c, "--at", "00:00:17.5"]);
-    assert_eq!(totals_line(&late)[1], 600 + 200);
-    let out = heapprof(&["top", &a, &b, "--at", "00:00:30"]);
-    assert_eq!(totals_line(&stdout(&out))[1], 1000);
-    assert!(
-        stdout(&out).contains("have no record so late"),
-        "{}",
-        stdout(&out)
-    );
-    // Nor is it said to have ended before a window.
-    let out = ok(&["top", &a, &b, "--from", "00:00:25", "--to", "00:00:30"]);
-    assert_eq!(totals_line(&out), [0; 4]);
-    assert!(out.contains("1 of the processes have no record"), "{out}");
-    assert!(out.contains("1 of the processes had ended"), "{out}");
-    // When none ran.
-    for args in [
-        &["--at", "2025-12-31T23:00:00Z"][..],
-        &[
-            "--from",
-            "2026-01-01T00:00:01Z",
-            "--to",
-            "2026-01-01T00:00:02Z",
-        ],
-    ] {
-        let out = heapprof(&[&["top", &a, &b, &c], args].concat());
-        assert!(!out.status.success());
-        assert!(
-            stderr(&out).contains("none of the processes ran then"),
-            "{}",
-            stderr(&out)
-        );
-    }
-    // A moment that is not in each of them is an error that says in which.
-    let out = heapprof(&["top", &a, &b, "--at", "end of 11"]);
-    assert!(!out.status.success());
-    assert!(stderr(&out).contains("10.heaplog"), "{}", stderr(&out));
-    let out = heapprof(&["top", &a, &b, "--at", "5s"]);
-    assert!(
-        stderr(&out).contains("10.heaplog: 5 s is after"),
-        "{}",
-        stderr(&out)
-    );
-}
-
-#[test]
 fn what_makes_no_sense_of_several_is_refused() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let [a, b, _] = three(folder.path(), [1, 1, 1]);
     let refused = |args: &[&str], why: &str| {
         let out = heapprof(args);
@@ -629,7 +324,7 @@ fn what_makes_no_sense_of_several_is_refused() {
 /// A sum of dumps has the error of the sum, as far as they state their own.
 #[test]
 fn errors_that_dumps_state_are_added() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
     let [a, b, c] = three(folder.path(), [512, 512, 512]);
     let dump = |log: &str, name: &str| {
         let out = folder.path().join(name);

@@ -3,6 +3,7 @@
 
 pub(crate) mod encoded;
 pub(crate) mod history;
+pub(crate) mod processes;
 pub(crate) mod totals;
 
 use std::path::{Path, PathBuf};
@@ -333,6 +334,20 @@ pub(crate) fn heapprof(args: &[&str]) -> Output {
         .args(args)
         .output()
         .expect("heapprof can be started")
+}
+
+/// What it prints, when all is well.
+#[track_caller]
+pub(crate) fn ok(args: &[&str]) -> String {
+    let out = heapprof(args);
+    assert!(out.status.success(), "{args:?}: {}", stderr(&out));
+    stdout(&out)
+}
+
+/// The same, as a document.
+#[track_caller]
+pub(crate) fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&ok(args)).unwrap()
 }
 
 pub(crate) fn stdout(output: &Output) -> String {
