@@ -9,7 +9,7 @@
 //!  api, control, desk: what is in force, and who asked for it
 //!  descriptors: whose table our thread opens files in; ahead: what must be there before rights are given up;
 //!  fence: system call filters, before the program puts them up
-//!  boot, fork, exit, signal, loader: turn the phase; no data flows through them
+//!  boot, beginning, fork, exit, signal, loader: turn the phase; no data flows through them
 //! ```
 //!
 //! # The laws
@@ -29,7 +29,7 @@
 //!    record.
 //! 7. After fork the child touches no lock, queue or mapping whose state another thread of the parent
 //!    owned.
-//! 8. Unsampling happens in exactly one function (`heapprof_core::Weight`).
+//! 8. Unsampling happens in exactly one place (`heapprof_core::Weight`).
 //! 9. We keep no file descriptor that the program could close or reuse (`descriptors.rs`); we write to no file that is
 //!    not ours.
 //! 10. Every loss has a counter by cause, and the counters are in every output.
