@@ -2,24 +2,32 @@
 //!
 //! A value that makes no sense is one line on standard error and the default; it never stops the program.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
 use std::ops::RangeInclusive;
 
 use crate::say::say;
 
 /// The environment block that the kernel gave the program.
-pub(crate) struct Environment(*const *const c_char);
+pub(crate) struct Environment {
+    block: *const *const c_char,
+    /// Names of the settings that were asked for, by all but [`get`](Self::get).
+    asked: RefCell<Vec<&'static str>>,
+}
 
 impl Environment {
     /// # Safety
     /// `block` is null or a null-terminated array of C strings that lives while this does.
     pub(crate) unsafe fn new(block: *const *const c_char) -> Self {
-        Environment(block)
+        Environment {
+            block,
+            asked: RefCell::new(Vec::new()),
+        }
     }
 
     /// Its entries, `name=value`. Not `std::env`: that takes a lock which the program may hold.
     fn entries(&self) -> impl Iterator<Item = &[u8]> {
-        let mut at = self.0;
+        let mut at = self.block;
         std::iter::from_fn(move || {
             if at.is_null() {
                 return None;
@@ -44,12 +52,14 @@ impl Environment {
         })
     }
 
-    /// A line for each variable that begins so and is none of `known`: a name that is not spelled as it should be would otherwise be
-    /// taken for no setting at all.
-    pub(crate) fn refuse_unknown(&self, beginning: &str, known: &[&str]) {
+    /// When all settings were asked for: a line for each variable that begins so and was none of them, nor is one of `others`. A name
+    /// that is not spelled as it should be would otherwise be taken for no setting at all.
+    pub(crate) fn refuse_rest(&self, beginning: &str, others: &[&str]) {
+        let asked = self.asked.borrow();
         for entry in self.entries() {
             let name = entry.split(|&byte| byte == b'=').next().unwrap_or_default();
-            let is_known = known.iter().any(|known| known.as_bytes() == name);
+            let mut known = asked.iter().chain(others);
+            let is_known = known.any(|known| known.as_bytes() == name);
             if name.starts_with(beginning.as_bytes()) && !is_known {
                 say!(
                     "{} is no setting of ours, and changes nothing (`heapprof run --help` lists them all)",
@@ -60,13 +70,14 @@ impl Environment {
     }
 
     /// The value as text, and nothing when it is empty.
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
+    pub(crate) fn text(&self, name: &'static str) -> Option<String> {
+        self.asked.borrow_mut().push(name);
         let value = self.get(name).filter(|value| !value.is_empty())?;
         Some(String::from_utf8_lossy(value).into_owned())
     }
 
     /// The value as a number of bytes (`524288`, `512K`, `64MiB`), or `default` with a line said.
-    pub(crate) fn bytes(&self, name: &str, default: u64, most: u64) -> u64 {
+    pub(crate) fn bytes(&self, name: &'static str, default: u64, most: u64) -> u64 {
         let Some(text) = self.text(name) else {
             return default;
         };
@@ -88,7 +99,7 @@ impl Environment {
 
     pub(crate) fn number(
         &self,
-        name: &str,
+        name: &'static str,
         default: u64,
         what: &str,
         range: RangeInclusive<u64>,
@@ -105,12 +116,12 @@ impl Environment {
         }
     }
 
-    pub(crate) fn flag(&self, name: &str) -> bool {
+    pub(crate) fn flag(&self, name: &'static str) -> bool {
         self.choice(name, "using 0").unwrap_or(false)
     }
 
     /// Yes, no, or (with a line said) nothing of both.
-    pub(crate) fn choice(&self, name: &str, otherwise: &str) -> Option<bool> {
+    pub(crate) fn choice(&self, name: &'static str, otherwise: &str) -> Option<bool> {
         let text = self.text(name)?;
         match text.as_str() {
             "1" | "true" | "yes" | "on" => Some(true),
@@ -122,7 +133,7 @@ impl Environment {
         }
     }
 
-    pub(crate) fn is_paused(&self, name: &str) -> bool {
+    pub(crate) fn is_paused(&self, name: &'static str) -> bool {
         match self.text(name).as_deref() {
             None | Some("running") => false,
             Some("paused") => true,
@@ -133,7 +144,7 @@ impl Environment {
         }
     }
 
-    pub(crate) fn signal(&self, name: &str) -> i32 {
+    pub(crate) fn signal(&self, name: &'static str) -> i32 {
         let Some(text) = self.text(name) else {
             return 0;
         };

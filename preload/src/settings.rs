@@ -18,19 +18,8 @@ const MIN_MAX_LOG: u64 = 64 << 10;
 
 /// With what our own names begin.
 const OURS: &str = "HEAPPROF_";
-/// All of them, the `heapprof` program's among them.
-const KNOWN: &[&str] = &[
-    "HEAPPROF_CONTROL",
-    "HEAPPROF_EXIT_WAIT_MS",
-    "HEAPPROF_LIBRARY",
-    "HEAPPROF_MAX_LOG",
-    "HEAPPROF_MAX_SAMPLES_PER_SEC",
-    "HEAPPROF_RECORD_OVER",
-    "HEAPPROF_SAMPLE_INTERVAL",
-    "HEAPPROF_STACK_DEPTH",
-    "HEAPPROF_START",
-    "HEAPPROF_VERBOSE",
-];
+/// The `heapprof` program's.
+const OTHERS: &[&str] = &["HEAPPROF_LIBRARY"];
 
 /// What is in force.
 #[derive(Debug, Clone)]
@@ -72,8 +61,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads them all, with a line for each that makes no sense.
     pub(crate) fn read(environment: &Environment) -> Settings {
-        environment.refuse_unknown(OURS, KNOWN);
-        Settings {
+        let settings = Settings {
             interval: environment.bytes("HEAPPROF_SAMPLE_INTERVAL", DEFAULT_INTERVAL, MAX_INTERVAL),
             depth: environment.number(
                 "HEAPPROF_STACK_DEPTH",
@@ -125,7 +113,9 @@ impl Settings {
             record_over: environment.bytes("HEAPPROF_RECORD_OVER", 0, MAX_INTERVAL),
             start_paused: environment.is_paused("HEAPPROF_START"),
             control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
-        }
+        };
+        environment.refuse_rest(OURS, OTHERS);
+        settings
     }
 
     /// Whether somebody may ask before there is a sample.
