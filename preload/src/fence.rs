@@ -127,7 +127,7 @@ unsafe fn read<'a>(program: *const Program) -> Option<&'a [Instruction]> {
 }
 
 /// Before the call that puts it up, with `SECCOMP_MODE_STRICT` or `SECCOMP_MODE_FILTER` and the address of a filter. errno is left alone.
-pub(crate) fn is_put_up(mode: u64, program: u64) {
+pub(crate) fn before_filter(mode: u64, program: u64) {
     if !hook::is_recording() || !fork::is_own_process() {
         return;
     }
@@ -155,7 +155,7 @@ pub(crate) fn is_put_up(mode: u64, program: u64) {
 }
 
 /// Before this thread, and those that it starts, may read the time stamp counter no more. errno is left alone.
-pub(crate) fn no_counter() {
+pub(crate) fn before_loss_of_counter() {
     if hook::is_recording() && fork::is_own_process() {
         end("gives up the processor's time stamp counter, which we read");
     }
@@ -178,7 +178,7 @@ fn note(filter: &[Instruction]) {
         (Spared::ThreadAsked, &[thread_asked]),
     ] {
         if !spares(filter, calls) {
-            what.is_not_let();
+            what.forbid();
         }
     }
     IS_UP.store(true, Ordering::Relaxed);
@@ -188,7 +188,10 @@ static SAID: AtomicBool = AtomicBool::new(false);
 
 /// In a process about to fork: says once that its children are not recorded, if so it is.
 pub(crate) fn before_fork() {
-    if !Spared::Beginning.is_let() && hook::is_recording() && !SAID.swap(true, Ordering::Relaxed) {
+    if !Spared::Beginning.is_allowed()
+        && hook::is_recording()
+        && !SAID.swap(true, Ordering::Relaxed)
+    {
         say!(
             "the program's filter of system calls would end forked processes for ours; they are not recorded"
         );
@@ -197,12 +200,12 @@ pub(crate) fn before_fork() {
 
 /// In a forked child.
 pub(crate) fn after_fork() {
-    if !Spared::Beginning.is_let() && rights::is_filtered() {
+    if !Spared::Beginning.is_allowed() && rights::is_filtered() {
         hook::set_phase(Phase::Off);
     }
     if IS_UP.load(Ordering::Relaxed) {
         // Its process's id is another one.
-        Spared::ThreadAsked.is_not_let();
+        Spared::ThreadAsked.forbid();
     }
 }
 

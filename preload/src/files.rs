@@ -48,7 +48,7 @@ impl std::fmt::Display for AppendError {
 }
 
 /// The path as a C string; a path with a zero byte names nothing.
-pub(crate) fn c_path(path: &[u8]) -> Result<CString, Errno> {
+fn c_path(path: &[u8]) -> Result<CString, Errno> {
     CString::new(path).map_err(|_: NulError| Errno(libc::ENOENT))
 }
 
@@ -174,7 +174,7 @@ impl Appended {
         let file = File::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0);
         let now = match file.and_then(|file| file.stat()) {
             // No descriptor is to be had: it is looked at without one.
-            Err(Errno(libc::EMFILE | libc::ENFILE)) if Spared::StatAt.is_let() => {
+            Err(Errno(libc::EMFILE | libc::ENFILE)) if Spared::StatAt.is_allowed() => {
                 sys::stat_at(path)
             }
             now => now,

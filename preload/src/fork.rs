@@ -125,7 +125,7 @@ extern "C" fn before() {
     let is_recording = hook::is_recording();
     let session = session::current().filter(|_| is_recording && writer::keeps_ledger());
     thread.holds_writer.set(session.is_some_and(hold::ask));
-    // Where recording has ended there may be no clock that could be read (`fence::no_counter`), and nobody wants to know.
+    // Where recording has ended there may be no clock that could be read (`fence::before_loss_of_counter`), and nobody wants to know.
     let now_ns = if is_recording { clock::now_ns() } else { 0 };
     thread.forking_ns.set(now_ns);
     thread.forking.set(true);

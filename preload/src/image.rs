@@ -194,7 +194,7 @@ impl Image<'_> {
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             b"linux-vdso.so.1" | b"linux-gate.so.1" => b"[vdso]".to_vec(),
             [b'/', ..] => self.name.to_vec(),
-            relative if !Spared::WorkingFolder.is_let() => relative.to_vec(),
+            relative if !Spared::WorkingFolder.is_allowed() => relative.to_vec(),
             relative => {
                 let mut path = sys::getcwd().unwrap_or_default();
                 path.push(b'/');

@@ -45,7 +45,7 @@ pub(crate) fn thread_name(tid: u32) -> Option<String> {
 /// Whether a thread of this process lives.
 pub(crate) fn lives(tid: u32) -> bool {
     // One call, and no matter whose `/proc` there is; a file there is many, and checkpoints ask for each thread.
-    if Spared::ThreadAsked.is_let() {
+    if Spared::ThreadAsked.is_allowed() {
         return sys::has_thread(tid);
     }
     thread_name(tid).is_some()

@@ -1,5 +1,5 @@
-//! What a filter of system calls that spares the recording would end the process for all the same: each is left out behind it, or done
-//! another way. `fence.rs` finds out; filters that were there when we came are not known.
+//! What the program's filters of system calls may end it for although they let us record: behind such a filter each of these is left
+//! out, or done another way. `fence.rs` finds out which; of filters that were there when we came nothing is known.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,17 +17,17 @@ pub(crate) enum Spared {
     WorkingFolder = 8,
 }
 
-/// Those that are not let.
-static NOT_LET: AtomicU32 = AtomicU32::new(0);
+/// Those that are not.
+static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
 
 impl Spared {
-    /// From now on, in this process and those that it forks.
-    pub(crate) fn is_not_let(self) {
-        NOT_LET.fetch_or(self as u32, Ordering::Relaxed);
+    /// It may not be done from now on, in this process and those that it forks.
+    pub(crate) fn forbid(self) {
+        FORBIDDEN.fetch_or(self as u32, Ordering::Relaxed);
     }
 
     /// Whether it may be done.
-    pub(crate) fn is_let(self) -> bool {
-        NOT_LET.load(Ordering::Relaxed) & self as u32 == 0
+    pub(crate) fn is_allowed(self) -> bool {
+        FORBIDDEN.load(Ordering::Relaxed) & self as u32 == 0
     }
 }

@@ -124,9 +124,11 @@ extern "C" fn before_syscall(number: c_int, a: u64, b: u64, c: u64) {
         // The kernel takes the strict mode with nothing else said only. libseccomp asks with a flag whether there is one.
         libc::SYS_seccomp => match a as u32 {
             libc::SECCOMP_SET_MODE_STRICT if b as u32 == 0 && c == 0 => {
-                fence::is_put_up(libc::SECCOMP_MODE_STRICT.into(), 0);
+                fence::before_filter(libc::SECCOMP_MODE_STRICT.into(), 0);
             }
-            libc::SECCOMP_SET_MODE_FILTER => fence::is_put_up(libc::SECCOMP_MODE_FILTER.into(), c),
+            libc::SECCOMP_SET_MODE_FILTER => {
+                fence::before_filter(libc::SECCOMP_MODE_FILTER.into(), c)
+            }
             _ => {}
         },
         libc::SYS_prctl => before_prctl(a as c_int, b, c),
@@ -139,8 +141,8 @@ extern "C" fn before_syscall(number: c_int, a: u64, b: u64, c: u64) {
 /// Before a prctl. errno is left alone.
 extern "C" fn before_prctl(option: c_int, a: u64, b: u64) {
     match option {
-        libc::PR_SET_SECCOMP => fence::is_put_up(a, b),
-        libc::PR_SET_TSC if a as c_int == libc::PR_TSC_SIGSEGV => fence::no_counter(),
+        libc::PR_SET_SECCOMP => fence::before_filter(a, b),
+        libc::PR_SET_TSC if a as c_int == libc::PR_TSC_SIGSEGV => fence::before_loss_of_counter(),
         _ => {}
     }
 }
