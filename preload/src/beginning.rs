@@ -30,7 +30,7 @@ static PENDING: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
 /// Held by the thread that begins the session.
 static BEGINNING: AtomicBool = AtomicBool::new(false);
 /// Set when somebody's patience with the thread that begins the session has ended: until it is done, nobody waits for it
-/// again. It may want a lock of libc's whose owner allocates a thousand times before it gives it up (a dlopen, in old ones).
+/// again. It may want a lock of libc's whose owner allocates a thousand times before it gives it up (in old glibc, whoever is in dlopen).
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// When it is tried again to make a log that there was no descriptor for, by the monotonic clock.
 static NOT_BEFORE_NS: AtomicU64 = AtomicU64::new(0);

@@ -50,7 +50,8 @@ impl Drop for Deferred {
 /// How much of the descriptor is looked at. It has had the type in its first 800 bytes, and itself twice as many, since glibc 2.3.
 const LOOKED_AT: usize = 1024;
 
-/// The byte of the descriptor in which a bit says that the type is asynchronous, in its upper 24 bits, and that bit. 0: not known.
+/// Where the descriptor says that the type is asynchronous: the offset of the byte in the upper 24 bits, and in the lower 8 the bit of
+/// that byte. 0: not known.
 static PLACE: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this thread's cancellation is deferred as it is. False: it may be.

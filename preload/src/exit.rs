@@ -28,9 +28,9 @@ static GONE_ON_NS: AtomicU64 = AtomicU64::new(0);
 /// In which a process ends as a rule, once it goes on: destructors of libraries, the last of stdio.
 const MOMENT_NS: u64 = 10_000_000;
 
-/// So much is kept for what comes after the waiting: this thread has to be woken, and the kernel to free our memory, 12 MB
-/// in a millisecond. And half of it before that for what comes after the last dump: what there is of one that takes too
-/// long is deleted. But of a short patience no more than a fifth.
+/// Of the patience, so much is kept for what comes after the waiting: this thread has to be woken, and the kernel to free our
+/// memory, 12 MB in a millisecond. Half as much again is kept for what the writer does after it has given up a last dump:
+/// it deletes what there is of it. Of a short patience no more than a fifth is kept.
 const RESERVE_NS: u64 = 20_000_000;
 
 fn reserve_ns() -> u64 {

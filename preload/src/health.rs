@@ -18,8 +18,9 @@ pub(crate) fn begin(thread: &Thread) {
     thread.untold_bytes.set(0);
 }
 
-/// Where a thread stops recording (`recorded_so_far`), or has stopped, or goes on: what it allocates meanwhile is not in the log; what it had
-/// allocated before, and had no sample to tell with, still is to be told.
+/// To be called where a thread stops recording (`recorded_so_far`), now and then while it does not record, and where it goes on: what it
+/// allocates meanwhile is not in the log, and will not be told. What it had allocated before it stopped, and had no sample to tell
+/// with, will be told with its next sample.
 pub(crate) fn leave_out(thread: &Thread, recorded_so_far: bool) {
     let counted = counted(thread);
     if recorded_so_far {
@@ -43,7 +44,7 @@ fn counted(thread: &Thread) -> u64 {
 }
 
 /// In what [`untold`] returns: nothing was told before, the thread is new to the writer.
-pub(crate) const NEW: u64 = 1 << 63;
+const NEW: u64 = 1 << 63;
 
 /// Bytes since the last sample that was told of, and whether there was none.
 #[inline]

@@ -157,7 +157,7 @@ pub(crate) fn freed(ptr: *mut c_void) {
     }
 }
 
-/// Records the end of a sample. One function, called from everywhere: `catch_unwind` becomes a part of it then.
+/// Records the end of a sample. Not inlined: so there is one copy, with `catch_unwind` inlined into it.
 #[inline(never)]
 fn ended(taken: Taken) {
     if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {

@@ -77,9 +77,9 @@ impl Rights {
         })
     }
 
-    /// Makes them this thread's, as far as the kernel allows. It does where they are what another thread came to that once
-    /// had what this one has now: permitted capabilities never grow, and an id is either one of those that the thread
-    /// had, or was set by a capability that this one then has as well.
+    /// Makes them this thread's, as far as the kernel allows. It does if another thread came to these rights from those that this
+    /// one has now: on that way permitted capabilities never grow, and an id was either one of the thread's before, or was
+    /// set by means of a capability that this thread has as well.
     pub(crate) fn take(&self) -> Result<(), Errno> {
         let now = Rights::mine()?;
         if now == *self {

@@ -23,7 +23,8 @@ use crate::sys::Errno;
 
 /// Events that are set aside at most, 64 bytes each; beyond that hooks wait, as for any busy writer.
 const SET_ASIDE: u64 = 1 << 20;
-/// For so many bytes of the bound one: a segment is a quarter of it, and an event takes some 5 bytes there.
+/// One event may be set aside for so many bytes of the log's bound: a segment is a quarter of the bound, and an event takes some 5
+/// bytes in it.
 const BYTES_OF_BOUND: u64 = 64;
 
 /// Between two looks at the queue, steps of a checkpoint; a tenth of a millisecond.

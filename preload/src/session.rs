@@ -140,7 +140,7 @@ pub(crate) struct Session {
     pub(crate) requests: (Sender<Request>, Receiver<Request>),
     /// Events taken out so far: tells a waiting hook whether the writer gets on.
     pub(crate) taken: AtomicU64,
-    /// How many that were when somebody's patience with it ended: until it gets on, nobody waits for it again.
+    /// What `taken` was when somebody's patience with the writer ended: until it is another number, nobody waits for the writer again.
     given_up_at: AtomicU64,
     /// Set once when the process ends: the writer is to finish. See `exit.rs`.
     pub(crate) finish: AtomicU32,
@@ -242,17 +242,12 @@ impl Session {
         });
     }
 
-    /// Makes that thread known here, if it is not, and sends what was freed before there was a session.
+    /// Makes that thread known here, if it is not, and sends what was freed before there was a session, in its order.
     #[cold]
     pub(crate) fn take_in(&self, thread: &Thread) {
         if thread.session.get() != self.number {
             self.welcome(thread);
         }
-        self.send_early_frees(thread);
-    }
-
-    /// Sends the frees that came before there was a session, in their order.
-    pub(crate) fn send_early_frees(&self, thread: &Thread) {
         for free in early_frees::take() {
             self.send_free(
                 thread,
@@ -266,7 +261,7 @@ impl Session {
     }
 
     /// Whether there is memory for a first lane. Before anybody else knows this session.
-    pub(crate) fn make_first_lane(&self) -> bool {
+    fn make_first_lane(&self) -> bool {
         self.make_lanes(0, &self.lanes[0]).is_some()
     }
 

@@ -437,7 +437,7 @@ impl Step {
         fresh.push(self.frame());
         let words = self.stack.words();
         let caller = fresh.last_mut()?.unwind(rule, words);
-        // To which a return is more than a return.
+        // The signal trampoline is not the caller: what lies behind it is for `cross_signal` to find.
         let caller = caller.filter(|caller| caller.address != self.signal_return);
         if caller.is_none() {
             fresh.pop();
