@@ -17,9 +17,9 @@ use crate::view::Outside;
 const NAMED: usize = 8;
 
 fn name_of(run: &Run) -> &str {
-    match run.program.rsplit('/').next() {
-        None | Some("") => "unknown program",
-        Some(name) => name,
+    match run.name() {
+        "" => "unknown program",
+        name => name,
     }
 }
 

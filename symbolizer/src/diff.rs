@@ -323,12 +323,8 @@ pub struct Unlike {
 impl Unlike {
     /// What differs between two profiles besides their numbers.
     pub fn between(a: &Profile, b: &Profile) -> Unlike {
-        let name = |profile: &Profile| {
-            let program = &profile.run.program;
-            program.rsplit('/').next().unwrap_or(program).to_owned()
-        };
         let mut unlike = Unlike::default();
-        let (of_a, of_b) = (name(a), name(b));
+        let (of_a, of_b) = (a.run.name(), b.run.name());
         if of_a != of_b && !of_a.is_empty() && !of_b.is_empty() {
             unlike.programs = Some(format!("the first is of {of_a}, the second of {of_b}"));
         }

@@ -10,7 +10,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::calendar::{DAY, SECOND, duration_ns, time_of_day_ns, utc, wall_ns};
 use crate::fold::Peak;
@@ -245,10 +244,9 @@ impl Moment {
     }
 }
 
-impl FromStr for Moment {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+/// Any text is a moment: what is nothing else is a marker's name.
+impl From<&str> for Moment {
+    fn from(text: &str) -> Moment {
         let text = text.trim();
         let known = match text {
             "start" => Some(Moment::Start),
@@ -262,14 +260,14 @@ impl FromStr for Moment {
                 .contains(&part)
                 .then_some(Moment::Part(part / 100.0))
         };
-        Ok(known
+        known
             .or_else(|| duration_ns(text).map(Moment::After))
             .or_else(percent)
             .or_else(|| time_of_day_ns(text).map(Moment::TimeOfDay))
             .or_else(|| wall_ns(text).map(Moment::Wall))
             .unwrap_or_else(|| {
                 Moment::Marker(text.strip_prefix("marker:").unwrap_or(text).to_owned())
-            }))
+            })
     }
 }
 
@@ -296,7 +294,7 @@ mod tests {
     use super::*;
 
     fn moment(text: &str) -> Moment {
-        text.parse().unwrap()
+        text.into()
     }
 
     #[test]

@@ -82,6 +82,11 @@ impl Marker {
 }
 
 impl Run {
+    /// The name of the program's file, without folders; empty when the input does not say.
+    pub fn name(&self) -> &str {
+        self.program.rsplit('/').next().unwrap_or_default()
+    }
+
     /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that were recorded for
     /// their size do not count.
     pub fn intervals(&self) -> Option<(u64, u64)> {

@@ -483,7 +483,7 @@ fn dhat_ends_where_the_view_ends() {
     log.wait(99_000_000);
     log.free(block); // at 101 ms
     let reading = Reading {
-        view: View::At("11ms".parse().unwrap()),
+        view: View::At("11ms".into()),
         detail: Detail::ALL,
         ..Reading::default()
     };

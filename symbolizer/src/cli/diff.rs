@@ -129,10 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The views that were asked for, in their order.
 fn views(args: &Args) -> Result<Vec<View>, Failure> {
-    let moment = |text: &String| match text.parse::<Moment>() {
-        Ok(moment) => moment,
-        Err(never) => match never {},
-    };
+    let moment = |text: &String| Moment::from(text.as_str());
     if args.from.len() != args.to.len() {
         return Err(Failure::Asked(
             "a window has a --from and a --to; start and end are moments, too".into(),

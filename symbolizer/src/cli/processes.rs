@@ -22,11 +22,7 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         let run = &part.run;
         table.row(vec![
             known(run.pid != 0, || run.pid.to_string()),
-            run.program
-                .rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
+            run.name().to_owned(),
             known(run.start_wall_ns != 0, || utc(run.start_wall_ns)),
             known(run.duration_ns != 0, || {
                 format!("{:.3} s", run.duration_ns as f64 / 1e9)

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use heapprof_core::Temporary;
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Account, Detail, Input, Moment, Profile, Reading, Symbols, View};
 
@@ -62,17 +61,13 @@ pub(crate) struct Time {
 impl Time {
     /// The view that was asked for.
     pub(crate) fn view(&self) -> View {
-        let moment = |text: &str| match text.parse::<Moment>() {
-            Ok(moment) => moment,
-            Err(never) => match never {},
-        };
         match (&self.at, &self.from, &self.to) {
-            (Some(at), ..) => self.age.at(moment(at)),
+            (Some(at), ..) => self.age.at(at.as_str().into()),
             (None, None, None) if self.age.is_any() => View::Whole,
             (None, None, None) => self.age.at(Moment::End),
             (None, from, to) => View::Window(
-                from.as_deref().map_or(Moment::Start, moment),
-                to.as_deref().map_or(Moment::End, moment),
+                from.as_deref().map_or(Moment::Start, Moment::from),
+                to.as_deref().map_or(Moment::End, Moment::from),
             ),
         }
     }
@@ -186,16 +181,7 @@ impl Places {
 impl Source {
     /// The profile. What its reader should know about the file itself is said on the way.
     pub(crate) fn profile(&self) -> Result<Profile, Failure> {
-        self.profile_with_pasts(None)
-    }
-
-    /// The same, with pasts if they are asked for.
-    pub(crate) fn profile_with_pasts(&self, pasts: Option<Temporary>) -> Result<Profile, Failure> {
-        self.part(&Reading {
-            view: self.time.view(),
-            pasts,
-            ..Reading::default()
-        })
+        self.detailed_profile(Detail::default())
     }
 
     /// The profile with the detail that an exporter wants.

@@ -144,7 +144,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 }
 
 /// The text, or an ellipsis and its end.
-pub(crate) fn cut_front(text: &str, width: usize) -> String {
+fn cut_front(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

@@ -37,7 +37,7 @@ pub fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let run = &profile.run;
-    let name = run.program.rsplit('/').next().unwrap_or_default();
+    let name = run.name();
     let name = match (options.title.as_str(), name) {
         ("", "") => "unknown program".into(),
         ("", name) => Printable(name).to_string(),

@@ -44,7 +44,7 @@ pub fn write(
 }
 
 fn title(profile: &Profile, measure: Measure) -> String {
-    let name = profile.run.program.rsplit('/').next().unwrap_or_default();
+    let name = profile.run.name();
     let name = if name.is_empty() { "heap" } else { name };
     let what = match measure {
         Measure::Basic(Metric::InUseBytes) => "memory in use",

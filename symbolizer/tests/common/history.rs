@@ -211,7 +211,7 @@ pub(crate) fn by_stack(profile: &Profile) -> ByStack {
 }
 
 pub(crate) fn moment(text: &str) -> Moment {
-    text.parse().unwrap()
+    text.into()
 }
 
 pub(crate) fn view(log: &[u8], view: View) -> Profile {

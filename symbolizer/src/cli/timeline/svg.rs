@@ -60,7 +60,7 @@ pub(super) fn write(
          width=\"{WIDTH}\" height=\"{total_height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
          <text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{}: memory over time</text>",
-        escaped(profile.run.program.rsplit('/').next().unwrap_or(""))
+        escaped(profile.run.name())
     )?;
     for (i, line) in circumstances.iter().enumerate() {
         writeln!(
