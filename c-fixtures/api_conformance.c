@@ -580,6 +580,20 @@ static void libc_names_results(void)
 
 /* ---- malloc's own instruments ---- */
 
+static size_t in_use(void)
+{
+    struct mallinfo2 now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+/* Up to what allocators keep with blocks: a sixteenth, and half a megabyte. */
+static void check_grown(const char *name, size_t before, size_t by)
+{
+    size_t now = in_use(), most = by + by / 16 + 512 * KIB;
+    check(now + 512 * KIB >= before + by && now <= before + most, name, "from %zu to %zu in use (expected %zu more)", before, now,
+          by);
+}
+
 static void mallinfo_results(void)
 {
 #pragma GCC diagnostic push
@@ -589,18 +603,24 @@ static void mallinfo_results(void)
     check(1, "mallinfo_callable", "unreachable");
     printf("note mallinfo arena %d uordblks %d hblkhd %d\n", old.arena, old.uordblks, old.hblkhd);
 
-    /* glibc counts blocks below the mmap threshold in uordblks and larger ones in hblkhd. Under another allocator
-     * the numbers may be glibc's own, of a heap nobody uses. */
-    struct mallinfo2 before = mallinfo2();
-    void *blocks[1024];
+    /* glibc counts blocks below the mmap threshold in uordblks and larger ones in hblkhd: what is in use is the sum of both,
+     * as the JVM's `C-Heap outstanding allocations` has it. Of an arena each byte is in use or free. */
+    size_t before = in_use();
+    void *small[1024], *large[8];
     for (int i = 0; i < 1024; i++)
-        blocks[i] = malloc(64 * KIB);
-    struct mallinfo2 after = mallinfo2();
+        small[i] = malloc(64 * KIB);
+    check_grown("mallinfo2_counts_blocks", before, 64 * MIB);
+    for (int i = 0; i < 8; i++)
+        large[i] = malloc(8 * MIB);
+    check_grown("mallinfo2_counts_large_blocks", before, 128 * MIB);
+    for (int i = 0; i < 8; i++)
+        free(large[i]);
     for (int i = 0; i < 1024; i++)
-        free(blocks[i]);
-    check(1, "mallinfo2_callable", "unreachable");
-    printf("note mallinfo2.uordblks %s after 64 MiB (%zu, then %zu)\n", after.uordblks > before.uordblks ? "grows" :
-           after.uordblks == before.uordblks ? "stays" : "falls", before.uordblks, after.uordblks);
+        free(small[i]);
+    check_grown("mallinfo2_counts_no_freed_blocks", before, 0);
+    struct mallinfo2 now = mallinfo2();
+    check(now.uordblks + now.fordblks == now.arena, "mallinfo2_arena_is_used_or_free", "%zu + %zu (expected %zu)", now.uordblks,
+          now.fordblks, now.arena);
 }
 
 static void tuning_results(void)

@@ -219,6 +219,11 @@ pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> u
 /// Our own arena, apart from the program's: its blocks never pass through the exports.
 static OWN_ARENA: AtomicI32 = AtomicI32::new(0);
 
+/// Its number, once it was made.
+pub(crate) fn own_arena() -> Option<c_int> {
+    Some(OWN_ARENA.load(Ordering::Relaxed)).filter(|&arena| arena > 0)
+}
+
 fn own_flags() -> c_int {
     let mut arena = OWN_ARENA.load(Ordering::Relaxed);
     if arena == 0 {

@@ -4,9 +4,12 @@
 //! jemalloc(3), "MALLCTL NAMESPACE".
 
 use std::ffi::{CStr, c_int};
+use std::io::Write as _;
 use std::ptr::null_mut;
 
 use tikv_jemalloc_sys as sys;
+
+use crate::je;
 
 /// The value of that name; `None`: jemalloc has no such value, or could not make it.
 ///
@@ -34,10 +37,10 @@ pub(crate) fn allocated_counter() -> *const u64 {
     unsafe { read(c"thread.allocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
 }
 
-/// jemalloc's own account of the whole process, in bytes.
+/// jemalloc's own account of the whole process, in bytes. What is ours is mapped, and not allocated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stats {
-    /// In blocks that are allocated.
+    /// In blocks that the program has.
     pub(crate) allocated: usize,
     /// In pages that hold such blocks.
     pub(crate) active: usize,
@@ -45,6 +48,13 @@ pub(crate) struct Stats {
     pub(crate) mapped: usize,
     /// In pages that the kernel holds for us.
     pub(crate) resident: usize,
+}
+
+impl Stats {
+    /// Mapped, and in no block of the program's.
+    pub(crate) fn free(&self) -> usize {
+        self.mapped.saturating_sub(self.allocated)
+    }
 }
 
 /// Reads the account afresh.
@@ -56,8 +66,17 @@ pub(crate) fn stats() -> Stats {
     unsafe { sys::mallctl(c"epoch".as_ptr(), place, &raw mut len, place, len) };
     // SAFETY: what has these names is a size_t.
     let bytes = |name: &CStr| unsafe { read(name, 0usize) }.unwrap_or(0);
+    let ours = |arena: c_int| -> usize {
+        let of = |kind| {
+            let mut name = [0u8; 64]; // of which the last stays zero
+            let mut rest = &mut name[..63];
+            let _ = write!(rest, "stats.arenas.{arena}.{kind}.allocated");
+            CStr::from_bytes_until_nul(&name).map_or(0, bytes)
+        };
+        of("small") + of("large")
+    };
     Stats {
-        allocated: bytes(c"stats.allocated"),
+        allocated: bytes(c"stats.allocated").saturating_sub(je::own_arena().map_or(0, ours)),
         active: bytes(c"stats.active"),
         mapped: bytes(c"stats.mapped"),
         resident: bytes(c"stats.resident"),

@@ -21,20 +21,21 @@ pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_i
     1
 }
 
-/// The account in glibc's terms: arena and hblkhd are what is mapped, uordblks what is allocated.
+/// The account in glibc's terms: of what is mapped, which is all in arenas, uordblks is in blocks of the program's. Nothing is in hblkhd: glibc
+/// has there what is in use beyond its arenas, and who wants to know what is in use (the JVM) adds it to uordblks.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn mallinfo2() -> libc::mallinfo2 {
     let stats = je_control::stats();
     libc::mallinfo2 {
-        arena: stats.active,
+        arena: stats.mapped,
         ordblks: 0,
         smblks: 0,
         hblks: 0,
-        hblkhd: stats.mapped.saturating_sub(stats.active),
+        hblkhd: 0,
         usmblks: 0,
         fsmblks: 0,
         uordblks: stats.allocated,
-        fordblks: stats.active.saturating_sub(stats.allocated),
+        fordblks: stats.free(),
         keepcost: stats.resident.saturating_sub(stats.active),
     }
 }
@@ -104,7 +105,7 @@ pub(crate) unsafe extern "C-unwind" fn malloc_info(
     let text = Text::of(format_args!(
         "<malloc version=\"1\">\n<total type=\"rest\" count=\"0\" size=\"{}\"/>\n\
          <system type=\"current\" size=\"{}\"/>\n<aspace type=\"total\" size=\"{}\"/>\n</malloc>\n",
-        stats.active.saturating_sub(stats.allocated),
+        stats.free(),
         stats.mapped,
         stats.mapped,
     ));
