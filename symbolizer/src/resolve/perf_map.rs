@@ -76,8 +76,9 @@ impl fmt::Display for PerfMapReport {
         if self.named < self.asked && self.used().is_none() {
             writeln!(
                 f,
-                "  let the program write a perf map (node --perf-basic-prof, python -X perf, java \
-                 -XX:+DumpPerfMapAtExit, DOTNET_PerfMapEnabled=1), or name one with --perf-map"
+                "  let the program write a perf map (node --perf-basic-prof, python -X perf, jcmd PID Compiler.perfmap, \
+                 java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit, erl +JPperf true, mono --jitmap, \
+                 DOTNET_PerfMapEnabled=1), or name one with --perf-map"
             )?;
         }
         Ok(())
