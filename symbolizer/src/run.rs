@@ -173,7 +173,7 @@ impl Ending {
         match self {
             Ending::Said(reason) => reason.describe(),
             Ending::CutOff => {
-                "cut off: the process was killed, became another program, or still runs"
+                "cut off: the process was killed, ended or became another program past libc (as in Go), or still runs"
             }
             Ending::Snapshot => "a dump: the heap at one moment",
         }

@@ -85,7 +85,7 @@ pub(crate) fn write_totals_at(
     if profile.run.ending == Ending::CutOff && profile.parts.is_empty() {
         writeln!(
             out,
-            "the log has no end (the process was killed, or still runs): numbers are those of its last record"
+            "the log has no end (the process was killed, ended past libc as in Go, or still runs): numbers are those of its last record"
         )?;
     }
     let is_cut = |part: &&Part| part.run.ending == Ending::CutOff;
@@ -93,7 +93,7 @@ pub(crate) fn write_totals_at(
     if cut > 0 {
         writeln!(
             out,
-            "logs without an end: {cut} (the process was killed, or still runs), with the numbers of their last records"
+            "logs without an end: {cut} (the process was killed, ended past libc as in Go, or still runs), with the numbers of their last records"
         )?;
     }
     for line in profile.conditions() {
