@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use heapprof_format::WalkEnd;
+use heapprof_format::{Counter, WalkEnd};
 use heapprof_tests::{Build, Finished, Log, Run, assert_claims};
 
 #[track_caller]
@@ -183,6 +183,21 @@ fn recursion_100000() {
             assert!(pattern.begins_with(&log.named().stacks[block.stack]));
         }
     }
+}
+
+/// Whoever jumps out of a hook stays inside it, as far as we can know: what that thread allocates is lost from then on, and counted.
+#[test]
+fn overflow_caught() {
+    let ran = Run::fixture("overflow_caught").interval(1).prefix("t");
+    let ran = ran.run().well();
+    assert_eq!(ran.stdout, "40 overflows\n");
+    let log = ran.log().whole();
+    let (live, freed): (Vec<_>, Vec<_>) = log
+        .blocks_of(4001)
+        .into_iter()
+        .partition(|block| block.in_use);
+    assert_eq!((live.len(), freed.len()), (1000, 1000));
+    assert!(log.losses()[&Counter::LostReentrant] > 1000);
 }
 
 /// A guard page lies below the 6 KiB. What the library took of them is printed (`--nocapture`); docs/hosts.md has the
