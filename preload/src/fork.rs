@@ -180,4 +180,6 @@ extern "C" fn in_child() {
     session::after_fork(thread);
     thread.forking.set(false);
     thread.inside.set(Inside::No);
+    // A mark of its own, from here: the parent's is the same in all its children, and where it fell would be forgotten.
+    hook::redraw(thread);
 }
