@@ -169,6 +169,17 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
             return None;
         }
     }
+    if let Some((caller, function)) = loader::allocates_beside_us() {
+        let caller = match caller.to_bytes() {
+            b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
+            path => path.to_vec(),
+        };
+        say!(
+            "{} takes memory by {}, which is another allocator's: that is not recorded, what it takes by malloc is",
+            String::from_utf8_lossy(&caller),
+            function.to_string_lossy()
+        );
+    }
     Some(settings)
 }
 

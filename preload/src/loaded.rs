@@ -76,6 +76,13 @@ pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
         .map(|code| code.start)
 }
 
+/// At boot: the path of the first module that calls that function, as the loader knows it; that of the program is empty.
+pub(crate) fn caller_of(name: &CStr) -> Option<&'static CStr> {
+    modules()
+        .find(|module| module.calls(name))
+        .map(Module::path)
+}
+
 impl Module {
     /// Its path as the loader knows it; that of the program is empty.
     fn path(&self) -> &CStr {
@@ -94,6 +101,40 @@ impl Module {
         let symbols = self.symbols()?;
         // SAFETY: the loader has mapped the module, and does not unload what it begins a program with.
         unsafe { symbols.function(name) }
+    }
+
+    /// Whether it asks the loader for that function. By its relocations: GNU's table of symbols is one of what is defined, and
+    /// does not say how many there are besides.
+    fn calls(&self, name: &CStr) -> bool {
+        let (mut tables, mut bytes) = ([0; 2], [0; 2]);
+        let (mut symbols, mut strings) = (0, 0);
+        // SAFETY: as above.
+        for entry in unsafe { entries(self) } {
+            match entry.tag {
+                DT_JMPREL => tables[0] = address(self, entry.value),
+                DT_PLTRELSZ => bytes[0] = entry.value,
+                DT_RELA => tables[1] = address(self, entry.value),
+                DT_RELASZ => bytes[1] = entry.value,
+                DT_SYMTAB => symbols = address(self, entry.value),
+                DT_STRTAB => strings = address(self, entry.value),
+                _ => {}
+            }
+        }
+        let symbols = symbols as *const libc::Elf64_Sym;
+        let strings = strings as *const c_char;
+        tables.iter().zip(bytes).any(|(&table, bytes)| {
+            let table = table as *const libc::Elf64_Rela;
+            (0..bytes / size_of::<libc::Elf64_Rela>()).any(|index| {
+                // SAFETY: as above; within a table as the dynamic section says, which has no bytes where there is none. What
+                // is asked for is one of the module's symbols, with a name among its strings; the first symbol is none.
+                unsafe {
+                    let symbol = &*symbols.add(((*table.add(index)).r_info >> 32) as usize);
+                    symbol.st_shndx == 0
+                        && symbol.st_name != 0
+                        && CStr::from_ptr(strings.add(symbol.st_name as usize)) == name
+                }
+            })
+        })
     }
 
     /// `None`: its table is of another kind than GNU's.
@@ -141,8 +182,12 @@ fn address(module: &Module, value: usize) -> usize {
     }
 }
 
+const DT_PLTRELSZ: i64 = 2;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Bit of a version: not the one that new programs are bound to.

@@ -12,6 +12,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::loaded;
 use crate::modules;
 use crate::next::Next;
 use crate::tls::Entered;
@@ -149,6 +150,22 @@ pub(crate) fn malloc_of_program(entered: &Entered, ours: u64) -> Malloc {
         }
     }
     Malloc::Others(file_of(found).filter(|path| path.contains(".so")))
+}
+
+/// Allocators whose own functions nobody can stand in for, since they know more than a size: how their files' names begin, and
+/// the function without which none of them is of use.
+const BESIDE_US: [(&[u8], &CStr); 3] = [
+    (b"libjemalloc", c"mallocx"),
+    (b"libmimalloc", c"mi_malloc"),
+    (b"libtcmalloc", c"tc_malloc"),
+];
+
+/// At boot: a file that takes memory by another allocator's own functions, and such a function. Empty for the program itself.
+pub(crate) fn allocates_beside_us() -> Option<(&'static CStr, &'static CStr)> {
+    BESIDE_US.iter().find_map(|&(library, function)| {
+        loaded::in_library(&[library], function)?;
+        Some((loaded::caller_of(function)?, function))
+    })
 }
 
 /// The first definition of a function, which the program calls.

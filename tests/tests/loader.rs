@@ -378,3 +378,38 @@ fn part_of_an_own_malloc() {
     assert_eq!(ran.code(), 5, "{}", ran.stderr);
     ran.assert_said(&["has a malloc of its own"]);
 }
+
+/// A program that takes memory by its allocator's own functions, as BIND does by jemalloc's: what is not recorded is told. Who is
+/// only linked with that allocator is recorded, and not bothered.
+#[test]
+fn an_allocator_that_is_called_by_its_own_name() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        void *mallocx(size_t size, int flags);
+        void sdallocx(void *block, size_t size, int flags);
+        size_t nallocx(size_t size, int flags);
+        void *kept;
+        int main(void)
+        {
+            kept = malloc(31001);
+        #ifdef CALLS
+            sdallocx(mallocx(31002, 0), 31002, 0);
+        #endif
+            return nallocx(31001, 0) < 31001;
+        }
+    "#;
+    for (flag, lines) in [("-DCALLS", 1), ("-DLINKS", 0)] {
+        let flags = [flag, "-Wl,--no-as-needed", "-l:libjemalloc.so.2"];
+        let ran = Run::compiled("own_names", SOURCE, &flags).interval(1).run();
+        assert_eq!(ran.code(), 0, "{}", ran.stderr);
+        let said = ran.said();
+        assert_eq!(said.len(), lines, "{said:?}");
+        let all = said.iter().all(|line| {
+            line.contains("own_names takes memory by mallocx, which is another allocator's")
+        });
+        assert!(all, "{said:?}");
+        let log = ran.log().whole();
+        assert_eq!(log.blocks_of(31001).len(), 1, "{flag}");
+        assert_eq!(log.blocks_of(31002).len(), 0, "{flag}");
+    }
+}
