@@ -73,6 +73,9 @@ fn runs_of_one_program_are_one_profile() {
         .map(|(name, four)| (name, four.map(|n| 3 * n)))
         .collect();
     assert_eq!(of_all, thrice);
+    // Not how long all of them took: that would be days for runs of several days.
+    let shown = Run::heapprof().arg("top").args(&files).run().well().stdout;
+    assert!(shown.contains(", 3 processes, each up to "), "{shown}");
 }
 
 /// A hundred blocks of before the fork are a hundred, though parent and child have them.

@@ -20,7 +20,12 @@ pub(crate) fn write_totals_at(
     let run = &profile.run;
     write!(out, "{}", Printable(&profile.who()))?;
     if run.duration_ns > 0 {
-        write!(out, ", {:.1} s", run.duration_ns as f64 / 1e9)?;
+        // Of several it is the longest one's, and says nothing of how long they took together.
+        let each = match profile.parts.is_empty() {
+            true => "",
+            false => "each up to ",
+        };
+        write!(out, ", {each}{:.1} s", run.duration_ns as f64 / 1e9)?;
     }
     writeln!(
         out,
