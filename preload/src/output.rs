@@ -190,8 +190,10 @@ impl Output {
     /// The log that nothing was recorded in is deleted. False: that is not allowed.
     pub(crate) fn take_back(&mut self) -> bool {
         let is_gone = self.log.remove();
-        self.failed |= is_gone;
-        self.log.let_go();
+        if is_gone {
+            self.failed = true;
+            self.log.let_go(); // else its end is still to be written, by a process that perhaps may not open it
+        }
         is_gone
     }
 

@@ -120,6 +120,22 @@ fn workers_of_a_master_that_is_root() {
     }
 }
 
+/// One without a sample that may not delete its log, either: it has an end, and says that its process was not killed.
+#[test]
+fn a_worker_of_root_that_has_nothing_to_tell() {
+    if !is_root() {
+        return;
+    }
+    let run = Run::compiled("worker", WORKER, &[]);
+    let ran = run.args(["nothing", "-"]).interval(1).prefix("t").run();
+    assert_eq!(ran.code(), 7, "{}", ran.stderr);
+    let worker = ran.stdout.trim().strip_prefix("worker ").unwrap();
+    let log = Log::read(&ran.folder().join(format!("t_{worker}.heaplog"))).whole();
+    assert_eq!(log.end(), Some(EndReason::Exit));
+    assert_eq!(log.allocs().count(), 0);
+    assert_eq!(ran.stderr, "");
+}
+
 /// Where our thread shares the program's descriptors, nothing is made ahead: what the worker may not make it has not.
 #[test]
 fn workers_behind_a_filter() {
