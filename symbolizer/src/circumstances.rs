@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use heapprof_format::EndReason;
 use serde::Serialize;
 
 use crate::heritage::missing_from;
 use crate::moment::Cut;
 use crate::printable::Printable;
-use crate::profile::{Precision, Profile, Run};
-use crate::view::Outside;
+use crate::profile::{Ending, Precision, Profile, Run};
+use crate::view::{Outside, Span};
 
 /// Most processes that are named one by one in a line.
 const NAMED: usize = 8;
@@ -150,9 +151,34 @@ impl Profile {
         })
     }
 
+    /// Where recording ended before the process did, in what is shown.
+    fn ends_early(&self) -> Option<String> {
+        let why = |run: &Run| {
+            let is_to_the_end = |span: Span| span.to.time_ns() >= run.duration_ns;
+            match run.ending {
+                Ending::Said(reason @ (EndReason::GaveUp | EndReason::LogFailed)) => Some(reason),
+                _ => None,
+            }
+            .filter(|_| run.span.is_none_or(is_to_the_end))
+        };
+        if self.parts.is_empty() {
+            let ended_s = seconds(self.run.duration_ns);
+            let why = why(&self.run)?.describe();
+            return Some(format!(
+                "recording ended at {ended_s:.3} s, before the process did ({why}): what came after is missing"
+            ));
+        }
+        let early = self.parts.iter().filter(|part| why(&part.run).is_some());
+        let number = early.count();
+        (number > 0).then(|| {
+            format!("recording of {number} of the processes ended before they did (`heapprof info` says why): what came after is missing")
+        })
+    }
+
     /// What the numbers lack, or a metric is not, though one might think so.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.lacks_from_forks();
+        caveats.extend(self.ends_early());
         caveats.extend(self.begins_late());
         if self.pasts.is_empty() {
             return caveats;

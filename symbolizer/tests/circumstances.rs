@@ -4,7 +4,7 @@ mod common;
 
 use common::{LogBuilder, heapprof, json, ok, stderr};
 use heapprof_core::SizeClass;
-use heapprof_format::{Checkpoint, Passed, Record, Sums};
+use heapprof_format::{Checkpoint, EndReason, Passed, Record, Sums};
 use heapprof_symbolizer::export::pprof::proto;
 use prost::Message;
 use std::io::Read;
@@ -404,4 +404,37 @@ fn counts_of_a_part_and_of_the_whole_are_told_apart() {
         part.contains("16  allocations sampled, in the whole run"),
         "{part}"
     );
+}
+
+/// A log that could not be written any further, as of a worker that may not make its next segment: its numbers are exact up to there,
+/// and nobody is to take them for the process's.
+#[test]
+fn a_recording_that_ended_before_its_process_says_so_wherever_numbers_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = |reason, pid: &str| {
+        let mut log = LogBuilder::new(1);
+        log.module("/bin/server", 0x1000, 0x1000);
+        let stack = log.stack(&[0x1101, 0x1201]);
+        log.alloc(stack, 1000);
+        log.record(|time_ns| Record::End { time_ns, reason });
+        let path = common::write(folder.path(), &format!("{pid}.heaplog"), &log.cut());
+        path.to_str().unwrap().to_owned()
+    };
+    let failed = log(EndReason::LogFailed, "failed");
+    let said = "recording ended at 0.002 s, before the process did (the log could not be written any further): what came after is \
+        missing";
+    for command in ["top", "tree", "info"] {
+        let text = ok(&[command, &failed]);
+        assert!(text.contains(said), "{command}: {text}");
+    }
+    assert!(comments(&[&failed]).contains(&said.to_owned()));
+    let document = json(&["export", "-f", "json", &failed]);
+    assert_eq!(document["caveats"][0], said);
+    // What is shown was before.
+    let early = ok(&["top", "--to", "0.001s", &failed]);
+    assert!(!early.contains("recording ended"), "{early}");
+    for reason in [EndReason::Exit, EndReason::Exec] {
+        let text = ok(&["top", &log(reason, "whole")]);
+        assert!(!text.contains("recording ended"), "{text}");
+    }
 }
