@@ -52,7 +52,7 @@ const IDLE_NS: u64 = 100_000_000;
 const SETTLE_NS: u64 = 20_000_000;
 /// Events between two looks at the clock.
 const BATCH: usize = 1024;
-/// Running totals are written this often.
+/// Running totals are written this often, and last that long after what they count: a process that is killed has no others.
 const COUNTERS_NS: u64 = 1_000_000_000;
 
 /// The writer's state.
@@ -324,6 +324,7 @@ impl Writer {
     fn run(&mut self, session: &Session) -> bool {
         let start = clock::now_ns();
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
+        let mut told = 0;
         let mut last_tended = 0;
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 && !thread::is_asked_to_end() {
@@ -367,10 +368,17 @@ impl Writer {
                 self.begin_dump("time interval");
             }
             let pending = self.output.pending();
-            if pending >= FLUSH_BYTES || pending > 0 && now.saturating_sub(last_flush) >= FLUSH_NS {
-                if now.saturating_sub(last_counters) >= COUNTERS_NS {
+            let mut counters_due = match self.counted() == told {
+                true => u64::MAX,
+                false => last_counters + COUNTERS_NS,
+            };
+            let something = pending > 0 || now >= counters_due;
+            if pending >= FLUSH_BYTES || something && now.saturating_sub(last_flush) >= FLUSH_NS {
+                if now >= counters_due {
+                    told = self.counted();
                     self.tell_counters(now);
                     last_counters = now;
+                    counters_due = u64::MAX;
                 }
                 self.flush();
                 self.rotate_if_full(session);
@@ -398,7 +406,7 @@ impl Writer {
                 self.inheritance.compare(|| !ends());
             }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
-            self.rest(session, now, idle);
+            self.rest(session, now, idle, counters_due);
         }
         false
     }
@@ -431,15 +439,15 @@ impl Writer {
         }
     }
 
-    /// Waits for events: a moment, or when idle until one comes or a dump is due.
-    fn rest(&self, session: &Session, now_ns: u64, idle: bool) {
+    /// Waits for events: a moment, or when idle until one comes, or a dump or the counters are due.
+    fn rest(&self, session: &Session, now_ns: u64, idle: bool, counters_due: u64) {
         let (state, timeout) = if idle && main_thread::may_leave() {
             (ASLEEP, Some(IDLE_NS))
         } else if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
             let budget = self.budget.as_ref().filter(|_| control::is_running());
             let budget = budget.and_then(Budget::due_ns);
-            let due = dump.min(budget.unwrap_or(u64::MAX));
+            let due = dump.min(budget.unwrap_or(u64::MAX)).min(counters_due);
             (
                 ASLEEP,
                 (due != u64::MAX).then(|| due.saturating_sub(now_ns).max(1)),

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use heapprof_format::{Encoder, FILE_HEADER, Reader, Record};
+use heapprof_format::{Counter, Encoder, FILE_HEADER, Reader, Record};
 use heapprof_symbolizer::{Health, Input, Profile};
 use heapprof_tests::{Finished, Run, repository};
 
@@ -107,6 +108,31 @@ fn a_gap_in_the_hooks_shows() {
     without(&sampled.log_path(), every_third, &broken);
     let line = health_line(&broken);
     assert!(line.contains("DISAGREES by -"), "{line}");
+}
+
+/// What it counted reaches the log although nothing comes after it, and it does not end by itself.
+#[test]
+fn a_process_that_is_killed_while_it_does_nothing_has_an_account() {
+    let mut running = Run::fixture("idle")
+        .args(["600"])
+        .limit(Duration::from_secs(20))
+        .interval(1)
+        .start();
+    running.until("an account in the log", |running| {
+        let logs = fs::read_dir(running.folder()).unwrap();
+        let mut logs = logs.map(|entry| entry.unwrap().path());
+        let log = logs.find(|path| path.extension().is_some_and(|end| end == "heaplog"));
+        log.is_some_and(|log| Health::of(&read(&log)).is_some())
+    });
+    running.signal(libc::SIGKILL);
+    let ran = running.wait();
+    let profile = read(&ran.log_path());
+    let health = Health::of(&profile).unwrap();
+    assert!(health.agrees() && health.counted >= 19001.0, "{health:?}");
+    let counted = profile.account.counters.iter();
+    let sampled = counted.filter(|&&(counter, _)| counter == Counter::SampledAllocs);
+    let sampled: Vec<u64> = sampled.map(|&(_, value)| value).collect();
+    assert_eq!(sampled, [profile.totals().allocated.samples]);
 }
 
 /// Realloc in its place, which the allocator is not even asked about, threads that come and go, a fork.

@@ -22,6 +22,11 @@ impl Writer {
         totals
     }
 
+    /// Grows with every one of them that the writer itself makes grow, and with every loss.
+    pub(super) fn counted(&self) -> u64 {
+        self.sampled_allocs + self.sampled_frees + counters::losses()
+    }
+
     pub(super) fn tell_counters(&mut self, now_ns: u64) {
         let values = self.totals();
         let time_ns = self.since_start(now_ns);
