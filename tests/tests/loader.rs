@@ -352,6 +352,23 @@ fn the_fast_ways_begin_at_a_line() {
     }
 }
 
+/// A debugger's `break main` stops in every function of that name, whatever it is in, and our thread would come first.
+#[test]
+fn no_function_of_ours_is_called_main() {
+    let listed = Command::new("nm")
+        .arg("--demangle")
+        .arg(&Build::get().library)
+        .output()
+        .expect("nm runs (scripts/install-deps installs it)");
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(" heapprof::"));
+    let called_main = listed.lines().filter(|line| {
+        line.split_once(" heapprof::")
+            .is_some_and(|(_, path)| path.split("::").any(|part| part == "main"))
+    });
+    assert_eq!(called_main.collect::<Vec<_>>(), [""; 0]);
+}
+
 /// A program with a malloc and a free of its own, and no realloc: what libc makes of both is nobody's.
 #[test]
 fn part_of_an_own_malloc() {

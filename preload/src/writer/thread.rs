@@ -86,7 +86,7 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     let mask = sys::block_signals();
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut id = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: the attributes are initialised before use and destroyed after; `main` matches the type
+    // SAFETY: the attributes are initialised before use and destroyed after; `live` matches the type
     // that pthread_create wants.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
@@ -97,7 +97,7 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
         let error = libc::pthread_create(
             id.as_mut_ptr(),
             attributes.as_ptr(),
-            main,
+            live,
             std::ptr::null_mut(),
         );
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
@@ -297,7 +297,8 @@ pub(crate) fn share_descriptors(session: &'static Session) {
     }
 }
 
-extern "C" fn main(_: *mut c_void) -> *mut c_void {
+/// The thread's first function, and its last. Not called `main`: a debugger's `break main` stops in every function of that name.
+extern "C" fn live(_: *mut c_void) -> *mut c_void {
     tls::current().enter_for_life();
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
