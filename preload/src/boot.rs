@@ -15,8 +15,8 @@ use crate::settings::Settings;
 use crate::tls::{self, Entered, Inside};
 use crate::{
     again, ahead, beginning, blocks, cancel, clock, control, exec, exit, exports, fork, genuine,
-    health, je, je_map, je_system, main_thread, modules, namespace, operators, own_alloc, seats,
-    setid, signal, spare, stack, sys, system_call, walk, writer,
+    health, je, je_map, je_system, main_thread, modules, namespace, operators, own_alloc, program,
+    seats, setid, signal, spare, stack, sys, system_call, walk, writer,
 };
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
@@ -159,7 +159,7 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
             match library {
                 None => say!(
                     "{} has a malloc of its own, which nobody can replace: nothing is recorded",
-                    String::from_utf8_lossy(&sys::readlink(c"/proc/self/exe").unwrap_or_default())
+                    String::from_utf8_lossy(&program::path())
                 ),
                 Some(path) => say!(
                     "{path} stands before libheapprof.so and has a malloc of its own: nothing is recorded; \

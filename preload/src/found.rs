@@ -20,6 +20,11 @@ pub(crate) fn prepare() {
     FIND_OBJECT.store(find as u64, Ordering::Relaxed);
 }
 
+/// An address in the loader's code, where it has that function; else 0.
+pub(crate) fn in_loader() -> u64 {
+    FIND_OBJECT.load(Ordering::Relaxed)
+}
+
 /// A module as glibc tells of it: its `struct dl_find_object` on x86-64.
 #[repr(C)]
 pub(crate) struct Found {

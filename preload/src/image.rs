@@ -14,7 +14,7 @@ use heapprof_format::Segment;
 use crate::frames::Frames;
 use crate::memory::Memory;
 use crate::spared::Spared;
-use crate::sys;
+use crate::{program, sys};
 
 /// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
 #[derive(Clone)]
@@ -191,7 +191,7 @@ impl Image<'_> {
     /// The file's absolute path, if the working folder may be asked for.
     pub(crate) fn path(&self) -> Vec<u8> {
         match self.name {
-            b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
+            b"" => program::path(),
             b"linux-vdso.so.1" | b"linux-gate.so.1" => b"[vdso]".to_vec(),
             [b'/', ..] => self.name.to_vec(),
             relative if !Spared::WorkingFolder.is_allowed() => relative.to_vec(),

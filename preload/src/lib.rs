@@ -92,6 +92,7 @@ mod own_alloc;
 mod own_stack;
 mod patience;
 mod proc;
+mod program;
 mod rights;
 mod room;
 mod rotation;

@@ -18,7 +18,7 @@ use crate::files::{self, AppendError, Appended};
 use crate::say::say;
 use crate::settings::Settings;
 use crate::sys::{self, Errno};
-use crate::{clock, counters, proc};
+use crate::{clock, counters, proc, program};
 
 /// Where a forked process comes from.
 pub(crate) struct Forked {
@@ -63,7 +63,7 @@ impl Output {
     /// Makes the log. `forked` tells what this process is a copy of, if it is one.
     pub(crate) fn create(settings: &Settings, forked: Option<Forked>) -> Result<Output, NoLog> {
         let start_ns = clock::now_ns();
-        let exe = sys::readlink(c"/proc/self/exe").unwrap_or_default();
+        let exe = program::path();
         let (base, log) = make_log(settings, forked.is_some(), &exe)?;
         let mut output = Output {
             base,

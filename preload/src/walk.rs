@@ -14,13 +14,13 @@ use heapprof_core::{Frame, Met, Place, Rule};
 use heapprof_format::WalkEnd;
 
 use crate::genuine;
-use crate::modules;
 use crate::room::Room;
 use crate::seats::Seat;
 use crate::stack::Readable;
 use crate::sys;
 use crate::tls::Entered;
 use crate::walkers::{MAX_FRAMES, Walker};
+use crate::{found, modules};
 
 #[cfg(feature = "verify")]
 mod verify;
@@ -109,7 +109,10 @@ pub(crate) fn prepare(depth: u32) {
         OWN[1].store(own.range.end, Ordering::Relaxed);
     }
     // SAFETY: asks for one number of the auxiliary vector.
-    let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+    let loader = match unsafe { libc::getauxval(libc::AT_BASE) } {
+        0 => found::in_loader(), // it was told to run the program
+        base => base,
+    };
     if let Some(loader) = snapshot.and_then(|s| s.find(loader)) {
         LOADER[0].store(loader.range.start, Ordering::Relaxed);
         LOADER[1].store(loader.range.end, Ordering::Relaxed);

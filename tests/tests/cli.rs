@@ -347,6 +347,16 @@ fn run_says_when_the_program_is_static() {
     assert_no_panic(&ran, "static");
 }
 
+/// The loader has no loader of its own, and yet takes what is preloaded into what it runs.
+#[test]
+fn run_takes_the_loader_as_a_program() {
+    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+    let ran = run(loader, &["/bin/echo", "loaded"]).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stderr);
+    assert_eq!(ran.stdout, "loaded\n");
+    assert_eq!(ran.logs().len(), 1, "{}", ran.stderr);
+}
+
 #[test]
 fn run_says_when_the_program_has_its_own_malloc() {
     let source = r#"

@@ -352,6 +352,26 @@ fn the_fast_ways_begin_at_a_line() {
     }
 }
 
+/// `ld-linux-x86-64.so.2 ./program`, as those are started that bring a libc of their own: the kernel knows the loader only.
+#[test]
+fn a_program_that_the_loader_is_told_to_run() {
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    for name in ["nofp_chain", "before_main"] {
+        let ran = Run::program(loader)
+            .arg(Build::get().fixture(name))
+            .interval(1)
+            .run()
+            .well();
+        let files = ran.files_ending(".heaplog");
+        assert!(
+            files[0].starts_with(&format!("heapprof.{name}.")),
+            "{files:?}"
+        );
+        assert!(ran.log().start().program.ends_with(name));
+        assert_claims(&ran);
+    }
+}
+
 /// A debugger's `break main` stops in every function of that name, whatever it is in, and our thread would come first.
 #[test]
 fn no_function_of_ours_is_called_main() {

@@ -131,6 +131,8 @@ impl Program {
             .find(|header| header.p_type(endian) == PT_INTERP)
             .and_then(|header| header.data(endian, bytes).ok());
         match interpreter {
+            // What it is told to run is loaded by it, and what is preloaded with it.
+            None if is_loader(&file) => {}
             None => {
                 self.obstacle = Some(
                     "it is a static executable, into which nothing can be preloaded; link it \
@@ -173,6 +175,13 @@ fn is_sanitized(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
     file.dynamic_symbols()
         .filter_map(|symbol| symbol.name().ok())
         .any(|name| runtimes.contains(&name))
+}
+
+/// Whether it is glibc's loader, run as a program.
+fn is_loader(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
+    file.dynamic_symbols()
+        .filter(|symbol| symbol.is_definition())
+        .any(|symbol| symbol.name() == Ok("_rtld_global"))
 }
 
 fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String> {
