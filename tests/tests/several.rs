@@ -1,8 +1,11 @@
 //! Several real processes, added up, and differences within a log that rotated.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use heapprof_format::{Encoder, FILE_HEADER, Record, Start};
 use heapprof_symbolizer::{Input, Profile, merged};
 use heapprof_tests::{Finished, Run};
 use serde_json::Value;
@@ -180,4 +183,34 @@ fn an_empty_log_among_several_is_said_and_left_out() {
     let none = top(&[&empty, &empty]);
     assert_ne!(none.code(), 0);
     assert!(none.stderr.contains("the file is empty"), "{}", none.stderr);
+}
+
+/// A build, or a shell script, leaves a log for every process that it starts. Each was compared with each, by asking the file system twice,
+/// which took beyond this test's limit.
+#[test]
+fn thousands_of_logs_are_read_in_the_time_of_their_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<PathBuf> = (1..=3000)
+        .map(|pid| {
+            let path = folder.path().join(format!("{pid}.heaplog"));
+            let mut encoder = Encoder::new();
+            encoder.record(&Record::Start(Start {
+                program: "/bin/true".to_owned(),
+                pid,
+                wall_ns: u64::from(pid) * 1_000_000,
+                monotonic_ns: u64::from(pid) * 1_000_000,
+                interval: 1,
+                ..Start::default()
+            }));
+            fs::write(&path, [&FILE_HEADER[..], encoder.finish()].concat()).unwrap();
+            path
+        })
+        .collect();
+    let ran = Run::heapprof()
+        .arg("top")
+        .args(&files)
+        .limit(Duration::from_secs(10))
+        .run()
+        .well();
+    assert!(ran.stdout.contains("3000 processes"), "{}", ran.stdout);
 }

@@ -1,6 +1,7 @@
 //! Several files: the profiles of several processes, read one by one and added up.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
 
 use heapprof_symbolizer::{
     Ending, Input, InputError, Moment, Outside, Profile, Reading, View, merged, utc,
@@ -18,7 +19,7 @@ struct One {
 }
 
 /// What tells one process from another, on whatever machine it ran.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Begin {
     pid: u32,
     forked_from: u32,
@@ -60,6 +61,8 @@ pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Fail
 /// The files, each process once: any segment of a log that rotates leads to all of it.
 fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     let mut different: Vec<One> = Vec::new();
+    // Not searched for among all of them: a build leaves thousands.
+    let (mut by_start, mut by_place) = (HashMap::new(), HashMap::new());
     let mut nothing = None;
     for path in files {
         let input = match Input::open(path) {
@@ -79,11 +82,11 @@ fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
             wall_ns: start.wall_ns,
             monotonic_ns: start.monotonic_ns,
         });
-        let real = |path: &Path| path.canonicalize().ok();
-        let is_same = |other: &&One| {
-            start.is_some() && start == other.start || real(path) == real(&other.path)
-        };
-        if let Some(other) = different.iter().find(is_same) {
+        let place = path.canonicalize().ok();
+        let by_start_or_place = start
+            .and_then(|start| by_start.get(&start))
+            .or_else(|| by_place.get(place.as_ref()?));
+        if let Some(other) = by_start_or_place.map(|&index: &usize| &different[index]) {
             say::note(&format_args!(
                 "note: {} is of the same process as {}: counted once",
                 path.display(),
@@ -91,6 +94,9 @@ fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
             ));
             continue;
         }
+        let index = different.len();
+        by_start.extend(start.map(|start| (start, index)));
+        by_place.extend(place.map(|place| (place, index)));
         different.push(One {
             path: path.clone(),
             input,
