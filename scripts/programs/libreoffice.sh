@@ -1,0 +1,16 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
+# A hundred libraries, a million blocks; it begins itself anew when its profile is fresh.
+
+packages=(libreoffice-writer-nogui libreoffice-calc-nogui)
+
+prepare() {
+  local i
+  for ((i = 1; i <= 250 * scale; i++)); do printf '<p>Paragraph %d of a long <b>text</b>.</p>\n' "$i"; done >text.html
+  for ((i = 1; i <= 250 * scale; i++)); do printf '%d,%d,=A%d*B%d\n' "$i" $((i * 31 % 97)) "$i" "$i"; done >table.csv
+}
+
+run() {
+  rm -rf own text.txt table.html
+  profiled soffice "-env:UserInstallation=file://$PWD/own" --headless --convert-to txt:Text text.html >/dev/null && cksum <text.txt
+  profiled soffice "-env:UserInstallation=file://$PWD/own" --headless --convert-to html table.csv >/dev/null && cksum <table.html
+}
