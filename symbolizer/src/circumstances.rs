@@ -94,7 +94,7 @@ impl Profile {
         lines.extend(self.outside());
         if self.account.inherited_elsewhere > 0 {
             lines.push(format!(
-                "{} samples from before forks are counted in the parent's log alone",
+                "what {} of them had from before their fork is counted in the parent's log alone",
                 self.account.inherited_elsewhere
             ));
         }

@@ -13,7 +13,7 @@ use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread
 use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
 use crate::health::{Counted, LastSamples};
-use crate::heritage::is_inherited;
+use crate::heritage::{BEFORE_THE_FORK, is_inherited};
 use crate::moment::Cut;
 use crate::profile::{CallStack, Ending, LoadedModule, Marker, Profile, Regime};
 use crate::view::Span;
@@ -62,6 +62,8 @@ pub struct Fold {
     /// Whether samples from before a fork are left out, and those that were.
     without_inherited: bool,
     left_out: HashSet<u64>,
+    /// Whether the log says what there was before the fork.
+    has_heritage: bool,
     /// Bytes from before a fork that were in use at the checkpoint.
     inherited: Fixed,
 }
@@ -158,8 +160,16 @@ impl Fold {
         }
         match self.ledger.free(free.id) {
             Some(_) => self.keeper.free(free),
-            None if self.left_out.remove(&free.id) => {}
-            None => self.profile.account.unknown_frees += 1,
+            None => self.free_of_unknown(free.id),
+        }
+    }
+
+    /// The end of a block that did not come in this log, or is left out.
+    fn free_of_unknown(&mut self, id: u64) {
+        // Whether it came before the fork can only be told where the log says what did.
+        let may_be_inherited = self.without_inherited && !self.has_heritage;
+        if !self.left_out.remove(&id) && !may_be_inherited {
+            self.profile.account.unknown_frees += 1;
         }
     }
 
@@ -239,6 +249,7 @@ impl Fold {
         let mut counters: Vec<_> = self.counters.into_iter().collect();
         counters.sort_by_key(|(counter, _)| counter.number());
         self.profile.account.counters = counters;
+        self.profile.account.inherited_elsewhere = u64::from(self.without_inherited);
         self.profile.rows = self.ledger.rows().collect();
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
@@ -278,7 +289,6 @@ impl Fold {
         self.passed(alloc.time_ns);
         if self.without_inherited && is_inherited(alloc) {
             self.left_out.insert(alloc.id);
-            self.profile.account.inherited_elsewhere += 1;
             return;
         }
         let mut is_before = false;
@@ -409,6 +419,7 @@ impl Fold {
     }
 
     fn thread(&mut self, thread: Thread) {
+        self.has_heritage |= thread.number == BEFORE_THE_FORK;
         let threads = &mut self.profile.threads;
         match self.thread_of.get(&thread.number) {
             // Its name changed; one that is gone has none to tell any more.

@@ -18,7 +18,7 @@ use crate::input::Input;
 use crate::run::Run;
 
 /// Number of the thread that inherited blocks are said to come from.
-const BEFORE_THE_FORK: u32 = u32::MAX;
+pub(crate) const BEFORE_THE_FORK: u32 = u32::MAX;
 
 /// How the remark that is put before them begins.
 const REMARK: &str = "forked: ";

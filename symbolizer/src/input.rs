@@ -143,10 +143,15 @@ impl Input {
     /// When it cannot be read, or is of no kind that we know.
     pub fn open(path: &Path) -> Result<Input, InputError> {
         let mut input = Input::open_alone(path)?;
-        if input.is_log() {
-            input.joined = heritage::joined(input.bytes(), path);
-        }
+        input.join(path);
         Ok(input)
+    }
+
+    /// Looks for what a forked process had from its parent, in the log of that one.
+    pub fn join(&mut self, path: &Path) {
+        if self.is_log() {
+            self.joined = heritage::joined(self.bytes(), path);
+        }
     }
 
     /// Opens the log of the process that `child` was forked from. `None`: this is another's.
@@ -162,8 +167,11 @@ impl Input {
         }))
     }
 
-    /// Opens a file, and does not look for what a forked process inherited.
-    fn open_alone(path: &Path) -> Result<Input, InputError> {
+    /// Opens a file, and does not look for what a forked process inherited ([`Input::join`]).
+    ///
+    /// # Errors
+    /// As [`Input::open`].
+    pub fn open_alone(path: &Path) -> Result<Input, InputError> {
         let open = |source| InputError::Open {
             path: path.into(),
             source,

@@ -83,7 +83,8 @@ pub struct Account {
     pub unknown_frees: u64,
     /// Allocations whose numbers are impossible, left out.
     pub implausible: u64,
-    /// Samples from before a fork, left out because they are in the parent's log, which is read as well.
+    /// Of several: forked processes of which what they had from before the fork is left out, because it is in the parent's log, which is
+    /// read as well.
     pub inherited_elsewhere: u64,
     /// Other things a reader of the numbers should know.
     pub remarks: Vec<String>,

@@ -233,10 +233,7 @@ fn frees_of_what_is_left_out_are_known_in_a_checkpoint_as_well() {
         ..Reading::default()
     };
     let account = input.read_part(&reading, |_| {}).unwrap().account;
-    assert_eq!(
-        (account.inherited_elsewhere, account.unknown_frees),
-        (100, 0)
-    );
+    assert_eq!((account.inherited_elsewhere, account.unknown_frees), (1, 0));
 }
 
 #[test]

@@ -87,7 +87,9 @@ fn what_a_child_had_from_its_parent_counts_once() {
     let text = ok(&["top", &child, &parent]);
     assert_eq!(totals_line(&text), [3, 5079, 3, 5079], "{text}");
     assert!(
-        text.contains("2 samples from before forks are counted in the parent's log alone"),
+        text.contains(
+            "what 1 of them had from before their fork is counted in the parent's log alone"
+        ),
         "{text}"
     );
     // Its free of a block that is left out is no riddle.

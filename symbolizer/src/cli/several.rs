@@ -36,17 +36,26 @@ pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Fail
         .filter(|&ns| ns != 0)
         .min();
     let view = on_one_clock(&reading.view, first_ns);
+    let among_several = files.len() > 1;
+    let mut began_ns: HashMap<u32, u64> = HashMap::new();
+    for start in starts() {
+        let first = began_ns.entry(start.pid).or_insert(u64::MAX);
+        *first = start.monotonic_ns.min(*first);
+    }
+    let has_parent = |start: Begin| {
+        let parent = began_ns.get(&start.forked_from);
+        start.forked_from != 0 && parent.is_some_and(|&began| began < start.monotonic_ns)
+    };
     let mut parts = Vec::new();
-    for one in &files {
-        let has_parent = one.start.is_some_and(|start| {
-            let is_parent = |other: Begin| {
-                other.pid == start.forked_from && other.monotonic_ns < start.monotonic_ns
-            };
-            start.forked_from != 0 && starts().any(is_parent)
-        });
+    for mut one in files {
+        let has_parent = one.start.is_some_and(has_parent);
+        if !has_parent {
+            // Not for the others: a parent's log is as long as its life was, and there may be thousands of children.
+            one.input.join(&one.path);
+        }
         let reading = Reading {
             view: view.clone(),
-            among_several: files.len() > 1,
+            among_several,
             without_inherited: has_parent,
             ..reading.clone()
         };
@@ -65,7 +74,7 @@ fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     let (mut by_start, mut by_place) = (HashMap::new(), HashMap::new());
     let mut nothing = None;
     for path in files {
-        let input = match Input::open(path) {
+        let input = match Input::open_alone(path) {
             // Of a process that was killed, or whose disk was full, before its first record: the others have theirs.
             Err(error @ (InputError::Empty { .. } | InputError::CutOff { .. })) => {
                 if files.len() > 1 {

@@ -105,7 +105,7 @@ impl Places {
             if option == "--perf-map" && meta.is_dir() {
                 return Err(asked(&"a folder, and no map"));
             }
-            let is_bundle = || Input::open(path).is_ok_and(|input| input.is_bundle());
+            let is_bundle = || Input::open_alone(path).is_ok_and(|input| input.is_bundle());
             if option != "--perf-map" && !meta.is_dir() && !is_bundle() {
                 return Err(asked(&"neither a folder nor a bundle"));
             }
@@ -138,7 +138,8 @@ impl Places {
             ));
         }
         self.check()?;
-        let is_bundle = |file: &&PathBuf| Input::open(file).is_ok_and(|input| input.is_bundle());
+        let is_bundle =
+            |file: &&PathBuf| Input::open_alone(file).is_ok_and(|input| input.is_bundle());
         let bundles: Vec<PathBuf> = files.iter().filter(is_bundle).cloned().collect();
         let mut search = self.search();
         search.debuginfod = self.servers.client()?;
@@ -158,7 +159,7 @@ impl Places {
         self.check()?;
         let mut search = self.search();
         search.debuginfod = self.servers.client()?;
-        if Input::open(file).is_ok_and(|input| input.is_bundle()) {
+        if Input::open_alone(file).is_ok_and(|input| input.is_bundle()) {
             search.debug_dirs.clone_from(&self.debug_dir);
             search.debug_dirs.insert(0, file.to_owned());
             search.binary_dirs = vec![file.to_owned()];
@@ -210,7 +211,7 @@ impl Source {
 
     /// A file that has no times, for an error to name.
     pub(crate) fn without_times(&self) -> &Path {
-        let is_log = |file: &Path| Input::open(file).is_ok_and(|input| input.is_log());
+        let is_log = |file: &Path| Input::open_alone(file).is_ok_and(|input| input.is_log());
         let without = self.files.iter().find(|file| !is_log(file));
         without
             .or(self.files.first())

@@ -98,8 +98,7 @@ impl Fold {
                 self.inherited -= before - in_use(&self.ledger);
                 self.keeper.free(free);
             }
-            None if self.left_out.remove(&free.id) => {}
-            None => self.profile.account.unknown_frees += 1,
+            None => self.free_of_unknown(free.id),
         }
     }
 
