@@ -224,32 +224,38 @@ const MOST_CLOSED: u32 = 100;
 /// The first base under which a log can be made, and that log.
 fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Result<(Vec<u8>, Appended), NoLog> {
     let pid = sys::getpid();
+    let file = own_name(exe, pid);
+    let under_own_name = |path: &[u8]| made_from(settings, path, |base| first_free(numbered(base)));
     let mut first_error = None;
     if let Some(prefix) = &settings.prefix {
-        let made = made_from(settings, prefix, |base| {
-            let bare = (!forked).then(|| base.to_vec());
-            let with_pid = [base, format!("_{pid}").as_bytes()].concat();
-            let made = first_free(bare.into_iter().chain(numbered(&with_pid)))?;
-            if !forked && made.0 != base {
-                say_kept(base, &made.0, settings.verbose);
-            }
-            Ok(made)
-        });
+        let by_prefix = || {
+            made_from(settings, prefix, |base| {
+                let bare = (!forked).then(|| base.to_vec());
+                let with_pid = [base, format!("_{pid}").as_bytes()].concat();
+                let made = first_free(bare.into_iter().chain(numbered(&with_pid)))?;
+                if !forked && made.0 != base {
+                    say_kept(base, &made.0, settings.verbose);
+                }
+                Ok(made)
+            })
+        };
+        // A folder is no name: in it, each process has its own.
+        let (path, made) = if prefix.ends_with(b"/") {
+            let path = [prefix, &file[..]].concat();
+            let made = under_own_name(&path);
+            (path, made)
+        } else {
+            (prefix.clone(), by_prefix())
+        };
         match made {
             Ok(made) => return Ok(made),
-            Err(errno) if is_passing(&errno) => return Err(say_not_yet(prefix, &errno)),
+            Err(errno) if is_passing(&errno) => return Err(say_not_yet(&path, &errno)),
             Err(errno) => {
-                first_error = Some((String::from_utf8_lossy(prefix).into_owned(), errno));
+                first_error = Some((String::from_utf8_lossy(&path).into_owned(), errno));
             }
         }
     }
-    let name = exe
-        .rsplit(|&byte| byte == b'/')
-        .next()
-        .unwrap_or(b"program");
-    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-    let file = [b"heapprof.", name, format!(".{pid}").as_bytes()].concat();
-    let made = made_from(settings, &file, |base| first_free(numbered(base)));
+    let made = under_own_name(&file);
     let shown = String::from_utf8_lossy(&file);
     match (made, first_error) {
         (Err(errno), None) if is_passing(&errno) => Err(say_not_yet(&file, &errno)),
@@ -276,6 +282,14 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Result<(Vec<u8>, A
             Err(NoLog::Ever)
         }
     }
+}
+
+/// `heapprof.PROGRAM.PID`.
+fn own_name(exe: &[u8], pid: u32) -> Vec<u8> {
+    let name = exe.rsplit(|&byte| byte == b'/').next();
+    let name = name.unwrap_or(b"program");
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    [b"heapprof.", name, format!(".{pid}").as_bytes()].concat()
 }
 
 /// Whether it will mostly be otherwise in a moment.

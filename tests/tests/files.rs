@@ -364,6 +364,36 @@ fn somebody_elses_dump_is_not_overwritten() {
     assert_eq!(ran.files(), ["t.0001.heap", "t.0002.heap", "t.heaplog"]);
 }
 
+/// A folder is no beginning of names: each process in it has its own, and nobody is told that a file was there before.
+#[test]
+fn a_folder_has_files_named_for_each_process() {
+    for is_absolute in [false, true] {
+        let run = Run::fixture("fork_child").arg("exit").interval(1);
+        let folder = run.folder().join("records");
+        let prefix = match is_absolute {
+            true => format!("{}/", folder.display()),
+            false => "records/".into(),
+        };
+        fs::create_dir(&folder).unwrap();
+        let ran = run.env("HEAPPROFILE", prefix).run().well();
+        assert_eq!(ran.stderr, "");
+        let child = ran.claims().pid_of("child");
+        let mut names: Vec<String> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let mut expected = Vec::new();
+        for pid in [ran.pid, child] {
+            for end in ["0001.heap", "heaplog"] {
+                expected.push(format!("heapprof.fork_child.{pid}.{end}"));
+            }
+        }
+        expected.sort();
+        assert_eq!(names, expected);
+    }
+}
+
 #[test]
 fn files_are_for_their_owner_only() {
     // Segments of a log with a bound; files of a forked child. The mask takes nothing away.

@@ -26,7 +26,8 @@ use records::Records;
 const ENVIRONMENT: &str = "\
 Environment, as without `heapprof run`:
   HEAPPROF_SAMPLE_INTERVAL            bytes between samples on average; 1: all, 0: none [512K]
-  HEAPPROFILE                         prefix of all files; with it, dumps are written
+  HEAPPROFILE                         prefix of all files, or a folder/ for files named for each process;
+                                      with it, dumps are written
   HEAPPROF_STACK_DEPTH                most frames of a stack, up to 2048 [512]
   HEAPPROF_MAX_SAMPLES_PER_SEC        a budget, which the interval follows; 0: none [0]
   HEAPPROF_RECORD_OVER                blocks of so many bytes are all recorded; 0: none [0]

@@ -82,7 +82,7 @@ impl Records {
     }
 }
 
-/// The beginning of file names, as the library takes it: `logs/` is that of `logs/.heaplog`.
+/// The beginning of file names, as the library takes it: in `logs/` each process has files of its own name.
 fn folder_and_stem(prefix: &Path) -> (PathBuf, String) {
     let bytes = prefix.as_os_str().as_bytes();
     let slash = bytes.iter().rposition(|&b| b == b'/');
@@ -150,12 +150,12 @@ mod tests {
             assert_eq!((found.as_path(), &*rest), (Path::new(folder), stem));
         }
         let folder = tempfile::tempdir().unwrap();
-        log(folder.path(), ".heaplog", 77, 100);
+        log(folder.path(), "heapprof.true.77.heaplog", 77, 100);
         let prefix = folder.path().join("");
         let records = Records::find(Some(&prefix), 77, SystemTime::UNIX_EPOCH);
         assert_eq!(
             records.log.as_deref().map(name).as_deref(),
-            Some(".heaplog")
+            Some("heapprof.true.77.heaplog")
         );
     }
 
