@@ -288,7 +288,11 @@ fn sampled(entry: u64, block: Block, here: Here, before: &mut Before) {
 }
 
 /// Law 1 and Law 6: a fault of ours ends the recording, not the program.
-#[inline(always)]
+///
+/// A function by itself, all of which runs while cancellation is deferred. Inlined, what is caught is a range of addresses in its caller, and
+/// compilers put instructions into it that run before that or after: a thread that is cancelled at one of these is caught as if it had
+/// panicked, and libc ends the program ("exception not rethrown").
+#[inline(never)]
 fn unless_it_panics(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         give_up("a hook");
