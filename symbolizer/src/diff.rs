@@ -238,7 +238,10 @@ impl<'a> Differences<'a> {
         let maps = self
             .sides
             .map(|(profile, symbols)| SiteMap::of(profile, symbols));
-        let mut diff = Diff::default();
+        let mut diff = Diff {
+            total: self.total(),
+            ..Diff::default()
+        };
         for (side, stack, change) in &self.parts {
             let Some(key) = maps[*side].own_of(*stack) else {
                 continue;
@@ -249,7 +252,6 @@ impl<'a> Differences<'a> {
                 module: module.to_owned(),
             };
             diff.changes.entry(place).or_default().merge(change);
-            diff.total.merge(change);
         }
         for nameless in self.nameless() {
             for (place, change) in &mut diff.changes {
