@@ -157,7 +157,7 @@ pub(crate) fn freed(ptr: *mut c_void) {
     }
 }
 
-/// Records the end of a sample. Not inlined: so there is one copy, with `catch_unwind` inlined into it.
+/// Records the end of a sample.
 #[inline(never)]
 fn ended(taken: Taken) {
     if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
@@ -168,6 +168,13 @@ fn ended(taken: Taken) {
     // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
     // nothing on this way allocates or locks. Only the flag must be left as it was.
     let was_inside = thread.inside.replace(Inside::Hook);
+    ended_deferred(thread, taken);
+    thread.inside.set(was_inside);
+}
+
+/// A function by itself, as [`unless_it_panics`] asks.
+#[inline(never)]
+fn ended_deferred(thread: &'static Thread, taken: Taken) {
     unless_it_panics(|| {
         let (id, spot) = (taken.id, taken.spot());
         let at = clock::ticks();
@@ -192,7 +199,6 @@ fn ended(taken: Taken) {
             session.send_around(free);
         }
     });
-    thread.inside.set(was_inside);
 }
 
 /// Nobody wants to know that it ended.
@@ -269,17 +275,24 @@ fn sampled(entry: u64, block: Block, here: Here, before: &mut Before) {
         }
         return;
     };
+    sampled_deferred(&entered, entry, block, here, before);
+}
+
+/// A function by itself, as [`unless_it_panics`] asks.
+#[inline(never)]
+fn sampled_deferred(entered: &Entered, entry: u64, block: Block, here: Here, before: &mut Before) {
+    let thread = entered.thread;
     unless_it_panics(|| {
         let verdict = judge(thread, block.size);
         if let Verdict::Sampled { interval } = verdict
             && !block.ptr.is_null()
-            && let Some(session) = ready(&entered, here)
+            && let Some(session) = ready(entered, here)
         {
             let call = Call { entry, here };
-            record(&entered, session, call, block, interval, before);
+            record(entered, session, call, block, interval, before);
         }
         if beginning::is_awaited() {
-            begin(&entered, here);
+            begin(entered, here);
         }
         if verdict != Verdict::NotAsked {
             thread.with_sampler(|sampler| sampler.draw_under(regime_of(thread)));
@@ -289,10 +302,11 @@ fn sampled(entry: u64, block: Block, here: Here, before: &mut Before) {
 
 /// Law 1 and Law 6: a fault of ours ends the recording, not the program.
 ///
-/// A function by itself, all of which runs while cancellation is deferred. Inlined, what is caught is a range of addresses in its caller, and
-/// compilers put instructions into it that run before that or after: a thread that is cancelled at one of these is caught as if it had
-/// panicked, and libc ends the program ("exception not rethrown").
-#[inline(never)]
+/// For a function that is not inlined and does nothing else, all of which runs while cancellation is deferred. What is caught is a range of
+/// addresses in that function, and compilers put instructions into it that belong before that or after: a thread that is cancelled at one
+/// of these is caught as if it had panicked, and libc ends the program ("exception not rethrown"). Inlined in turn: its caller's words stay in
+/// registers, where those of a closure that is passed on are in memory.
+#[inline(always)]
 fn unless_it_panics(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         give_up("a hook");
