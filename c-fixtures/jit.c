@@ -1,8 +1,10 @@
-/* Situation: code that the program wrote itself into anonymous memory calls malloc: once with a frame pointer, once with
- * rbp as a general register (0, and an address that is not there), once in pages that may be executed but not read.
- * A correct profiler shows the caller of the first kind and ends at the others with a reason.
- * If it is wrong: it looks for an unwind table where no file is, reads the code that it may not read, or follows rbp out of
- * the stack.
+/* Situation: code that the program wrote itself into anonymous memory calls malloc: once with a frame pointer, once through ten
+ * pieces of such code that call one another, for two seconds through code that was entered as interpreters do, with a return
+ * address that no call left, once with rbp as a general register (0, an address that is not there, one of
+ * words on the stack that look like a frame), once in pages that may be executed but not read.
+ * A correct profiler shows the callers of the first two kinds and ends at the others with a reason.
+ * If it is wrong: it looks for an unwind table where no file is, reads the code that it may not read, follows rbp out of
+ * the stack, or takes for a caller what is none.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE = 4096 };
 
@@ -19,6 +22,15 @@ enum { PAGE = 4096 };
 static const unsigned char with_frame_pointer[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
 /* push rbp; mov rbp, rsi; call rdi; pop rbp; ret */
 static const unsigned char with_rbp_general[] = {0x55, 0x48, 0x89, 0xf5, 0xff, 0xd7, 0x5d, 0xc3};
+
+/* push rbp; mov rbp, rsp; call the next piece; pop rbp; ret */
+static const unsigned char passes_on[] = {0x55, 0x48, 0x89, 0xe5, 0xe8, 3, 0, 0, 0, 0x5d, 0xc3, 0xcc};
+
+/* push rbp; mov rbp, rsp; lea rax, [back]; push rax; jmp on; back: pop rbp; ret; on: push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
+static const unsigned char without_call[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x8d, 0x05, 3, 0, 0, 0, 0x50, 0xeb, 2,
+                                             0x5d, 0xc3, 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+
+enum { PIECES = 10, PAST_CALL = 9 };
 
 typedef void code(void (*work)(void), uint64_t rbp);
 
@@ -35,6 +47,19 @@ static code *write_code(const unsigned char *bytes, size_t size, int protection)
 OWN_FRAME static void allocates_1(void) { escapes(malloc(32001)); NO_TAIL_CALL(); }
 OWN_FRAME static void allocates_2(void) { escapes(malloc(32002)); NO_TAIL_CALL(); }
 OWN_FRAME static void allocates_3(void) { escapes(malloc(32003)); NO_TAIL_CALL(); }
+OWN_FRAME static void allocates_4(void) { escapes(malloc(32004)); NO_TAIL_CALL(); }
+OWN_FRAME static void allocates_5(void) { escapes(malloc(32005)); NO_TAIL_CALL(); }
+OWN_FRAME static void allocates_6(void) { escapes(malloc(32006)); NO_TAIL_CALL(); }
+
+/* Nine pieces that pass on, and one that calls what it was given. */
+static code *write_pieces(void)
+{
+    unsigned char bytes[(PIECES - 1) * sizeof passes_on + sizeof with_frame_pointer];
+    for (size_t i = 0; i < PIECES - 1; i++)
+        memcpy(bytes + i * sizeof passes_on, passes_on, sizeof passes_on);
+    memcpy(bytes + (PIECES - 1) * sizeof passes_on, with_frame_pointer, sizeof with_frame_pointer);
+    return write_code(bytes, sizeof bytes, PROT_READ | PROT_EXEC);
+}
 
 OWN_FRAME static void runs(code *entry, void (*work)(void), uint64_t rbp)
 {
@@ -54,11 +79,32 @@ int main(void)
         runs(general, allocates_2, values[i]);
         runs(unreadable, allocates_3, values[i]);
     }
+    code *pieces = write_pieces();
+    for (int round = 0; round < 3; round++)
+        runs(pieces, allocates_4, 0);
+    /* What looks like a frame whose caller is outside all files: a byte after a call, and a word of the heap. */
+    volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)*(void **)&pieces + PAST_CALL + 1, 0, 0};
+    runs(general, allocates_5, (uint64_t)lookalike);
+    uint64_t *heap = malloc(64);
+    memset(heap, 0x90, 64);
+    lookalike[1] = (uint64_t)(heap + 4);
+    runs(general, allocates_5, (uint64_t)lookalike);
+    code *interpreter = write_code(without_call, sizeof without_call, PROT_READ | PROT_EXEC);
+    for (int round = 0; round < 40; round++) {
+        runs(interpreter, allocates_6, 0);
+        usleep(50000);
+    }
     printf("stack 32001 allocates_1 ... runs main\n");
     printf("count 32001 3 3\n");
     printf("stack 32002 allocates_2 ...\n");
     printf("count 32002 5 5\n");
     printf("stack 32003 allocates_3 ...\n");
     printf("count 32003 5 5\n");
+    printf("stack 32004 allocates_4 ... runs main\n");
+    printf("count 32004 3 3\n");
+    printf("stack 32005 allocates_5 ...\n");
+    printf("count 32005 2 2\n");
+    printf("stack 32006 allocates_6 ...\n");
+    printf("count 32006 40 40\n");
     return 0;
 }

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod call;
 mod estimate;
 mod event;
 pub mod fence;
@@ -64,6 +65,7 @@ mod weight;
 mod weight_cache;
 
 pub use budget::Budget;
+pub use call::is_after_call;
 pub use estimate::Estimate;
 pub use event::{By, Freed, Passed, Sampled, Sink};
 pub use filter::{Filter, Unit};

@@ -78,6 +78,7 @@ mod je_system;
 mod levels;
 mod loaded;
 mod loader;
+mod made_code;
 mod main_thread;
 mod mallinfo;
 mod memory;

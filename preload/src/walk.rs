@@ -22,8 +22,11 @@ use crate::tls::Entered;
 use crate::walkers::{MAX_FRAMES, Walker};
 use crate::{found, modules};
 
+mod made;
 #[cfg(feature = "verify")]
 mod verify;
+
+pub(crate) use made::forget_astray;
 
 #[cfg(feature = "verify")]
 pub(crate) use verify::verify;
@@ -485,7 +488,8 @@ impl Step {
     }
 
     /// The frame lies in no module at all: code made at run time, or the walk went astray. If it
-    /// keeps a frame pointer and its caller is code of a module, go on there.
+    /// keeps a frame pointer that leads to a caller (`made.rs`), go on there. The memo never holds such a frame: whether code of
+    /// another kind has come to its address, nothing says.
     #[cold]
     fn cross_unknown(
         &mut self,
@@ -511,7 +515,9 @@ impl Step {
         let Some(at) = FrameAddress::from_return_address(address) else {
             return Some(WalkEnd::NoModule);
         };
-        if snapshot.find(at.address_for_lookup()).is_none() {
+        let is_code = snapshot.find(at.address_for_lookup()).is_some()
+            || made::is_return(self.place.address, address);
+        if !is_code {
             return Some(WalkEnd::NoModule);
         }
         self.place = Place {

@@ -26,8 +26,8 @@ use crate::rotation::Rotation;
 use crate::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
 use crate::{
-    clock, control, descriptors, exit, fork, hold, main_thread, own_alloc, seats, setid, signal,
-    sys,
+    clock, control, descriptors, exit, fork, hold, made_code, main_thread, own_alloc, seats, setid,
+    signal, sys, walk,
 };
 
 mod account;
@@ -326,6 +326,7 @@ impl Writer {
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
         let mut told = 0;
         let mut last_tended = 0;
+        let mut made_code = made_code::Looked::not_yet();
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 && !thread::is_asked_to_end() {
             if own_alloc::is_short() {
@@ -386,6 +387,8 @@ impl Writer {
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {
                 seats::tend();
+                made_code.tend(now);
+                walk::forget_astray();
                 modules::free_retired(seats::holds);
                 signal::look();
                 last_tended = now;

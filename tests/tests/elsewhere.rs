@@ -31,7 +31,7 @@ fn bundled(file: &Path) -> PathBuf {
     out
 }
 
-/// JavaScript has no unwind tables: the walk ends there, and node's perf map says where that was.
+/// JavaScript has no unwind tables, but keeps frame pointers: walks lead through it, and node's perf map has its names.
 #[test]
 fn node_names_its_own_code() {
     const PROGRAM: &str = "
@@ -56,10 +56,24 @@ fn node_names_its_own_code() {
     let info = |ran: &Finished| Run::heapprof().arg("info").arg(ran.log_path()).run().stdout;
     let said = info(&ran);
     let (asked, named) = addresses_outside(&said);
-    assert!(asked > 0, "no walk ended in JavaScript:\n{said}");
+    assert!(asked > 0, "no walk led through JavaScript:\n{said}");
     assert_eq!(named, asked, "{said}");
     let before = outputs(&log);
     assert!(before[0].contains("JS:"), "{}", before[0]);
+    // From the process's first function to the script's own and on.
+    let folded = Run::heapprof()
+        .args(["export", "--format", "folded"])
+        .args(["--metric", "allocated-bytes"])
+        .arg(&log)
+        .run()
+        .well();
+    let parts = ["_start;", ";Builtins_JSEntry;", "fillBuffers", ";calloc "];
+    let mut lines = folded.stdout.lines();
+    assert!(
+        lines.any(|line| parts.iter().all(|part| line.contains(part))),
+        "{}",
+        folded.stdout
+    );
 
     let bundle = bundled(&log);
     drop(map);

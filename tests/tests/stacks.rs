@@ -27,6 +27,16 @@ fn ends(log: &Log, sizes: impl IntoIterator<Item = u64>) -> BTreeMap<WalkEnd, us
     found
 }
 
+/// How many addresses outside all modules the stacks of these blocks have.
+fn outside(log: &Log, size: u64) -> Vec<usize> {
+    let count = |stack: usize| {
+        let places = log.profile.places(&log.profile.stacks[stack]);
+        places.filter(|place| place.module.is_none()).count()
+    };
+    let blocks = log.blocks_of(size);
+    blocks.iter().map(|block| count(block.stack)).collect()
+}
+
 /// Plug-ins come and go while other threads' walks are led into them, and while one allocates under the loader's
 /// lock. A library that reads their tables in place faults in this in nearly every run.
 #[test]
@@ -165,6 +175,18 @@ fn jit() {
         ends(&log, [32002, 32003]),
         BTreeMap::from([(WalkEnd::NoModule, 10)])
     );
+    assert_eq!(ends(&log, [32004]), BTreeMap::from([(WalkEnd::Root, 3)]));
+    assert_eq!(outside(&log, 32004), [10, 10, 10]);
+    // What looks like a frame is not believed: the piece that malloc's caller returns to is the last.
+    assert_eq!(
+        ends(&log, [32005]),
+        BTreeMap::from([(WalkEnd::NoModule, 2)])
+    );
+    assert_eq!(outside(&log, 32005), [1, 1]);
+    // Where code can be is asked for by the first of these walks, and known some time later.
+    assert_eq!(outside(&log, 32006).last(), Some(&2));
+    let last = log.blocks_of(32006)[39].stack;
+    assert_eq!(log.profile.stacks[last].end, Some(WalkEnd::Root));
 }
 
 #[test]
