@@ -193,8 +193,9 @@ fn ended_deferred(thread: &'static Thread, taken: Taken) {
         if let Some(mut seat) = seats::take(thread)
             && let Some(lanes) = session.lanes_of(&seat)
         {
-            session.send_free_in(&lanes.events, free);
+            // The lane last, as in `record`.
             keep(session, &mut seat, spot);
+            session.send_free_in(&lanes.events, free);
         } else {
             session.send_around(free);
         }
@@ -426,6 +427,22 @@ fn record(
         Before::Taken(taken) => (Some(taken.id), Some(taken.spot())),
         Before::Here => (blocks::replace(ptr, id), None),
     };
+    // The table before the queue: if the queue has no room, the entry can be taken back, while a
+    // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
+    // pointer is returned (Law 2). And all locked instructions before the lane: they would wait for what was just written to it, whose lines
+    // another processor has.
+    let is_replaced = ended.is_some() && left.is_none(); // the block stayed, and so does its entry
+    let is_findable = is_replaced
+        || match seat.kept_at(ptr) {
+            Some(spot) => {
+                spot.fill(id);
+                true
+            }
+            None => blocks::insert(ptr, id),
+        };
+    if let Some(spot) = left {
+        keep(session, &mut seat, spot);
+    }
     if let Some(ended) = ended {
         let free = FreeEvent {
             at,
@@ -434,22 +451,9 @@ fn record(
         };
         session.send_free_in(lane, free);
     }
-    // The table before the queue: if the queue has no room, the entry can be taken back, while a
-    // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
-    // pointer is returned (Law 2).
-    let is_replaced = ended.is_some() && left.is_none(); // the block stayed, and so does its entry
-    if !is_replaced {
-        match seat.kept_at(ptr) {
-            Some(spot) => spot.fill(id),
-            None if blocks::insert(ptr, id) => {}
-            None => {
-                counters::LOST_TABLE_FULL.add(1);
-                return;
-            }
-        }
-    }
-    if let Some(spot) = left {
-        keep(session, &mut seat, spot);
+    if !is_findable {
+        counters::LOST_TABLE_FULL.add(1);
+        return;
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { je::usable_of_new(ptr, size, fit) };
