@@ -113,6 +113,11 @@ impl Fold {
         self.resuming
     }
 
+    /// Records taken so far.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
     /// The account of allocations and frees so far.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger

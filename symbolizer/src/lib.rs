@@ -52,6 +52,7 @@ mod pprof;
 mod printable;
 mod profile;
 mod quantity;
+mod report;
 mod run;
 mod segments;
 mod site;
@@ -91,6 +92,7 @@ pub use profile::{
     Run,
 };
 pub use quantity::{Bytes, Count, Percent};
+pub use report::{Kept, Moment as ReportMoment, Report};
 pub use segments::newest_of;
 pub use site::{Site, SiteKey, SiteMap, Sites, is_allocator};
 pub use symbols::{Symbols, Unnamed};

@@ -1,6 +1,6 @@
 //! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
 
-use heapprof_core::{Estimate, Fixed, Row, Temporary};
+use heapprof_core::{Estimate, Fixed, Row, Temporary, Totals};
 use heapprof_format::{Alloc, Event, Free, ReadError, Record};
 
 use crate::detail::Detail;
@@ -11,9 +11,9 @@ use crate::moment::Cut;
 use crate::profile::{Account, Profile};
 use crate::view::Span;
 
-/// A step. It ends at its time; an event at that time belongs to it.
+/// A step. It ends at its time; an event at that time belongs to it. `G` is what is kept of a group.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Step {
+pub struct Step<G> {
     /// When it ends.
     pub end_ns: u64,
     /// Bytes in use at its end.
@@ -26,32 +26,37 @@ pub struct Step {
     pub allocated: f64,
     /// Blocks allocated in it.
     pub allocated_objects: f64,
-    /// Bytes in use at its end, by group.
-    pub groups: Vec<f64>,
+    /// At its end, by group.
+    pub groups: Vec<G>,
 }
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Timeline {
+pub struct Timeline<G> {
     /// In order; each as long as the others.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Step<G>>,
     /// Length of a step.
     pub step_ns: u64,
+    /// The groups when the first step begins: what a checkpoint told, or was there before the fork.
+    pub at_start: Vec<G>,
+    /// The groups when the most bytes were in use; none where that is not known any more, or nothing was ever in use.
+    pub at_peak: Option<Vec<G>>,
 }
 
 /// The timeline of a log whose whole profile is known. `group_of` gives the group of a stack of that
-/// profile, if it is in one. `progress` is told, now and then, how far reading is.
+/// profile, if it is in one; `keep` what is to be kept of a group's account. `progress` is told, now and then, how far reading is.
 ///
 /// # Errors
 /// As reading the log.
-pub fn timeline_of_log(
+pub fn timeline_of_log<G>(
     bytes: &[u8],
     whole: &Profile,
     steps: usize,
     groups: usize,
     group_of: impl Fn(u32) -> Option<usize>,
+    keep: impl Fn(&Totals) -> G,
     mut progress: impl FnMut(u64),
-) -> Result<Timeline, ReadError> {
+) -> Result<Timeline<G>, ReadError> {
     let steps = steps.max(1) as u64;
     // Of a log that rotates, the part that is kept in detail.
     let from_ns = whole.run.checkpoint.map_or(0, |c| c.time_ns);
@@ -62,15 +67,23 @@ pub fn timeline_of_log(
         timeline: Timeline {
             steps: Vec::new(),
             step_ns,
+            at_start: Vec::new(),
+            at_peak: None,
         },
+        peak_record: whole
+            .peak
+            .filter(|peak| !peak.is_gone)
+            .map_or(0, |peak| peak.record),
         from_ns,
         next_end: from_ns.saturating_add(step_ns),
         allocated_before: Estimate::default(),
         highest: Fixed::default(),
         groups,
         group_of,
+        keep,
         grouped: Vec::new(),
         looked_at: 0,
+        has_begun: false,
     };
     each_record(bytes, &mut progress, &mut drawing)?;
     while drawing.timeline.steps.len() < steps as usize {
@@ -116,9 +129,11 @@ pub fn stacks_at_peak(
 
 /// Most of the time of a long log goes into looking up blocks, so there is no map of them but the ledger's: what a
 /// group has in use is asked of its rows, once for each step.
-struct Drawing<G> {
+struct Drawing<G, O, K> {
     fold: Fold,
-    timeline: Timeline,
+    timeline: Timeline<G>,
+    /// Number of the record that led to the peak; 0: none did.
+    peak_record: u64,
     /// When the first step begins.
     from_ns: u64,
     /// When the step that is drawn ends.
@@ -126,15 +141,27 @@ struct Drawing<G> {
     allocated_before: Estimate,
     highest: Fixed,
     groups: usize,
-    group_of: G,
+    group_of: O,
+    keep: K,
     /// Rows of the ledger that are in a group, and which that is, of as many as were looked at.
     grouped: Vec<(usize, usize)>,
     looked_at: usize,
+    /// Whether there was an event that is not of before the first step.
+    has_begun: bool,
 }
 
-impl<G: Fn(u32) -> Option<usize>> Drawing<G> {
+impl<G, O: Fn(u32) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
+    #[cold]
+    fn first(&mut self) {
+        self.has_begun = true;
+        self.timeline.at_start = self.in_groups();
+    }
+
     #[cold]
     fn step(&mut self) {
+        if !self.has_begun {
+            self.first();
+        }
         let groups = self.in_groups();
         let total = self.fold.ledger().total();
         let allocated = total.allocated.without(&self.allocated_before);
@@ -164,12 +191,12 @@ impl<G: Fn(u32) -> Option<usize>> Drawing<G> {
         self.highest = total.in_use.bytes_fixed();
     }
 
-    /// Bytes in use, by group.
-    fn in_groups(&mut self) -> Vec<f64> {
+    /// The account so far, by group.
+    fn in_groups(&mut self) -> Vec<G> {
         if self.groups == 0 {
             return Vec::new();
         }
-        let mut groups = vec![Estimate::default(); self.groups];
+        let mut groups = vec![Totals::default(); self.groups];
         let ledger = self.fold.ledger();
         // Rows come, and never go.
         while let Some(row) = ledger.row_at(self.looked_at) {
@@ -180,14 +207,14 @@ impl<G: Fn(u32) -> Option<usize>> Drawing<G> {
         }
         for &(index, group) in &self.grouped {
             if let Some(row) = ledger.row_at(index) {
-                groups[group].merge(&row.totals.in_use);
+                groups[group].merge(&row.totals);
             }
         }
-        groups.iter().map(Estimate::bytes_f64).collect()
+        groups.iter().map(&self.keep).collect()
     }
 }
 
-impl<G: Fn(u32) -> Option<usize>> Taker for Drawing<G> {
+impl<G, O: Fn(u32) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G, O, K> {
     fn take(&mut self, record: Record) {
         match record {
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
@@ -212,6 +239,9 @@ impl<G: Fn(u32) -> Option<usize>> Taker for Drawing<G> {
             return;
         }
         let (Event::Alloc(Alloc { time_ns, .. }) | Event::Free(Free { time_ns, .. })) = event;
+        if !self.has_begun && !matches!(event, Event::Alloc(alloc) if is_inherited(&alloc)) {
+            self.first();
+        }
         while time_ns > self.next_end {
             self.step();
         }
@@ -224,6 +254,9 @@ impl<G: Fn(u32) -> Option<usize>> Taker for Drawing<G> {
                     self.allocated_before = total.allocated;
                 }
                 self.highest = self.highest.max(total.in_use.bytes_fixed());
+                if self.fold.records() == self.peak_record {
+                    self.timeline.at_peak = Some(self.in_groups());
+                }
             }
             Event::Free(_) => self.fold.event(event),
         }

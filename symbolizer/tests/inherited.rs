@@ -116,7 +116,16 @@ fn a_timeline_begins_with_it_and_shows_no_allocation() {
     let folder = folder();
     let input = Input::open(&child(folder.path(), frees_what_it_inherited)).unwrap();
     let whole = input.read(|_| {}).unwrap();
-    let timeline = timeline_of_log(input.log().unwrap(), &whole, 10, 0, |_| None, |_| {}).unwrap();
+    let timeline = timeline_of_log(
+        input.log().unwrap(),
+        &whole,
+        10,
+        0,
+        |_| None,
+        |_| (),
+        |_| {},
+    )
+    .unwrap();
     let first = &timeline.steps[0];
     assert_eq!(first.highest, (INHERITED * MB) as f64);
     assert_eq!(first.allocated, (30 * MB + 10_000) as f64);
@@ -204,11 +213,28 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
     assert_eq!(peak, 18 * MB);
     let held = stacks_at_peak(input.log().unwrap(), &profile, |_| {}).unwrap();
     assert_eq!(held.iter().sum::<f64>(), 18e6);
-    let timeline = timeline_of_log(input.log().unwrap(), &profile, 5, 0, |_| None, |_| {}).unwrap();
+    let timeline = timeline_of_log(
+        input.log().unwrap(),
+        &profile,
+        5,
+        0,
+        |_| None,
+        |_| (),
+        |_| {},
+    )
+    .unwrap();
     let highest: Vec<f64> = timeline.steps.iter().map(|s| s.highest / 1e6).collect();
     assert_eq!(highest, [18.0, 18.0, 17.0, 17.0, 17.0]);
-    let timeline =
-        timeline_of_log(input.log().unwrap(), &profile, 50, 0, |_| None, |_| {}).unwrap();
+    let timeline = timeline_of_log(
+        input.log().unwrap(),
+        &profile,
+        50,
+        0,
+        |_| None,
+        |_| (),
+        |_| {},
+    )
+    .unwrap();
     assert_eq!(timeline.steps[0].highest, 17e6);
 }
 

@@ -275,7 +275,15 @@ fn a_timeline_says_how_far_it_is() {
     let (log, _) = h.end();
     let whole = view(&log, View::Whole);
     let mut offsets = Vec::new();
-    let timeline = timeline_of_log(&log, &whole, 10, 1, |_| Some(0), |at| offsets.push(at));
+    let timeline = timeline_of_log(
+        &log,
+        &whole,
+        10,
+        1,
+        |_| Some(0),
+        |_| (),
+        |at| offsets.push(at),
+    );
     assert_eq!(timeline.unwrap().steps.len(), 10);
     assert!(!offsets.is_empty() && offsets.is_sorted(), "{offsets:?}");
     assert!(offsets.iter().all(|&at| at <= log.len() as u64));

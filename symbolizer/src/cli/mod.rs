@@ -25,6 +25,7 @@ mod output;
 mod processes;
 mod progress;
 mod quantity;
+mod report;
 mod run;
 pub(crate) mod say;
 mod several;
@@ -74,6 +75,7 @@ enum Command {
     Dump(dump::Args),
     Diff(diff::Args),
     Timeline(timeline::Args),
+    Report(report::Args),
     Tree(tree::Args),
     Bundle(bundle::Args),
     Ctl(ctl::Args),
@@ -100,6 +102,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Dump(args) => dump::run(&args)?,
         Command::Diff(args) => diff::run(&args)?,
         Command::Timeline(args) => timeline::run(&args)?,
+        Command::Report(args) => report::run(&args)?,
         Command::Tree(args) => tree::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,

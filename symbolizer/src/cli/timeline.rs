@@ -101,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         steps,
         names.len(),
         |stack| group_of.get(stack as usize).copied().flatten(),
+        |totals| totals.in_use.bytes_f64(),
         |offset| progress.at(offset),
     );
     progress.finish();
@@ -165,14 +166,14 @@ fn groups(args: &Args, profile: &Profile, of_stacks: &[f64]) -> Result<Groups, F
     ))
 }
 
-fn rate(timeline: &Timeline) -> Vec<f64> {
+fn rate(timeline: &Timeline<f64>) -> Vec<f64> {
     let seconds = timeline.step_ns as f64 / 1e9;
     let steps = timeline.steps.iter();
     steps.map(|step| step.allocated / seconds).collect()
 }
 
 fn write_text(
-    timeline: &Timeline,
+    timeline: &Timeline<f64>,
     names: &[String],
     profile: &Profile,
     out: &mut impl Write,
@@ -248,7 +249,7 @@ fn sparkline(values: &[f64], most: f64) -> String {
     values.iter().map(bar).collect()
 }
 
-fn write_csv(timeline: &Timeline, names: &[String], out: &mut impl Write) -> io::Result<()> {
+fn write_csv(timeline: &Timeline<f64>, names: &[String], out: &mut impl Write) -> io::Result<()> {
     write!(
         out,
         "seconds,in_use_bytes,in_use_error,highest_in_use_bytes,allocated_bytes,allocated_objects"

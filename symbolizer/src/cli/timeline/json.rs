@@ -39,7 +39,7 @@ struct Step<'a> {
 }
 
 pub(super) fn write(
-    timeline: &Timeline,
+    timeline: &Timeline<f64>,
     names: &[String],
     profile: &Profile,
     out: &mut impl Write,

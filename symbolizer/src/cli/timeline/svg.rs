@@ -37,7 +37,7 @@ const LEGEND: usize = 110;
 
 /// Writes the picture: in use above, with a curve for each of `names`, and the rate of allocation below.
 pub(super) fn write(
-    timeline: &Timeline,
+    timeline: &Timeline<f64>,
     names: &[String],
     profile: &Profile,
     out: &mut impl Write,
@@ -129,14 +129,14 @@ struct Chart<'a> {
 
 /// What all charts share: the axis of time.
 struct Picture<'a> {
-    timeline: &'a Timeline,
+    timeline: &'a Timeline<f64>,
     profile: &'a Profile,
     begin_s: f64,
     end_s: f64,
 }
 
 impl Picture<'_> {
-    fn of<'a>(timeline: &'a Timeline, profile: &'a Profile) -> Picture<'a> {
+    fn of<'a>(timeline: &'a Timeline<f64>, profile: &'a Profile) -> Picture<'a> {
         Picture {
             timeline,
             profile,

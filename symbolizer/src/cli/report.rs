@@ -1,0 +1,119 @@
+//! `heapprof report`: a page for a browser.
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{
+    Bytes, Confidence, Input, Kept, Report, ReportMoment, ViewError, profile_of_log,
+    stacks_at_peak, timeline_of_log,
+};
+
+use crate::cli::confidence;
+use crate::cli::failure::Failure;
+use crate::cli::heading::how_exact;
+use crate::cli::progress::Progress;
+use crate::cli::source::{self, Places};
+use crate::cli::{output, say};
+
+/// Write a page for a browser: the heap at every moment of the run
+///
+/// A curve of what was in use, on which one chooses a moment or two; the sites and the flame graph of what was in use then, of what
+/// grew or shrank between, or of what was allocated. The page holds all that it shows and asks nobody: it needs no
+/// server and no network.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A record log (.heaplog), or a bundle of one (.tar)
+    #[arg(value_name = "LOG")]
+    file: PathBuf,
+
+    /// Moments that can be chosen: so many steps of time, up to 1000
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
+    steps: usize,
+
+    /// Most stacks with numbers of their own, up to 20000: those with the most at the end, at the peak or in all.
+    /// The others are one
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = up_to::<20_000>, allow_negative_numbers = true)]
+    stacks: usize,
+
+    /// How often, in percent, intervals shall hold the truth
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
+    confidence: Confidence,
+
+    /// The page's title [default: the program]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    title: String,
+
+    #[command(flatten)]
+    places: Places,
+
+    /// Where to write it; - is standard output [default: LOG with .html in place of its extension, in the current folder]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+fn up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| (1..=MOST).contains(n));
+    number.ok_or_else(|| format!("a whole number from 1 to {MOST}"))
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let name = args.file.file_name().unwrap_or_default();
+    let beside = PathBuf::from(name).with_extension("html");
+    let out = output::file(Some(args.output.as_ref().unwrap_or(&beside)));
+    output::refuse_input(out, [&args.file])?;
+    let input = Input::open(&args.file)?;
+    let log = input.log()?;
+    let failed = |error| input.view_error(ViewError::Read(error));
+
+    let progress = Progress::bytes("reading", input.len());
+    let profile = profile_of_log(log, |offset| progress.at(offset));
+    progress.finish();
+    let profile = profile.map_err(failed)?;
+    source::note_what_is_wrong(&args.file, &profile.account);
+
+    let progress = Progress::bytes("finding the peak", input.len());
+    let at_peak = stacks_at_peak(log, &profile, |offset| progress.at(offset));
+    progress.finish();
+    let kept = Kept::of(&profile, &at_peak.map_err(failed)?, args.stacks);
+
+    let progress = Progress::bytes("drawing", input.len());
+    let timeline = timeline_of_log(
+        log,
+        &profile,
+        args.steps,
+        kept.groups(),
+        |stack| kept.group_of(stack),
+        |totals| ReportMoment::from(totals),
+        |offset| progress.at(offset),
+    );
+    progress.finish();
+    let timeline = timeline.map_err(failed)?;
+
+    let symbols = args.places.symbols(&args.file, &profile)?;
+    let report = Report {
+        profile: &profile,
+        symbols: &symbols,
+        kept: &kept,
+        timeline: &timeline,
+        confidence: args.confidence,
+        title: &args.title,
+        precision: &how_exact(&profile),
+    };
+    output::to(out, |out| report.write(out))?;
+    if let Some(out) = out {
+        let size = std::fs::metadata(out).map_or(0, |it| it.len());
+        say::note(&format_args!("{}: {}", out.display(), Bytes(size as f64)));
+    }
+    if kept.others() > 0 {
+        say::note(&format_args!(
+            "note: {} of {} stacks have numbers of their own, the others are one; --stacks keeps more",
+            kept.stacks().len(),
+            profile.stacks.len()
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! A report: a page for a browser, with the heap at every moment of a run.
+//!
+//! The page holds all that it shows, and asks nobody: it can be opened from a disk, sent by mail, kept beside a release.
+//! It has a curve of what was in use, on which one chooses a moment or two, and the sites and the flame graph of what was in use then, of
+//! what grew between, or of what was allocated.
+//!
+//! ```text
+//!   log ──> Timeline ──> numbers of each group at each moment ──┐
+//!   log ──> Profile ──> Kept: which stacks are a group each     ├──> page.html
+//!   Symbols ──> names of their frames ──────────────────────────┘
+//! ```
+//!
+//! A number of a group stands where it changed, so the page's size follows what happened, and not the product of stacks and moments.
+//! `report/model.js` reads it, and adds up; `report/page.js` draws.
+
+mod document;
+mod kept;
+
+use std::io::{self, Write};
+
+use crate::confidence::Confidence;
+use crate::printable::Json;
+use crate::profile::Profile;
+use crate::symbols::Symbols;
+use crate::timeline::Timeline;
+
+use document::Document;
+pub use document::Moment;
+pub use kept::Kept;
+
+const PAGE: &str = include_str!("report/page.html");
+const STYLE: &str = include_str!("report/page.css");
+const MODEL: &str = include_str!("report/model.js");
+const SCRIPT: &str = include_str!("report/page.js");
+
+/// What a page is made of.
+#[derive(Debug)]
+pub struct Report<'a> {
+    /// The whole of the log.
+    pub profile: &'a Profile,
+    /// Its names.
+    pub symbols: &'a Symbols,
+    /// Which stacks have numbers of their own.
+    pub kept: &'a Kept,
+    /// These numbers.
+    pub timeline: &'a Timeline<Moment>,
+    /// How often intervals shall hold the truth.
+    pub confidence: Confidence,
+    /// Empty for the program's name.
+    pub title: &'a str,
+    /// How exact the numbers are, in words.
+    pub precision: &'a str,
+}
+
+impl Report<'_> {
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut data = Vec::new();
+        Json::Compact.write(&Document::of(self), &mut data)?;
+        let data = String::from_utf8(data).map_err(io::Error::other)?;
+        // In JSON they stand within strings only. As they are, they could end the script.
+        let data = data.replace('<', "\\u003c");
+        let mut rest = PAGE;
+        for (mark, part) in [
+            ("/* style */", STYLE),
+            ("/* data */", &data),
+            ("/* model */", MODEL),
+            ("/* script */", SCRIPT),
+        ] {
+            let (before, after) = rest.split_once(mark).ok_or_else(|| {
+                io::Error::other(format!("the page's frame has no place for {mark}"))
+            })?;
+            out.write_all(before.as_bytes())?;
+            out.write_all(part.as_bytes())?;
+            rest = after;
+        }
+        out.write_all(rest.as_bytes())
+    }
+}
