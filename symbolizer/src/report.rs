@@ -21,6 +21,7 @@ use std::io::{self, Write};
 use crate::confidence::Confidence;
 use crate::printable::Json;
 use crate::profile::Profile;
+use crate::site::SiteMap;
 use crate::symbols::Symbols;
 use crate::timeline::Timeline;
 
@@ -40,6 +41,8 @@ pub struct Report<'a> {
     pub profile: &'a Profile,
     /// Its names.
     pub symbols: &'a Symbols,
+    /// The sites of its stacks.
+    pub sites: &'a SiteMap,
     /// Which stacks have numbers of their own.
     pub kept: &'a Kept,
     /// These numbers.

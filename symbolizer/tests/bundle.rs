@@ -146,12 +146,13 @@ impl Case {
 }
 
 fn outputs(file: &str, options: &[&str], binary_path: Option<PathBuf>) -> Vec<Vec<u8>> {
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 6] = [
         &["symbolize"],
         &["top", "--json"],
         &["export", "-f", "pprof"],
         &["export", "-f", "json"],
         &["timeline", "--csv", "--top", "5"],
+        &["report", "-o", "-"],
     ];
     let run =
         |command: &[&str]| done(&[command, &[file], options].concat(), binary_path.as_ref()).stdout;

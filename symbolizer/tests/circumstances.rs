@@ -67,6 +67,11 @@ fn a_time_without_recording_is_told_wherever_numbers_are() {
         let svg = ok(&["timeline", "--svg", &file]);
         assert!(svg.contains(STOPPED), "{svg}");
         assert_eq!(svg.matches("fill=\"#eee\"").count(), 2, "{svg}");
+        let page = ok(&["report", "-o", "-", &file]);
+        assert!(
+            page.contains(STOPPED) && page.contains("\"stops\":["),
+            "{page}"
+        );
         let csv = heapprof(&["timeline", "--csv", &file]);
         assert!(stderr(&csv).contains(STOPPED), "{}", stderr(&csv));
         assert!(comments(&[&file]).contains(&STOPPED.to_owned()));

@@ -117,6 +117,7 @@ fn a_torn_log_is_read_up_to_the_tear_and_every_command_says_so() {
     let to = folder.path().join("dumps").display().to_string();
     for args in [
         vec!["timeline", &torn],
+        vec!["report", "-o", "-", &torn],
         vec!["dump", "--every", "1KiB", "-o", &to, &torn],
     ] {
         let said = stderr(&heapprof(&args));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use common::encoded::{alloc, free, stack, start};
 use common::history::{MS, S, folder, json, ok, own};
 use common::{heapprof, stderr};
-use heapprof_core::{SizeClass, Temporary};
+use heapprof_core::{SizeClass, Temporary, Totals};
 use heapprof_format::{
     Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Module, PARENT_LOG, Passed,
     Record, Segment, Stack, Sums, WalkEnd,
@@ -116,21 +116,20 @@ fn a_timeline_begins_with_it_and_shows_no_allocation() {
     let folder = folder();
     let input = Input::open(&child(folder.path(), frees_what_it_inherited)).unwrap();
     let whole = input.read(|_| {}).unwrap();
-    let timeline = timeline_of_log(
-        input.log().unwrap(),
-        &whole,
-        10,
-        0,
-        |_| None,
-        |_| (),
-        |_| {},
-    )
-    .unwrap();
+    let log = input.log().unwrap();
+    let four = |totals: &Totals| [totals.in_use.bytes(), totals.allocated.bytes()];
+    let timeline = timeline_of_log(log, &whole, 10, 1, |_| Some(0), four, |_| {}).unwrap();
+    // It was there before the first step, which counts what comes from then on.
+    let [[in_use, before]] = timeline.at_start[..] else {
+        panic!("one group");
+    };
+    assert_eq!((in_use, before), (INHERITED * MB, INHERITED * MB));
     let first = &timeline.steps[0];
     assert_eq!(first.highest, (INHERITED * MB) as f64);
     assert_eq!(first.allocated, (30 * MB + 10_000) as f64);
     assert_eq!(first.allocated_objects, 11.0);
     assert_eq!(first.in_use, 5000.0);
+    assert_eq!(first.groups[0], [5000, before + 30 * MB + 10_000]);
 }
 
 #[test]

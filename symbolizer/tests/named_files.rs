@@ -44,6 +44,7 @@ fn an_output_never_replaces_a_recording() {
         &["bundle", &tar],
         &["diff", "-o", &other, &log, &other],
         &["timeline", "-o", &log, &log],
+        &["report", "-o", &other, &log],
     ] {
         let out = std::process::Command::new(env!("CARGO_BIN_EXE_heapprof"))
             .args(args)

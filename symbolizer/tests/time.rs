@@ -3,10 +3,11 @@
 mod common;
 
 use common::history::{
-    ByStack, History, MS, S, US, asked, at, by_stack, folder, moment, ok, play, server, steps,
-    view, window,
+    ByStack, History, MS, S, STACKS, US, asked, at, by_stack, folder, moment, ok, play, server,
+    steps, view, window,
 };
 use common::{LogBuilder, heapprof, stderr, stdout, totals_line};
+use heapprof_core::Totals;
 use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
     Moment, Reading, View, ViewError, profile_of_log, profile_of_view, stacks_at_peak,
@@ -154,6 +155,31 @@ proptest! {
         for (stack, held) in held.into_iter().enumerate() {
             let four = truth.get(&(stack as u32)).copied().unwrap_or_default();
             prop_assert_eq!(held, four[1] as f64);
+        }
+    }
+
+    #[test]
+    fn any_step_of_the_timeline_of_any_history(steps in steps(), count in 1usize..30) {
+        let (log, truth) = play(&steps);
+        let whole = view(&log, View::Whole);
+        let four = |totals: &Totals| {
+            let Totals { in_use, allocated } = totals;
+            [in_use.objects(), in_use.bytes(), allocated.objects(), allocated.bytes()]
+        };
+        let group_of = |stack| Some(stack as usize);
+        let timeline = timeline_of_log(&log, &whole, count, STACKS as usize, group_of, four, |_| {}).unwrap();
+        prop_assert_eq!(timeline.steps.len(), count);
+        let is = |groups: &[[u64; 4]], truth: ByStack| {
+            let groups = groups.iter().copied().enumerate().map(|(n, four)| (n as u32, four));
+            groups.filter(|(_, four)| *four != [0; 4]).collect::<ByStack>() == truth
+        };
+        for step in &timeline.steps {
+            prop_assert!(is(&step.groups, truth.at(step.end_ns)), "{step:?}");
+        }
+        prop_assert!(is(&timeline.at_start, ByStack::new()));
+        match truth.peak_record() {
+            0 => prop_assert_eq!(timeline.at_peak, None),
+            record => prop_assert!(is(&timeline.at_peak.unwrap(), truth.at_record(record))),
         }
     }
 }

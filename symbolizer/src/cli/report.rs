@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Input, Kept, Report, ReportMoment, ViewError, profile_of_log,
+    Bytes, Confidence, Input, Kept, Report, ReportMoment, SiteMap, ViewError, profile_of_log,
     stacks_at_peak, timeline_of_log,
 };
 
@@ -29,9 +29,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
     steps: usize,
 
-    /// Most stacks with numbers of their own, up to 20000: those with the most at the end, at the peak or in all.
-    /// The others are one
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = up_to::<20_000>, allow_negative_numbers = true)]
+    /// Most stacks that are shown with their callers, up to 20000: those with the most at the end, at the peak or in
+    /// all. Of the others the site is shown
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<20_000>, allow_negative_numbers = true)]
     stacks: usize,
 
     /// How often, in percent, intervals shall hold the truth
@@ -55,6 +55,9 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
+/// Most numbers of moments and stacks, each of which takes 64 bytes while the page is made.
+const MOST_NUMBERS: usize = 5_000_000;
+
 fn up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| (1..=MOST).contains(n));
     number.ok_or_else(|| format!("a whole number from 1 to {MOST}"))
@@ -65,6 +68,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let beside = PathBuf::from(name).with_extension("html");
     let out = output::file(Some(args.output.as_ref().unwrap_or(&beside)));
     output::refuse_input(out, [&args.file])?;
+    if args.steps * args.stacks > MOST_NUMBERS {
+        return Err(Failure::Asked(format!(
+            "--steps {} with --stacks {} is more than memory and browsers are good for: at most {MOST_NUMBERS} when multiplied",
+            args.steps, args.stacks
+        )));
+    }
     let input = Input::open(&args.file)?;
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
@@ -78,7 +87,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::bytes("finding the peak", input.len());
     let at_peak = stacks_at_peak(log, &profile, |offset| progress.at(offset));
     progress.finish();
-    let kept = Kept::of(&profile, &at_peak.map_err(failed)?, args.stacks);
+    let at_peak = at_peak.map_err(failed)?;
+
+    let symbols = args.places.symbols(&args.file, &profile)?;
+    let sites = SiteMap::of(&profile, &symbols);
+    let kept = Kept::of(&profile, &at_peak, args.stacks, |stack| sites.own(stack));
 
     let progress = Progress::bytes("drawing", input.len());
     let timeline = timeline_of_log(
@@ -93,10 +106,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     progress.finish();
     let timeline = timeline.map_err(failed)?;
 
-    let symbols = args.places.symbols(&args.file, &profile)?;
     let report = Report {
         profile: &profile,
         symbols: &symbols,
+        sites: &sites,
         kept: &kept,
         timeline: &timeline,
         confidence: args.confidence,
@@ -108,9 +121,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
         say::note(&format_args!("{}: {}", out.display(), Bytes(size as f64)));
     }
-    if kept.others() > 0 {
+    if !kept.others().is_empty() {
         say::note(&format_args!(
-            "note: {} of {} stacks have numbers of their own, the others are one; --stacks keeps more",
+            "note: {} of {} stacks are shown with their callers, of the others the site; --stacks keeps more",
             kept.stacks().len(),
             profile.stacks.len()
         ));

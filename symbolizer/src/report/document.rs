@@ -12,6 +12,7 @@ use super::Report;
 use crate::circumstances::Circumstances;
 use crate::printable::Printable;
 use crate::profile::{Ending, Place, Precision, Profile};
+use crate::quantity::Count;
 use crate::resolve::Frame;
 use crate::site::SiteMap;
 use crate::symbols::Symbols;
@@ -136,7 +137,7 @@ struct Group {
     stack: Vec<usize>,
     /// The frame that its blocks are put down to.
     site: Option<usize>,
-    /// How many stacks it is, if not one.
+    /// How many stacks it is, where their callers are not told apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<usize>,
     /// Of each series of numbers, those that are not what they were a moment before: moment, number, moment, number, …
@@ -155,26 +156,24 @@ impl<'a> Document<'a> {
         let run = &profile.run;
         let is_exact = profile.precision() == Precision::Exact;
         let mut tables = Tables::default();
-        let map = SiteMap::of(profile, symbols);
         let mut groups: Vec<Group> = (kept.stacks().iter().enumerate())
             .map(|(group, &stack)| Group {
                 stack: tables.stack(profile, symbols, stack),
-                site: map.own_of(stack).map(|site| {
-                    let module = Some(&*site.module).filter(|module| !module.is_empty());
-                    tables.frame(&site.function, site.file.as_deref(), site.line, module)
-                }),
+                site: tables.site(report.sites, stack),
                 stacks: None,
                 series: series(report, group, is_exact),
             })
             .collect();
-        if kept.others() > 0 {
-            let name = format!("({} stacks with less)", kept.others());
-            let frame = tables.frame(&name, None, None, None);
+        let others: usize = kept.others().iter().map(|(_, count)| count).sum();
+        for &(stack, count) in kept.others() {
+            let name = format!("({} stacks with less)", Count(others as u64));
+            let outer = tables.frame(&name, None, None, None);
+            let site = tables.site(report.sites, stack);
             groups.push(Group {
-                stack: vec![frame],
-                site: Some(frame),
-                stacks: Some(kept.others()),
-                series: series(report, kept.stacks().len(), is_exact),
+                stack: [outer].into_iter().chain(site).collect(),
+                site,
+                stacks: Some(count),
+                series: series(report, groups.len(), is_exact),
             });
         }
         let steps = &timeline.steps;
@@ -308,6 +307,13 @@ impl Tables {
             self.frames.push(frame);
             self.frames.len() - 1
         })
+    }
+
+    /// The frame that a stack's blocks are put down to.
+    fn site(&mut self, sites: &SiteMap, stack: u32) -> Option<usize> {
+        let site = sites.own_of(stack)?;
+        let module = Some(&*site.module).filter(|module| !module.is_empty());
+        Some(self.frame(&site.function, site.file.as_deref(), site.line, module))
     }
 
     /// The frames of a stack, outermost first.

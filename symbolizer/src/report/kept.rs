@@ -1,4 +1,7 @@
-//! Which stacks a page has numbers of by themselves: those with the most. The others are one.
+//! Which stacks a page has numbers of by themselves: those with the most. The others are one for each site, so that what a site has in
+//! all is true, and only its callers are missing.
+
+use std::collections::HashMap;
 
 use crate::profile::Profile;
 
@@ -9,15 +12,20 @@ pub struct Kept {
     stacks: Vec<u32>,
     /// The group of each stack.
     group_of: Vec<usize>,
-    /// How many are in the last group together.
-    others: usize,
+    /// The groups behind those of one stack: the first stack of each, and how many there are.
+    others: Vec<(u32, usize)>,
 }
 
 impl Kept {
-    /// At most so many stacks of a profile. `at_peak`: bytes in use of each when the most were.
+    /// At most so many stacks of a profile. `at_peak`: bytes in use of each when the most were; `site_of`: a stack's site.
     ///
     /// A stack's rank is the largest of its shares, of what was in use at the end, at the peak, and of what was ever allocated.
-    pub fn of(profile: &Profile, at_peak: &[f64], most: usize) -> Kept {
+    pub fn of(
+        profile: &Profile,
+        at_peak: &[f64],
+        most: usize,
+        site_of: impl Fn(u32) -> Option<usize>,
+    ) -> Kept {
         let count = profile.stacks.len();
         let mut allocated = vec![0.0; count];
         let mut in_use = vec![0.0; count];
@@ -40,15 +48,25 @@ impl Kept {
         let mut stacks: Vec<u32> = (0..count as u32).collect();
         // Equal ones as they came, so that the same log makes the same page.
         stacks.sort_by(|&a, &b| rank[b as usize].total_cmp(&rank[a as usize]));
-        stacks.truncate(most);
-        let mut group_of = vec![stacks.len(); count];
+        let rest = stacks.split_off(most.min(count));
+        let mut group_of = vec![0; count];
         for (group, &stack) in stacks.iter().enumerate() {
             group_of[stack as usize] = group;
         }
+        let mut others = Vec::new();
+        let mut of_site = HashMap::new();
+        for stack in rest {
+            let other = *of_site.entry(site_of(stack)).or_insert_with(|| {
+                others.push((stack, 0));
+                others.len() - 1
+            });
+            others[other].1 += 1;
+            group_of[stack as usize] = stacks.len() + other;
+        }
         Kept {
-            others: count - stacks.len(),
             stacks,
             group_of,
+            others,
         }
     }
 
@@ -57,14 +75,14 @@ impl Kept {
         &self.stacks
     }
 
-    /// How many stacks are in the last group together.
-    pub fn others(&self) -> usize {
-        self.others
+    /// The groups behind them, of stacks with one site: one of these stacks, and how many they are.
+    pub fn others(&self) -> &[(u32, usize)] {
+        &self.others
     }
 
     /// How many groups there are.
     pub fn groups(&self) -> usize {
-        self.stacks.len() + usize::from(self.others > 0)
+        self.stacks.len() + self.others.len()
     }
 
     /// The group of a stack.
@@ -90,22 +108,27 @@ mod tests {
             },
         };
         let profile = Profile {
-            stacks: vec![CallStack::default(); 5],
-            // 0: most allocated; 1: most in use at the end; 2: most at the peak; 3 and 4: little of all.
+            stacks: vec![CallStack::default(); 6],
+            // 0: most allocated; 1: most in use at the end; 2: most at the peak; 3 to 5: little of all.
             rows: vec![
                 row(0, 900, 0),
                 row(1, 50, 40),
                 row(2, 40, 0),
                 row(3, 6, 6),
                 row(4, 4, 4),
+                row(5, 1, 1),
             ],
             ..Profile::default()
         };
-        let kept = Kept::of(&profile, &[0.0, 10.0, 35.0, 5.0, 0.0], 3);
+        // The first two of the others have one site.
+        let site_of = |stack| (stack != 5).then_some(7);
+        let at_peak = [0.0, 10.0, 35.0, 5.0, 0.0, 0.0];
+        let kept = Kept::of(&profile, &at_peak, 3, site_of);
         assert_eq!(kept.stacks(), [0, 1, 2]);
-        assert_eq!((kept.groups(), kept.others()), (4, 2));
-        let groups: Vec<_> = (0..6).map(|stack| kept.group_of(stack)).collect();
-        assert_eq!(groups, [Some(0), Some(1), Some(2), Some(3), Some(3), None]);
-        assert_eq!(Kept::of(&profile, &[], 9).groups(), 5);
+        assert_eq!((kept.groups(), kept.others()), (5, &[(3, 2), (5, 1)][..]));
+        let groups: Vec<_> = (0..7).map(|stack| kept.group_of(stack)).collect();
+        let expected = [Some(0), Some(1), Some(2), Some(3), Some(3), Some(4), None];
+        assert_eq!(groups, expected);
+        assert_eq!(Kept::of(&profile, &[], 9, site_of).groups(), 6);
     }
 }

@@ -50,6 +50,12 @@ function wordsOf(frame) {
   return { name: text(name), where: text(file) + (line > 0 ? `:${line}` : ""), module: text(module) };
 }
 
+/** The end of a path, which is what tells it from others. */
+function endOf(where) {
+  const parts = where.split("/");
+  return parts.length > 4 ? `…/${parts.slice(-3).join("/")}` : where;
+}
+
 const isHit = (frame) => {
   if (state.search === "" || frame === null) return false;
   const { name, where, module } = wordsOf(frame);
@@ -71,6 +77,7 @@ function drawHead() {
   const interval = data.is_exact ? "" : `; ± is the ${data.percent} % interval`;
   find("about").textContent = `${data.who}${began}, ${seconds(data.duration_s)}: ${data.precision}${interval}`;
   if (data.command !== "") find("about").title = data.command;
+  if (data.is_exact) find("sites").classList.add("exact");
   for (const note of data.notes) find("notes").append(element("li", {}, note));
 }
 
@@ -127,8 +134,8 @@ function drawTimeline() {
   }
 
   const times = [data.from_s, ...end_s];
-  const [whole] = [curveOf(data, data.groups)];
-  const values = [whole[0], ...in_use];
+  const before = data.groups.reduce((sum, group) => sum + at(group.series[SERIES.in_use.bytes], 0), 0);
+  const values = [before, ...in_use];
   const edge = (sign) => values.map((value, n) => {
     const error = n === 0 ? 0 : in_use_error[n - 1];
     return [x(times[n]), y(value + sign * error * data.standard_errors)];
@@ -155,11 +162,12 @@ function drawTimeline() {
   parts.push(svg("text", { x: MARGIN.left - 6, y: ground - RATE_HEIGHT + 35, "text-anchor": "end" }, `${bytes(per_second)}/s`));
 
   for (const { time_s, name } of data.markers) {
+    if (time_s < data.from_s) continue;
     const made = svg("line", { class: "marker", x1: x(time_s), x2: x(time_s), y1: MARGIN.top, y2: ground });
     made.append(svg("title", {}, `${seconds(time_s)}: ${name}`));
     parts.push(made);
   }
-  if (data.peak) {
+  if (data.peak && data.peak.time_s >= data.from_s) {
     const made = svg("circle", { class: "peak", cx: x(data.peak.time_s), cy: y(data.peak.bytes), r: 4 });
     made.append(svg("title", {}, `peak: ${bytes(data.peak.bytes)} at ${seconds(data.peak.time_s)}`));
     parts.push(made);
@@ -223,14 +231,14 @@ function drawSites({ numbers, total }) {
   const sites = sitesOf(data, numbers);
   const rows = sites.slice(0, state.sites).map((site) => {
     const { name, where, module } = wordsOf(site.frame);
-    const row = element("tr", { tabindex: "0", title: module });
+    const row = element("tr", { tabindex: "0", title: [where, module].filter(Boolean).join("\n") });
     if (state.site === site.frame) row.classList.add("chosen");
     row.append(
       element("td", { class: "number" }, shown(site.value)),
-      element("td", { class: "number few" }, plusMinus(site.variance, "")),
+      element("td", { class: "number error" }, plusMinus(site.variance, "")),
       element("td", { class: "number" }, percent(site.value, total.value)),
       element("td", { class: "function" }, name),
-      element("td", { class: "where" }, where || module),
+      element("td", { class: "where" }, endOf(where || module)),
     );
     const pick = () => {
       const again = state.site === site.frame;
@@ -278,7 +286,8 @@ function drawFlames(all) {
     box.style.left = `${(100 * left).toFixed(4)}%`;
     box.style.width = `${(100 * width).toFixed(4)}%`;
     box.style.top = `${depth * ROW}px`;
-    box.style.background = node.frame === null ? "var(--rate)" : colourOf(name);
+    if (node.frame === null) box.classList.add("all");
+    else box.style.background = colourOf(name);
     box.classList.toggle("outer", is_outer);
     box.classList.toggle("hit", isHit(node.frame));
     box.addEventListener("click", () => {

@@ -1,0 +1,59 @@
+// What a report's page says, as its own model adds it up:
+//
+//   node report_numbers.js MODEL.js PAGE.html
+//
+// Prints JSON: of each moment the groups' numbers, and of some views what is shown of them.
+
+const fs = require("fs");
+const model = require(process.argv[2]);
+const page = fs.readFileSync(process.argv[3], "utf8");
+
+const scripts = [...page.matchAll(/<script([^>]*)>([\s\S]*?)<\/script>/g)];
+const data = JSON.parse(scripts.find(([, attributes]) => attributes.includes("application/json"))[2]);
+const last = data.steps.end_s.length;
+const nameOf = (frame) => data.texts[data.frames[frame][0]];
+
+const moments = [];
+for (let moment = 0; moment <= last + (data.peak?.is_known ? 1 : 0); moment++) {
+  const number = (group, view, unit) => model.numberOf(group, view, unit, 0, moment).value;
+  moments.push({
+    time: model.timeOf(data, moment),
+    groups: data.groups.map((group) => ({
+      name: nameOf(group.site),
+      in_use: [number(group, "in_use", "blocks"), number(group, "in_use", "bytes")],
+      allocated: [number(group, "allocated", "blocks"), number(group, "allocated", "bytes")],
+    })),
+    error: Math.sqrt(model.numbersOf(data, "in_use", "bytes", 0, moment).total.variance),
+  });
+}
+
+const half = last >> 1;
+const views = {};
+for (const view of ["in_use", "grown", "shrunk", "allocated"]) {
+  const { numbers, total } = model.numbersOf(data, view, "bytes", half, last);
+  const trees = [false, true].map((from_callee) => {
+    const root = model.treeOf(data, numbers, from_callee);
+    const first = [...root.children.values()][0];
+    const boxes = model.layout(root, first ?? root, 0);
+    return {
+      root: root.value,
+      // Of each level: what its boxes are wide together, the one that is looked into being 1.
+      widths: boxes.reduce((widths, { depth, width }) => {
+        widths[depth] = (widths[depth] ?? 0) + width;
+        return widths;
+      }, []),
+      looked_into: first?.value ?? 0,
+      groups: first ? model.groupsOf(data, first, from_callee).length : 0,
+    };
+  });
+  views[view] = {
+    total: total.value,
+    sites: model.sitesOf(data, numbers).map(({ frame, value }) => [nameOf(frame), value]),
+    trees,
+  };
+}
+
+const texts = [0, 1, 1023, 1024, 1535, 1047552, 16.5 * 2 ** 20, 5e12].map(model.bytes);
+const nearest = [0, 0.26, 3.3, 9.9].map((time) => model.momentAt(data, time));
+const scripts_count = scripts.length;
+console.log(JSON.stringify({ data, moments, views, texts, nearest, curve: model.curveOf(data, data.groups), scripts_count }));
