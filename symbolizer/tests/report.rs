@@ -159,6 +159,11 @@ fn sampled_numbers_have_their_errors() {
         );
         assert!(expected > 0.0);
     }
+    // What stayed as it is has not shrunk, and that is no estimate; what grew is known to within what both moments are.
+    let error = |view: &str| said["views"][view]["error"].as_f64().unwrap();
+    let of = |step: usize| said["moments"][step]["error"].as_f64().unwrap();
+    assert_eq!(error("shrunk"), 0.0);
+    assert!(error("grown") > 0.0 && error("grown") < of(STEPS / 2) + of(STEPS));
     assert_eq!(said["data"]["is_exact"], false);
     assert_eq!(said["data"]["percent"], 95.0);
 }

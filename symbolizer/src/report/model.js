@@ -40,10 +40,8 @@ function numberOf(group, view, unit, a, b) {
       };
     default: {
       const grown = of("in_use", b) - of("in_use", a);
-      return {
-        value: view === "grown" ? Math.max(0, grown) : Math.max(0, -grown),
-        variance: grown > 0 === (view === "grown") ? variance("in_use", a) + variance("in_use", b) : 0,
-      };
+      const value = Math.max(0, view === "grown" ? grown : -grown);
+      return { value, variance: value > 0 ? variance("in_use", a) + variance("in_use", b) : 0 };
     }
   }
 }

@@ -38,8 +38,8 @@ const shown = (value) => (state.unit === "bytes" ? bytes(value) : count(value));
 const percent = (part, whole) => (whole > 0 ? `${((100 * part) / whole).toFixed(1)}%` : "");
 /** Half the interval, in words; nothing where all is exact. Of what grew or shrank it is at most that. */
 function plusMinus(variance, beside = "± ") {
-  if (data.is_exact) return "";
-  const bound = state.view === "grown" || state.view === "shrunk" ? "≤ " : "";
+  if (data.is_exact || variance === 0) return "";
+  const bound = state.view === "grown" || state.view === "shrunk" ? "at most " : "";
   return beside + bound + shown(Math.sqrt(variance) * data.standard_errors);
 }
 
@@ -247,7 +247,11 @@ function drawSites({ numbers, total }) {
       draw();
     };
     row.addEventListener("click", pick);
-    row.addEventListener("keydown", (event) => event.key === "Enter" && pick());
+    row.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      pick();
+      find("sites").querySelector("tr.chosen")?.focus();
+    });
     return row;
   });
   find("sites").tBodies[0].replaceChildren(...rows);

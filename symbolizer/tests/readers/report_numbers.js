@@ -48,6 +48,7 @@ for (const view of ["in_use", "grown", "shrunk", "allocated"]) {
   });
   views[view] = {
     total: total.value,
+    error: Math.sqrt(total.variance),
     sites: model.sitesOf(data, numbers).map(({ frame, value }) => [nameOf(frame), value]),
     trees,
   };
