@@ -1,8 +1,7 @@
 /* Situation: a thread's stack overflows while it allocates, a handler on a signal stack jumps out (as some language
- * runtimes do), and the thread goes on: forty times, so that most of them are in the middle of a hook, which needs the most stack.
- * A correct profiler keeps nobody from going on. What that thread allocates after it left a hook so is not recorded, and is counted as lost; what
- * it frees is recorded, as is what other threads do.
- * If it is wrong: the program crashes or hangs, or blocks that are long free stay in use.
+ * runtimes do), and the thread goes on: twenty times, so that most of them are in the middle of a hook, which needs the most stack.
+ * A correct profiler keeps nobody from going on, counts what may be missing, and a moment later records what that thread does.
+ * If it is wrong: the program crashes or hangs, blocks that are long free stay in use, or the thread is not recorded any more.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -12,8 +11,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { BLOCKS = 1000, OVERFLOWS = 40, ROOM = 64 << 10, STACK = 256 << 10 };
+enum { BLOCKS = 1000, OVERFLOWS = 20, ROOM = 64 << 10, STACK = 256 << 10 };
 
 static sigjmp_buf before;
 static void *kept[BLOCKS];
@@ -45,6 +45,12 @@ static void *overflows(void *room)
             caught++;
     for (int i = 0; i < BLOCKS; i++)
         free(kept[i]);
+    for (int i = 0; i < 50; i++) {
+        free(escapes(malloc(4002)));
+        usleep(20000);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        escapes(malloc(4003));
     printf("%d overflows\n", caught);
     sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
     return NULL;

@@ -67,14 +67,18 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
         if !BEGINNING.swap(true, Ordering::Acquire) {
             // What pthread_create allocates is not the program's.
             entered.thread.inside.set(Inside::Ours);
-            let session = match session::current() {
-                // Whoever was at it before us may have given up, and said so.
-                None if hook::is_recording() => own_stack::run(make),
-                session => session,
-            };
-            entered.thread.inside.set(Inside::Hook);
-            GIVEN_UP.store(false, Ordering::Relaxed);
-            BEGINNING.store(false, Ordering::Release);
+            // All of it where no signal comes: a handler that waited for the end of it, and jumps out of it, must find it ended.
+            let session = own_stack::run(|| {
+                let session = match session::current() {
+                    // Whoever was at it before us may have given up, and said so.
+                    None if hook::is_recording() => make(),
+                    session => session,
+                };
+                entered.thread.inside.set(Inside::Hook);
+                GIVEN_UP.store(false, Ordering::Relaxed);
+                BEGINNING.store(false, Ordering::Release);
+                session
+            });
             if let Some(session) = session
                 && early_frees::are_kept()
             {

@@ -46,6 +46,7 @@ counts! {
     LOST_DUMPS = LostDumps;
     LOST_FREES = LostFrees;
     LOST_AT_FORK = LostAtFork;
+    LOST_LEFT = LostLeft;
 }
 
 /// All of them, with their totals.

@@ -168,6 +168,7 @@ static IS_UP: AtomicBool = AtomicBool::new(false);
 fn note(filter: &[Instruction]) {
     let (process, thread) = (sys::getpid().into(), sys::gettid().into());
     let working_folder = call(libc::SYS_getcwd, [0; 4]);
+    let signal_stack_asked = call(libc::SYS_sigaltstack, [0; 4]);
     let stat_at = call(libc::SYS_newfstatat, [libc::AT_FDCWD as u64, 0, 0, 0]);
     // Of these two filters do look at who is asked.
     let thread_asked = call(libc::SYS_tgkill, [process, thread, 0, 0]);
@@ -175,6 +176,7 @@ fn note(filter: &[Instruction]) {
         (Spared::Beginning, TO_BEGIN),
         (Spared::StatAt, &[stat_at]),
         (Spared::WorkingFolder, &[working_folder]),
+        (Spared::SignalStackAsked, &[signal_stack_asked]),
         (Spared::ThreadAsked, &[thread_asked]),
     ] {
         if !spares(filter, calls) {

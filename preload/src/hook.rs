@@ -168,7 +168,9 @@ fn ended(taken: Taken) {
     // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
     // nothing on this way allocates or locks. Only the flag must be left as it was.
     let was_inside = thread.inside.replace(Inside::Hook);
+    let was_at = thread.entered_at.replace(tls::stack_pointer());
     ended_deferred(thread, taken);
+    thread.entered_at.set(was_at);
     thread.inside.set(was_inside);
 }
 

@@ -50,6 +50,9 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Somebody found none free.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
+/// How many at most nobody will ever leave.
+static LOST: AtomicUsize = AtomicUsize::new(0);
+
 /// A seat, taken.
 pub(crate) struct Seat {
     place: &'static Place,
@@ -149,6 +152,21 @@ fn take_another(thread: &Thread) -> Option<Seat> {
         }
     }
     None
+}
+
+/// Whether there will be enough if one is held for good by a hook that was left (`left.rs`).
+#[cold]
+pub(crate) fn may_lose_one() -> bool {
+    let lost = LOST.load(Ordering::Relaxed);
+    if lost >= MOST / 2 {
+        return false;
+    }
+    WANTED.store(true, Ordering::Relaxed);
+    let will = lost + 1 < count();
+    if will {
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
+    will
 }
 
 /// How many there are.

@@ -15,6 +15,8 @@ pub(crate) enum Spared {
     ThreadAsked = 4,
     /// Asking which folder is the current one.
     WorkingFolder = 8,
+    /// Asking whether this thread is on a signal stack.
+    SignalStackAsked = 16,
 }
 
 /// Those that are not.

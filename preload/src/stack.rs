@@ -224,6 +224,16 @@ fn anchor_above(sp: u64) -> Option<u64> {
     (anchor > sp).then_some(anchor)
 }
 
+/// Whether both stack pointers, the lower one first, are on this thread's own stack.
+pub(crate) fn is_own(thread: &Thread, low: u64, high: u64) -> bool {
+    let anchor = match own_block() {
+        OwnBlock::Is(block) => block.contains(&low).then_some(block.end),
+        OwnBlock::NotYetKnown => None,
+        OwnBlock::Unknown => anchor_above(low),
+    };
+    anchor.is_some_and(|anchor| high < anchor && reaches(thread, low, anchor))
+}
+
 /// Whether all between `sp` and `anchor` can be read. Remembers the answer in the thread.
 fn reaches(thread: &Thread, sp: u64, anchor: u64) -> bool {
     let known = thread.stack_low.get();

@@ -30,7 +30,9 @@ pub(crate) use process::{
     Scheduling, execve, exit_group, getpid, gettid, has_thread, name_thread, thread_name, threads,
 };
 pub(crate) use random::random_u64;
-pub(crate) use signals::{block_signals, restore_sigaction, restore_signals, sigaction_of};
+pub(crate) use signals::{
+    block_signals, is_on_signal_stack, restore_sigaction, restore_signals, sigaction_of,
+};
 pub(crate) use table::leave_descriptors;
 pub(crate) use wait::{
     futex_wait, futex_wait_shared, futex_wake, futex_wake_shared, sleep_ns, yield_now,

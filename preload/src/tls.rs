@@ -15,6 +15,7 @@ use std::cell::{Cell, UnsafeCell};
 use heapprof_core::{Sampler, bytes_on_the_line};
 
 use crate::frames::Header;
+use crate::left;
 
 /// What a thread keeps. Only its own thread reads or writes it; a signal handler of that thread may
 /// do so between any two instructions, which is why there are no references into it that outlive
@@ -24,6 +25,8 @@ pub(crate) struct Thread {
     sampler: UnsafeCell<Sampler>,
     /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
     pub(crate) inside: Cell<Inside>,
+    /// The stack pointer with which it came there; see `left.rs`.
+    pub(crate) entered_at: Cell<u64>,
     /// Seat that this thread had last: its walker's rule cache is warm.
     pub(crate) seat_hint: Cell<u8>,
     /// Whether the writer stands still for a fork of this thread's.
@@ -106,6 +109,15 @@ global_asm!(
     ".popsection",
     size = const OFFSET + SIZE,
 );
+
+/// The stack pointer of the function that this is inlined into.
+#[inline(always)]
+pub(crate) fn stack_pointer() -> u64 {
+    let sp: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    sp
+}
 
 /// This thread's words.
 #[inline(always)]
@@ -197,10 +209,12 @@ impl Thread {
     /// Begins a piece of our own code, unless this thread is in one already.
     #[inline]
     pub(crate) fn enter(&'static self) -> Option<Entered> {
-        if self.inside.get() != Inside::No {
+        let sp = stack_pointer();
+        if self.inside.get() != Inside::No && !left::is_left(self, sp) {
             return None;
         }
         self.inside.set(Inside::Hook);
+        self.entered_at.set(sp);
         Some(Entered { thread: self })
     }
 

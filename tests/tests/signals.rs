@@ -209,7 +209,8 @@ fn dispositions_and_masks_are_as_without_us() {
 
 /// Allocates and frees without pause, while another thread sends it a signal. The handler allocates, and frees a block from before, where it
 /// has interrupted code at an address that its arguments allow: from..to, each as an offset from where the library begins. Once for
-/// each block: signals that come one upon the other all find the same instruction.
+/// each block: signals that come one upon the other all find the same instruction. With ON_STACK it has a stack of its own, above the
+/// frames that it interrupts.
 const INTERRUPTED_IN_A_HOOK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -218,7 +219,9 @@ const INTERRUPTED_IN_A_HOOK: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
-enum { MOST = 200 };
+#ifndef MOST
+#define MOST 200
+#endif
 static unsigned long allowed[16];
 static int bounds;
 static volatile int hits, is_over;
@@ -252,6 +255,11 @@ int main(int argc, char **argv)
 {
     pthread_t self = pthread_self(), thread;
     struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+#ifdef ON_STACK
+    char room[64 << 10];
+    sigaltstack(&(stack_t){.ss_sp = room, .ss_size = sizeof room}, NULL);
+    action.sa_flags |= SA_ONSTACK;
+#endif
     Dl_info library;
     if (!dladdr(dlsym(RTLD_DEFAULT, "malloc"), &library)) return 2;
     for (bounds = 0; bounds + 1 < argc; bounds++)
@@ -267,17 +275,14 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A handler that interrupts a sample: what it allocates passes through and is counted, what it frees is recorded, and the sample that it
-/// interrupted is whole.
-#[test]
-fn a_handler_that_interrupts_a_hook() {
+/// Where code of ours is in which nothing of jemalloc's is half done: from, to, from, to, as offsets from the library's beginning.
+fn bounds_of_hooks() -> Vec<String> {
     let listed = std::process::Command::new("nm")
         .args(["--print-size", "--defined-only"])
         .arg(&Build::get().library)
         .output()
         .expect("nm runs (scripts/install-deps installs it)");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    // Code of ours in which nothing of jemalloc's is half done.
     let bounds: Vec<String> = listed
         .lines()
         .filter(|line| {
@@ -297,7 +302,21 @@ fn a_handler_that_interrupts_a_hook() {
         })
         .collect();
     assert!(bounds.len() >= 4, "{bounds:?}");
-    let run = Run::compiled("interrupted", INTERRUPTED_IN_A_HOOK, &["-pthread"]);
+    bounds
+}
+
+/// A handler that interrupts a sample: what it allocates passes through and is counted, what it frees is recorded, and the sample that it
+/// interrupted is whole.
+#[test]
+fn a_handler_that_interrupts_a_hook() {
+    for flags in [&["-pthread"][..], &["-pthread", "-DON_STACK", "-DMOST=40"]] {
+        interrupts_a_hook(flags);
+    }
+}
+
+fn interrupts_a_hook(flags: &[&str]) {
+    let bounds = bounds_of_hooks();
+    let run = Run::compiled("interrupted", INTERRUPTED_IN_A_HOOK, flags);
     let ran = run.args(&bounds).interval(1).prefix("t").run();
     assert_eq!((ran.code(), &*ran.stderr), (5, ""));
     let hits: u64 = ran.stdout.trim()["hits ".len()..].parse().unwrap();
@@ -309,6 +328,8 @@ fn a_handler_that_interrupts_a_hook() {
     let passed = log.losses().get(&Counter::LostReentrant).copied();
     let passed = passed.expect("of so many moments some are within a hook");
     assert_eq!(recorded + passed, hits);
+    // It comes back: the hook was not left.
+    assert_eq!(log.losses().get(&Counter::LostLeft), None);
     let freed = log
         .blocks_of(20004)
         .into_iter()
@@ -320,4 +341,92 @@ fn a_handler_that_interrupts_a_hook() {
         .filter(|block| (1000..1021).contains(&block.size));
     assert!(churned.into_iter().all(|block| !block.in_use));
     println!("{hits}, {recorded} recorded");
+}
+
+/// As above, but the handler jumps out of what it has interrupted, as often as its first argument says. What is allocated in the end is to be
+/// recorded.
+const JUMPS_OUT_OF_A_HOOK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#include <unistd.h>
+static unsigned long allowed[16];
+static int bounds, most;
+static volatile int jumps, is_over;
+static sigjmp_buf before;
+void *kept[100];
+static void handler(int signal, siginfo_t *info, void *context)
+{
+    unsigned long pc = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    for (int i = 0; i < bounds && jumps < most; i += 2)
+        if (pc >= allowed[i] && pc < allowed[i + 1]) {
+            jumps++;
+            siglongjmp(before, 1);
+        }
+}
+static void *interrupts(void *thread)
+{
+    while (!is_over) pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    return NULL;
+}
+static void work(int depth)
+{
+    void *volatile block = malloc(1000 + depth);
+    free(block);
+    if (depth < 20) work(depth + 1);
+}
+int main(int argc, char **argv)
+{
+    pthread_t self = pthread_self(), thread;
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+    Dl_info library;
+    if (!dladdr(dlsym(RTLD_DEFAULT, "malloc"), &library)) return 2;
+    most = atoi(argv[1]);
+    for (bounds = 0; bounds + 2 < argc; bounds++)
+        allowed[bounds] = (unsigned long)library.dli_fbase + strtoul(argv[bounds + 2], NULL, 16);
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_create(&thread, NULL, interrupts, &self);
+    for (volatile long i = 0; i < 3000000 && jumps < most; i++)
+        if (sigsetjmp(before, 1) == 0) work(0);
+    is_over = 1;
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 50; i++) {
+        free(malloc(20006));
+        usleep(20000);
+    }
+    for (int i = 0; i < 100; i++) kept[i] = malloc(20005);
+    printf("jumps %d\n", jumps);
+    return 5;
+}
+"#;
+
+/// Who jumps out of a hook goes on, and is recorded on; what may be missing is counted. Not without end: what was left in the middle of
+/// something is left for good.
+#[test]
+fn a_handler_that_jumps_out_of_a_hook() {
+    for (jumps, is_recorded_on) in [(10, true), (50, false)] {
+        let run = Run::compiled("jumps", JUMPS_OUT_OF_A_HOOK, &["-pthread"]);
+        let run = run.arg(jumps.to_string()).args(&bounds_of_hooks());
+        let ran = run.interval(1).prefix("t").run();
+        assert_eq!((ran.code(), &*ran.stderr), (5, ""));
+        assert_eq!(ran.stdout, format!("jumps {jumps}\n"));
+        let log = ran.log();
+        assert!(log.torn.is_none() && log.end().is_some(), "{:?}", log.torn);
+        let left = log.losses()[&Counter::LostLeft];
+        println!("{jumps}: {left} hooks left");
+        assert!(left > 0 && left <= jumps, "{left}");
+        if is_recorded_on {
+            assert_eq!(log.blocks_of(20005).len(), 100);
+        }
+        let phantoms = log
+            .blocks()
+            .into_iter()
+            .filter(|block| (1000..1021).contains(&block.size) && block.in_use);
+        assert!(phantoms.count() as u64 <= left);
+    }
 }

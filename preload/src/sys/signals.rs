@@ -88,6 +88,20 @@ pub(crate) fn restore_signals(mask: u64) {
     };
 }
 
+/// Whether this thread is in a handler that has a stack of its own (`sigaltstack`); or the kernel does not say.
+pub(crate) fn is_on_signal_stack() -> bool {
+    // SAFETY: integers and a null pointer.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: changes nothing, writes one stack_t.
+    let answer = unsafe {
+        syscall(
+            libc::SYS_sigaltstack,
+            [0, std::ptr::from_mut(&mut stack) as u64, 0, 0, 0, 0],
+        )
+    };
+    answer.is_err() || stack.ss_flags & libc::SS_ONSTACK != 0
+}
+
 /// The kernel's `struct sigaction`, as far as we look at it.
 #[repr(C)]
 #[derive(Default)]
