@@ -233,7 +233,7 @@ fn summarize(records: &Records) {
         ));
     }
     say::note(&format_args!(
-        "next: heapprof top {0}; heapprof info {0}",
+        "next: heapprof top {0}; heapprof report {0}; heapprof info {0}",
         quoted(log)
     ));
 }
