@@ -2,14 +2,22 @@
 //!
 //! Mostly that is `/proc/self/exe`. Where the loader was told to run it (`ld-linux-x86-64.so.2 ./server`, as programs are
 //! started that bring a libc of their own), the kernel knows the loader only; then it is the file that the program's headers are mapped from.
+//! Below a root without `/proc` it is what was executed, by the words of whoever did.
+
+use std::ffi::CStr;
 
 use heapprof_format::Mapping;
 
 use crate::{proc, sys};
 
-/// Its absolute path, or nothing where `/proc` does not say it.
+/// Its absolute path, or nothing where that is not known.
 pub(crate) fn path() -> Vec<u8> {
-    let executed = || sys::readlink(c"/proc/self/exe").unwrap_or_default();
+    let executed = || {
+        let path = sys::readlink(c"/proc/self/exe")
+            .ok()
+            .or_else(named_to_the_kernel);
+        path.unwrap_or_default()
+    };
     match headers_if_run_by_the_loader() {
         None => executed(),
         Some(headers) => mapped_at(headers).unwrap_or_else(executed),
@@ -26,6 +34,19 @@ fn headers_if_run_by_the_loader() -> Option<u64> {
         )
     };
     (base == 0 && headers != 0).then_some(headers)
+}
+
+/// The path by which it was executed, if that is absolute: from which folder another led on is forgotten.
+fn named_to_the_kernel() -> Option<Vec<u8>> {
+    // SAFETY: asks for a number of the auxiliary vector.
+    let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the kernel put the name, with a zero at its end, above the first thread's stack, behind the environment's strings: mapped for
+    // as long as the process lives, and nobody's to write to.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    name.starts_with(b"/").then(|| name.to_vec())
 }
 
 fn mapped_at(address: u64) -> Option<Vec<u8>> {

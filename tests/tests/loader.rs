@@ -372,6 +372,26 @@ fn a_program_that_the_loader_is_told_to_run() {
     }
 }
 
+/// Below a root without `/proc`, as of a service in a chroot.
+#[test]
+fn a_program_without_proc_has_its_name() {
+    if !may_mount() {
+        return;
+    }
+    let ran = Run::tool("unshare")
+        .args(["-rm", "sh", "-c"])
+        .arg("mount -t tmpfs none /proc && LD_PRELOAD=$1 exec \"$0\"")
+        .arg(Build::get().fixture("nofp_chain"))
+        .arg(&Build::get().library)
+        .interval(1)
+        .run()
+        .well();
+    let files = ran.files_ending(".heaplog");
+    assert!(files[0].starts_with("heapprof.nofp_chain."), "{files:?}");
+    assert!(ran.log().start().program.ends_with("/nofp_chain"));
+    assert_claims(&ran);
+}
+
 /// A debugger's `break main` stops in every function of that name, whatever it is in, and our thread would come first.
 #[test]
 fn no_function_of_ours_is_called_main() {
