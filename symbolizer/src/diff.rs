@@ -192,6 +192,15 @@ impl<'a> Differences<'a> {
         }
     }
 
+    /// A module's name as both sides have it: two programs that are compared by force are one program of two names, as builds often are.
+    fn common_name<'n>(&'n self, side: usize, module: &'n str) -> &'n str {
+        let [before, after] = self.sides.map(|(profile, _)| profile.run.name());
+        match side == 0 && module == before && !after.is_empty() {
+            true => after,
+            false => module,
+        }
+    }
+
     /// The modules whose functions cannot all be compared by name, though nothing else of two builds can be.
     fn nameless(&self) -> Vec<Nameless> {
         let [(a, of_a), (b, of_b)] = self.sides;
@@ -201,16 +210,16 @@ impl<'a> Differences<'a> {
         };
         let mut nameless = Vec::new();
         for (index, module) in a.modules.iter().enumerate() {
+            let name = self.common_name(0, module.name());
             let mut others = b.modules.iter().enumerate();
-            let Some((other_index, other)) =
-                others.find(|(_, other)| other.name() == module.name())
-            else {
+            let Some((other_index, other)) = others.find(|(_, other)| other.name() == name) else {
                 continue;
             };
             let addresses = [unnamed(of_a, index), unnamed(of_b, other_index)];
             if module.build_id != other.build_id && addresses != [0, 0] {
                 nameless.push(Nameless {
-                    module: module.name().to_owned(),
+                    module: name.to_owned(),
+                    before: module.name().to_owned(),
                     addresses,
                 });
             }
@@ -221,7 +230,7 @@ impl<'a> Differences<'a> {
     /// What must be known of the names on both sides.
     pub fn remarks(&self) -> Vec<String> {
         let nameless = self.nameless();
-        let each = nameless.iter().flat_map(|Nameless { module, addresses }| {
+        let each = nameless.iter().flat_map(|Nameless { module, addresses, .. }| {
             let sides = addresses.iter().zip(["first", "second"]).filter(|(n, _)| **n > 0);
             sides.map(move |(n, which)| {
                 format!(
@@ -249,7 +258,7 @@ impl<'a> Differences<'a> {
             let module = key.module.rsplit('/').next().unwrap_or(&key.module);
             let place = Place {
                 function: key.function.clone(),
-                module: module.to_owned(),
+                module: self.common_name(*side, module).to_owned(),
             };
             diff.changes.entry(place).or_default().merge(change);
         }
@@ -294,6 +303,8 @@ impl<'a> Differences<'a> {
 struct Nameless {
     /// Without folders.
     module: String,
+    /// What the first calls it.
+    before: String,
     /// How many addresses of it have no name, on each side.
     addresses: [u64; 2],
 }
@@ -303,7 +314,8 @@ impl Nameless {
     /// build say nothing of another's.
     fn may_hide(&self, place: &Place, change: &Change) -> bool {
         let [has_before, has_after] = [change.before != 0.0, change.after != 0.0];
-        let is_unnamed = place.function.starts_with(&format!("[{}+0x", self.module));
+        let is_address = |name: &str| place.function.starts_with(&format!("[{name}+0x"));
+        let is_unnamed = is_address(&self.module) || is_address(&self.before);
         let other = match (has_before, has_after) {
             (true, false) => self.addresses[1],
             (false, true) => self.addresses[0],

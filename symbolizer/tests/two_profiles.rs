@@ -278,3 +278,47 @@ fn a_rebuilt_module_without_names_is_not_compared_by_address() {
             .all(|change| change.verdict() == Verdict::Exact)
     );
 }
+
+/// Two programs by name, one of which is most often a build of the other: a function of the one is that function of the other.
+#[test]
+fn programs_of_two_names_are_compared_function_by_function() {
+    let profile = |program: &str, size: u64| {
+        let mut log = LogBuilder::new(1);
+        log.program(program);
+        log.module_record(Module {
+            number: 0,
+            time_ns: 0,
+            path: program.into(),
+            build_id: program.as_bytes().to_vec(),
+            bias: 0x1000,
+            segments: vec![Segment {
+                start: 0x1000,
+                len: 0x1000,
+                file_offset: 0,
+                flags: 5,
+            }],
+        });
+        let stack = log.stack(&[0x1201]);
+        log.alloc(stack, size);
+        profile_of_log(&log.end(), |_| {}).unwrap()
+    };
+    let before = profile("/no/such/shop", 1000);
+    let after = profile("/no/such/shop-2", 1005);
+    let named = |profile: &Profile| {
+        let frame = common::frame("site", "v.c", 1, false);
+        Symbols::given(profile, [(profile.place(0x1201, 0), vec![frame])])
+    };
+    let (of_before, of_after) = (named(&before), named(&after));
+    let diff = Differences::of_two(
+        (&before, &of_before),
+        (&after, &of_after),
+        Metric::InUseBytes.into(),
+    )
+    .by_site();
+    let changes: Vec<_> = diff
+        .changes
+        .iter()
+        .map(|(place, change)| (&*place.function, &*place.module, change.difference()))
+        .collect();
+    assert_eq!(changes, [("site", "shop-2", 5.0)]);
+}

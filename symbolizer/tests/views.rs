@@ -285,6 +285,40 @@ fn the_callers_of_a_small_function_are_shown() {
     assert!(callers.contains("[0x3000]"), "{callers}");
 }
 
+/// Nothing in use is not the same as no such function, and part of a name leads to the whole.
+#[test]
+fn a_tree_of_nothing_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = LogBuilder::new(1);
+    let (kept, freed) = (log.stack(&[0x2001, 0x3001]), log.stack(&[0x2011, 0x3001]));
+    log.alloc(kept, 1 << 20);
+    let block = log.alloc(freed, 100);
+    log.free(block);
+    let file = write(folder.path(), "s.heaplog", &log.end());
+    let file = file.display().to_string();
+    let tree = |args: &[&str]| {
+        let output = heapprof(&[&["tree", &file], args].concat());
+        stdout(&output).lines().last().unwrap().to_owned()
+    };
+    assert_eq!(
+        tree(&["--callers", "[0x2011]"]),
+        "  nothing: in-use-bytes is 0 (--metric allocated-bytes shows what was freed, too)"
+    );
+    assert_eq!(
+        tree(&["--callees", "0x20"]),
+        "  nothing: no stack has a function '0x20', by its whole name with namespaces and classes; perhaps '[0x2001]' or \
+         '[0x2011]' is meant"
+    );
+    assert_eq!(
+        tree(&["--callers", "handle"]),
+        "  nothing: no stack has a function 'handle', by its whole name with namespaces and classes"
+    );
+    assert_eq!(
+        tree(&["--focus", "handle"]),
+        "  nothing: no stack matches, or in-use-bytes is 0"
+    );
+}
+
 /// No reader of JSON has to hold 256 brackets and keys at once, as jq 1.6 does not, and all nodes are there.
 #[test]
 fn json_of_a_deep_tree_goes_on_beside_it() {

@@ -84,7 +84,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_totals(&profile, out)?;
         writeln!(out)?;
         if tree.root().total.get(metric) == 0 {
-            return writeln!(out, "  nothing: no stack matches, or {metric} is 0");
+            let why = why_nothing(&direction, metric, tree.root(), || {
+                Tree::of(
+                    &profile,
+                    &symbols,
+                    By::Function,
+                    &Direction::Down,
+                    Metric::AllocatedBytes,
+                )
+            });
+            return writeln!(out, "  nothing: {why}");
         }
         let whole = profile.numbers().get(metric) as f64;
         let mut writer = Writer {
@@ -100,6 +109,43 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         };
         writer.all()
     })
+}
+
+/// How many functions are proposed for one that is not there.
+const PROPOSED: usize = 3;
+
+/// Why there is no tree, and what leads to one: another metric, or a function's whole name.
+fn why_nothing(
+    direction: &Direction,
+    metric: Metric,
+    root: &Node,
+    whole: impl FnOnce() -> Tree,
+) -> String {
+    if root.total.get(Metric::AllocatedObjects) > 0 {
+        return format!("{metric} is 0 (--metric allocated-bytes shows what was freed, too)");
+    }
+    let (Direction::Callers(function) | Direction::Callees(function)) = direction else {
+        return format!("no stack matches, or {metric} is 0");
+    };
+    let tree = whole();
+    let names = tree.nodes().iter().map(|node| tree.name(node));
+    let mut similar: Vec<&str> = names.filter(|name| name.contains(&**function)).collect();
+    // Of `open`, `Sessions::open(int)` before what has it for an argument.
+    similar.sort_by_key(|name| (name.len(), *name));
+    similar.dedup();
+    similar.truncate(PROPOSED);
+    let similar: Vec<String> = similar
+        .iter()
+        .map(|name| format!("'{}'", Printable(name)))
+        .collect();
+    let proposed = match similar.is_empty() {
+        true => String::new(),
+        false => format!("; perhaps {} is meant", similar.join(" or ")),
+    };
+    format!(
+        "no stack has a function '{}', by its whole name with namespaces and classes{proposed}",
+        Printable(function)
+    )
 }
 
 struct Writer<'a, W> {
