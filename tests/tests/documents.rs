@@ -1,6 +1,8 @@
 //! What documents name is there.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use heapprof_tests::{Build, repository};
@@ -73,7 +75,7 @@ fn every_setting_is_in_the_readme_and_in_the_help() {
         let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
         text.starts_with("HEAP") && !text.ends_with('_') && text.chars().all(is_part)
     });
-    let names: std::collections::BTreeSet<&str> = quoted.collect();
+    let names: BTreeSet<&str> = quoted.collect();
     assert!(names.len() >= 15, "{names:?}");
     for name in names {
         assert!(
@@ -105,4 +107,109 @@ fn every_export_is_listed() {
         .filter(|name| !listed.contains(&format!("`{name}`")))
         .collect();
     assert_eq!(missing, [""; 0]);
+}
+
+/// README.md, CHANGELOG.md and docs/*.md.
+fn documents() -> Vec<PathBuf> {
+    let root = repository();
+    let in_docs = fs::read_dir(root.join("docs")).unwrap();
+    let in_docs = in_docs.map(|entry| entry.unwrap().path());
+    let named = ["README.md", "CHANGELOG.md"].map(|name| root.join(name));
+    named
+        .into_iter()
+        .chain(in_docs.filter(|path| path.extension().is_some_and(|found| found == "md")))
+        .collect()
+}
+
+/// The names by which a page's headings are linked to, as GitHub makes them.
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(page).unwrap_or_default();
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let words = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = words
+                .chars()
+                .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+            kept.collect::<String>().replace(' ', "-")
+        })
+        .collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut links = 0;
+    let mut missing = Vec::new();
+    for page in documents() {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.contains("://") || link.contains(char::is_whitespace) {
+                continue;
+            }
+            links += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => page.clone(),
+                file => page.parent().unwrap().join(file),
+            };
+            let is_there =
+                target.exists() && (heading.is_empty() || anchors(&target).contains(heading));
+            if !is_there {
+                missing.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(links > 60, "{links}");
+    assert_eq!(missing, [""; 0]);
+}
+
+/// Every command that a document shows has the options that it is shown with.
+#[test]
+fn every_command_is_understood() {
+    let mut commands = 0;
+    let mut wrong = Vec::new();
+    let mut helps = std::collections::HashMap::new();
+    for page in documents() {
+        let text = fs::read_to_string(&page).unwrap();
+        // Lines of a block, and what stands in the text between ` and `.
+        let spans = text.lines().flat_map(|line| line.split('`'));
+        let shown = spans.filter_map(|span| {
+            let span = span.trim_start().trim_start_matches("$ ");
+            let (before, rest) = span.split_once("heapprof ")?;
+            // A variable or two may stand before it.
+            let is_command = before.split_whitespace().all(|word| word.contains('='));
+            is_command.then_some(rest)
+        });
+        for command in shown {
+            let mut words = command
+                .split_whitespace()
+                .take_while(|word| !["|", "#", "&&", "--", ";"].contains(word));
+            let name = words.next().unwrap_or_default();
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase()) {
+                continue;
+            }
+            let help = helps.entry(name.to_owned()).or_insert_with(|| {
+                let help = Command::new(&Build::get().heapprof)
+                    .args([name, "--help"])
+                    .output()
+                    .expect("heapprof runs");
+                help.status
+                    .success()
+                    .then(|| String::from_utf8_lossy(&help.stdout).into_owned())
+            });
+            // `heapprof reads …` is a sentence.
+            let Some(help) = help else { continue };
+            commands += 1;
+            for word in words.filter(|word| word.starts_with('-') && word.len() > 1) {
+                let option = word.split(['=', ',', ';', ')']).next().unwrap();
+                let listed = help.split([' ', ',', '\n']).any(|listed| listed == option);
+                if !listed {
+                    wrong.push(format!("{}: heapprof {command}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(commands > 100, "{commands}");
+    assert_eq!(wrong, [""; 0]);
 }
