@@ -3,9 +3,9 @@
 //! Danger: one thread rewrites what others are reading. Each bound is an atomic, and a version says whether what was read belongs
 //! together; whoever finds that it does not, knows nothing.
 //!
-//! Model: the list is read by the writer, and only when a walk has asked for an address that was not in it. Hooks ask here and nowhere else:
-//! reading the list takes a lock of the kernel's, and milliseconds where there are many mappings. So the first walks through code that is new
-//! end in it.
+//! Model: the list is read by the writer, and only when a walk has asked for an address that was not in it. Hooks ask here and nowhere else: reading the list takes a descriptor,
+//! a lock of the kernel's, and milliseconds where there are many mappings; asking memory itself (is there a call before that address?) takes
+//! system calls in each walk that is led astray, and there is none that neither faults nor waits. So the first walks through code that is new end in it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -70,7 +70,7 @@ impl Looked {
         if now_ns < self.next_ns || !WANTED.swap(false, Ordering::Relaxed) {
             return;
         }
-        self.wait_ns = match replace(&listed()) {
+        self.wait_ns = match replace(&listed_in(&proc::of_process("maps"))) {
             true => WAIT_NS,
             false => (2 * self.wait_ns).min(LONGEST_WAIT_NS),
         };
@@ -79,10 +79,9 @@ impl Looked {
 }
 
 /// What the kernel lists as executable, joined where it touches.
-fn listed() -> Vec<Range<u64>> {
-    let maps = proc::of_process("maps");
+fn listed_in(maps: &[u8]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
-    for mapping in String::from_utf8_lossy(&maps)
+    for mapping in String::from_utf8_lossy(maps)
         .lines()
         .filter_map(Mapping::parse)
         .filter(|mapping| mapping.perms.contains('x'))

@@ -27,7 +27,7 @@ use crate::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
 use crate::{
     clock, control, descriptors, exit, fork, hold, made_code, main_thread, own_alloc, seats, setid,
-    signal, sys, walk,
+    signal, sys,
 };
 
 mod account;
@@ -388,7 +388,6 @@ impl Writer {
             if now.saturating_sub(last_tended) >= DOZE_NS {
                 seats::tend();
                 made_code.tend(now);
-                walk::forget_astray();
                 modules::free_retired(seats::holds);
                 signal::look();
                 last_tended = now;
