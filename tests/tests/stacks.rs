@@ -197,6 +197,14 @@ fn jit_astray() {
     assert_eq!(ran.stdout, "ok free\n");
 }
 
+/// Where memory is executable is listed among all that is mapped: whoever asks for that list at each new piece of code does
+/// nothing else.
+#[test]
+fn jit_among_mappings() {
+    let ran = Run::fixture("jit_among_mappings").interval(4096).run();
+    assert_eq!(ran.well().stdout, "ok little else\n");
+}
+
 #[test]
 fn recursion_100000() {
     let ran = Run::fixture("recursion_100000").interval(1).run().well();
