@@ -1,7 +1,7 @@
 /* Situation: code that the program wrote itself into anonymous memory calls malloc: once with a frame pointer; for half a second
  * through ten pieces of such code that call one another, and through code that was entered as interpreters do, with a return
  * address that no call left; with rbp as a general register (0, an address that is not there, one of words on the stack that look like a
- * frame), once in pages that may be executed but not read.
+ * frame), once in pages that may be executed but not read. Some of the code is taken away, and data put in its place.
  * A correct profiler shows the callers of the first three kinds, of the second and third after a while, and ends at the others with a reason.
  * If it is wrong: it looks for an unwind table where no file is, reads the code that it may not read, follows rbp out of
  * the stack, or takes for a caller what is none.
@@ -50,6 +50,7 @@ OWN_FRAME static void allocates_3(void) { escapes(malloc(32003)); NO_TAIL_CALL()
 OWN_FRAME static void allocates_4(void) { escapes(malloc(32004)); NO_TAIL_CALL(); }
 OWN_FRAME static void allocates_5(void) { escapes(malloc(32005)); NO_TAIL_CALL(); }
 OWN_FRAME static void allocates_6(void) { escapes(malloc(32006)); NO_TAIL_CALL(); }
+OWN_FRAME static void allocates_7(void) { escapes(malloc(32007)); NO_TAIL_CALL(); }
 
 /* Nine pieces that pass on, and one that calls what it was given. */
 static code *write_pieces(void)
@@ -91,6 +92,14 @@ int main(void)
     memset(heap, 0xe8, 64);
     volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)(heap + 4), 0, 0};
     runs(general, allocates_5, (uint64_t)lookalike);
+    /* And words where code was. */
+    void *gone = *(void **)&interpreter;
+    lookalike[1] = (uint64_t)gone + 64;
+    mmap(gone, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    for (int round = 0; round < 40; round++) {
+        runs(general, allocates_7, (uint64_t)lookalike);
+        usleep(50000);
+    }
     printf("stack 32001 allocates_1 ... runs main\n");
     printf("count 32001 3 3\n");
     printf("stack 32002 allocates_2 ...\n");
@@ -103,5 +112,7 @@ int main(void)
     printf("count 32005 1 1\n");
     printf("stack 32006 allocates_6 ...\n");
     printf("count 32006 10 10\n");
+    printf("stack 32007 allocates_7 ...\n");
+    printf("count 32007 40 40\n");
     return 0;
 }

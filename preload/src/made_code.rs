@@ -3,7 +3,7 @@
 //! Danger: one thread rewrites what others are reading. Each bound is an atomic, and a version says whether what was read belongs
 //! together; whoever finds that it does not, knows nothing.
 //!
-//! Model: the list is read by the writer, and only when a walk has asked for an address that was not in it. Hooks ask here and nowhere else: reading the list takes a descriptor,
+//! Model: the list is read by the writer, now and then while walks ask. Hooks ask here and nowhere else: reading the list takes a descriptor,
 //! a lock of the kernel's, and milliseconds where there are many mappings; asking memory itself (is there a call before that address?) takes
 //! system calls in each walk that is led astray, and there is none that neither faults nor waits. So the first walks through code that is new end in it.
 
@@ -29,8 +29,8 @@ static RANGES: [[AtomicU64; 2]; MOST] = [const { [const { AtomicU64::new(0) }; 2
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Odd: they are being rewritten.
 static VERSION: AtomicU64 = AtomicU64::new(0);
-/// Somebody asked for what is not there.
-static WANTED: AtomicBool = AtomicBool::new(false);
+/// Somebody asked. What was found has to be looked for again, too: the code may be gone, and data may be in its place.
+static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The writer's: when to look again.
 pub(crate) struct Looked {
@@ -40,11 +40,10 @@ pub(crate) struct Looked {
 
 /// Whether `address` is known to be in executable memory.
 pub(crate) fn holds(address: u64) -> bool {
-    let found = find(address) == Some(true);
-    if !found {
-        WANTED.store(true, Ordering::Relaxed);
+    if !ASKED.load(Ordering::Relaxed) {
+        ASKED.store(true, Ordering::Relaxed); // in others' caches once a reading, and not in each walk
     }
-    found
+    find(address) == Some(true)
 }
 
 /// `None`: they were being rewritten.
@@ -68,9 +67,9 @@ impl Looked {
         }
     }
 
-    /// In the writer, now and then: reads the list if somebody wants it.
+    /// In the writer, now and then: reads the list if somebody asked.
     pub(crate) fn tend(&mut self, now_ns: u64) {
-        if now_ns < self.next_ns || !WANTED.swap(false, Ordering::Relaxed) {
+        if now_ns < self.next_ns || !ASKED.swap(false, Ordering::Relaxed) {
             return;
         }
         let maps = proc::of_process("maps");
@@ -109,10 +108,11 @@ fn replace(ranges: &[Range<u64>]) -> bool {
     let are = RANGES[..COUNT.load(Ordering::Relaxed)]
         .iter()
         .map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
-    if are.eq(ranges.iter().cloned()) {
+    let before = VERSION.load(Ordering::Relaxed);
+    if before & 1 == 0 && are.eq(ranges.iter().cloned()) {
         return false;
     }
-    let version = VERSION.load(Ordering::Relaxed) | 1; // it is odd in a child that was forked in the middle
+    let version = before | 1; // it is odd in a child that was forked in the middle
     VERSION.store(version, Ordering::Relaxed);
     fence(Ordering::Release); // before any of them
     for ([start, end], range) in RANGES.iter().zip(ranges) {

@@ -187,6 +187,8 @@ fn jit() {
         BTreeMap::from([(WalkEnd::NoModule, 1)])
     );
     assert_eq!(outside(&log, 32005), [1]);
+    // That code is gone is known some time later, too.
+    assert_eq!(outside(&log, 32007).last(), Some(&1));
 }
 
 /// Walks are led from code without frame pointers to where there is data, memory that comes and goes, and nothing: nobody asks what is
