@@ -87,10 +87,13 @@ int main(void)
         runs(interpreter, allocates_6, 0);
         usleep(50000);
     }
-    /* What looks like a frame, and its caller: words of the heap, before which stands what looks like a call. */
+    /* What looks like a frame, and its caller: words of the heap, before which stands what looks like a call, and of the program's data. */
+    static uint64_t data[8];
     uint64_t *heap = malloc(64);
     memset(heap, 0xe8, 64);
     volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)(heap + 4), 0, 0};
+    runs(general, allocates_5, (uint64_t)lookalike);
+    lookalike[1] = (uint64_t)(data + 4);
     runs(general, allocates_5, (uint64_t)lookalike);
     /* And words where code was. */
     void *gone = *(void **)&interpreter;
@@ -109,7 +112,7 @@ int main(void)
     printf("stack 32004 allocates_4 ...\n");
     printf("count 32004 10 10\n");
     printf("stack 32005 allocates_5 ...\n");
-    printf("count 32005 1 1\n");
+    printf("count 32005 2 2\n");
     printf("stack 32006 allocates_6 ...\n");
     printf("count 32006 10 10\n");
     printf("stack 32007 allocates_7 ...\n");

@@ -513,7 +513,7 @@ impl Step {
             return Some(WalkEnd::NoModule);
         };
         let lookup = at.address_for_lookup();
-        if snapshot.find(lookup).is_none() && !made_code::holds(lookup) {
+        if !snapshot.is_code(lookup) && !made_code::holds(lookup) {
             return Some(WalkEnd::NoModule);
         }
         self.place = Place {
