@@ -87,22 +87,22 @@ int main(void)
         runs(interpreter, allocates_6, 0);
         usleep(50000);
     }
-    /* What looks like a frame, and its caller: words of the heap, before which stands what looks like a call, and of the program's data. */
-    static uint64_t data[8];
-    uint64_t *heap = malloc(64);
-    memset(heap, 0xe8, 64);
-    volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)(heap + 4), 0, 0};
-    runs(general, allocates_5, (uint64_t)lookalike);
-    lookalike[1] = (uint64_t)(data + 4);
-    runs(general, allocates_5, (uint64_t)lookalike);
-    /* And words where code was. */
+    /* What looks like a frame, and its caller: words where code was. */
     void *gone = *(void **)&interpreter;
-    lookalike[1] = (uint64_t)gone + 64;
+    volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)gone + 64, 0, 0};
     mmap(gone, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     for (int round = 0; round < 40; round++) {
         runs(general, allocates_7, (uint64_t)lookalike);
         usleep(50000);
     }
+    /* Words of the heap, before which stands what looks like a call, and of the program's data. */
+    static uint64_t data[8];
+    uint64_t *heap = malloc(64);
+    memset(heap, 0xe8, 64);
+    lookalike[1] = (uint64_t)(heap + 4);
+    runs(general, allocates_5, (uint64_t)lookalike);
+    lookalike[1] = (uint64_t)(data + 4);
+    runs(general, allocates_5, (uint64_t)lookalike);
     printf("stack 32001 allocates_1 ... runs main\n");
     printf("count 32001 3 3\n");
     printf("stack 32002 allocates_2 ...\n");
