@@ -90,18 +90,21 @@ int main(void)
     /* What looks like a frame, and its caller: words where code was. */
     void *gone = *(void **)&interpreter;
     volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)gone + 64, 0, 0};
+    mprotect((void *)((uint64_t)lookalike & -PAGE), PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
     mmap(gone, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     for (int round = 0; round < 40; round++) {
         runs(general, allocates_7, (uint64_t)lookalike);
         usleep(50000);
     }
-    /* Words of the heap, before which stands what looks like a call, and of the program's data. */
+    /* Words of the heap, before which stands what looks like a call, of the program's data, and of a stack that is executable. */
     static uint64_t data[8];
     uint64_t *heap = malloc(64);
     memset(heap, 0xe8, 64);
     lookalike[1] = (uint64_t)(heap + 4);
     runs(general, allocates_5, (uint64_t)lookalike);
     lookalike[1] = (uint64_t)(data + 4);
+    runs(general, allocates_5, (uint64_t)lookalike);
+    lookalike[1] = (uint64_t)(lookalike + 3);
     runs(general, allocates_5, (uint64_t)lookalike);
     printf("stack 32001 allocates_1 ... runs main\n");
     printf("count 32001 3 3\n");
@@ -112,7 +115,7 @@ int main(void)
     printf("stack 32004 allocates_4 ...\n");
     printf("count 32004 10 10\n");
     printf("stack 32005 allocates_5 ...\n");
-    printf("count 32005 2 2\n");
+    printf("count 32005 3 3\n");
     printf("stack 32006 allocates_6 ...\n");
     printf("count 32006 10 10\n");
     printf("stack 32007 allocates_7 ...\n");

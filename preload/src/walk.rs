@@ -513,7 +513,9 @@ impl Step {
             return Some(WalkEnd::NoModule);
         };
         let lookup = at.address_for_lookup();
-        if !snapshot.is_code(lookup) && !made_code::holds(lookup) {
+        // A stack may be executable, for the functions that gcc puts there, which are jumped through. What returns does not lie there.
+        let is_made = || !self.stack.holds(lookup) && made_code::holds(lookup);
+        if !snapshot.is_code(lookup) && !is_made() {
             return Some(WalkEnd::NoModule);
         }
         self.place = Place {

@@ -184,9 +184,9 @@ fn jit() {
     // What looks like a frame is not believed: the piece that malloc's caller returns to is the last.
     assert_eq!(
         ends(&log, [32005]),
-        BTreeMap::from([(WalkEnd::NoModule, 2)])
+        BTreeMap::from([(WalkEnd::NoModule, 3)])
     );
-    assert_eq!(outside(&log, 32005), [1, 1]);
+    assert_eq!(outside(&log, 32005), [1, 1, 1]);
     // That code is gone is known some time later, too.
     assert_eq!(outside(&log, 32007).last(), Some(&1));
 }
