@@ -1,8 +1,8 @@
-/* Situation: code that the program wrote itself into anonymous memory calls malloc: once with a frame pointer, once through ten
- * pieces of such code that call one another, for two seconds through code that was entered as interpreters do, with a return
- * address that no call left, once with rbp as a general register (0, an address that is not there, one of
- * words on the stack that look like a frame), once in pages that may be executed but not read.
- * A correct profiler shows the callers of the first two kinds and ends at the others with a reason.
+/* Situation: code that the program wrote itself into anonymous memory calls malloc: once with a frame pointer; for half a second
+ * through ten pieces of such code that call one another, and through code that was entered as interpreters do, with a return
+ * address that no call left; with rbp as a general register (0, an address that is not there, one of words on the stack that look like a
+ * frame), once in pages that may be executed but not read. Some of the code is taken away, and data put in its place.
+ * A correct profiler shows the callers of the first three kinds, of the second and third after a while, and ends at the others with a reason.
  * If it is wrong: it looks for an unwind table where no file is, reads the code that it may not read, follows rbp out of
  * the stack, or takes for a caller what is none.
  */
@@ -30,7 +30,7 @@ static const unsigned char passes_on[] = {0x55, 0x48, 0x89, 0xe5, 0xe8, 3, 0, 0,
 static const unsigned char without_call[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x8d, 0x05, 3, 0, 0, 0, 0x50, 0xeb, 2,
                                              0x5d, 0xc3, 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
 
-enum { PIECES = 10, PAST_CALL = 9 };
+enum { PIECES = 10 };
 
 typedef void code(void (*work)(void), uint64_t rbp);
 
@@ -50,6 +50,7 @@ OWN_FRAME static void allocates_3(void) { escapes(malloc(32003)); NO_TAIL_CALL()
 OWN_FRAME static void allocates_4(void) { escapes(malloc(32004)); NO_TAIL_CALL(); }
 OWN_FRAME static void allocates_5(void) { escapes(malloc(32005)); NO_TAIL_CALL(); }
 OWN_FRAME static void allocates_6(void) { escapes(malloc(32006)); NO_TAIL_CALL(); }
+OWN_FRAME static void allocates_7(void) { escapes(malloc(32007)); NO_TAIL_CALL(); }
 
 /* Nine pieces that pass on, and one that calls what it was given. */
 static code *write_pieces(void)
@@ -80,31 +81,44 @@ int main(void)
         runs(unreadable, allocates_3, values[i]);
     }
     code *pieces = write_pieces();
-    for (int round = 0; round < 3; round++)
-        runs(pieces, allocates_4, 0);
-    /* What looks like a frame whose caller is outside all files: a byte after a call, and a word of the heap. */
-    volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)*(void **)&pieces + PAST_CALL + 1, 0, 0};
-    runs(general, allocates_5, (uint64_t)lookalike);
-    uint64_t *heap = malloc(64);
-    memset(heap, 0x90, 64);
-    lookalike[1] = (uint64_t)(heap + 4);
-    runs(general, allocates_5, (uint64_t)lookalike);
     code *interpreter = write_code(without_call, sizeof without_call, PROT_READ | PROT_EXEC);
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 10; round++) {
+        runs(pieces, allocates_4, 0);
         runs(interpreter, allocates_6, 0);
         usleep(50000);
     }
+    /* What looks like a frame, and its caller: words where code was. */
+    void *gone = *(void **)&interpreter;
+    volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)gone + 64, 0, 0};
+    mprotect((void *)((uint64_t)lookalike & -PAGE), PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
+    mmap(gone, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    for (int round = 0; round < 40; round++) {
+        runs(general, allocates_7, (uint64_t)lookalike);
+        usleep(50000);
+    }
+    /* Words of the heap, before which stands what looks like a call, of the program's data, and of a stack that is executable. */
+    static uint64_t data[8];
+    uint64_t *heap = malloc(64);
+    memset(heap, 0xe8, 64);
+    lookalike[1] = (uint64_t)(heap + 4);
+    runs(general, allocates_5, (uint64_t)lookalike);
+    lookalike[1] = (uint64_t)(data + 4);
+    runs(general, allocates_5, (uint64_t)lookalike);
+    lookalike[1] = (uint64_t)(lookalike + 3);
+    runs(general, allocates_5, (uint64_t)lookalike);
     printf("stack 32001 allocates_1 ... runs main\n");
     printf("count 32001 3 3\n");
     printf("stack 32002 allocates_2 ...\n");
     printf("count 32002 5 5\n");
     printf("stack 32003 allocates_3 ...\n");
     printf("count 32003 5 5\n");
-    printf("stack 32004 allocates_4 ... runs main\n");
-    printf("count 32004 3 3\n");
+    printf("stack 32004 allocates_4 ...\n");
+    printf("count 32004 10 10\n");
     printf("stack 32005 allocates_5 ...\n");
-    printf("count 32005 2 2\n");
+    printf("count 32005 3 3\n");
     printf("stack 32006 allocates_6 ...\n");
-    printf("count 32006 40 40\n");
+    printf("count 32006 10 10\n");
+    printf("stack 32007 allocates_7 ...\n");
+    printf("count 32007 40 40\n");
     return 0;
 }

@@ -28,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 mod budget;
-mod call;
 mod estimate;
 mod event;
 pub mod fence;
@@ -65,7 +64,6 @@ mod weight;
 mod weight_cache;
 
 pub use budget::Budget;
-pub use call::is_after_call;
 pub use estimate::Estimate;
 pub use event::{By, Freed, Passed, Sampled, Sink};
 pub use filter::{Filter, Unit};

@@ -3,45 +3,51 @@
 //! Danger: one thread rewrites what others are reading. Each bound is an atomic, and a version says whether what was read belongs
 //! together; whoever finds that it does not, knows nothing.
 //!
-//! Model: the list is read by the writer, and only when a walk has asked for an address that was not in it. Hooks ask here and nowhere else:
-//! reading the list takes a lock of the kernel's, and milliseconds where there are many mappings. So the first walks through code that is new
-//! end in it.
+//! Model: the list is read by the writer, now and then while walks ask. Hooks ask here and nowhere else: reading the list takes a descriptor,
+//! a lock of the kernel's, and milliseconds where there are many mappings; asking memory itself (is there a call before that address?) takes
+//! system calls in each walk that is led astray, and there is none that neither faults nor waits. So the first walks through code that is new end in it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use heapprof_format::Mapping;
 
-use crate::proc;
+use crate::sys::{Errno, File};
+use crate::{descriptors, proc};
 
 /// Ranges that are kept, in 16 KiB, which are there once they are used. Those of the lowest addresses.
 const MOST: usize = 1 << 10;
 
-/// Between two readings: the first, and at most, twice as long after each that told nothing new. Walks that are led astray ask again and again.
-const WAIT_NS: u64 = 100_000_000;
-const LONGEST_WAIT_NS: u64 = 10_000_000_000;
+/// Between two readings: at first, and at most, twice as long after each that told nothing new.
+const WAIT_NS: u64 = 20_000_000;
+const LONGEST_WAIT_NS: u64 = 1_000_000_000;
+/// And for each byte of the list, of which reading takes some 20 ns: a hundred times that. Where there are 60,000 mappings, they are 3 MB. Not the
+/// time that it took: our thread may have been out of its processor meanwhile.
+const WAIT_NS_A_BYTE: u64 = 2_000;
+/// Of 4 KiB at most: a millisecond.
+const PIECES_AT_A_TIME: usize = 16;
 
 /// First address and the one after the last, sorted; none touches the next.
 static RANGES: [[AtomicU64; 2]; MOST] = [const { [const { AtomicU64::new(0) }; 2] }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Odd: they are being rewritten.
 static VERSION: AtomicU64 = AtomicU64::new(0);
-/// Somebody asked for what is not there.
-static WANTED: AtomicBool = AtomicBool::new(false);
+/// Somebody asked. What was found has to be looked for again, too: the code may be gone, and data may be in its place.
+static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The writer's: when to look again.
 pub(crate) struct Looked {
     next_ns: u64,
     wait_ns: u64,
+    reading: Option<Reading>,
 }
 
 /// Whether `address` is known to be in executable memory.
 pub(crate) fn holds(address: u64) -> bool {
-    let found = find(address) == Some(true);
-    if !found {
-        WANTED.store(true, Ordering::Relaxed);
+    if !ASKED.load(Ordering::Relaxed) {
+        ASKED.store(true, Ordering::Relaxed); // in others' caches once a reading, and not in each walk
     }
-    found
+    find(address) == Some(true)
 }
 
 /// `None`: they were being rewritten.
@@ -62,43 +68,109 @@ impl Looked {
         Looked {
             next_ns: 0,
             wait_ns: WAIT_NS,
+            reading: None,
         }
     }
 
-    /// In the writer, now and then: reads the list if somebody wants it.
-    pub(crate) fn tend(&mut self, now_ns: u64) {
-        if now_ns < self.next_ns || !WANTED.swap(false, Ordering::Relaxed) {
-            return;
+    /// In the writer, each time that it comes round: reads a piece of the list, if somebody asked. True: there is more.
+    pub(crate) fn tend(&mut self, now_ns: u64) -> bool {
+        if self.reading.is_none() {
+            if now_ns < self.next_ns || !ASKED.swap(false, Ordering::Relaxed) {
+                return false;
+            }
+            self.reading = proc::mappings().map(Reading::of);
         }
-        self.wait_ns = match replace(&listed()) {
+        if let Some(reading) = &mut self.reading
+            && reading.goes_on()
+        {
+            return true;
+        }
+        let (ranges, bytes) = self.reading.take().map_or((vec![], 0), Reading::found);
+        self.wait_ns = match replace(&ranges) {
             true => WAIT_NS,
             false => (2 * self.wait_ns).min(LONGEST_WAIT_NS),
         };
-        self.next_ns = now_ns + self.wait_ns;
+        self.next_ns = now_ns + self.wait_ns.max(WAIT_NS_A_BYTE * bytes);
+        false
     }
 }
 
-/// What the kernel lists as executable, joined where it touches.
-fn listed() -> Vec<Range<u64>> {
-    let maps = proc::of_process("maps");
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for mapping in String::from_utf8_lossy(&maps)
-        .lines()
-        .filter_map(Mapping::parse)
-        .filter(|mapping| mapping.perms.contains('x'))
-    {
-        match ranges.last_mut() {
-            Some(last) if last.end == mapping.start => last.end = mapping.end,
-            _ => ranges.push(mapping.start..mapping.end),
+/// The kernel's list, read in pieces, between which the writer does what hooks may be waiting for: of 60,000 mappings all of it takes 40 ms.
+struct Reading {
+    file: File,
+    bytes: u64,
+    /// The beginning of a line.
+    rest: Vec<u8>,
+    /// What is listed as executable, joined where it touches.
+    ranges: Vec<Range<u64>>,
+    /// A program may ask for all of its memory to be executable (READ_IMPLIES_EXEC), or what came could not be read: then it says nothing.
+    says_nothing: bool,
+}
+
+impl Reading {
+    fn of(file: File) -> Reading {
+        Reading {
+            file,
+            bytes: 0,
+            rest: Vec::new(),
+            ranges: Vec::new(),
+            says_nothing: false,
         }
     }
-    // A program may ask for all of its memory to be executable (READ_IMPLIES_EXEC): then the list says nothing.
-    let data = RANGES.as_ptr() as u64;
-    if ranges.iter().any(|range| range.contains(&data)) {
-        ranges.clear();
+
+    /// Reads on. False: that was all.
+    fn goes_on(&mut self) -> bool {
+        // In the program's table a number is held for one operation only (Law 9).
+        let pieces = match descriptors::are_own() {
+            true => PIECES_AT_A_TIME,
+            false => usize::MAX,
+        };
+        let mut piece = [0; 4096];
+        for _ in 0..pieces {
+            match self.file.read_at(self.bytes, &mut piece) {
+                Ok(0) => return false,
+                Ok(read) => {
+                    self.bytes += read as u64;
+                    self.rest.extend_from_slice(&piece[..read]);
+                    self.take_lines();
+                }
+                Err(Errno(libc::EINTR)) => {}
+                Err(_) => {
+                    self.says_nothing = true;
+                    return false;
+                }
+            }
+        }
+        true
     }
-    ranges.truncate(MOST);
-    ranges
+
+    fn take_lines(&mut self) {
+        let data = RANGES.as_ptr() as u64;
+        let end = self.rest.iter().rposition(|&byte| byte == b'\n');
+        let end = end.map_or(0, |at| at + 1);
+        for mapping in String::from_utf8_lossy(&self.rest[..end])
+            .lines()
+            .filter_map(Mapping::parse)
+            .filter(|mapping| mapping.perms.contains('x'))
+        {
+            self.says_nothing |= (mapping.start..mapping.end).contains(&data);
+            let is_full = self.ranges.len() == MOST;
+            match self.ranges.last_mut() {
+                Some(last) if last.end == mapping.start => last.end = mapping.end,
+                _ if is_full => {}
+                _ => self.ranges.push(mapping.start..mapping.end),
+            }
+        }
+        self.rest.drain(..end);
+    }
+
+    /// And of how many bytes.
+    fn found(self) -> (Vec<Range<u64>>, u64) {
+        match self.says_nothing {
+            true => (vec![], self.bytes),
+            false => (self.ranges, self.bytes),
+        }
+    }
 }
 
 /// Only the writer replaces them, and in a forked child its successor. False: they are what they were.
@@ -106,10 +178,11 @@ fn replace(ranges: &[Range<u64>]) -> bool {
     let are = RANGES[..COUNT.load(Ordering::Relaxed)]
         .iter()
         .map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
-    if are.eq(ranges.iter().cloned()) {
+    let before = VERSION.load(Ordering::Relaxed);
+    if before & 1 == 0 && are.eq(ranges.iter().cloned()) {
         return false;
     }
-    let version = VERSION.load(Ordering::Relaxed) | 1; // it is odd in a child that was forked in the middle
+    let version = before | 1; // it is odd in a child that was forked in the middle
     VERSION.store(version, Ordering::Relaxed);
     fence(Ordering::Release); // before any of them
     for ([start, end], range) in RANGES.iter().zip(ranges) {

@@ -38,12 +38,7 @@ impl Memory {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).ok()?;
         bytes.resize(len, 0);
-        self.fill(address, &mut bytes).then_some(bytes)
-    }
-
-    /// Fills `bytes` from `address` on. False: not all could be read.
-    pub(crate) fn fill(&self, address: u64, bytes: &mut [u8]) -> bool {
-        self.read(address, bytes) == bytes.len()
+        (self.read(address, &mut bytes) == len).then_some(bytes)
     }
 
     /// The value at `address`.

@@ -36,6 +36,8 @@ use crate::tls::Entered;
 pub(crate) struct Entry {
     /// Addresses (avma) that belong to it.
     pub(crate) range: Range<u64>,
+    /// Those of them from its first code to its last.
+    code: Range<u64>,
     /// Its number in the log.
     pub(crate) number: u32,
     /// Where `.eh_frame_hdr` is mapped (0: none): tells it from another module at its place.
@@ -70,6 +72,12 @@ impl Snapshot {
         let after = self.entries.partition_point(|e| e.range.start <= address);
         let entry = self.entries.get(after.checked_sub(1)?)?;
         (address < entry.range.end).then_some(entry)
+    }
+
+    /// Whether an address is in the code of a module.
+    pub(crate) fn is_code(&self, address: u64) -> bool {
+        self.find(address)
+            .is_some_and(|entry| entry.code.contains(&address))
     }
 }
 
@@ -302,6 +310,12 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
     let range = (first.start & !4095)..(last.start + last.len);
     // SAFETY: the caller's promise.
     let (table, sections) = unsafe { image.unwind_sections(&range, &segments) };
+    let code = segments
+        .iter()
+        .filter(|segment| segment.flags & libc::PF_X != 0)
+        .map(|segment| segment.start..segment.start + segment.len)
+        .reduce(|first, last| first.start..last.end)
+        .unwrap_or(0..0);
     let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
     let module = framehop::Module::new(String::new(), range.clone(), range.start, sections);
     snapshot.unwinder.add_module(module);
@@ -309,6 +323,7 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
     let at = entries.partition_point(|e| e.range.start <= range.start);
     let entry = Entry {
         range,
+        code,
         number,
         table,
         permanent: image.later.is_none(),

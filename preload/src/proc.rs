@@ -36,6 +36,14 @@ pub(crate) fn memory() -> Option<File> {
         .or_else(|| files::open_to_read(format!("/proc/{}/mem", sys::gettid()).as_bytes()).ok())
 }
 
+/// The list of this process's mappings, to be read; in the same way.
+pub(crate) fn mappings() -> Option<File> {
+    let of_process = File::open(c"/proc/self/maps", libc::O_RDONLY, 0).ok();
+    of_process
+        .filter(|file| matches!(file.read_at(0, &mut [0]), Ok(1)))
+        .or_else(|| files::open_to_read(format!("/proc/{}/maps", sys::gettid()).as_bytes()).ok())
+}
+
 /// The name of a thread of this process, if it still lives.
 pub(crate) fn thread_name(tid: u32) -> Option<String> {
     let told = files::read(format!("/proc/{tid}/status").as_bytes()).ok()?;

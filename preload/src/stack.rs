@@ -113,6 +113,11 @@ impl Readable {
         }
     }
 
+    /// Whether `address` is in what is known of the stack.
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        (self.low..self.high).contains(&address)
+    }
+
     /// The word at `address`, if it is within the stack.
     #[inline(always)]
     pub(crate) fn word(&mut self, address: u64) -> Result<u64, ()> {

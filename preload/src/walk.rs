@@ -20,13 +20,10 @@ use crate::stack::Readable;
 use crate::sys;
 use crate::tls::Entered;
 use crate::walkers::{MAX_FRAMES, Walker};
-use crate::{found, modules};
+use crate::{found, made_code, modules};
 
-mod made;
 #[cfg(feature = "verify")]
 mod verify;
-
-pub(crate) use made::forget_astray;
 
 #[cfg(feature = "verify")]
 pub(crate) use verify::verify;
@@ -488,7 +485,7 @@ impl Step {
     }
 
     /// The frame lies in no module at all: code made at run time, or the walk went astray. If it
-    /// keeps a frame pointer that leads to a caller (`made.rs`), go on there. The memo never holds such a frame: whether code of
+    /// keeps a frame pointer that leads to code, go on there. The memo never holds such a frame: whether code of
     /// another kind has come to its address, nothing says.
     #[cold]
     fn cross_unknown(
@@ -515,9 +512,10 @@ impl Step {
         let Some(at) = FrameAddress::from_return_address(address) else {
             return Some(WalkEnd::NoModule);
         };
-        let is_code = snapshot.find(at.address_for_lookup()).is_some()
-            || made::is_return(self.place.address, address);
-        if !is_code {
+        let lookup = at.address_for_lookup();
+        // A stack may be executable, for the functions that gcc puts there, which are jumped through. What returns does not lie there.
+        let is_made = || !self.stack.holds(lookup) && made_code::holds(lookup);
+        if !snapshot.is_code(lookup) && !is_made() {
             return Some(WalkEnd::NoModule);
         }
         self.place = Place {

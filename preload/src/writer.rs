@@ -27,7 +27,7 @@ use crate::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::settings::Settings;
 use crate::{
     clock, control, descriptors, exit, fork, hold, made_code, main_thread, own_alloc, seats, setid,
-    signal, sys, walk,
+    signal, sys,
 };
 
 mod account;
@@ -387,17 +387,16 @@ impl Writer {
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {
                 seats::tend();
-                made_code.tend(now);
-                walk::forget_astray();
                 modules::free_retired(seats::holds);
                 signal::look();
                 last_tended = now;
             }
+            let is_reading = made_code.tend(now);
             if self.is_dumping() {
                 let _ = self.go_on_with_dump(); // what went wrong has been said
                 continue;
             }
-            if drained == BATCH {
+            if drained == BATCH || is_reading {
                 continue; // there is more
             }
             if drained == 0 && main_thread::all_have_left() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use heapprof_format::{Counter, WalkEnd};
-use heapprof_tests::{Build, Finished, Log, Run, assert_claims};
+use heapprof_tests::{Build, Finished, Log, Run, assert_claims, best, last};
 
 #[track_caller]
 fn check(run: Run) -> (Finished, Log) {
@@ -175,18 +175,41 @@ fn jit() {
         ends(&log, [32002, 32003]),
         BTreeMap::from([(WalkEnd::NoModule, 10)])
     );
-    assert_eq!(ends(&log, [32004]), BTreeMap::from([(WalkEnd::Root, 3)]));
-    assert_eq!(outside(&log, 32004), [10, 10, 10]);
+    // Where code can be is asked for by the first of these walks, and known some time later.
+    for (size, frames) in [(32004, 10), (32006, 2)] {
+        assert_eq!(outside(&log, size).last(), Some(&frames));
+        let last = log.blocks_of(size)[9].stack;
+        assert_eq!(log.profile.stacks[last].end, Some(WalkEnd::Root));
+    }
     // What looks like a frame is not believed: the piece that malloc's caller returns to is the last.
     assert_eq!(
         ends(&log, [32005]),
-        BTreeMap::from([(WalkEnd::NoModule, 2)])
+        BTreeMap::from([(WalkEnd::NoModule, 3)])
     );
-    assert_eq!(outside(&log, 32005), [1, 1]);
-    // Where code can be is asked for by the first of these walks, and known some time later.
-    assert_eq!(outside(&log, 32006).last(), Some(&2));
-    let last = log.blocks_of(32006)[39].stack;
-    assert_eq!(log.profile.stacks[last].end, Some(WalkEnd::Root));
+    assert_eq!(outside(&log, 32005), [1, 1, 1]);
+    // That code is gone is known some time later, too.
+    assert_eq!(outside(&log, 32007).last(), Some(&1));
+}
+
+/// Walks are led from code without frame pointers to where there is data, memory that comes and goes, and nothing: nobody asks what is
+/// there, for which it would take a descriptor of the program's, or a load that may fault.
+#[test]
+fn jit_astray() {
+    let ran = Run::fixture("jit_astray").interval(1).run().well();
+    assert_eq!(ran.stdout, "ok free\n");
+}
+
+/// Where memory is executable is listed among all that is mapped: whoever asks for that list at each new piece of code does
+/// nothing else, and whoever reads it at once (40 ms) does nothing else meanwhile.
+#[test]
+fn jit_among_mappings() {
+    let longest_ms = best(20, || {
+        let ran = Run::fixture("jit_among_mappings").interval(4096).run();
+        let ran = ran.well();
+        assert_eq!(ran.stdout.lines().last(), Some("ok little else"));
+        last(&ran, "longest ")
+    });
+    assert!(longest_ms <= 20, "{longest_ms} ms");
 }
 
 #[test]
