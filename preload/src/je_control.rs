@@ -11,6 +11,11 @@ use tikv_jemalloc_sys as sys;
 
 use crate::je;
 
+/// MALLCTL_ARENAS_ALL: all of them together.
+const ALL_ARENAS: c_int = 4096;
+/// jemalloc's page.
+const PAGE: usize = 4096;
+
 /// The value of that name; `None`: jemalloc has no such value, or could not make it.
 ///
 /// # Safety
@@ -57,30 +62,54 @@ impl Stats {
     }
 }
 
-/// Reads the account afresh.
-pub(crate) fn stats() -> Stats {
+/// Has jemalloc draw its account up afresh: what it answers is of that moment until the next.
+fn refresh() {
     let mut epoch = 1u64;
     let mut len = size_of::<u64>();
     let place = (&raw mut epoch).cast();
-    // SAFETY: "epoch" reads and writes a u64; it refreshes what the next calls return.
+    // SAFETY: "epoch" reads and writes a u64.
     unsafe { sys::mallctl(c"epoch".as_ptr(), place, &raw mut len, place, len) };
+}
+
+/// Reads the account afresh.
+pub(crate) fn stats() -> Stats {
+    refresh();
     // SAFETY: what has these names is a size_t.
     let bytes = |name: &CStr| unsafe { read(name, 0usize) }.unwrap_or(0);
-    let ours = |arena: c_int| -> usize {
-        let of = |kind| {
-            let mut name = [0u8; 64]; // of which the last stays zero
-            let mut rest = &mut name[..63];
-            let _ = write!(rest, "stats.arenas.{arena}.{kind}.allocated");
-            CStr::from_bytes_until_nul(&name).map_or(0, bytes)
-        };
-        of("small") + of("large")
-    };
+    let ours =
+        |arena: c_int| of_arena(arena, "small.allocated") + of_arena(arena, "large.allocated");
     Stats {
         allocated: bytes(c"stats.allocated").saturating_sub(je::own_arena().map_or(0, ours)),
         active: bytes(c"stats.active"),
         mapped: bytes(c"stats.mapped"),
         resident: bytes(c"stats.resident"),
     }
+}
+
+/// Bytes of the program's in pages that are unused and have not been given back to the kernel.
+pub(crate) fn dirty_bytes() -> usize {
+    refresh();
+    let pages = |arena| of_arena(arena, "pdirty");
+    let ours = je::own_arena().map_or(0, pages);
+    pages(ALL_ARENAS).saturating_sub(ours).saturating_mul(PAGE)
+}
+
+/// What jemalloc counts of an arena under that name; 0: nothing, or it does not say.
+fn of_arena(arena: c_int, what: &str) -> usize {
+    let mut name = [0u8; 64]; // of which the last stays zero
+    let mut rest = &mut name[..63];
+    let _ = write!(rest, "stats.arenas.{arena}.{what}");
+    let name = CStr::from_bytes_until_nul(&name);
+    // SAFETY: what has these names is a size_t.
+    let count = name.map(|name| unsafe { read(name, 0usize) });
+    count.ok().flatten().unwrap_or(0)
+}
+
+/// Gives those unused pages of all arenas back to the kernel that have been unused for long enough, which else is done as threads allocate.
+pub(crate) fn decay() {
+    let all = c"arena.4096.decay"; // 4096 is MALLCTL_ARENAS_ALL
+    // SAFETY: the call neither reads nor writes.
+    unsafe { sys::mallctl(all.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
 }
 
 /// Gives unused pages of all arenas back to the kernel.

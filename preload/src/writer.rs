@@ -33,7 +33,10 @@ use crate::{
 mod account;
 mod commands;
 mod intake;
+mod leisure;
 mod thread;
+
+use leisure::Leisure;
 
 pub(crate) use thread::{
     after_fork, come_back, end, keeps_ledger, leave, prepare, share_descriptors, start,
@@ -327,6 +330,7 @@ impl Writer {
         let mut told = 0;
         let mut last_tended = 0;
         let mut made_code = made_code::Looked::not_yet();
+        let mut leisure = Leisure::Busy;
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 && !thread::is_asked_to_end() {
             if own_alloc::is_short() {
@@ -349,6 +353,7 @@ impl Writer {
             let now = clock::now_ns();
             if drained > 0 {
                 last_event = now;
+                leisure = Leisure::Busy;
             }
             let what = session.flush_asked.swap(0, Ordering::AcqRel);
             if what > 0 {
@@ -408,7 +413,10 @@ impl Writer {
                 self.inheritance.compare(|| !ends());
             }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
-            self.rest(session, now, idle, counters_due);
+            if idle {
+                leisure.tend(now);
+            }
+            self.rest(session, now, idle, counters_due.min(leisure.due_ns()));
         }
         false
     }
@@ -441,15 +449,15 @@ impl Writer {
         }
     }
 
-    /// Waits for events: a moment, or when idle until one comes, or a dump or the counters are due.
-    fn rest(&self, session: &Session, now_ns: u64, idle: bool, counters_due: u64) {
+    /// Waits for events: a moment, or when idle until one comes, or a dump or something else is due.
+    fn rest(&self, session: &Session, now_ns: u64, idle: bool, something_due: u64) {
         let (state, timeout) = if idle && main_thread::may_leave() {
             (ASLEEP, Some(IDLE_NS))
         } else if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
             let budget = self.budget.as_ref().filter(|_| control::is_running());
             let budget = budget.and_then(Budget::due_ns);
-            let due = dump.min(budget.unwrap_or(u64::MAX)).min(counters_due);
+            let due = dump.min(budget.unwrap_or(u64::MAX)).min(something_due);
             (
                 ASLEEP,
                 (due != u64::MAX).then(|| due.saturating_sub(now_ns).max(1)),
