@@ -411,7 +411,7 @@ int main(int argc, char **argv)
 fn a_handler_that_jumps_out_of_a_hook() {
     for (jumps, is_recorded_on) in [(10, true), (50, false)] {
         let run = Run::compiled("jumps", JUMPS_OUT_OF_A_HOOK, &["-pthread"]);
-        let run = run.arg(jumps.to_string()).args(&bounds_of_hooks());
+        let run = run.arg(jumps.to_string()).args(bounds_of_hooks());
         let ran = run.interval(1).prefix("t").run();
         assert_eq!((ran.code(), &*ran.stderr), (5, ""));
         assert_eq!(ran.stdout, format!("jumps {jumps}\n"));

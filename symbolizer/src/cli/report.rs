@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Input, Kept, Report, ReportMoment, SiteMap, ViewError, profile_of_log,
-    stacks_at_peak, timeline_of_log,
+    Bytes, Confidence, Input, Kept, Report, ReportMoment, SiteMap, ViewError, stacks_at_peak,
+    timeline_of_log,
 };
 
 use crate::cli::confidence;
@@ -78,11 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
 
-    let progress = Progress::bytes("reading", input.len());
-    let profile = profile_of_log(log, |offset| progress.at(offset));
-    progress.finish();
-    let profile = profile.map_err(failed)?;
-    source::note_what_is_wrong(&args.file, &profile.account);
+    let profile = source::whole_log(&args.file, &input)?;
 
     let progress = Progress::bytes("finding the peak", input.len());
     let at_peak = stacks_at_peak(log, &profile, |offset| progress.at(offset));

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::resolve::SearchPath;
-use heapprof_symbolizer::{Account, Detail, Input, Moment, Profile, Reading, Symbols, View};
+use heapprof_symbolizer::{
+    Account, Detail, Input, Moment, Profile, Reading, Symbols, View, ViewError, profile_of_log,
+};
 
 use crate::cli::age::Age;
 use crate::cli::debuginfod::Servers;
@@ -257,6 +259,18 @@ pub(crate) fn read_input(
     if reading.view != View::Whole || reading.pasts.is_some() {
         note_what_is_kept(file, &profile);
     }
+    note_what_is_wrong(file, &profile.account);
+    Ok(profile)
+}
+
+/// The whole of a log, for what is shown over time. What a reader should know about the file itself is said on the way.
+pub(crate) fn whole_log(file: &Path, input: &Input) -> Result<Profile, Failure> {
+    let log = input.log()?;
+    let progress = Progress::bytes("reading", input.len());
+    let profile = profile_of_log(log, |offset| progress.at(offset));
+    progress.finish();
+    let profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    note_what_is_kept(file, &profile);
     note_what_is_wrong(file, &profile.account);
     Ok(profile)
 }

@@ -8,8 +8,7 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
-    Bytes, Input, Printable, Profile, SiteMap, Timeline, ViewError, profile_of_log, stacks_at_peak,
-    timeline_of_log,
+    Bytes, Input, Printable, Profile, SiteMap, Timeline, ViewError, stacks_at_peak, timeline_of_log,
 };
 
 use crate::cli::failure::Failure;
@@ -73,12 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(&args.file)?;
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
-    let progress = Progress::bytes("reading", input.len());
-    let profile = profile_of_log(log, |offset| progress.at(offset));
-    progress.finish();
-    let profile = profile.map_err(failed)?;
-    source::note_what_is_kept(&args.file, &profile);
-    source::note_what_is_wrong(&args.file, &profile.account);
+    let profile = source::whole_log(&args.file, &input)?;
     let (names, group_of) = match args.top {
         0 => (Vec::new(), Vec::new()),
         _ => {
