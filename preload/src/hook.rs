@@ -167,11 +167,12 @@ fn ended(taken: Taken) {
     let thread = tls::current();
     // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
     // nothing on this way allocates or locks. Only the flag must be left as it was.
-    let was_inside = thread.inside.replace(Inside::Hook);
+    // Whoever interrupts us and finds us inside finds where, too.
     let was_at = thread.entered_at.replace(tls::stack_pointer());
+    let was_inside = thread.inside.replace(Inside::Hook);
     ended_deferred(thread, taken);
-    thread.entered_at.set(was_at);
     thread.inside.set(was_inside);
+    thread.entered_at.set(was_at);
 }
 
 /// A function by itself, as [`unless_it_panics`] asks.

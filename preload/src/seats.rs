@@ -157,16 +157,14 @@ fn take_another(thread: &Thread) -> Option<Seat> {
 /// Whether there will be enough if one is held for good by a hook that was left (`left.rs`).
 #[cold]
 pub(crate) fn may_lose_one() -> bool {
-    let lost = LOST.load(Ordering::Relaxed);
-    if lost >= MOST / 2 {
+    if LOST.load(Ordering::Relaxed) >= MOST / 2 {
         return false;
     }
     WANTED.store(true, Ordering::Relaxed);
-    let will = lost + 1 < count();
-    if will {
-        LOST.fetch_add(1, Ordering::Relaxed);
-    }
-    will
+    let most = count().saturating_sub(1).min(MOST / 2); // one at least remains
+    let one_more = |lost| (lost < most).then_some(lost + 1);
+    LOST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+        .is_ok()
 }
 
 /// How many there are.

@@ -213,8 +213,8 @@ impl Thread {
         if self.inside.get() != Inside::No && !left::is_left(self, sp) {
             return None;
         }
-        self.inside.set(Inside::Hook);
         self.entered_at.set(sp);
+        self.inside.set(Inside::Hook);
         Some(Entered { thread: self })
     }
 
