@@ -93,9 +93,60 @@ pub enum Passed {
 /// Events are handed over by calls, and not returned as values: a value would be stored word by word and then copied by
 /// wider loads, and a processor waits where a load is wider than the store that it needs.
 pub trait Sink {
+    /// What takes the usual ones: [`Never`], if nothing does.
+    type Usual<'a>: Usual
+    where
+        Self: 'a;
+
     /// A sampled allocation.
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()>;
 
     /// The end of a sampled block.
     fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()>;
+
+    /// To be given the usual events of that thread, where `last` was the last sample in its lane. `None`: not now.
+    #[inline(always)]
+    fn usual(&mut self, _by: By, _last: Last) -> Option<Self::Usual<'_>> {
+        None
+    }
+}
+
+/// What usual events are told by.
+#[derive(Debug, Clone, Copy)]
+pub struct Last {
+    /// Id of the last sample.
+    pub id: u64,
+    /// Hash of its stack.
+    pub stack: u64,
+}
+
+/// Takes events that follow each other in one lane, of one thread and under one interval, each near to the one before. What is the same for
+/// all of them is asked once.
+pub trait Usual {
+    /// A sampled allocation, whose id is the next. `stack`: if it is another than the last one's. What else it is given is that of [`Sampled`].
+    /// False: it is not usual after all, and was not taken.
+    fn sampled(&mut self, at: u64, stack: Option<u64>, size: u64, slack: u64, counted: u64)
+    -> bool;
+
+    /// The end of the block whose sample was put in so many samples before the last. False: as above.
+    fn freed(&mut self, at: u64, back: u64) -> bool;
+
+    /// That is all. It took so many.
+    fn finish(self, samples: u64, frees: u64);
+}
+
+/// Takes nothing.
+#[derive(Debug)]
+pub enum Never {}
+
+impl Usual for Never {
+    fn sampled(&mut self, _: u64, _: Option<u64>, _: u64, _: u64, _: u64) -> bool {
+        match *self {}
+    }
+
+    fn freed(&mut self, _: u64, _: u64) -> bool {
+        match *self {}
+    }
+
+    fn finish(self, _: u64, _: u64) {}
 }

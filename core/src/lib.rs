@@ -27,6 +27,8 @@
 //! | [`History`] | reader | what was it at the peak, for how long did it live, how fast did it grow? |
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod all;
 mod budget;
 mod estimate;
 mod event;
@@ -65,7 +67,7 @@ mod weight_cache;
 
 pub use budget::Budget;
 pub use estimate::Estimate;
-pub use event::{By, Freed, Passed, Sampled, Sink};
+pub use event::{By, Freed, Last, Never, Passed, Sampled, Sink, Usual};
 pub use filter::{Filter, Unit};
 pub use fixed::Fixed;
 pub use frame::{Frame, Place};
@@ -90,5 +92,5 @@ pub use stack_hash::StackHasher;
 pub use stack_lane::{SentStack, StackLane};
 pub use stack_set::StackSet;
 pub use temporary::Temporary;
-pub use timeline::{ClockReading, Timeline};
+pub use timeline::{ClockReading, Scale, Timeline};
 pub use weight::Weight;

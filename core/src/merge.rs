@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::event::{By, Freed, Passed, Sampled, Sink};
+use crate::event::{By, Freed, Never, Passed, Sampled, Sink};
 use crate::lane::{LANES, Lane, lane_of};
 use crate::tap::{Stop, Tap};
 
@@ -216,6 +216,11 @@ impl Iterator for Merge<'_> {
 struct One(Option<(By, Passed)>);
 
 impl Sink for One {
+    type Usual<'a>
+        = Never
+    where
+        Self: 'a;
+
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
         self.0 = Some((by, Passed::Sampled(*it)));
         ControlFlow::Continue(())
@@ -230,6 +235,7 @@ impl Sink for One {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::all::All;
     use crate::event::Sampled;
     use crate::primitive::atomic::AtomicU64;
     use proptest::prelude::*;
@@ -253,32 +259,6 @@ mod tests {
         }
     }
 
-    /// All that it is given, until it breaks off after so many, if it does.
-    struct All {
-        breaks_after: Option<usize>,
-        all: Vec<(By, Passed)>,
-    }
-
-    impl All {
-        fn take(&mut self, by: By, passed: Passed) -> ControlFlow<()> {
-            self.all.push((by, passed));
-            if self.breaks_after == Some(self.all.len()) {
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        }
-    }
-
-    impl Sink for All {
-        fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
-            self.take(by, Passed::Sampled(*it))
-        }
-
-        fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
-            self.take(by, Passed::Freed(*it))
-        }
-    }
-
     /// Up to `most` events, of those before that time: as many as it is told to give, or, of an odd number, as are wanted.
     fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
         if most == 0 {
@@ -287,14 +267,16 @@ mod tests {
         let is_told = most.is_multiple_of(2);
         let mut all = All {
             breaks_after: (!is_told).then_some(most),
-            all: Vec::new(),
+            // Another pattern each time, and often none.
+            refused: (most as u64 % 3).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            ..All::default()
         };
         let at_first = if is_told { most } else { usize::MAX };
         let mut left = at_first;
         let flow = merge.pour(before, &mut left, &mut all);
-        assert_eq!(flow.is_break(), all.all.len() == most);
-        assert_eq!(at_first - left, all.all.len());
-        all.all
+        assert_eq!(flow.is_break(), all.events.len() == most);
+        assert_eq!(at_first - left, all.events.len());
+        all.events
     }
 
     /// One step of a program with several threads, or of the writer, as they could have met.
@@ -524,6 +506,34 @@ mod tests {
         assert_eq!(
             all,
             [samples[0], Passed::Freed(freed), samples[1], samples[2]]
+        );
+    }
+
+    /// The last id of a lane and the first of the next are neighbours, and say nothing of each other.
+    #[test]
+    fn a_free_of_another_lane_s_sample_with_the_id_before_waits_for_it() {
+        let lanes = lanes(2);
+        let by = By {
+            thread: 1,
+            interval: 1,
+        };
+        let first = lanes[1].new_id();
+        let last = first - 2;
+        assert_ne!(crate::lane::lane_of(first), crate::lane::lane_of(last));
+        for (lane, at, id) in [(1, 10, first), (0, 50, last)] {
+            assert!(lanes[lane].put_sampled(by, &sampled(at, id)));
+        }
+        assert!(lanes[1].put_freed(1, &Freed { at: 20, id: last }));
+        let mut merge = Merge::new(0);
+        merge.look(u64::MAX, lanes.iter().enumerate());
+        let all = pour(&mut merge, u64::MAX, 100);
+        let ids = all.into_iter().map(|(_, passed)| match passed {
+            Passed::Sampled(it) => (true, it.id),
+            Passed::Freed(it) => (false, it.id),
+        });
+        assert_eq!(
+            ids.collect::<Vec<_>>(),
+            [(true, first), (true, last), (false, last)]
         );
     }
 

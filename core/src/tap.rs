@@ -5,10 +5,10 @@
 use std::ops::ControlFlow;
 
 use crate::event::{
-    AGAIN, ALONE, BY, By, FREED_NEAR, Freed, KIND_BITS, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR,
-    SIZE_BITS, SLACK_SHIFT, Sampled, Sink, TICK_BITS, low,
+    AGAIN, ALONE, BY, By, FREED_NEAR, Freed, KIND_BITS, Last, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR,
+    SIZE_BITS, SLACK_SHIFT, Sampled, Sink, TICK_BITS, Usual, low,
 };
-use crate::lane::{Lane, id_after, lane_of};
+use crate::lane::{Lane, id_after, lane_of, place_in_block};
 use crate::primitive::atomic::Ordering;
 
 /// The writer's side of a lane.
@@ -145,6 +145,11 @@ impl<'a> Tap<'a> {
             if tap.next_at >= until {
                 break Stop::Until;
             }
+            let taken = tap.run_usual(until, rest, sink);
+            if taken > 0 {
+                rest -= taken;
+                continue;
+            }
             let at = tap.next_at;
             let first = tap.first;
             let goes_on = if first & SAMPLED_NEAR == 0 && low(first, KIND_BITS) != SAMPLED {
@@ -207,6 +212,78 @@ impl<'a> Tap<'a> {
         *self = tap;
         *left = rest;
         why
+    }
+
+    /// Gives `sink` what it takes as usual of the events before `until`, up to `most` of them. Returns how many that were.
+    ///
+    /// It is what [`run`](Self::run) does with each, without what is the same for all: these are events that are near to the one before,
+    /// in words that lie side by side, of samples in one block of ids. A function by itself, so that the registers are its own.
+    #[inline(never)]
+    fn run_usual(&mut self, until: u64, most: usize, sink: &mut impl Sink) -> usize {
+        let last = Last {
+            id: self.last_id,
+            stack: self.last_stack,
+        };
+        let Some(mut usual) = sink.usual(self.by, last) else {
+            return 0;
+        };
+        let words = self.lane.words(self.at, self.pause);
+        let words = &words[..words.len().min(most)]; // an event has one or more
+        let word = |at: usize| words.get(at).map(|word| word.load(Ordering::Relaxed));
+        let (mut next, mut frees) = (0, 0);
+        let first_place = place_in_block(last.id);
+        let (mut last_at, mut place) = (self.last_at, first_place);
+        while let Some(first) = word(next) {
+            let at = last_at.wrapping_add(low(first >> KIND_BITS, TICK_BITS));
+            if at >= until {
+                break;
+            }
+            if first & SAMPLED_NEAR != 0 {
+                let mut behind = next + 1;
+                let mut stack = None;
+                if first & AGAIN == 0 {
+                    let Some(another) = word(behind) else {
+                        break; // the rest of it is elsewhere, at the ring's beginning or behind
+                    };
+                    stack = Some(another);
+                    behind += 1;
+                }
+                let size = low(first >> NEAR_SHIFT, SIZE_BITS);
+                let slack = first >> SLACK_SHIFT;
+                let mut counted = size + slack;
+                if first & ALONE == 0 {
+                    let Some(more) = word(behind) else {
+                        break; // as above
+                    };
+                    counted = more;
+                    behind += 1;
+                }
+                let is_next = place_in_block(place + 1) != 0;
+                if !is_next || !usual.sampled(at, stack, size, slack, counted) {
+                    break;
+                }
+                if let Some(stack) = stack {
+                    self.last_stack = stack;
+                }
+                place += 1;
+                next = behind;
+            } else {
+                let back = (first as i64 >> NEAR_SHIFT).wrapping_neg().cast_unsigned();
+                if low(first, KIND_BITS) != FREED_NEAR || back > place || !usual.freed(at, back) {
+                    break;
+                }
+                frees += 1;
+                next += 1;
+            }
+            last_at = at;
+        }
+        let samples = place - first_place;
+        usual.finish(samples, frees);
+        self.last_id += samples;
+        if next > 0 {
+            self.pass(last_at, next as u64);
+        }
+        (samples + frees) as usize
     }
 
     /// Goes on behind the event of that time and so many words.

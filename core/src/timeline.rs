@@ -87,6 +87,43 @@ impl Timeline {
             .ns
             .wrapping_add(((since * i128::from(self.rate)) >> 32) as u64)
     }
+
+    /// The same in whole units of `unit_ns` nanoseconds since `zero_ns`, for many moments at once.
+    ///
+    /// # Panics
+    /// If the unit is 0.
+    #[must_use]
+    pub fn scale(&self, unit_ns: u64, zero_ns: u64) -> Scale {
+        // Rounded up: the moment when a unit begins is in it.
+        let rate = (u128::from(self.rate.cast_unsigned()) << 32).div_ceil(u128::from(unit_ns));
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let since_zero = i128::from(self.to.ns) - i128::from(zero_ns);
+        let newest = (since_zero << 64).div_euclid(i128::from(unit_ns));
+        let up_to_it = u128::from(self.to.ticks) * u128::from(rate);
+        Scale {
+            rate,
+            offset: newest.cast_unsigned().wrapping_sub(up_to_it),
+        }
+    }
+}
+
+/// A [`Timeline`] as it is now, in other units: a line again, through the newest reading, and asked in half as many instructions.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Scale {
+    /// Units in a tick, of which there are less than one, times 2^64: so the upper half of a product is in units.
+    rate: u64,
+    /// At tick 0, times the same; below zero it wraps. As exact as the reading, because the products are.
+    offset: u128,
+}
+
+impl Scale {
+    /// When the counter was at `ticks`.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(&self, ticks: u64) -> i64 {
+        let units = (u128::from(ticks) * u128::from(self.rate)).wrapping_add(self.offset);
+        (units >> 64) as i64
+    }
 }
 
 #[cfg(test)]
@@ -205,5 +242,39 @@ mod tests {
         let mut timeline = Timeline::new(at(0, 0));
         timeline.advance(at(1, 3_000_000_000));
         assert_eq!((timeline.ns(7), timeline.ticks_in(500)), (3_000_000_000, 0));
+    }
+
+    /// Whole microseconds since some moment, or before it, as the division of nanoseconds has them but for what its own rounding leaves.
+    #[test]
+    fn a_scale_is_the_timeline_in_other_units() {
+        let zero = 5_000_123;
+        let mut timeline = Timeline::new(reading(1000, 0.0));
+        let mut now = 1000;
+        for n in 0..if cfg!(miri) { 1_000 } else { 20_000 } {
+            now += 1 + (noise(n) * 60_000_000.0) as u64;
+            timeline.advance(reading(now, noise(n + 7) * ERROR_NS));
+            let scale = timeline.scale(1000, zero);
+            for age in [0, 999, 1_000_000, 10_000_000, 100_000_000] {
+                let ticks = ticks(now.saturating_sub(age));
+                let ns = timeline.ns(ticks);
+                let since = ns.wrapping_sub(zero).cast_signed();
+                let wrong = scale.at(ticks).abs_diff(since.div_euclid(1000));
+                let is_on_the_edge = !(2..998).contains(&since.rem_euclid(1000));
+                assert!(
+                    wrong <= u64::from(is_on_the_edge),
+                    "{wrong} at {now}, {age} ns old"
+                );
+            }
+        }
+        let nanoseconds = Timeline::of_nanoseconds().scale(1000, 4_000);
+        for (ns, units) in [
+            (0, -4),
+            (3_999, -1),
+            (4_999, 0),
+            (5_000, 1),
+            (1 << 55, (1 << 55) / 1000 - 4),
+        ] {
+            assert_eq!(nanoseconds.at(ns), units, "{ns}");
+        }
     }
 }

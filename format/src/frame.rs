@@ -3,14 +3,30 @@
 //! The checksum covers the sequence number too, so a frame that was copied or repeated by a broken
 //! disk does not pass for another one.
 
-/// The version this crate writes. A reader refuses any other.
-pub const VERSION: u8 = 2;
+/// The version this crate writes. A reader refuses any but this and [`OLDEST_VERSION`], which has no plain allocations and is else the same.
+pub const VERSION: u8 = 3;
+
+/// The oldest version that is read.
+pub const OLDEST_VERSION: u8 = 2;
 
 /// The first bytes of every log.
-pub const FILE_HEADER: [u8; FILE_HEADER_LEN] = *b"heaplog\x02";
+pub const FILE_HEADER: [u8; FILE_HEADER_LEN] = *b"heaplog\x03";
 
 /// Length of [`FILE_HEADER`] in bytes.
 pub const FILE_HEADER_LEN: usize = 8;
+
+/// The version of a log that begins like that; `None`: it is no log's beginning.
+pub(crate) fn version_of(bytes: &[u8]) -> Option<u8> {
+    let (header, _) = bytes.split_first_chunk::<FILE_HEADER_LEN>()?;
+    let [name @ .., version] = header;
+    let [ours @ .., _] = &FILE_HEADER;
+    (name == ours).then_some(*version)
+}
+
+/// Whether a log that can be read begins like that.
+pub(crate) fn begins_log(bytes: &[u8]) -> bool {
+    version_of(bytes).is_some_and(|version| (OLDEST_VERSION..=VERSION).contains(&version))
+}
 
 /// Length of the header before each frame's payload, in bytes.
 pub const FRAME_HEADER_LEN: usize = 16;

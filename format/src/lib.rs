@@ -25,9 +25,9 @@
 //!
 //! # What a record costs
 //!
-//! The two records there are millions of, [`Alloc`] and [`Free`], take five to seven and two to
+//! The two records there are millions of, [`Alloc`] and [`Free`], take mostly six and two to
 //! four bytes: one byte holds the kind, whether the thread changed, and a time step of up to 30
-//! microseconds; ids are deltas to the id before, which in a busy thread is a zero. Everything
+//! microseconds; ids are deltas to the id before, and that of an allocation is mostly the next ([`Usual`]). Everything
 //! else is a tag, a length and a body, so a reader skips what it does not know: new kinds of
 //! record do not need a new version, changed meanings of old ones do.
 #![forbid(unsafe_code)]
@@ -51,8 +51,10 @@ pub use dump::{
     Dump, DumpError, DumpErrorKind, DumpLine, DumpNumbers, DumpText, MAX_FRAMES, Mapping, Sampling,
     Symbols,
 };
-pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION};
-pub use log::Encoder;
+pub use frame::{
+    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, OLDEST_VERSION, VERSION,
+};
+pub use log::{Encoder, TIME_UNIT_NS, Usual};
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{

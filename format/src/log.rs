@@ -1,12 +1,13 @@
 //! Writing: records to the bytes of a frame.
 //!
 //! ```text
-//! hot record   0bTTTTT S KK     KK 0 alloc, 1 free
+//! hot record   0bTTTTT S KK     KK 0 alloc, 1 free, 2 plain alloc
 //!                               S  1: the thread changed, its number follows as a varint
 //!                               T  microseconds since the record before, 0..=30;
 //!                                  31: a varint follows
 //!   alloc      [thread] [dt] zigzag(id - (previous id + 1)) stack size slack
 //!   free       [thread] [dt] zigzag(previous id - id)
+//!   plain alloc              stack:14 size:14 slack:12, least significant bit first; the id is the next, S is 0, T not 31
 //! other        0bRRRRRR 11 length body      R: kind of record, see `body.rs`
 //! ```
 //!
@@ -20,15 +21,29 @@ use crate::record::{Alloc, Free, Record};
 use crate::varint::{each_byte, put, zigzag};
 
 /// Nanoseconds in the log's unit of time.
-pub(crate) const TIME_UNIT_NS: u64 = 1000;
+pub const TIME_UNIT_NS: u64 = 1000;
 
 /// Largest time step that fits the hot byte; one more means "a varint follows".
 pub(crate) const TIME_IN_TAG: u64 = 31;
 
 pub(crate) const KIND_ALLOC: u8 = 0;
 pub(crate) const KIND_FREE: u8 = 1;
+pub(crate) const KIND_PLAIN: u8 = 2;
 pub(crate) const KIND_OTHER: u8 = 3;
 pub(crate) const THREAD_FOLLOWS: u8 = 4;
+
+/// The fields of a plain allocation: a word of six bytes.
+pub(crate) mod plain {
+    pub(crate) const LEN: usize = 6;
+    pub(crate) const STACK_SHIFT: u32 = 8;
+    pub(crate) const STACK_BITS: u32 = 14;
+    pub(crate) const SIZE_SHIFT: u32 = STACK_SHIFT + STACK_BITS;
+    pub(crate) const SIZE_BITS: u32 = 14;
+    pub(crate) const SLACK_SHIFT: u32 = SIZE_SHIFT + SIZE_BITS;
+    pub(crate) const SLACK_BITS: u32 = 12;
+
+    const _: () = assert!(SLACK_SHIFT + SLACK_BITS == 8 * LEN as u32);
+}
 
 /// What deltas refer to, on both sides. Begins anew in each frame.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,7 +81,6 @@ impl Deltas {
 pub struct Encoder {
     /// Room for the header, then the payload, up to `end`; behind that there is room for more.
     bytes: Vec<u8>,
-    /// [`CLOSED`] between two frames, where nothing has a place: so the usual record need not ask whether one has begun.
     end: usize,
     /// Room for the body of a record, which is written before its length is known.
     body: Vec<u8>,
@@ -93,8 +107,7 @@ impl Encoder {
         if self.pending() == 0 {
             return &[];
         }
-        let end = std::mem::replace(&mut self.end, CLOSED);
-        let frame = &mut self.bytes[..end];
+        let frame = &mut self.bytes[..self.end];
         let header = FrameHeader::for_payload(self.sequence, &frame[FRAME_HEADER_LEN..]);
         frame[..FRAME_HEADER_LEN].copy_from_slice(&header.to_bytes());
         self.sequence = self.sequence.wrapping_add(1);
@@ -119,32 +132,7 @@ impl Encoder {
     }
 
     /// Adds an allocation. A time before that of the record before it is written as that one's.
-    #[inline(always)]
     pub fn alloc(&mut self, alloc: &Alloc) {
-        let step = (alloc.time_ns / TIME_UNIT_NS).wrapping_sub(self.deltas.time);
-        let stack = u64::from(alloc.stack);
-        // The thread's next sample, a moment later, as nearly always: then a word holds all of it.
-        let is_next = self.goes_on_with(alloc.thread, step)
-            && alloc.interval == self.deltas.interval
-            && alloc.id == self.deltas.id().wrapping_add(1);
-        if is_next
-            && stack | alloc.size | alloc.slack < Packed::LIMIT
-            && let Some(place) = place_at(&mut self.bytes, self.end)
-        {
-            let packed = Packed::tag(KIND_ALLOC, step).and(0);
-            let packed = packed.and(stack).and(alloc.size).and(alloc.slack);
-            *place = packed.bytes.to_le_bytes();
-            self.end += packed.bits / 8;
-            self.deltas.time += step;
-            *self.deltas.id() = alloc.id;
-        } else {
-            self.any_alloc(&{ *alloc }); // a copy, so that the usual one needs no place in memory
-        }
-    }
-
-    /// The same of one that may be as it likes.
-    #[inline(never)]
-    fn any_alloc(&mut self, alloc: &Alloc) {
         self.open(alloc.time_ns);
         if alloc.interval != self.deltas.interval {
             self.deltas.interval = alloc.interval;
@@ -177,26 +165,7 @@ impl Encoder {
     }
 
     /// Adds a free. A time before that of the record before it is written as that one's.
-    #[inline(always)]
     pub fn free(&mut self, free: &Free) {
-        let step = (free.time_ns / TIME_UNIT_NS).wrapping_sub(self.deltas.time);
-        let distance = zigzag(self.deltas.id().wrapping_sub(free.id) as i64);
-        if self.goes_on_with(free.thread, step)
-            && distance < Packed::LIMIT
-            && let Some(place) = place_at(&mut self.bytes, self.end)
-        {
-            let packed = Packed::tag(KIND_FREE, step).and(distance);
-            *place = packed.bytes.to_le_bytes();
-            self.end += packed.bits / 8;
-            self.deltas.time += step;
-        } else {
-            self.any_free(&{ *free });
-        }
-    }
-
-    /// The same of one that may be as it likes.
-    #[inline(never)]
-    fn any_free(&mut self, free: &Free) {
         self.open(free.time_ns);
         let step = self.step_to(free.time_ns);
         let is_other_thread = self.switch_to(free.thread);
@@ -215,10 +184,22 @@ impl Encoder {
         self.end += out.len;
     }
 
-    /// Whether a hot record of that thread, so many units after the one before, begins with its tag and no more.
+    /// For records of that thread whose allocations were sampled under that interval, and whose last had that id. `None`: the next one has
+    /// to be added otherwise.
     #[inline(always)]
-    fn goes_on_with(&self, thread: u32, step: u64) -> bool {
-        step < TIME_IN_TAG && thread == self.deltas.thread
+    pub fn usual(&mut self, thread: u32, interval: u64, last_id: u64) -> Option<Usual<'_>> {
+        let deltas = &mut self.deltas;
+        let goes_on = self.is_open
+            && thread == deltas.thread
+            && interval == deltas.interval
+            && last_id == *deltas.id();
+        goes_on.then_some(Usual {
+            bytes: &mut self.bytes,
+            end: self.end,
+            time: deltas.time,
+            reached: &mut self.end,
+            deltas,
+        })
     }
 
     /// Goes on to that time. Returns how far it was.
@@ -298,17 +279,68 @@ impl Encoder {
     }
 }
 
-/// No place in a frame.
-const CLOSED: usize = usize::MAX;
+/// Adds usual records to a frame: all of one thread and one interval, each a moment after the one before, with ids in the order in which they
+/// were given. Each is a word then, and what it is told by need not be looked for. Nothing is added before it is [finished](Self::finish).
+#[derive(Debug)]
+#[must_use]
+pub struct Usual<'a> {
+    bytes: &'a mut [u8],
+    /// Copies of these two, which are nobody else's meanwhile: so they are in registers.
+    end: usize,
+    time: u64,
+    reached: &'a mut usize,
+    deltas: &'a mut Deltas,
+}
 
-/// A word's bytes from `end` on, if there is room for them.
-#[inline(always)]
-fn place_at(bytes: &mut [u8], end: usize) -> Option<&mut [u8; 8]> {
-    let last = bytes.len().checked_sub(8)?;
-    if end > last {
-        return None;
+impl Usual<'_> {
+    /// Adds an allocation at that time, in [`TIME_UNIT_NS`], whose id is the next. False: it is not usual, and was not added.
+    #[inline(always)]
+    pub fn alloc(&mut self, time: u64, size: u64, slack: u64, stack: u32) -> bool {
+        let step = time.wrapping_sub(self.time);
+        let fits = size >> plain::SIZE_BITS | slack >> plain::SLACK_BITS == 0
+            && stack >> plain::STACK_BITS == 0;
+        if step >= TIME_IN_TAG || !fits {
+            return false;
+        }
+        let bytes = u64::from(KIND_PLAIN)
+            | step << 3
+            | u64::from(stack) << plain::STACK_SHIFT
+            | size << plain::SIZE_SHIFT
+            | slack << plain::SLACK_SHIFT;
+        self.add(time, bytes, plain::LEN)
     }
-    bytes[end..end + 8].first_chunk_mut()
+
+    /// Adds the free of the block that was allocated so many allocations before the last. As [`alloc`](Self::alloc).
+    #[inline(always)]
+    pub fn free(&mut self, time: u64, back: u64) -> bool {
+        let step = time.wrapping_sub(self.time);
+        if step >= TIME_IN_TAG || back >= Packed::LIMIT / 2 {
+            return false;
+        }
+        let packed = Packed::tag(KIND_FREE, step).and(back << 1); // as `zigzag` of what is not negative
+        self.add(time, packed.bytes, packed.bits / 8)
+    }
+
+    /// That is all. So many were allocations.
+    #[inline(always)]
+    pub fn finish(self, allocs: u64) {
+        *self.reached = self.end;
+        self.deltas.time = self.time;
+        *self.deltas.id() += allocs;
+    }
+
+    /// Adds a record of that time, the first bytes of a word, if there is room for all of it.
+    #[inline(always)]
+    fn add(&mut self, time: u64, bytes: u64, len: usize) -> bool {
+        let place = self.bytes.get_mut(self.end..);
+        let Some(place) = place.and_then(<[u8]>::first_chunk_mut) else {
+            return false;
+        };
+        *place = bytes.to_le_bytes();
+        self.end += len;
+        self.time = time;
+        true
+    }
 }
 
 /// Bytes of the longest hot record, and more: one, and six varints of at most ten.
@@ -405,23 +437,6 @@ impl Packed {
         Packed {
             bytes: self.bytes | bytes << self.bits,
             bits: self.bits + 8 + 8 * usize::from(has_upper),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_has_a_place_where_there_are_eight_bytes() {
-        let mut bytes = [0; 20];
-        for length in 0..=20 {
-            for end in (0..24).chain([usize::MAX - 8, CLOSED]) {
-                let place = place_at(&mut bytes[..length], end);
-                let fits = end.checked_add(8).is_some_and(|end| end <= length);
-                assert_eq!(place.is_some(), fits, "{end} of {length}");
-            }
         }
     }
 }

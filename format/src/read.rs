@@ -6,10 +6,11 @@
 
 use crate::body::{Kind, take_body};
 use crate::frame::{
-    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, VERSION, find_next,
+    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, begins_log, find_next, version_of,
 };
 use crate::log::{
-    Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, THREAD_FOLLOWS, TIME_IN_TAG, TIME_UNIT_NS,
+    Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, KIND_PLAIN, THREAD_FOLLOWS, TIME_IN_TAG,
+    TIME_UNIT_NS, plain,
 };
 use crate::read_error::{ReadError, ReadErrorKind};
 use crate::record::{Alloc, Event, Free, Record};
@@ -36,20 +37,16 @@ impl<'a> Reader<'a> {
     /// A reader at the first frame.
     ///
     /// # Errors
-    /// When the bytes are not a log of this version.
+    /// When the bytes are not a log of a version that is read.
     pub fn new(bytes: &'a [u8]) -> Result<Self, ReadError> {
         let wrong = |kind| Err(ReadError { offset: 0, kind });
         if bytes.is_empty() {
             return wrong(ReadErrorKind::Empty);
         }
-        let name_len = FILE_HEADER_LEN - 1;
-        match bytes.get(..FILE_HEADER_LEN) {
-            Some(header) if header[..name_len] == FILE_HEADER[..name_len] => {
-                if header[name_len] != VERSION {
-                    return wrong(ReadErrorKind::Version(header[name_len]));
-                }
-            }
-            _ => return wrong(ReadErrorKind::NotALog),
+        match version_of(bytes) {
+            Some(_) if begins_log(bytes) => {}
+            Some(version) => return wrong(ReadErrorKind::Version(version)),
+            None => return wrong(ReadErrorKind::NotALog),
         }
         Ok(Reader {
             bytes,
@@ -112,6 +109,7 @@ impl<'a> Reader<'a> {
         let before = std::mem::replace(&mut self.payload, rest);
         let event = match tag & 3 {
             KIND_ALLOC => self.take_alloc(tag).map(Event::Alloc),
+            KIND_PLAIN => self.take_plain(tag).map(Event::Alloc),
             KIND_FREE => self.take_free(tag).map(Event::Free),
             _ => None,
         };
@@ -151,9 +149,7 @@ impl<'a> Reader<'a> {
         self.payload = &[];
         self.next_frame = match found.checked_sub(FILE_HEADER_LEN) {
             // The first frame of a further segment: it is entered by its header.
-            Some(header) if header >= search && self.bytes[header..].starts_with(&FILE_HEADER) => {
-                header
-            }
+            Some(header) if header >= search && begins_log(&self.bytes[header..]) => header,
             _ => found,
         };
         Some((self.next_frame - from) as u64)
@@ -170,7 +166,7 @@ impl<'a> Reader<'a> {
             self.bytes = &self.bytes[..self.next_frame]; // padding at the end
             return true;
         }
-        if !rest[zeros..].starts_with(&FILE_HEADER) {
+        if !begins_log(&rest[zeros..]) {
             return false;
         }
         self.segments.enter(self.next_frame + zeros);
@@ -242,6 +238,7 @@ impl<'a> Reader<'a> {
         self.payload = rest;
         match tag & 3 {
             KIND_ALLOC => Some(Some(Record::Alloc(self.take_alloc(tag)?))),
+            KIND_PLAIN => Some(Some(Record::Alloc(self.take_plain(tag)?))),
             KIND_FREE => Some(Some(Record::Free(self.take_free(tag)?))),
             KIND_OTHER => {
                 let len = usize::try_from(take(&mut self.payload)?).ok()?;
@@ -275,6 +272,33 @@ impl<'a> Reader<'a> {
             slack: take(&mut self.payload)?,
             interval: self.deltas.interval,
         })
+    }
+
+    #[inline(always)]
+    fn take_plain(&mut self, tag: u8) -> Option<Alloc> {
+        let step = u64::from(tag >> 3);
+        if tag & THREAD_FOLLOWS != 0 || step == TIME_IN_TAG {
+            return None; // nobody writes that
+        }
+        let (fields, rest) = self.payload.split_at_checked(plain::LEN - 1)?;
+        let mut bytes = [0; 8];
+        bytes[1..plain::LEN].copy_from_slice(fields);
+        let word = u64::from_le_bytes(bytes);
+        let field = |shift: u32, bits: u32| word >> shift & ((1 << bits) - 1);
+        self.deltas.time = self.deltas.time.checked_add(step)?;
+        let id = self.deltas.id().wrapping_add(1);
+        let alloc = Alloc {
+            time_ns: self.deltas.time.checked_mul(TIME_UNIT_NS)?,
+            thread: self.deltas.thread,
+            id,
+            stack: field(plain::STACK_SHIFT, plain::STACK_BITS) as u32,
+            size: field(plain::SIZE_SHIFT, plain::SIZE_BITS),
+            slack: field(plain::SLACK_SHIFT, plain::SLACK_BITS),
+            interval: self.deltas.interval,
+        };
+        *self.deltas.id() = id;
+        self.payload = rest;
+        Some(alloc)
     }
 
     #[inline(always)]

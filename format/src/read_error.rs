@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::frame::VERSION;
+use crate::frame::{OLDEST_VERSION, VERSION};
 
 /// Why reading stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl fmt::Display for ReadError {
             ReadErrorKind::NotALog => write!(f, "not a heapprof log (its first bytes are foreign)"),
             ReadErrorKind::Version(v) => write!(
                 f,
-                "log format version {v}, and this heapprof reads version {VERSION}"
+                "log format version {v}, and this heapprof reads versions {OLDEST_VERSION} to {VERSION}"
             ),
             ReadErrorKind::TornTail => {
                 write!(f, "the log is cut off at offset {}", self.offset)

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_core::{ClockReading, Timeline};
+use heapprof_core::{ClockReading, Scale, Timeline};
 
 use crate::files;
 
@@ -45,12 +45,6 @@ impl Ticks {
     #[inline(always)]
     pub(crate) fn raw(self) -> u64 {
         self.0
-    }
-
-    /// What [`raw`](Self::raw) gave.
-    #[inline(always)]
-    pub(crate) fn from_raw(raw: u64) -> Ticks {
-        Ticks(raw)
     }
 }
 
@@ -133,6 +127,11 @@ impl Clock {
     /// ten in a nanosecond.
     pub(crate) fn ticks_in_a_microsecond(&self) -> u64 {
         self.0.ticks_in(1000).min(10_000)
+    }
+
+    /// For many moments, in units of so many nanoseconds since then: as of the last reading.
+    pub(crate) fn scale(&self, unit_ns: u64, zero_ns: u64) -> Scale {
+        self.0.scale(unit_ns, zero_ns)
     }
 
     /// Nanoseconds of the monotonic clock at that moment.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{By, Freed, Ledger, Sampled, Sink};
+use heapprof_core::{By, Freed, Ledger, Never, Sampled, Sink};
 use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
 use crate::checkpoint::{Keeping, Step};
@@ -255,6 +255,11 @@ fn set_events_aside(
 struct Aside<'a>(&'a mut VecDeque<Event>);
 
 impl Sink for Aside<'_> {
+    type Usual<'a>
+        = Never
+    where
+        Self: 'a;
+
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
         self.other(Event::Sampled(by, *it))
     }

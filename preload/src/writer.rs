@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{Budget, Ledger, NumberMap};
+use heapprof_core::{Budget, Ledger, NumberMap, Scale};
 use heapprof_format::{EndReason, Module, Record};
 
 use crate::clock::Clock;
@@ -92,8 +92,9 @@ pub(crate) struct Writer {
     frames_walked: u64,
     /// Where the events come from.
     inlet: Inlet,
-    /// When the events were.
+    /// When the events were, and the same in the log's unit.
     clock: Clock,
+    scale: Scale,
 }
 
 // SAFETY: `last_notice` points into a list that is never freed; everything else is owned. The
@@ -132,6 +133,7 @@ impl Writer {
             frames_walked: 0,
             inlet: Inlet::default(),
             clock: Clock::new(),
+            scale: Scale::default(),
         };
         if control::in_force() != settings.interval {
             // Stopped from the start, or changed by the process that this one is a copy of.

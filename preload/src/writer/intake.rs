@@ -3,12 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{By, Freed, Sampled, SentStack, Sink};
-use heapprof_format::{Alloc, Free, Module, Record, Stack, Thread as ThreadRecord, WalkEnd};
+use heapprof_core::{By, Freed, Last, NumberMap, Sampled, Scale, SentStack, Sink, Usual};
+use heapprof_format::{
+    Alloc, Free, Module, Record, Stack, TIME_UNIT_NS, Thread as ThreadRecord, WalkEnd,
+};
 
 use super::Writer;
-use crate::clock::Ticks;
 use crate::dumps::KeptStack;
+use crate::health;
 use crate::inlet::{Event, Inlet, Taker};
 use crate::notices::{self, Notice};
 use crate::proc;
@@ -30,6 +32,37 @@ impl<const JUST_LOG: bool> Intake<'_, JUST_LOG> {
 }
 
 impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
+    type Usual<'a>
+        = UsualRecords<'a>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn usual(&mut self, by: By, last: Last) -> Option<UsualRecords<'_>> {
+        let writer = &mut *self.0;
+        if !JUST_LOG {
+            return None;
+        }
+        let encoder = &mut writer.output.encoder;
+        let log = encoder.usual(by.thread, by.interval, last.id)?;
+        if writer.last_stack.0 != last.stack {
+            writer.last_stack = (last.stack, *writer.stacks.get(&last.stack)?);
+        }
+        Some(UsualRecords {
+            log,
+            scale: writer.scale,
+            stack: writer.last_stack.1,
+            bytes: 0,
+            writer: Rest {
+                stacks: &writer.stacks,
+                last_stack: &mut writer.last_stack,
+                told: &mut writer.told,
+                allocs: &mut writer.sampled_allocs,
+                frees: &mut writer.sampled_frees,
+            },
+        })
+    }
+
     #[inline(always)]
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
         let alloc = self.0.log_sampled(by, it);
@@ -48,6 +81,72 @@ impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
         self.goes_on()
     }
 }
+
+/// What becomes of events that are usual for the lane and for the log.
+struct UsualRecords<'a> {
+    log: heapprof_format::Usual<'a>,
+    scale: Scale,
+    /// The number of the last stack.
+    stack: u32,
+    /// Bytes that threads told since this was made.
+    bytes: u64,
+    writer: Rest<'a>,
+}
+
+/// What is seldom needed of the writer meanwhile.
+struct Rest<'a> {
+    stacks: &'a NumberMap<u64, u32>,
+    last_stack: &'a mut (u64, u32),
+    told: &'a mut health::Told,
+    allocs: &'a mut u64,
+    frees: &'a mut u64,
+}
+
+impl Usual for UsualRecords<'_> {
+    #[inline(always)]
+    fn sampled(
+        &mut self,
+        at: u64,
+        stack: Option<u64>,
+        size: u64,
+        slack: u64,
+        counted: u64,
+    ) -> bool {
+        let number = match stack {
+            None => self.stack,
+            Some(hash) => match self.writer.stacks.get(&hash) {
+                Some(&number) => number,
+                None => return false,
+            },
+        };
+        let time = self.scale.at(at).cast_unsigned(); // before the start: far ahead, which is not usual
+        let is_taken = counted <= MOST_TOLD && self.log.alloc(time, size, slack, number);
+        if is_taken {
+            self.bytes += counted;
+            if let Some(hash) = stack {
+                self.stack = number;
+                *self.writer.last_stack = (hash, number);
+            }
+        }
+        is_taken
+    }
+
+    #[inline(always)]
+    fn freed(&mut self, at: u64, back: u64) -> bool {
+        self.log.free(self.scale.at(at).cast_unsigned(), back)
+    }
+
+    #[inline(always)]
+    fn finish(self, samples: u64, frees: u64) {
+        self.log.finish(samples);
+        self.writer.told.add(self.bytes);
+        *self.writer.allocs += samples;
+        *self.writer.frees += frees;
+    }
+}
+
+/// More than any thread allocates between two samples; the sum of as many as one look shows has room in a word.
+const MOST_TOLD: u64 = 1 << 48;
 
 impl<const JUST_LOG: bool> Taker for Intake<'_, JUST_LOG> {
     fn other(&mut self, event: Event) -> ControlFlow<()> {
@@ -74,6 +173,7 @@ impl Writer {
 
     fn has_looked(&mut self) {
         self.clock.advance(); // the events are older than that
+        self.scale = self.clock.scale(TIME_UNIT_NS, self.output.start_ns);
         // The log keeps times in microseconds.
         self.inlet.set_slack(self.clock.ticks_in_a_microsecond());
     }
@@ -185,7 +285,7 @@ impl Writer {
         }
         self.sampled_allocs += 1;
         let alloc = Alloc {
-            time_ns: self.since_start(self.clock.ns(Ticks::from_raw(it.at))),
+            time_ns: self.time_ns(it.at),
             thread,
             id: it.id,
             size: it.size,
@@ -195,6 +295,13 @@ impl Writer {
         };
         self.output.encoder.alloc(&alloc);
         alloc
+    }
+
+    /// Nanoseconds since the log's start, in whole units of the log.
+    #[inline(always)]
+    fn time_ns(&self, ticks: u64) -> u64 {
+        let units = self.scale.at(ticks).max(0).cast_unsigned();
+        units.saturating_mul(TIME_UNIT_NS)
     }
 
     fn account_sampled(&mut self, alloc: &Alloc) {
@@ -216,7 +323,7 @@ impl Writer {
     fn log_freed(&mut self, thread: u32, it: &Freed) -> Free {
         self.sampled_frees += 1;
         let free = Free {
-            time_ns: self.since_start(self.clock.ns(Ticks::from_raw(it.at))),
+            time_ns: self.time_ns(it.at),
             thread,
             id: it.id,
         };
