@@ -6,6 +6,7 @@
 //! Not here: which frames a walk has in common with another ([`Memo`](crate::Memo)), rules ([`Rule`]).
 
 use crate::StackHasher;
+use crate::echo::Word;
 use crate::rules::{Kind, Rule};
 
 /// Words that unwinding one frame may have read and still be kept: a frame pointer and a return address.
@@ -123,6 +124,16 @@ impl Frame {
         self.sp.wrapping_add_signed(self.offsets[i].into())
     }
 
+    /// The words that were read. `None`: not all are known.
+    pub(crate) fn words(&self) -> Option<impl Iterator<Item = Word> + '_> {
+        let reads = usize::from(self.reads);
+        let word = |i| Word {
+            at: self.word_at(i),
+            value: self.values[i],
+        };
+        (reads <= WORDS).then(|| (0..reads).map(word))
+    }
+
     /// Whether every word still has its value.
     #[inline(always)]
     pub(crate) fn still_holds(&self, word: &mut impl FnMut(u64) -> Option<u64>) -> bool {
@@ -207,6 +218,12 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn move_to(&mut self, address: u64, rule: Rule) {
         (self.address, self.module) = (address, rule.module());
+    }
+
+    /// How it was unwound.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The number of its module plus one; 0: of none.

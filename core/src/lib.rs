@@ -13,6 +13,7 @@
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
 //! | [`Memos`] | sampled malloc | which of the last walks was from here? |
 //! | [`Memo`] | sampled malloc | what has this walk in common with that one? |
+//! | [`Words`] | sampled malloc | what of the stack must hold for it to be that one? |
 //! | [`Rules`] | sampled malloc | by which rule is a frame at this address unwound? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`StackLane`] | sampled malloc | what are the frames of a stack that is not known? |
@@ -30,6 +31,7 @@
 #[cfg(test)]
 mod all;
 mod budget;
+mod echo;
 mod estimate;
 mod event;
 pub mod fence;
@@ -66,6 +68,7 @@ mod weight;
 mod weight_cache;
 
 pub use budget::Budget;
+pub use echo::{Word, Words};
 pub use estimate::Estimate;
 pub use event::{By, Freed, Last, Never, Passed, Sampled, Sink, Usual};
 pub use filter::{Filter, Unit};

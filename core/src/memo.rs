@@ -57,6 +57,8 @@ pub struct Memo<E> {
     era: u32,
     /// The last walk can be met: it came to its end, and was not cut for its length, which would be elsewhere next time.
     is_whole: bool,
+    /// Whether something was taken over since [`is_again`](Self::is_again) was last asked.
+    is_mended: bool,
 }
 
 impl<E: Copy> Memo<E> {
@@ -72,6 +74,7 @@ impl<E: Copy> Memo<E> {
             end,
             era: 0,
             is_whole: false,
+            is_mended: false,
         }
     }
 
@@ -81,6 +84,11 @@ impl<E: Copy> Memo<E> {
         self.frames.extend_from_slice(&other.frames);
         (self.hash, self.end) = (other.hash, other.end);
         (self.era, self.is_whole) = (other.era, other.is_whole);
+    }
+
+    /// The last walk's frames, root first, if it was found again without a change.
+    pub(crate) fn unchanged(&self) -> Option<&[Frame]> {
+        (!self.is_mended).then_some(&self.frames)
     }
 
     /// Frames of the last walk.
@@ -119,6 +127,7 @@ impl<E: Copy> Memo<E> {
         if !self.is_whole || self.era != era || self.frames.len() >= limit {
             return false;
         }
+        self.is_mended = false;
         let count = self.frames.len();
         self.is_met_at(count, at) && self.follow(count, rules, &mut word) == 0
     }
@@ -217,6 +226,7 @@ impl<E: Copy> Memo<E> {
             caller.summand = summand;
         }
         self.frames[changed].put(anew);
+        self.is_mended = true;
         true
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::StackHasher;
+use crate::echo::Words;
 use crate::frame::{Frame, Place};
 use crate::memo::{Memo, Met};
 use crate::rules::{Rule, Rules};
@@ -134,6 +135,13 @@ impl Program {
             bp,
         };
         (address != ROOT).then_some(caller)
+    }
+
+    pub(crate) fn hold(&self, words: Words<'_>) -> bool {
+        words.words.iter().all(|word| {
+            assert!(words.start <= word.at && word.at + 8 <= words.end);
+            self.words.get(&word.at) == Some(&word.value)
+        })
     }
 
     pub(crate) fn is_again(&self, memo: &mut Memo<&'static str>, era: u32, limit: usize) -> bool {

@@ -16,6 +16,8 @@ use std::arch::asm;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use heapprof_core::Words;
+
 use crate::sys;
 use crate::tls::Thread;
 
@@ -144,6 +146,27 @@ impl Readable {
             // SAFETY: as in `word`; what is readable only grows.
             Some(unsafe { (address as *const u64).read_unaligned() })
         }
+    }
+
+    /// Whether it is this thread's own, of which all that may be read is known.
+    pub(crate) fn is_own(&self) -> bool {
+        !self.foreign
+    }
+
+    /// Whether all these words are in what is known to be readable now, and have their values.
+    #[inline(always)]
+    pub(crate) fn hold(&self, words: Words<'_>) -> bool {
+        if words.start < self.low || words.end > self.high {
+            return false;
+        }
+        // All of them, and not up to the first that does not: mostly they do, and so there is one branch.
+        let mut differences = 0;
+        for word in words.words {
+            // SAFETY: as in `word`: all of the list's bytes are from `start` to `end` (`Words`), and so in low..high.
+            let value = unsafe { (word.at as *const u64).read_unaligned() };
+            differences |= value ^ word.value;
+        }
+        differences == 0
     }
 
     /// Asks the kernel about the pages of a foreign stack up to `address`.

@@ -79,6 +79,7 @@ macro_rules! here {
 pub(crate) use here;
 
 /// What a walk found; the frames themselves are in the walker.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Walked {
     pub(crate) hash: u64,
     pub(crate) end: WalkEnd,
@@ -190,22 +191,47 @@ const UCONTEXT_BP: u64 = 40 + 10 * 8;
 const UCONTEXT_SP: u64 = 40 + 15 * 8;
 const UCONTEXT_PC: u64 = 40 + 16 * 8;
 
+/// What a walk to the allocation function at `entry` found: what an echo says.
+pub(crate) type Heard = (u64, Walked);
+
 /// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
 /// the allocation function that was called. The frames are then in the walker's memo.
-#[inline]
+#[inline(always)]
 pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -> Walked {
     let Here(place) = here;
-    let mut stack = Readable::around(entered.thread, place.sp);
-    let depth = DEPTH.load(Ordering::Relaxed) as usize;
+    let stack = Readable::around(entered.thread, place.sp);
     // No snapshot is looked at: as long as nothing was unloaded, whatever code the addresses are in is the same.
     let closed = modules::closed();
+    let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
+    let memos = &mut seat.walker().memos;
+    memos.choose(&at);
+    match memos.hear(closed, &at, |words| stack.hold(words)) {
+        Some((of_entry, walked)) if of_entry == entry => walked,
+        _ => walk_unheard(entered, seat, entry, place, stack, closed),
+    }
+}
+
+/// The same of a walk that is not known to be the last one again.
+#[inline(never)]
+fn walk_unheard(
+    entered: &Entered,
+    seat: &mut Seat,
+    entry: u64,
+    place: Place,
+    mut stack: Readable,
+    closed: u32,
+) -> Walked {
+    let depth = DEPTH.load(Ordering::Relaxed) as usize;
     let walker = seat.walker();
     walker.rules.set_era(closed);
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
-    walker.memos.choose(&at);
     let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
     if memo.is_again(closed, &at, depth, rules, stack.words()) {
-        return found(walker, entry);
+        let walked = found(walker, entry);
+        if stack.is_own() {
+            walker.memos.echo(closed, (entry, walked));
+        }
+        return walked;
     }
     walk_anew(entered, seat, entry, place, stack)
 }

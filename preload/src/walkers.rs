@@ -5,7 +5,7 @@ use heapprof_core::{Frame, Memos, Rules, StackHasher};
 use heapprof_format::WalkEnd;
 
 use crate::room::Room;
-use crate::walk;
+use crate::walk::{self, Heard};
 
 /// Most frames a walk can have. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
@@ -25,7 +25,7 @@ pub(crate) struct Walker {
     /// framehop's own, for what it is still asked: once for each of the rules, and for frames that have none.
     pub(crate) cache: CacheX86_64<Room>,
     /// The last walks, which the next one may have much in common with.
-    pub(crate) memos: Memos<WalkEnd>,
+    pub(crate) memos: Memos<WalkEnd, Heard>,
     /// Of the last walk: the allocation function, the frames and the end, and the hash of all three.
     pub(crate) last: ((u64, StackHasher, WalkEnd), u64),
     /// The frames of this walk that are not the memo's, innermost first.
@@ -41,7 +41,7 @@ impl Walker {
     pub(crate) fn bytes() -> usize {
         let frames = walk::most_frames();
         let fresh = frames * size_of::<Frame>();
-        (Memos::<WalkEnd>::bytes_for(frames) + fresh) * 5 / 4 + (64 << 10)
+        (Memos::<WalkEnd, Heard>::bytes_for(frames) + fresh) * 5 / 4 + (64 << 10)
     }
 
     pub(crate) fn new() -> Walker {

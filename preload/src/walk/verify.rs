@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use framehop::Unwinder;
 use framehop::x86_64::UnwindRegsX86_64;
-use heapprof_core::{Frame, Place, StackHasher};
+use heapprof_core::{Frame, Kind, Place, StackHasher};
 use heapprof_format::WalkEnd;
 
 use super::{CONTEXT_ROOT, Here, OWN, SIGNAL_RETURN, place_of_code};
@@ -46,8 +46,16 @@ pub(crate) fn verify(entered: &Entered, seat: &mut Seat, Here(mut place): Here) 
         let lookup = place.address.wrapping_sub(u64::from(place.returns));
         let module = snapshot.find(lookup);
         if !own.contains(&lookup) {
+            let frame = left.next();
+            let callers = left.len();
             let is_it = |frame: &&Frame| {
-                let (address, returns, sp, bp) = (frame.address, frame.returns, frame.sp, frame.bp);
+                // A value that makes no difference need not be taken over: whether it does, is seen from the callers.
+                let bp = match frame.kind() {
+                    Kind::Restores => place.bp,
+                    Kind::PassesOn if callers > 0 => place.bp,
+                    _ => frame.bp,
+                };
+                let (address, returns, sp) = (frame.address, frame.returns, frame.sp);
                 let found = Place {
                     address,
                     returns,
@@ -56,7 +64,7 @@ pub(crate) fn verify(entered: &Entered, seat: &mut Seat, Here(mut place): Here) 
                 };
                 found == place && frame.module() == module.map_or(0, |it| it.number + 1)
             };
-            if left.next().filter(is_it).is_none() {
+            if frame.filter(is_it).is_none() {
                 differs(&found, "framehop has another frame", Some(place));
             }
         }
