@@ -44,6 +44,9 @@ def bytes_once(path):
                 at += length
                 once += at - begin if tag >> 2 not in samples else 0
                 continue
+            if tag & 3 == 2:
+                at += 5
+                continue
             if tag & 4:
                 _, at = number(at)
             for _ in range((tag >> 3 == 31) + (4 if tag & 3 == 0 else 1)):
