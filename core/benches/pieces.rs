@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicU64;
 
 use divan::{Bencher, black_box};
 use heapprof_core::{
-    By, Filter, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Rng, SampleTable, Sampled,
-    Sampler, Slot, StackHasher, StackSet, Weight, level_slots,
+    By, Ended, Filter, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Rng, SampleTable,
+    Sampled, Sampler, Slot, StackHasher, StackSet, Weight, level_slots,
 };
 
 fn main() {
@@ -172,7 +172,10 @@ fn lane_pair(bencher: Bencher, count: usize) {
                     slack: 0,
                     counted: 64,
                 };
-                assert!(lane.put_sampled(by, &sampled) && lane.put_freed(1, &Freed { at, id }));
+                assert!(
+                    lane.put_sampled(by, &sampled, Ended::NONE)
+                        && lane.put_freed(1, &Freed { at, id })
+                );
             }
             merge.look(u64::MAX, lanes.iter().enumerate());
             merge.by_ref().map(black_box).count()

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::event::{By, Freed, Last, Passed, Sampled, Sink, Usual};
+use crate::event::{By, Freed, Last, Next, Passed, Sampled, Sink, Usual};
 
 /// All that it was given.
 #[derive(Debug, Default)]
@@ -56,48 +56,57 @@ pub(crate) struct UsualOf<'a> {
 }
 
 impl UsualOf<'_> {
-    fn take(&mut self, passed: Passed) -> bool {
-        let is_refused = self.all.refused >> (self.all.events.len() % 64) & 1 != 0;
-        if !is_refused {
-            self.all.events.push((self.by, passed));
-        }
-        !is_refused
+    fn refuses(&self) -> bool {
+        self.all.refused >> (self.all.events.len() % 64) & 1 != 0
+    }
+
+    fn take(&mut self, passed: Passed) {
+        self.all.events.push((self.by, passed));
+    }
+
+    fn take_freed(&mut self, at: u64, back: u64) {
+        let id = self.last.id - back;
+        self.take(Passed::Freed(Freed { at, id }));
+    }
+
+    fn take_sampled(&mut self, at: u64, it: Next) {
+        self.last.id += 1;
+        self.last.stack = it.stack.unwrap_or(self.last.stack);
+        self.take(Passed::Sampled(Sampled {
+            at,
+            id: self.last.id,
+            stack: self.last.stack,
+            size: it.size,
+            slack: it.slack as u32,
+            counted: it.counted,
+        }));
     }
 }
 
 impl Usual for UsualOf<'_> {
-    fn sampled(
-        &mut self,
-        at: u64,
-        stack: Option<u64>,
-        size: u64,
-        slack: u64,
-        counted: u64,
-    ) -> bool {
-        let stack = stack.unwrap_or(self.last.stack);
-        let last = Last {
-            id: self.last.id + 1,
-            stack,
-        };
-        let is_taken = self.take(Passed::Sampled(Sampled {
-            at,
-            id: last.id,
-            stack,
-            size,
-            slack: slack as u32,
-            counted,
-        }));
+    fn sampled(&mut self, at: u64, it: Next) -> bool {
+        let is_taken = !self.refuses();
         if is_taken {
-            self.last = last;
+            self.take_sampled(at, it);
         }
         is_taken
     }
 
     fn freed(&mut self, at: u64, back: u64) -> bool {
-        self.take(Passed::Freed(Freed {
-            at,
-            id: self.last.id - back,
-        }))
+        let is_taken = !self.refuses();
+        if is_taken {
+            self.take_freed(at, back);
+        }
+        is_taken
+    }
+
+    fn replaced(&mut self, at: u64, back: u64, it: Next) -> bool {
+        let is_taken = !self.refuses();
+        if is_taken {
+            self.take_freed(at, back);
+            self.take_sampled(at, it);
+        }
+        is_taken
     }
 
     fn finish(self, samples: u64, frees: u64) {

@@ -10,7 +10,7 @@
 //! | `FREED` | id, time |
 //! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
 //! | `SAMPLED` | id, time, stack, size, slack, counted |
-//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next |
+//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next. And which sample ended with it, as a realloc has it, if one did: one of the last |
 //! | ... with `AGAIN` | without stack: it is that of the last sample |
 //! | ... with `ALONE` | without counted: it is size and slack |
 
@@ -26,9 +26,15 @@ pub(crate) const ALONE: u64 = 2;
 
 /// An event's first word: its kind, and in the upper bits what is first in the table.
 pub(crate) const KIND_BITS: u32 = 3;
-/// Of what is near: ticks, and above them either the distance of ids, a signed number, or size and slack.
+/// Of a free that is near: ticks, and above them the distance of ids, a signed number.
 pub(crate) const TICK_BITS: u32 = 28;
-pub(crate) const NEAR_SHIFT: u32 = KIND_BITS + TICK_BITS;
+/// Of a sample: ticks, which sample ended with it, size and slack.
+pub(crate) const SAMPLED_TICK_BITS: u32 = 22;
+pub(crate) const ENDED_SHIFT: u32 = KIND_BITS + SAMPLED_TICK_BITS;
+/// 0: none did; else how many samples before the last it was put in, plus one.
+pub(crate) const ENDED_BITS: u32 = 6;
+pub(crate) const NEAR_SHIFT: u32 = ENDED_SHIFT + ENDED_BITS;
+const _: () = assert!(NEAR_SHIFT == KIND_BITS + TICK_BITS);
 pub(crate) const SIZE_BITS: u32 = 21;
 pub(crate) const SLACK_SHIFT: u32 = NEAR_SHIFT + SIZE_BITS;
 pub(crate) const SLACK_BITS: u32 = 64 - SLACK_SHIFT;
@@ -39,8 +45,18 @@ pub(crate) const fn low(word: u64, bits: u32) -> u64 {
     word & ((1 << bits) - 1)
 }
 
-/// Words of the longest event, with the `BY` before it.
-pub(crate) const LONGEST: usize = 8;
+/// Ticks since the event before of one that is near.
+#[inline(always)]
+pub(crate) fn ticks_of(first: u64) -> u64 {
+    let bits = match first & SAMPLED_NEAR {
+        0 => TICK_BITS,
+        _ => SAMPLED_TICK_BITS,
+    };
+    low(first >> KIND_BITS, bits)
+}
+
+/// Words of the longest event, a sample, with the `BY` and the `FREED` before it.
+pub(crate) const LONGEST: usize = 10;
 
 /// Whose an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +65,15 @@ pub struct By {
     pub thread: u32,
     /// Mean interval in force, in bytes.
     pub interval: u64,
+}
+
+/// A sample that ends with the next one, of those put in last: as a lane tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ended(pub(crate) u64);
+
+impl Ended {
+    /// There is none.
+    pub const NONE: Ended = Ended(0);
 }
 
 /// A sampled allocation.
@@ -123,16 +148,30 @@ pub struct Last {
 /// Takes events that follow each other in one lane, of one thread and under one interval, each near to the one before. What is the same for
 /// all of them is asked once.
 pub trait Usual {
-    /// A sampled allocation, whose id is the next. `stack`: if it is another than the last one's. What else it is given is that of [`Sampled`].
-    /// False: it is not usual after all, and was not taken.
-    fn sampled(&mut self, at: u64, stack: Option<u64>, size: u64, slack: u64, counted: u64)
-    -> bool;
+    /// A sampled allocation. False: it is not usual after all, and was not taken.
+    fn sampled(&mut self, at: u64, sampled: Next) -> bool;
 
     /// The end of the block whose sample was put in so many samples before the last. False: as above.
     fn freed(&mut self, at: u64, back: u64) -> bool;
 
+    /// Both, the end first, at one time. False: neither was taken.
+    fn replaced(&mut self, at: u64, back: u64, sampled: Next) -> bool;
+
     /// That is all. It took so many.
     fn finish(self, samples: u64, frees: u64);
+}
+
+/// A sampled allocation whose id is the next. The fields are those of [`Sampled`].
+#[derive(Debug, Clone, Copy)]
+pub struct Next {
+    /// If it is another than the last one's.
+    pub stack: Option<u64>,
+    /// Bytes asked for.
+    pub size: u64,
+    /// Bytes beyond them.
+    pub slack: u64,
+    /// Bytes that the thread allocated since its last sample, and the mark.
+    pub counted: u64,
 }
 
 /// Takes nothing.
@@ -140,7 +179,11 @@ pub trait Usual {
 pub enum Never {}
 
 impl Usual for Never {
-    fn sampled(&mut self, _: u64, _: Option<u64>, _: u64, _: u64, _: u64) -> bool {
+    fn sampled(&mut self, _: u64, _: Next) -> bool {
+        match *self {}
+    }
+
+    fn replaced(&mut self, _: u64, _: u64, _: Next) -> bool {
         match *self {}
     }
 

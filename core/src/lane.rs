@@ -17,8 +17,9 @@
 //! ([`Merge`](crate::Merge)), and what becomes of one that finds no room.
 
 use crate::event::{
-    AGAIN, ALONE, BY, By, FREED, FREED_NEAR, Freed, KIND_BITS, LONGEST, NEAR_SHIFT, SAMPLED,
-    SAMPLED_NEAR, SIZE_BITS, SLACK_BITS, SLACK_SHIFT, Sampled, TICK_BITS,
+    AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, Ended, FREED, FREED_NEAR, Freed, KIND_BITS,
+    LONGEST, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_BITS,
+    SLACK_SHIFT, Sampled, TICK_BITS,
 };
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
@@ -102,7 +103,7 @@ impl Lane {
     /// If there are fewer words, or another number of them.
     #[must_use]
     pub fn new(words: &'static [AtomicU64], number: usize, above: u64) -> Lane {
-        assert!(words.len() >= 2 * LONGEST && words.len().is_power_of_two());
+        assert!(words.len() >= LONGEST && words.len().is_power_of_two());
         let round = BLOCK * LANES as u64;
         let behind = Behind {
             thread: AtomicU64::new(u64::MAX), // nobody's
@@ -146,13 +147,24 @@ impl Lane {
         self.behind.0.next_id.load(Ordering::Relaxed)
     }
 
-    /// Puts a sample in. False: there is no room.
+    /// How to tell with the sample that is put in next that the one of that id ends. `None`: not with it; it is to be put in before, as a
+    /// free.
     #[inline(always)]
-    pub fn put_sampled(&self, by: By, it: &Sampled) -> bool {
+    pub fn ended(&self, id: u64) -> Option<Ended> {
+        let last = self.behind.0.near.id.load(Ordering::Relaxed);
+        let back = last.wrapping_sub(id);
+        // In one block: it is of this lane, and comes out before the next one does.
+        let is_near = back < (1 << ENDED_BITS) - 1 && back <= place_in_block(last);
+        is_near.then_some(Ended(back + 1))
+    }
+
+    /// Puts a sample in, and with it, by the same thread and at the same time, the end of `ended`. False: there is no room, for either.
+    #[inline(always)]
+    pub fn put_sampled(&self, by: By, it: &Sampled, ended: Ended) -> bool {
         let near = &self.behind.0.near;
         let slack = u64::from(it.slack);
         let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
-        let is_near = ticks < 1 << TICK_BITS
+        let is_near = ticks < 1 << SAMPLED_TICK_BITS
             && it.size < 1 << SIZE_BITS
             && slack < 1 << SLACK_BITS
             && it.id == id_after(near.id.load(Ordering::Relaxed));
@@ -160,7 +172,10 @@ impl Lane {
             return false;
         };
         if is_near {
-            let what = ticks << KIND_BITS | it.size << NEAR_SHIFT | slack << SLACK_SHIFT;
+            let what = ticks << KIND_BITS
+                | ended.0 << ENDED_SHIFT
+                | it.size << NEAR_SHIFT
+                | slack << SLACK_SHIFT;
             let again = (it.stack == near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
             let alone = (it.counted == it.size + slack).then_some(ALONE);
             let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
@@ -172,16 +187,28 @@ impl Lane {
                 at = self.write(at, it.counted);
             }
         } else {
-            let first = it.id << KIND_BITS | SAMPLED;
-            for word in [first, it.at, it.stack, it.size, slack, it.counted] {
-                at = self.write(at, word);
-            }
+            at = self.write_far(at, &{ *it }, ended); // a copy, so that the near one needs no place in memory
         }
         near.at.store(it.at, Ordering::Relaxed);
         near.id.store(it.id, Ordering::Relaxed);
         near.stack.store(it.stack, Ordering::Relaxed);
         self.publish(at);
         true
+    }
+
+    /// Writes what is near to nothing.
+    #[inline(never)]
+    fn write_far(&self, mut at: u64, it: &Sampled, Ended(ended): Ended) -> u64 {
+        if let Some(back) = ended.checked_sub(1) {
+            let id = self.behind.0.near.id.load(Ordering::Relaxed) - back;
+            at = self.write(at, id << KIND_BITS | FREED);
+            at = self.write(at, it.at);
+        }
+        let first = it.id << KIND_BITS | SAMPLED;
+        for word in [first, it.at, it.stack, it.size, it.slack.into(), it.counted] {
+            at = self.write(at, word);
+        }
+        at
     }
 
     /// Puts a free by that thread in. False: there is no room.
@@ -331,13 +358,14 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Coming {
         Sampled(Sampled),
-        /// The next id, so many ticks later.
+        /// The next id, so many ticks later. And with it, if it can be told in one, the end of a sample so many ids back.
         SampledNext {
             ticks: u64,
             stack: u64,
             size: u64,
             slack: u32,
             more: u64,
+            ended: Option<u64>,
         },
         Freed(Freed),
         /// Of an id so far from the last.
@@ -378,19 +406,23 @@ mod tests {
             ]
         };
         let next = (
-            around(TICK_BITS),
+            around(SAMPLED_TICK_BITS),
             0u64..3,
             around(SIZE_BITS),
             around(SLACK_BITS),
             0u64..2,
+            prop::option::of(prop_oneof![0..4u64, around(ENDED_BITS)]),
         );
-        let next = next.prop_map(|(ticks, stack, size, slack, more)| Coming::SampledNext {
-            ticks,
-            stack,
-            size,
-            slack: slack as u32,
-            more,
-        });
+        let next = next.prop_map(
+            |(ticks, stack, size, slack, more, ended)| Coming::SampledNext {
+                ticks,
+                stack,
+                size,
+                slack: slack as u32,
+                more,
+                ended,
+            },
+        );
         let distance = (around(63 - NEAR_SHIFT), any::<bool>());
         let near = (around(TICK_BITS), distance).prop_map(|(ticks, (distance, is_negative))| {
             Coming::FreedNear {
@@ -422,9 +454,27 @@ mod tests {
             let mut model = VecDeque::new();
             let (mut interval, mut at, mut id) = (0, 0u64, 0u64);
             for ((by, coming), taken) in steps {
+                if let Coming::SampledNext { ticks, stack, size, slack, more, ended: Some(back) } = coming {
+                    let sampled = Sampled {
+                        at: at + ticks,
+                        id: id_after(id),
+                        stack,
+                        size,
+                        slack,
+                        counted: size + u64::from(slack) + more,
+                    };
+                    let ended = id.wrapping_sub(back);
+                    let told = lane.ended(ended);
+                    prop_assert!(told.is_none() || back < 63 && lane_of(ended) == lane_of(id));
+                    if told.is_some_and(|told| lane.put_sampled(by, &sampled, told)) {
+                        (interval, at, id) = (by.interval, sampled.at, sampled.id);
+                        model.push_back((by, Passed::Freed(Freed { at, id: ended })));
+                        model.push_back((by, Passed::Sampled(sampled)));
+                    }
+                }
                 let passed = match coming {
                     Coming::Sampled(it) => Passed::Sampled(it),
-                    Coming::SampledNext { ticks, stack, size, slack, more } => Passed::Sampled(Sampled {
+                    Coming::SampledNext { ticks, stack, size, slack, more, .. } => Passed::Sampled(Sampled {
                         at: at + ticks,
                         id: id_after(id),
                         stack,
@@ -439,7 +489,7 @@ mod tests {
                     }),
                 };
                 let found_room = match &passed {
-                    Passed::Sampled(it) => lane.put_sampled(by, it),
+                    Passed::Sampled(it) => lane.put_sampled(by, it, Ended::NONE),
                     Passed::Freed(it) => lane.put_freed(by.thread, it),
                 };
                 prop_assert!(found_room || !model.is_empty());
@@ -464,7 +514,7 @@ mod tests {
 
     #[test]
     fn what_is_as_usual_is_a_word_or_two() {
-        let lane = lane(64);
+        let lane = lane(128);
         let by = By {
             thread: 0,
             interval: 1,
@@ -480,7 +530,7 @@ mod tests {
                 slack: 12,
                 counted: 112,
             };
-            assert!(lane.put_sampled(by, &sampled));
+            assert!(lane.put_sampled(by, &sampled, Ended::NONE));
             let between = lane.behind.0.put.load(Ordering::Relaxed);
             assert!(lane.put_freed(0, &Freed { at: at + 500, id }));
             let after = lane.behind.0.put.load(Ordering::Relaxed);
@@ -491,6 +541,27 @@ mod tests {
         assert_eq!(put(3000, 8), (2, 1));
         assert_eq!(put(1 << 40, 8), (6, 1));
         assert_eq!(put(1 << 20, 8), (6, 1), "a time that goes back");
+        let replace = |at, back| {
+            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            let id = lane.new_id();
+            let sampled = Sampled {
+                at,
+                id,
+                stack: 8,
+                size: 100,
+                slack: 12,
+                counted: 112,
+            };
+            let ended = lane.ended((id - 1).wrapping_sub(back));
+            assert!(lane.put_sampled(by, &sampled, ended.unwrap_or_default()));
+            let words = lane.behind.0.put.load(Ordering::Relaxed) - before;
+            (ended.is_some(), words)
+        };
+        let at = (1 << 20) + 1000;
+        assert_eq!(replace(at, 0), (true, 1));
+        assert_eq!(replace(at, 4), (true, 1));
+        assert_eq!(replace(at, 8), (false, 1), "of the block of ids before");
+        assert_eq!(replace(at + (1 << 23), 0), (true, 8));
     }
 
     #[test]
@@ -525,7 +596,7 @@ mod tests {
         };
         let put = (1..).take_while(|&id| free(id)).count() as u64;
         assert!(
-            (54..=62).contains(&put),
+            (52..=62).contains(&put),
             "{put} of a word each, and one of two before them"
         );
         assert!(lane.is_half_full());

@@ -70,7 +70,7 @@ mod weight_cache;
 pub use budget::Budget;
 pub use echo::{Word, Words};
 pub use estimate::Estimate;
-pub use event::{By, Freed, Last, Never, Passed, Sampled, Sink, Usual};
+pub use event::{By, Ended, Freed, Last, Never, Next, Passed, Sampled, Sink, Usual};
 pub use filter::{Filter, Unit};
 pub use fixed::Fixed;
 pub use frame::{Frame, Place};

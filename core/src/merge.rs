@@ -236,7 +236,7 @@ impl Sink for One {
 mod tests {
     use super::*;
     use crate::all::All;
-    use crate::event::Sampled;
+    use crate::event::{Ended, Sampled};
     use crate::primitive::atomic::AtomicU64;
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
@@ -347,7 +347,7 @@ mod tests {
                         if let Some(at) = begun.remove(&thread) {
                             let by = By { thread: thread as u32, interval: at };
                             let id = lanes[lane].new_id();
-                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id));
+                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE);
                             prop_assert!(found_room);
                             put += 1;
                             live.push(id);
@@ -393,7 +393,7 @@ mod tests {
                     Some(id) => lanes[lane].put_freed(1, &Freed { at: clock, id }),
                     None => {
                         live.push(lanes[lane].new_id());
-                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]))
+                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]), Ended::NONE)
                     }
                 };
                 prop_assert!(found_room);
@@ -445,7 +445,7 @@ mod tests {
                         if when == lane_looked_at {
                             clock += ticks;
                             let by = By { thread: lane as u32, interval: 1 };
-                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id())));
+                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id()), Ended::NONE));
                             put += 1;
                         }
                     }
@@ -469,7 +469,7 @@ mod tests {
                 thread: 1,
                 interval: 1,
             };
-            assert!(lanes[lane].put_sampled(by, &sampled(at, lanes[lane].new_id())));
+            assert!(lanes[lane].put_sampled(by, &sampled(at, lanes[lane].new_id()), Ended::NONE));
         };
         let mut merge = Merge::new(0);
         put(0, 1000);
@@ -493,7 +493,7 @@ mod tests {
         };
         let ids = [10, 11, 12].map(|at| {
             let id = lanes[0].new_id();
-            assert!(lanes[0].put_sampled(by(at), &sampled(at, id)));
+            assert!(lanes[0].put_sampled(by(at), &sampled(at, id), Ended::NONE));
             id
         });
         let freed = Freed { at: 5, id: ids[0] };
@@ -521,7 +521,7 @@ mod tests {
         let last = first - 2;
         assert_ne!(crate::lane::lane_of(first), crate::lane::lane_of(last));
         for (lane, at, id) in [(1, 10, first), (0, 50, last)] {
-            assert!(lanes[lane].put_sampled(by, &sampled(at, id)));
+            assert!(lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE));
         }
         assert!(lanes[1].put_freed(1, &Freed { at: 20, id: last }));
         let mut merge = Merge::new(0);
@@ -546,7 +546,7 @@ mod tests {
                 thread: turn as u32 % 2,
                 interval: 1,
             };
-            assert!(lane.put_sampled(by, &sampled(turn as u64 * 10, lane.new_id())));
+            assert!(lane.put_sampled(by, &sampled(turn as u64 * 10, lane.new_id()), Ended::NONE));
         }
         let switches = |slack| {
             let mut merge = Merge::new(0);
@@ -584,7 +584,7 @@ mod tests {
             thread: 1,
             interval: 1,
         };
-        let put = |lane: &Lane, at| lane.put_sampled(by, &sampled(at, lane.new_id()));
+        let put = |lane: &Lane, at| lane.put_sampled(by, &sampled(at, lane.new_id()), Ended::NONE);
         let mut merge = Merge::new(0);
         let is = |merge: &Merge<'_>| (merge.known_lanes(), merge.is_empty(), merge.is_half_full());
         assert_eq!(is(&merge), (0, true, false));
@@ -623,7 +623,7 @@ mod tests {
             interval: 1,
         };
         let id = lanes[0].new_id();
-        assert!(lanes[0].put_sampled(by, &sampled(10, id)));
+        assert!(lanes[0].put_sampled(by, &sampled(10, id), Ended::NONE));
         assert!(lanes[1].put_freed(1, &Freed { at: 5, id }));
         let mut merge = Merge::new(0);
         merge.look(u64::MAX, lanes.iter().enumerate());

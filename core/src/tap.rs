@@ -5,8 +5,9 @@
 use std::ops::ControlFlow;
 
 use crate::event::{
-    AGAIN, ALONE, BY, By, FREED_NEAR, Freed, KIND_BITS, Last, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR,
-    SIZE_BITS, SLACK_SHIFT, Sampled, Sink, TICK_BITS, Usual, low,
+    AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, FREED_NEAR, Freed, KIND_BITS, Last, NEAR_SHIFT,
+    Next, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled, Sink,
+    TICK_BITS, Usual, low, ticks_of,
 };
 use crate::lane::{Lane, id_after, lane_of, place_in_block};
 use crate::primitive::atomic::Ordering;
@@ -31,7 +32,7 @@ pub(crate) struct Tap<'a> {
     last_at: u64,
     /// When the next event was; `u64::MAX`: there is none.
     pub(crate) next_at: u64,
-    /// Its first word.
+    /// Its first word, or what is left of it: see [`ended_with`](Self::ended_with).
     first: u64,
 }
 
@@ -103,8 +104,7 @@ impl<'a> Tap<'a> {
             self.first = self.word(0);
             match low(self.first, KIND_BITS) {
                 FREED_NEAR.. => {
-                    let ticks = low(self.first >> KIND_BITS, TICK_BITS);
-                    self.next_at = self.last_at.wrapping_add(ticks);
+                    self.next_at = self.last_at.wrapping_add(ticks_of(self.first));
                 }
                 BY => {
                     self.by = By {
@@ -169,6 +169,8 @@ impl<'a> Tap<'a> {
                     None => break Stop::Early(by, freed),
                     Some(goes_on) => goes_on,
                 }
+            } else if let Some(id) = tap.ended_with() {
+                sink.freed(tap.by, &Freed { at, id })
             } else {
                 let (size, slack, counted, words);
                 if first & SAMPLED_NEAR != 0 {
@@ -214,6 +216,19 @@ impl<'a> Tap<'a> {
         why
     }
 
+    /// The id of the sample that ended with the one that is next, if one did and that has not come out. It comes out now, and the sample is
+    /// still next, at the same time.
+    #[inline(always)]
+    fn ended_with(&mut self) -> Option<u64> {
+        let ended = low(self.first >> ENDED_SHIFT, ENDED_BITS);
+        if self.first & SAMPLED_NEAR == 0 || ended == 0 {
+            return None;
+        }
+        self.last_at = self.next_at;
+        self.first &= !(((1 << NEAR_SHIFT) - 1) ^ ((1 << KIND_BITS) - 1));
+        Some(self.last_id - (ended - 1))
+    }
+
     /// Gives `sink` what it takes as usual of the events before `until`, up to `most` of them. Returns how many that were.
     ///
     /// It is what [`run`](Self::run) does with each, without what is the same for all: these are events that are near to the one before,
@@ -228,17 +243,16 @@ impl<'a> Tap<'a> {
             return 0;
         };
         let words = self.lane.words(self.at, self.pause);
-        let words = &words[..words.len().min(most)]; // an event has one or more
+        let words = &words[..words.len().min((most / 2).max(1))]; // each is of two events at the most
         let word = |at: usize| words.get(at).map(|word| word.load(Ordering::Relaxed));
         let (mut next, mut frees) = (0, 0);
         let first_place = place_in_block(last.id);
         let (mut last_at, mut place) = (self.last_at, first_place);
-        while let Some(first) = word(next) {
-            let at = last_at.wrapping_add(low(first >> KIND_BITS, TICK_BITS));
-            if at >= until {
-                break;
-            }
+        let mut of_next = Some(self.first);
+        while let Some(first) = of_next {
+            let at;
             if first & SAMPLED_NEAR != 0 {
+                at = last_at.wrapping_add(low(first >> KIND_BITS, SAMPLED_TICK_BITS));
                 let mut behind = next + 1;
                 let mut stack = None;
                 if first & AGAIN == 0 {
@@ -258,24 +272,41 @@ impl<'a> Tap<'a> {
                     counted = more;
                     behind += 1;
                 }
-                let is_next = place_in_block(place + 1) != 0;
-                if !is_next || !usual.sampled(at, stack, size, slack, counted) {
+                let sampled = Next {
+                    stack,
+                    size,
+                    slack,
+                    counted,
+                };
+                if at >= until || place_in_block(place + 1) == 0 {
+                    break;
+                }
+                let ended = low(first >> ENDED_SHIFT, ENDED_BITS);
+                let is_taken = match ended.checked_sub(1) {
+                    None => usual.sampled(at, sampled),
+                    Some(back) => most > 1 && usual.replaced(at, back, sampled),
+                };
+                if !is_taken {
                     break;
                 }
                 if let Some(stack) = stack {
                     self.last_stack = stack;
                 }
+                frees += u64::from(ended > 0);
                 place += 1;
                 next = behind;
             } else {
+                at = last_at.wrapping_add(low(first >> KIND_BITS, TICK_BITS));
                 let back = (first as i64 >> NEAR_SHIFT).wrapping_neg().cast_unsigned();
-                if low(first, KIND_BITS) != FREED_NEAR || back > place || !usual.freed(at, back) {
+                let is_usual = low(first, KIND_BITS) == FREED_NEAR && at < until && back <= place;
+                if !is_usual || !usual.freed(at, back) {
                     break;
                 }
                 frees += 1;
                 next += 1;
             }
             last_at = at;
+            of_next = word(next);
         }
         let samples = place - first_place;
         usual.finish(samples, frees);

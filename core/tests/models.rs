@@ -12,8 +12,8 @@
 #![cfg(loom)]
 
 use heapprof_core::{
-    By, Filter, Freed, Growth, Lane, Levels, Merge, Passed, SampleTable, Sampled, SentStack, Slot,
-    StackLane, StackSet, Unit, level_slots,
+    By, Ended, Filter, Freed, Growth, Lane, Levels, Merge, Passed, SampleTable, Sampled, SentStack,
+    Slot, StackLane, StackSet, Unit, level_slots,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -303,7 +303,8 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
         let lane = lane(0);
         let other = thread::spawn(move || {
             // The third has room only if the writer was here meanwhile, and then goes over the end of the ring.
-            [1, 2, 3].map(|n| lane.put_sampled(BY, &sampled(n * LONG_AFTER, lane.new_id())))
+            [1, 2, 3]
+                .map(|n| lane.put_sampled(BY, &sampled(n * LONG_AFTER, lane.new_id()), Ended::NONE))
         });
         let mut merge = Merge::new(0);
         let mut all = taken(&mut merge, &[lane]);
@@ -356,7 +357,8 @@ fn a_stack_is_there_when_a_sample_of_another_thread_names_it() {
             })
         };
         let samples = thread::spawn(move || {
-            known.load(Ordering::Acquire) && lane.put_sampled(BY, &sampled(1, lane.new_id()))
+            known.load(Ordering::Acquire)
+                && lane.put_sampled(BY, &sampled(1, lane.new_id()), Ended::NONE)
         });
         // The lanes of samples first, as the inlet looks.
         let mut merge = Merge::new(0);
@@ -376,7 +378,7 @@ fn a_lane_goes_from_hand_to_hand_with_its_seat() {
         let put = |busy: &AtomicBool, at| {
             let has_seat = !busy.swap(true, Ordering::Acquire);
             if has_seat {
-                assert!(lane.put_sampled(BY, &sampled(at, lane.new_id())));
+                assert!(lane.put_sampled(BY, &sampled(at, lane.new_id()), Ended::NONE));
                 busy.store(false, Ordering::Release);
             }
             has_seat
@@ -407,7 +409,7 @@ fn no_block_is_freed_before_it_was_allocated() {
             let handed_over = Arc::clone(&handed_over);
             thread::spawn(move || {
                 // In the lane that is looked at first, so that the free may be seen and it not.
-                assert!(lanes[0].put_sampled(BY, &sampled(7, lanes[0].new_id())));
+                assert!(lanes[0].put_sampled(BY, &sampled(7, lanes[0].new_id()), Ended::NONE));
                 handed_over.store(true, Ordering::Release);
             })
         };

@@ -43,6 +43,22 @@ pub(crate) mod plain {
     pub(crate) const SLACK_BITS: u32 = 12;
 
     const _: () = assert!(SLACK_SHIFT + SLACK_BITS == 8 * LEN as u32);
+
+    /// Whether an allocation can be a plain one.
+    #[inline(always)]
+    pub(super) fn fits(size: u64, slack: u64, stack: u32) -> bool {
+        size >> SIZE_BITS | slack >> SLACK_BITS == 0 && stack >> STACK_BITS == 0
+    }
+
+    /// The bytes of one, `step` being short.
+    #[inline(always)]
+    pub(super) fn bytes(step: u64, size: u64, slack: u64, stack: u32) -> u64 {
+        u64::from(super::KIND_PLAIN)
+            | step << 3
+            | u64::from(stack) << STACK_SHIFT
+            | size << SIZE_SHIFT
+            | slack << SLACK_SHIFT
+    }
 }
 
 /// What deltas refer to, on both sides. Begins anew in each frame.
@@ -297,17 +313,26 @@ impl Usual<'_> {
     #[inline(always)]
     pub fn alloc(&mut self, time: u64, size: u64, slack: u64, stack: u32) -> bool {
         let step = time.wrapping_sub(self.time);
-        let fits = size >> plain::SIZE_BITS | slack >> plain::SLACK_BITS == 0
-            && stack >> plain::STACK_BITS == 0;
+        let fits = plain::fits(size, slack, stack);
         if step >= TIME_IN_TAG || !fits {
             return false;
         }
-        let bytes = u64::from(KIND_PLAIN)
-            | step << 3
-            | u64::from(stack) << plain::STACK_SHIFT
-            | size << plain::SIZE_SHIFT
-            | slack << plain::SLACK_SHIFT;
+        let bytes = plain::bytes(step, size, slack, stack);
         self.add(time, bytes, plain::LEN)
+    }
+
+    /// Adds both, the free first, at one time. False: that is not usual, and neither was added.
+    #[inline(always)]
+    pub fn replace(&mut self, time: u64, back: u64, size: u64, slack: u64, stack: u32) -> bool {
+        let step = time.wrapping_sub(self.time);
+        let fits = plain::fits(size, slack, stack);
+        if step >= TIME_IN_TAG || !fits || back >= 0x40 {
+            return false;
+        }
+        // A free of two bytes, and a plain allocation: a word.
+        let free = Packed::tag(KIND_FREE, step).bytes | back << 9;
+        let bytes = free | plain::bytes(0, size, slack, stack) << 16;
+        self.add(time, bytes, 2 + plain::LEN)
     }
 
     /// Adds the free of the block that was allocated so many allocations before the last. As [`alloc`](Self::alloc).

@@ -212,6 +212,18 @@ fn written_as_usual(records: &[Record]) -> Vec<u8> {
                 {
                     break;
                 }
+                if let (Record::Free(freed), [Record::Alloc(it), rest @ ..]) = (record, rest)
+                    && (freed.thread, it.interval) == (it.thread, interval)
+                    && freed.time_ns == it.time_ns
+                    && it.id == *last_id + 1
+                {
+                    let (time, back) = (it.time_ns / TIME_UNIT_NS, last_id.wrapping_sub(freed.id));
+                    if usual.replace(time, back, it.size, it.slack, it.stack) {
+                        (allocs, *last_id) = (allocs + 1, it.id);
+                        left = rest;
+                        continue;
+                    }
+                }
                 let is_added = match record {
                     Record::Alloc(it) if it.id == *last_id + 1 => {
                         let time = it.time_ns / TIME_UNIT_NS;

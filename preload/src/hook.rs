@@ -8,10 +8,11 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{By, Regime, Sampled, Sampler};
+use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler};
 
 use crate::blocks::{self, Spot, Taken};
 use crate::cancel::Deferred;
+use crate::clock::Ticks;
 use crate::seats::{self, Seat};
 use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
@@ -446,17 +447,20 @@ fn record(
     if let Some(spot) = left {
         keep(session, &mut seat, spot);
     }
-    if let Some(ended) = ended {
-        let free = FreeEvent {
-            at,
-            id: ended,
-            thread: thread.number.get(),
-        };
-        session.send_free_in(lane, free);
-    }
     if !is_findable {
+        if let Some(id) = ended {
+            send_end(session, lane, at, thread, id);
+        }
         counters::LOST_TABLE_FULL.add(1);
         return;
+    }
+    // Mostly it is one of the last samples, and its end is told with this one.
+    let mut told_with = Ended::NONE;
+    if let Some(id) = ended {
+        match lane.ended(id) {
+            Some(ended) => told_with = ended,
+            None => send_end(session, lane, at, thread, id),
+        }
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { je::usable_of_new(ptr, size, fit) };
@@ -473,12 +477,22 @@ fn record(
         slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
         counted,
     };
-    if session.send_sampled(lane, by, &sampled) {
+    if session.send_sampled(lane, by, &sampled, told_with) {
         health::told(thread, counted);
     } else {
+        if let Some(id) = ended.filter(|_| told_with != Ended::NONE) {
+            send_end(session, lane, at, thread, id);
+        }
         drop(blocks::take(ptr).map(Taken::spot));
         counters::LOST_QUEUE_FULL.add(1);
     }
+}
+
+/// Sends the end of a sample as a free.
+#[inline(never)]
+fn send_end(session: &Session, lane: &Lane, at: Ticks, thread: &Thread, id: u64) {
+    let thread = thread.number.get();
+    session.send_free_in(lane, FreeEvent { at, id, thread });
 }
 
 /// The hash of the current stack, whose frames the writer has or will have before the caller's

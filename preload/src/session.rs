@@ -21,7 +21,7 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
-use heapprof_core::{By, Freed, LANES, Lane, Memo, Sampled, StackLane, StackSet};
+use heapprof_core::{By, Ended, Freed, LANES, Lane, Memo, Sampled, StackLane, StackSet};
 use heapprof_format::{ControlPage, WRITER_AWAKE, WalkEnd};
 
 use crate::clock::{self, Ticks};
@@ -327,18 +327,26 @@ impl Session {
         sent
     }
 
-    /// Sends a sample. False: it was lost, for want of room; the caller counts.
+    /// Sends a sample, and with it the end of another. False: the sample was lost, for want of room, and the end was not sent; the caller
+    /// counts.
     #[inline(always)]
-    pub(crate) fn send_sampled(&self, lane: &Lane, by: By, sampled: &Sampled) -> bool {
-        let sent = lane.put_sampled(by, sampled) || self.wait_and_send_sampled(lane, by, *sampled);
+    pub(crate) fn send_sampled(
+        &self,
+        lane: &Lane,
+        by: By,
+        sampled: &Sampled,
+        ended: Ended,
+    ) -> bool {
+        let sent = lane.put_sampled(by, sampled, ended)
+            || self.wait_and_send_sampled(lane, by, *sampled, ended);
         self.has_put(lane);
         sent
     }
 
     #[cold]
     #[inline(never)]
-    fn wait_and_send_sampled(&self, lane: &Lane, by: By, sampled: Sampled) -> bool {
-        self.wait_and_send(|| lane.put_sampled(by, &sampled))
+    fn wait_and_send_sampled(&self, lane: &Lane, by: By, sampled: Sampled, ended: Ended) -> bool {
+        self.wait_and_send(|| lane.put_sampled(by, &sampled, ended))
     }
 
     /// Sends a free, which is never lost.

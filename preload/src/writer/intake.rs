@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{By, Freed, Last, NumberMap, Sampled, Scale, SentStack, Sink, Usual};
+use heapprof_core::{By, Freed, Last, Next, NumberMap, Sampled, Scale, SentStack, Sink, Usual};
 use heapprof_format::{
     Alloc, Free, Module, Record, Stack, TIME_UNIT_NS, Thread as ThreadRecord, WalkEnd,
 };
@@ -102,38 +102,59 @@ struct Rest<'a> {
     frees: &'a mut u64,
 }
 
-impl Usual for UsualRecords<'_> {
+impl UsualRecords<'_> {
+    /// Has `add` add an allocation's record, given its size, slack and number of the stack, if that is known. Returns whether it did.
     #[inline(always)]
-    fn sampled(
+    fn add(
         &mut self,
-        at: u64,
-        stack: Option<u64>,
-        size: u64,
-        slack: u64,
-        counted: u64,
+        it: Next,
+        add: impl FnOnce(&mut heapprof_format::Usual<'_>, u64, u64, u32) -> bool,
     ) -> bool {
-        let number = match stack {
+        let number = match it.stack {
             None => self.stack,
             Some(hash) => match self.writer.stacks.get(&hash) {
                 Some(&number) => number,
                 None => return false,
             },
         };
-        let time = self.scale.at(at).cast_unsigned(); // before the start: far ahead, which is not usual
-        let is_taken = counted <= MOST_TOLD && self.log.alloc(time, size, slack, number);
-        if is_taken {
-            self.bytes += counted;
-            if let Some(hash) = stack {
+        let is_added = it.counted <= MOST_TOLD && add(&mut self.log, it.size, it.slack, number);
+        if is_added {
+            self.bytes += it.counted;
+            if let Some(hash) = it.stack {
                 self.stack = number;
                 *self.writer.last_stack = (hash, number);
             }
         }
-        is_taken
+        is_added
+    }
+
+    /// Before the start: far ahead, which is not usual.
+    #[inline(always)]
+    fn time(&self, ticks: u64) -> u64 {
+        self.scale.at(ticks).cast_unsigned()
+    }
+}
+
+impl Usual for UsualRecords<'_> {
+    #[inline(always)]
+    fn sampled(&mut self, at: u64, it: Next) -> bool {
+        let time = self.time(at);
+        self.add(it, |log, size, slack, stack| {
+            log.alloc(time, size, slack, stack)
+        })
     }
 
     #[inline(always)]
     fn freed(&mut self, at: u64, back: u64) -> bool {
-        self.log.free(self.scale.at(at).cast_unsigned(), back)
+        self.log.free(self.time(at), back)
+    }
+
+    #[inline(always)]
+    fn replaced(&mut self, at: u64, back: u64, it: Next) -> bool {
+        let time = self.time(at);
+        self.add(it, |log, size, slack, stack| {
+            log.replace(time, back, size, slack, stack)
+        })
     }
 
     #[inline(always)]
