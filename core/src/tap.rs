@@ -225,7 +225,8 @@ impl<'a> Tap<'a> {
             return None;
         }
         self.last_at = self.next_at;
-        self.first &= !(((1 << NEAR_SHIFT) - 1) ^ ((1 << KIND_BITS) - 1));
+        // Neither ticks nor an end are left of its word.
+        self.first = (self.first >> NEAR_SHIFT << NEAR_SHIFT) | low(self.first, KIND_BITS);
         Some(self.last_id - (ended - 1))
     }
 
