@@ -51,7 +51,7 @@ pub(crate) struct Echo<E> {
 }
 
 impl<E: Copy> Echo<E> {
-    /// Of nothing. It never allocates.
+    /// Of nothing. It allocates now, and never again.
     pub(crate) fn none() -> Echo<E> {
         Echo {
             era: 0,

@@ -5,7 +5,7 @@
 //! Times are of the machine that runs it; compare two versions on one machine, in one sitting.
 
 use divan::{Bencher, counter::ItemsCount};
-use heapprof_format::{Alloc, Encoder, FILE_HEADER, Free, Reader, TIME_UNIT_NS};
+use heapprof_format::{Alloc, Encoder, FILE_HEADER, Free, Reader};
 
 /// Pairs in a frame, as many as the writer puts there when it is busy.
 const PAIRS: u64 = 20_000;
@@ -14,78 +14,29 @@ fn main() {
     divan::main();
 }
 
-/// Adds an allocation and the frees before it as the writer does: as usual, if they are.
-struct AsUsual<'a> {
-    encoder: &'a mut Encoder,
-    last_ids: [u64; 16],
-}
-
-impl AsUsual<'_> {
-    fn alloc(&mut self, alloc: &Alloc) {
-        let last_id = &mut self.last_ids[alloc.thread as usize % 16];
-        let is_next = alloc.id == *last_id + 1;
-        let usual = self.encoder.usual(alloc.thread, alloc.interval, *last_id);
-        *last_id = alloc.id;
-        if let Some(mut usual) = usual.filter(|_| is_next) {
-            let time = alloc.time_ns / TIME_UNIT_NS;
-            let is_added = usual.alloc(time, alloc.size, alloc.slack, alloc.stack);
-            usual.finish(is_added.into());
-            if is_added {
-                return;
-            }
-        }
-        self.encoder.alloc(alloc);
-    }
-
-    fn free(&mut self, interval: u64, free: &Free) {
-        let last_id = self.last_ids[free.thread as usize % 16];
-        if let Some(mut usual) = self.encoder.usual(free.thread, interval, last_id) {
-            let is_added = usual.free(free.time_ns / TIME_UNIT_NS, last_id - free.id);
-            usual.finish(0);
-            if is_added {
-                return;
-            }
-        }
-        self.encoder.free(free);
-    }
-}
-
-fn as_usual(encoder: &mut Encoder) -> AsUsual<'_> {
-    AsUsual {
-        encoder,
-        last_ids: [0; 16],
-    }
-}
-
 fn write(encoder: &mut Encoder) -> &[u8] {
-    let mut usual = as_usual(encoder);
     for i in 0..PAIRS {
         let (time_ns, thread) = (i * 300, (i / 64 % 4) as u32);
-        let id = u64::from(thread + 1) << 20 | i;
-        usual.alloc(&Alloc {
+        encoder.alloc(&Alloc {
             time_ns,
             thread,
-            id,
+            id: u64::from(thread) * 4096 + i,
             size: 16 + i % 700,
             slack: i % 16,
             stack: (i * 7 % 1000) as u32,
             interval: 1,
         });
-        usual.free(
-            1,
-            &Free {
-                time_ns,
-                thread,
-                id,
-            },
-        );
+        encoder.free(&Free {
+            time_ns,
+            thread,
+            id: u64::from(thread) * 4096 + i,
+        });
     }
     encoder.finish()
 }
 
 /// A live set of a few thousand blocks of any size, freed in any order: nothing about the next record can be guessed.
 fn write_in_any_order<'a>(encoder: &'a mut Encoder, random: &[u64]) -> &'a [u8] {
-    let mut usual = as_usual(encoder);
     let mut live = [0; 4096];
     let mut time_ns = 0;
     for (id, &word) in (1u64..).zip(random) {
@@ -93,17 +44,14 @@ fn write_in_any_order<'a>(encoder: &'a mut Encoder, random: &[u64]) -> &'a [u8] 
         let freed = &mut live[(word % 4096) as usize];
         if *freed != 0 {
             let id = *freed;
-            usual.free(
-                4096,
-                &Free {
-                    time_ns,
-                    thread: 0,
-                    id,
-                },
-            );
+            encoder.free(&Free {
+                time_ns,
+                thread: 0,
+                id,
+            });
         }
         *freed = id;
-        usual.alloc(&Alloc {
+        encoder.alloc(&Alloc {
             time_ns,
             thread: 0,
             id,

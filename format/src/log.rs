@@ -149,6 +149,15 @@ impl Encoder {
 
     /// Adds an allocation. A time before that of the record before it is written as that one's.
     pub fn alloc(&mut self, alloc: &Alloc) {
+        let time = alloc.time_ns / TIME_UNIT_NS;
+        let last_id = alloc.id.wrapping_sub(1);
+        if let Some(mut usual) = self.usual(alloc.thread, alloc.interval, last_id) {
+            let is_added = usual.alloc(time, alloc.size, alloc.slack, alloc.stack);
+            usual.finish(is_added.into());
+            if is_added {
+                return;
+            }
+        }
         self.open(alloc.time_ns);
         if alloc.interval != self.deltas.interval {
             self.deltas.interval = alloc.interval;
@@ -182,6 +191,15 @@ impl Encoder {
 
     /// Adds a free. A time before that of the record before it is written as that one's.
     pub fn free(&mut self, free: &Free) {
+        let time = free.time_ns / TIME_UNIT_NS;
+        let (interval, last_id) = (self.deltas.interval, *self.deltas.id());
+        if let Some(mut usual) = self.usual(free.thread, interval, last_id) {
+            let is_added = usual.free(time, last_id.wrapping_sub(free.id));
+            usual.finish(0);
+            if is_added {
+                return;
+            }
+        }
         self.open(free.time_ns);
         let step = self.step_to(free.time_ns);
         let is_other_thread = self.switch_to(free.thread);
