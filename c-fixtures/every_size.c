@@ -1,4 +1,4 @@
-/* Situation: blocks of every size up to 32 KiB, and reallocs from each to sizes around it.
+/* Situation: blocks of every size up to 32 KiB, and some up to 100 MiB, and reallocs from each to sizes around it.
  * A correct profiler knows how large each block really is (`usable` lines: size and malloc_usable_size), and its realloc gives
  * no block that is too small, loses no contents, and keeps no block that is larger than a new one would be (`note larger`; glibc's own
  * does keep such).
@@ -45,6 +45,11 @@ int main(void)
     }
     for (size_t size = 0; size <= LARGEST; size++)
         free(kept[size]);
+    for (size_t size = LARGEST + 1; size < 100u << 20; size += size / 7) {
+        void *block = malloc(size);
+        printf("usable %zu %zu\n", size, malloc_usable_size(block));
+        free(block);
+    }
     long larger = 0;
     for (size_t from = 1; from <= LARGEST; from += from < 1024 ? 1 : 7) {
         size_t to[] = {from + 1, from - 1, from + 16, from > 16 ? from - 16 : 1, from + from / 4, from - from / 5, from / 2};

@@ -36,6 +36,7 @@ const GROWTH_TRIES: usize = 100_000;
 /// The place of a sample that was taken out of the table. Nobody else can have it, nor find it: its address is in the table again only
 /// when this is [filled](Self::fill), or inserted elsewhere.
 #[derive(Debug)]
+#[repr(C)] // hooks pass it on to functions that nothing leaves by unwinding: `extern "C"`
 #[must_use = "nobody can use a place that is never left"]
 pub struct Vacant {
     slot: &'static Slot,

@@ -142,6 +142,8 @@ impl Sampler {
     }
 
     /// Begins the line under that regime.
+    #[cold]
+    #[inline(never)]
     pub fn start_under(&mut self, seed: u64, regime: Regime) {
         self.rng = Rng::new(seed);
         self.draw_under(regime);
@@ -155,13 +157,19 @@ impl Sampler {
             (0, _) | (_, 0) => None,
             _ if regime.takes_for_its_size(size) => Some(1),
             (_, interval) if !self.unmarked => Some(interval),
-            (_, interval) => {
-                // No mark up to the end of the piece; is there one on what lies behind it?
-                let behind = self.left.saturating_neg().saturating_sub(1);
-                let behind = behind.min(i64::try_from(size).unwrap_or(i64::MAX));
-                (self.rng.exponential(interval) < behind).then_some(interval)
-            }
+            (_, interval) => self
+                .reaches_behind_piece(size, interval)
+                .then_some(interval),
         }
+    }
+
+    /// Whether a mark falls on what of a block of that size lies behind the end of a piece without one.
+    #[cold]
+    #[inline(never)]
+    fn reaches_behind_piece(&mut self, size: u64, interval: u64) -> bool {
+        let behind = self.left.saturating_neg().saturating_sub(1);
+        let behind = behind.min(i64::try_from(size).unwrap_or(i64::MAX));
+        self.rng.exponential(interval) < behind
     }
 
     /// Nothing is sampled until the next [`start`](Self::start) or [`draw`](Self::draw).

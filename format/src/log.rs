@@ -331,12 +331,20 @@ impl Usual<'_> {
     #[inline(always)]
     pub fn alloc(&mut self, time: u64, size: u64, slack: u64, stack: u32) -> bool {
         let step = time.wrapping_sub(self.time);
-        let fits = plain::fits(size, slack, stack);
-        if step >= TIME_IN_TAG || !fits {
+        if step >= TIME_IN_TAG {
             return false;
         }
-        let bytes = plain::bytes(step, size, slack, stack);
-        self.add(time, bytes, plain::LEN)
+        if plain::fits(size, slack, stack) {
+            let bytes = plain::bytes(step, size, slack, stack);
+            return self.add(time, bytes, plain::LEN);
+        }
+        let place = self.bytes.get_mut(self.end..);
+        let Some(place) = place.and_then(<[u8]>::first_chunk_mut) else {
+            return false;
+        };
+        self.end += put_next_alloc(place, step, size, slack, stack);
+        self.time = time;
+        true
     }
 
     /// Adds both, the free first, at one time. False: that is not usual, and neither was added.
@@ -384,6 +392,27 @@ impl Usual<'_> {
         self.time = time;
         true
     }
+}
+
+/// Writes an allocation that is not plain, whose id is the next, `step` being short. Returns how many bytes it has. A function by itself:
+/// `Usual` keeps its words in registers.
+#[inline(never)]
+fn put_next_alloc(
+    place: &mut [u8; LONGEST_HOT],
+    step: u64,
+    size: u64,
+    slack: u64,
+    stack: u32,
+) -> usize {
+    let mut out = Hot {
+        bytes: place,
+        len: 0,
+    };
+    out.begin(KIND_ALLOC, step, None);
+    for number in [zigzag(0), stack.into(), size, slack] {
+        out.put(number);
+    }
+    out.len
 }
 
 /// Bytes of the longest hot record, and more: one, and six varints of at most ten.

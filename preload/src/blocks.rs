@@ -77,7 +77,7 @@ pub(crate) fn replace(ptr: *mut c_void, id: u64) -> Option<u64> {
 #[must_use = "its place in the table is nobody else's until it is left"]
 pub(crate) struct Taken {
     pub(crate) id: u64,
-    vacant: Vacant,
+    pub(crate) vacant: Vacant,
 }
 
 impl Taken {
@@ -104,6 +104,12 @@ pub(crate) fn take(ptr: *mut c_void) -> Option<Taken> {
 pub(crate) struct Spot(Option<Vacant>);
 
 impl Spot {
+    /// Of a sample that was [taken](take). To be called where the thread cannot be cancelled.
+    #[inline(always)]
+    pub(crate) fn of(vacant: Vacant) -> Spot {
+        Spot(Some(vacant))
+    }
+
     /// Whether it is that of `ptr`.
     #[inline(always)]
     pub(crate) fn is_at(&self, ptr: *mut c_void) -> bool {

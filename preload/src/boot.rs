@@ -81,6 +81,7 @@ extern "C" fn construct(
         return;
     };
     cancel::learn();
+    je::learn();
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);
     walk::prepare(settings.depth);

@@ -64,8 +64,14 @@ pub(crate) fn ticks() -> Ticks {
         // SAFETY: every x86-64 has the instruction, and the kernel's own vDSO executes it for the same question.
         // Without a barrier it may be read some instructions early or late, less than the microsecond that is kept.
         true => unsafe { std::arch::x86_64::_rdtsc() },
-        false => now_ns(),
+        false => ticks_of_the_clock(),
     })
+}
+
+#[cold]
+#[inline(never)]
+fn ticks_of_the_clock() -> u64 {
+    now_ns()
 }
 
 /// Now, after all that was read from memory before and before all that is read next.

@@ -105,6 +105,8 @@ pub(crate) unsafe extern "C" fn __register_atfork(
 }
 
 /// Whether this is the process that our state belongs to, and not a vfork child that borrows it.
+#[cold]
+#[inline(never)]
 pub(crate) fn is_own_process() -> bool {
     PID.load(Ordering::Acquire) == sys::getpid()
 }

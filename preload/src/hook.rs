@@ -8,7 +8,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler};
+use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler, Vacant};
 
 use crate::blocks::{self, Spot, Taken};
 use crate::cancel::Deferred;
@@ -16,7 +16,8 @@ use crate::clock::Ticks;
 use crate::seats::{self, Seat};
 use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
-use crate::walk::{self, Here};
+use crate::walk::{self, Here, Walked};
+use crate::walkers::Walker;
 use crate::{beginning, clock, counters, early_frees, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
@@ -150,8 +151,7 @@ impl Before {
 }
 
 /// Records that the block at `ptr` is about to be freed, if it is a sample, as [`blocks::may_be_sampled`] has said that it may be.
-#[cold]
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn freed(ptr: *mut c_void) {
     if let Some(taken) = blocks::take(ptr) {
         ended(taken);
@@ -159,10 +159,10 @@ pub(crate) fn freed(ptr: *mut c_void) {
 }
 
 /// Records the end of a sample.
-#[inline(never)]
+#[inline(always)]
 fn ended(taken: Taken) {
     if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
-        return give_back(taken);
+        return give_back(taken.id, taken.vacant);
     }
     let _deferred = Deferred::begin();
     let thread = tls::current();
@@ -171,16 +171,16 @@ fn ended(taken: Taken) {
     // Whoever interrupts us and finds us inside finds where, too.
     let was_at = thread.entered_at.replace(tls::stack_pointer());
     let was_inside = thread.inside.replace(Inside::Hook);
-    ended_deferred(thread, taken);
+    ended_deferred(thread, taken.id, taken.vacant);
     thread.inside.set(was_inside);
     thread.entered_at.set(was_at);
 }
 
-/// A function by itself, as [`unless_it_panics`] asks.
+/// A function by itself, as [`unless_it_panics`] asks. Of the sample `id`, which was there.
 #[inline(never)]
-fn ended_deferred(thread: &'static Thread, taken: Taken) {
+extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
     unless_it_panics(|| {
-        let (id, spot) = (taken.id, taken.spot());
+        let spot = Spot::of(vacant);
         let at = clock::ticks();
         let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
         let Some(session) = session else {
@@ -209,8 +209,8 @@ fn ended_deferred(thread: &'static Thread, taken: Taken) {
 /// Nobody wants to know that it ended.
 #[cold]
 #[inline(never)]
-fn give_back(taken: Taken) {
-    drop(taken.spot());
+extern "C" fn give_back(_id: u64, vacant: Vacant) {
+    drop(Spot::of(vacant));
 }
 
 /// Keeps the spot where a sample was for the next one at that address, if there will be one: when everything is recorded. Otherwise
@@ -243,13 +243,15 @@ struct Call {
 
 /// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
 /// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
+#[inline(always)]
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {
     let block = Block { ptr, size, fit };
-    sampled(entry, block, here, &mut Before::Nothing);
+    sampled(entry, &block, &here, &mut Before::Nothing);
 }
 
 /// The same of a block that was resized: a realloc is a free and an allocation, and if both are recorded, then with one seat
 /// and at one time.
+#[inline(always)]
 pub(crate) fn reallocated(
     entry: u64,
     ptr: *mut c_void,
@@ -257,47 +259,58 @@ pub(crate) fn reallocated(
     here: Here,
     mut before: Before,
 ) {
-    let fit = je::Fit::Plain;
+    let fit = je::Fit::Resized;
     let block = Block { ptr, size, fit };
-    sampled(entry, block, here, &mut before);
+    sampled(entry, &block, &here, &mut before);
     before.end(ptr);
 }
 
+#[inline(always)]
+fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
+    let thread = tls::current();
+    let _deferred = Deferred::begin(); // first made, last dropped
+    match thread.enter() {
+        Some(entered) => sampled_deferred(&entered, entry, block, here, before),
+        None => lost_inside(thread, block),
+    }
+}
+
+/// A mark fell on a block that is allocated while this thread is in one of our pieces of code.
 #[cold]
 #[inline(never)]
-fn sampled(entry: u64, block: Block, here: Here, before: &mut Before) {
-    let thread = tls::current();
-    if regime_of(thread).interval == 0 && is_recording() && !beginning::is_awaited() {
-        // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
-        health::leave_out(thread, has_recorded(thread));
-        thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
-        return;
+extern "C" fn lost_inside(thread: &Thread, block: &Block) {
+    let is_lost = thread.inside.get() == Inside::Hook && is_recording() && !is_stopped(thread);
+    if is_lost && !block.ptr.is_null() {
+        counters::LOST_REENTRANT.add(1);
     }
-    let _deferred = Deferred::begin(); // first made, last dropped
-    let Some(entered) = thread.enter() else {
-        if thread.inside.get() == Inside::Hook && is_recording() && !block.ptr.is_null() {
-            counters::LOST_REENTRANT.add(1);
-        }
-        return;
-    };
-    sampled_deferred(&entered, entry, block, here, before);
+}
+
+/// Whether recording is stopped, in all threads or in this.
+fn is_stopped(thread: &Thread) -> bool {
+    regime_of(thread).interval == 0 && !beginning::is_awaited()
 }
 
 /// A function by itself, as [`unless_it_panics`] asks.
 #[inline(never)]
-fn sampled_deferred(entered: &Entered, entry: u64, block: Block, here: Here, before: &mut Before) {
+extern "C" fn sampled_deferred(
+    entered: &Entered,
+    entry: u64,
+    block: &Block,
+    here: &Here,
+    before: &mut Before,
+) {
     let thread = entered.thread;
     unless_it_panics(|| {
         let verdict = judge(thread, block.size);
         if let Verdict::Sampled { interval } = verdict
             && !block.ptr.is_null()
-            && let Some(session) = ready(entered, here)
+            && let Some(session) = ready(entered, *here)
         {
-            let call = Call { entry, here };
-            record(entered, session, call, block, interval, before);
+            let call = Call { entry, here: *here };
+            record(entered, session, call, *block, interval, before);
         }
         if beginning::is_awaited() {
-            begin(entered, here);
+            begin(entered, *here);
         }
         if verdict != Verdict::NotAsked {
             thread.with_sampler(|sampler| sampler.draw_under(regime_of(thread)));
@@ -309,8 +322,9 @@ fn sampled_deferred(entered: &Entered, entry: u64, block: Block, here: Here, bef
 ///
 /// For a function that is not inlined and does nothing else, all of which runs while cancellation is deferred. What is caught is a range of
 /// addresses in that function, and compilers put instructions into it that belong before that or after: a thread that is cancelled at one
-/// of these is caught as if it had panicked, and libc ends the program ("exception not rethrown"). Inlined in turn: its caller's words stay in
-/// registers, where those of a closure that is passed on are in memory.
+/// of these is caught as if it had panicked, and libc ends the program ("exception not rethrown"). `extern "C"`: nothing leaves that function by unwinding, so that the functions around it, which run before cancellation is deferred and after, have nothing to say
+/// to whoever unwinds them, and may be inlined. Inlined in turn: its caller's words stay in registers, where those of a closure that is
+/// passed on are in memory.
 #[inline(always)]
 fn unless_it_panics(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
@@ -330,7 +344,7 @@ pub(crate) fn give_up(whose_fault: &str) {
 /// What becomes of a block that did not pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// This is not the phase for samples.
+    /// This is not the phase for samples, or no time for them.
     NotAsked,
     /// It is not sampled.
     Passed,
@@ -356,6 +370,12 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
         }
     }
     let regime = regime_of(thread);
+    if regime.interval == 0 && !beginning::is_awaited() {
+        // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
+        health::leave_out(thread, has_recorded(thread));
+        thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
+        return Verdict::NotAsked;
+    }
     let process = PROCESS.load(Ordering::Relaxed);
     let seed = (thread.line.replace(process) != process).then(sys::random_u64);
     let decided = thread.with_sampler(|sampler| {
@@ -510,15 +530,31 @@ fn stack_of(
     let walker = seat.walker();
     let known = (session.number, walked.hash);
     if walker.known != known {
-        if !session.stacks.contains(walked.hash) {
-            if !session.send_stack(&lanes.stacks, &walked, entry, walker.memos.chosen()) {
-                return None;
-            }
-            session.stacks.insert(walked.hash);
+        if !make_known(session, lanes, walker, entry, &walked) {
+            return None;
         }
         walker.known = known;
     }
     Some(walked.hash)
+}
+
+/// Sends the frames of that stack, if the writer has not got them. False: there was no room for them.
+#[inline(never)]
+fn make_known(
+    session: &Session,
+    lanes: &SeatLanes,
+    walker: &mut Walker,
+    entry: u64,
+    walked: &Walked,
+) -> bool {
+    if session.stacks.contains(walked.hash) {
+        return true;
+    }
+    let is_sent = session.send_stack(&lanes.stacks, walked, entry, walker.memos.chosen());
+    if is_sent {
+        session.stacks.insert(walked.hash);
+    }
+    is_sent
 }
 
 /// In a forked child.

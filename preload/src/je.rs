@@ -5,7 +5,7 @@
 //! glibc documents something else (alignment of small blocks), and nowhere else.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
@@ -46,6 +46,11 @@ pub(crate) fn be_quiet() {
     // SAFETY: a variable that jemalloc reads before each message; no other thread runs yet, or they say nothing
     // worth hearing.
     unsafe { sys::malloc_message = Some(hear) };
+}
+
+/// At boot: learns of what size large blocks are.
+pub(crate) fn learn() {
+    LARGE_IS_PAGES.store(je_control::is_large_pages(), Ordering::Relaxed);
 }
 
 #[inline(always)]
@@ -154,7 +159,7 @@ fn stays_in_class(usable: usize, size: usize) -> bool {
     size <= usable && size > usable.wrapping_sub(spacing(usable))
 }
 
-/// Usable bytes of a small block that was asked for by its size. (Large ones are whole pages, whatever the class.)
+/// Usable bytes of a small block that was asked for by its size.
 #[inline(always)]
 fn small_class_of(size: usize) -> usize {
     let size = size.max(SMALLEST);
@@ -200,7 +205,13 @@ pub(crate) enum Fit {
     Plain,
     /// By an alignment, too.
     Aligned,
+    /// By its size, but there was one already: if large, it may have stayed what it was.
+    Resized,
 }
+
+/// Whether a large block that was asked for by its size has as many pages as that takes, and no more. So it is unless an option of
+/// jemalloc's says otherwise (`disable_large_size_classes`).
+static LARGE_IS_PAGES: AtomicBool = AtomicBool::new(false);
 
 /// The same of one that was just allocated, or resized, for `size` bytes. Without looking it up, if the size alone
 /// tells: in what jemalloc keeps about blocks, that of a new one is rarely in the cache.
@@ -210,7 +221,10 @@ pub(crate) enum Fit {
 #[inline(always)]
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
-        Fit::Plain if size <= LARGEST_SMALL => small_class_of(size),
+        Fit::Plain | Fit::Resized if size <= LARGEST_SMALL => small_class_of(size),
+        Fit::Plain if LARGE_IS_PAGES.load(Ordering::Relaxed) => {
+            size.next_multiple_of(je_control::PAGE)
+        }
         // SAFETY: the caller's promise.
         _ => unsafe { usable(ptr) },
     }

@@ -14,7 +14,7 @@ use crate::je;
 /// MALLCTL_ARENAS_ALL: all of them together.
 const ALL_ARENAS: c_int = 4096;
 /// jemalloc's page.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// The value of that name; `None`: jemalloc has no such value, or could not make it.
 ///
@@ -32,6 +32,16 @@ unsafe fn read<T>(name: &CStr, mut value: T) -> Option<T> {
 pub(crate) fn create_arena() -> Option<c_int> {
     // SAFETY: an unsigned int.
     unsafe { read(c"arenas.create", 0u32) }.map(|number| number as c_int)
+}
+
+/// Whether large blocks are as many pages as their sizes take.
+pub(crate) fn is_large_pages() -> bool {
+    // SAFETY: a bool, which is a byte; and a size_t.
+    let (no_classes, page) = unsafe {
+        let no_classes = read(c"opt.disable_large_size_classes", 0u8);
+        (no_classes, read(c"arenas.page", 0usize))
+    };
+    no_classes == Some(1) && page == Some(PAGE)
 }
 
 /// Where jemalloc counts the usable bytes of all that this thread ever allocated; null if it does not say. Reading the

@@ -1,5 +1,6 @@
 //! Names that no module has, and reading on another machine: recordings of real programs.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +58,6 @@ fn node_names_its_own_code() {
     let said = info(&ran);
     let (asked, named) = addresses_outside(&said);
     assert!(asked > 0, "no walk led through JavaScript:\n{said}");
-    assert_eq!(named, asked, "{said}");
     let before = outputs(&log);
     assert!(before[0].contains("JS:"), "{}", before[0]);
     // From the process's first function to the script's own and on.
@@ -67,6 +67,13 @@ fn node_names_its_own_code() {
         .arg(&log)
         .run()
         .well();
+    // In one run of fifty there is a sample in `InterpreterOnStackReplacement_ToBaseline`, whose frame has the loop's number where others have
+    // the return address: V8 keeps it in the upper half of a word, and what is looked up is the byte before.
+    let frames = folded.stdout.lines().flat_map(|line| line.split(';'));
+    let numbers: BTreeSet<&str> = frames
+        .filter(|frame| frame.starts_with("[0x") && frame.ends_with("ffffffff]"))
+        .collect();
+    assert_eq!(named + numbers.len() as u64, asked, "{said}{numbers:?}");
     let parts = ["_start;", ";Builtins_JSEntry;", "fillBuffers", ";calloc "];
     let mut lines = folded.stdout.lines();
     assert!(

@@ -289,8 +289,8 @@ fn bounds_of_hooks() -> Vec<String> {
             let ours = [
                 "walk4Step3run",
                 "walk9walk_anew",
-                "hook7sampled",
-                "hook5freed",
+                "hook16sampled_deferred",
+                "hook11lost_inside",
             ];
             ours.iter().any(|function| line.contains(function))
         })
@@ -301,7 +301,7 @@ fn bounds_of_hooks() -> Vec<String> {
             [format!("{at:x}"), format!("{:x}", at + len)]
         })
         .collect();
-    assert!(bounds.len() >= 4, "{bounds:?}");
+    assert!(bounds.len() >= 10, "{bounds:?}");
     bounds
 }
 
@@ -353,6 +353,7 @@ const JUMPS_OUT_OF_A_HOOK: &str = r#"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 static unsigned long allowed[16];
@@ -391,8 +392,16 @@ int main(int argc, char **argv)
         allowed[bounds] = (unsigned long)library.dli_fbase + strtoul(argv[bounds + 2], NULL, 16);
     sigaction(SIGUSR1, &action, NULL);
     pthread_create(&thread, NULL, interrupts, &self);
-    for (volatile long i = 0; i < 3000000 && jumps < most; i++)
+    /* When there are no hooks any more to jump out of, hardly anything is left to hit. */
+    volatile time_t last = time(NULL);
+    volatile int known = 0;
+    while (jumps < most && time(NULL) <= last + 2) {
         if (sigsetjmp(before, 1) == 0) work(0);
+        if (known != jumps) {
+            known = jumps;
+            last = time(NULL);
+        }
+    }
     is_over = 1;
     pthread_join(thread, NULL);
     for (int i = 0; i < 50; i++) {
@@ -414,12 +423,17 @@ fn a_handler_that_jumps_out_of_a_hook() {
         let run = run.arg(jumps.to_string()).args(bounds_of_hooks());
         let ran = run.interval(1).prefix("t").run();
         assert_eq!((ran.code(), &*ran.stderr), (5, ""));
-        assert_eq!(ran.stdout, format!("jumps {jumps}\n"));
+        let jumped = ran.stdout.trim().strip_prefix("jumps ");
+        let jumped: u64 = jumped.expect("its line").parse().unwrap();
+        assert!(
+            jumped == jumps || !is_recorded_on && jumped >= 32,
+            "{jumped}"
+        );
         let log = ran.log();
         assert!(log.torn.is_none() && log.end().is_some(), "{:?}", log.torn);
         let left = log.losses()[&Counter::LostLeft];
         println!("{jumps}: {left} hooks left");
-        assert!(left > 0 && left <= jumps, "{left}");
+        assert!(left > 0 && left <= jumped, "{left}");
         if is_recorded_on {
             assert_eq!(log.blocks_of(20005).len(), 100);
         }

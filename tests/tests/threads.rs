@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use gimli::UnwindSection as _;
 use heapprof_format::Counter;
 use heapprof_tests::{Build, Finished, Log, Run, assert_claims};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
 /// Two numbers of a line of the fixture's.
 fn numbers(ran: &Finished, word: &str) -> (u64, u64) {
@@ -63,6 +65,59 @@ fn cancel_storm() {
         }
         assert_eq!(log.losses().values().sum::<u64>(), 0, "{:?}", log.losses());
     }
+}
+
+/// Names of the library's functions that tell whoever unwinds them what to do (they have a language-specific data area).
+fn functions_with_a_say() -> BTreeSet<String> {
+    let library = std::fs::read(&Build::get().library).unwrap();
+    let file = object::File::parse(&*library).unwrap();
+    let section = file.section_by_name(".eh_frame").unwrap();
+    let bytes = section.uncompressed_data().unwrap();
+    let eh_frame = gimli::EhFrame::new(&bytes, gimli::LittleEndian);
+    let bases = gimli::BaseAddresses::default().set_eh_frame(section.address());
+    let mut with_a_say = BTreeSet::new();
+    let mut entries = eh_frame.entries(&bases);
+    while let Some(entry) = entries.next().unwrap() {
+        if let gimli::CieOrFde::Fde(partial) = entry {
+            let fde = partial.parse(gimli::EhFrame::cie_from_offset).unwrap();
+            if fde.lsda().is_some() {
+                with_a_say.insert(fde.initial_address());
+            }
+        }
+    }
+    let symbols = file.symbols().chain(file.dynamic_symbols());
+    let functions = symbols.filter(|it| with_a_say.contains(&it.address()));
+    functions
+        .filter_map(|it| Some(it.name().ok()?.to_owned()))
+        .collect()
+}
+
+/// A thread that is cancelled asynchronously is unwound from any instruction of ours before a hook defers that, or after. In a function that has
+/// a say in it, and did not expect it there, libc ends the program ("exception not rethrown"). `cancel_storm` meets that by chance.
+#[test]
+fn a_thread_may_be_unwound_from_anywhere_around_a_hook() {
+    const AROUND: [&str; 3] = ["8heapprof7exports", "8heapprof9operators", "8heapprof4fast"];
+    let with_a_say = functions_with_a_say();
+    // What catches its own panics has a say, and these run with cancellation deferred.
+    for hook in ["16sampled_deferred", "14ended_deferred"] {
+        assert!(with_a_say.iter().any(|name| name.contains(hook)), "{hook}");
+    }
+    let is_around = |name: &&String| {
+        AROUND.iter().any(|module| name.contains(module))
+            || [
+                "malloc",
+                "calloc",
+                "realloc",
+                "reallocarray",
+                "free",
+                "memalign",
+                "_Znwm",
+                "_ZdlPv",
+            ]
+            .contains(&name.as_str())
+    };
+    let wrong: Vec<&String> = with_a_say.iter().filter(is_around).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 /// A thread that was cancelled, and has not come to a cancellation point since: its first block begins a profiler's work if that samples
