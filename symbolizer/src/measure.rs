@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-use heapprof_core::{Estimate, Past};
+use heapprof_core::{Estimate, Past, Totals};
 
 use crate::metric::{Metric, Numbers};
 use crate::profile::Profile;
@@ -363,6 +363,15 @@ pub struct Amount {
 }
 
 impl Amount {
+    /// That of a metric: rounded, as [`Numbers`] are.
+    pub(crate) fn of_metric(metric: Metric, totals: &Totals) -> Amount {
+        Amount::of(
+            Numbers::of(totals).get(metric) as f64,
+            metric.error_of(totals),
+            metric.samples_of(totals),
+        )
+    }
+
     fn of(value: f64, error: f64, samples: u64) -> Amount {
         Amount {
             value,
@@ -392,7 +401,7 @@ impl AddAssign for Amount {
 
 #[cfg(test)]
 mod tests {
-    use heapprof_core::{OverTime, Row, SizeClass, Totals, Weight};
+    use heapprof_core::{OverTime, Row, SizeClass, Weight};
 
     use super::*;
 

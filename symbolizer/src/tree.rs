@@ -1,7 +1,6 @@
 //! A tree: stacks that begin alike, told as one. From the root down, or from a function to its callers
 //! or its callees.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -9,7 +8,8 @@ use heapprof_core::Totals;
 
 use crate::crate_name::without_return_type;
 use crate::group::{By, parts};
-use crate::metric::{Metric, Numbers};
+use crate::measure::{Amount, Measure};
+use crate::metric::Numbers;
 use crate::profile::{CallStack, Place, Profile};
 use crate::symbols::Symbols;
 
@@ -34,6 +34,10 @@ pub struct Node {
     pub total: Numbers,
     /// The same with errors.
     pub totals: Totals,
+    /// Of blocks whose path ends here, what the tree is sorted by.
+    pub own_amount: Amount,
+    /// Of blocks whose path leads here.
+    pub amount: Amount,
     /// Index of what is called here.
     name: u32,
     /// How many calls below the root.
@@ -62,13 +66,13 @@ pub struct Tree {
 impl Tree {
     /// The tree of a profile. Groupings that are not about frames are the first level, with the functions
     /// below. A function is meant by its whole name; or by that without what it takes, what it returns, and the
-    /// arguments of its template.
+    /// arguments of its template. Of what only the past tells, nothing is known by thread.
     pub fn of(
         profile: &Profile,
         symbols: &Symbols,
         by: By,
         direction: &Direction,
-        metric: Metric,
+        measure: Measure,
     ) -> Tree {
         let mut paths = Paths {
             profile,
@@ -80,8 +84,15 @@ impl Tree {
         };
         let mut shape = Shape::default();
         let mut ends = Vec::new();
-        for (group, stack, totals) in parts(profile, symbols, by) {
+        let parts = parts(profile, symbols, by).into_iter().enumerate();
+        for (part, (group, stack, totals)) in parts {
             let numbers = Numbers::of(&totals);
+            let amount = match measure {
+                Measure::Basic(metric) => Amount::of_metric(metric, &totals),
+                // By thread a part is no row.
+                _ if by == By::Thread => Amount::default(),
+                _ => measure.of_row(profile, part),
+            };
             let Some(stack) = profile.stacks.get(stack as usize) else {
                 continue;
             };
@@ -89,28 +100,30 @@ impl Tree {
             let Some(path) = walk(&path, direction) else {
                 continue;
             };
-            if numbers.is_zero() {
+            if numbers.is_zero() && amount == Amount::default() {
                 continue;
             }
             let group = group.map(|group| paths.names.number(group));
-            let value = numbers.get(metric);
-            let end = shape.grow(group.into_iter().chain(path), value);
-            ends.push((end, numbers, totals));
+            let end = shape.grow(group.into_iter().chain(path), amount.value);
+            ends.push((end, numbers, totals, amount));
         }
         let names = paths.names.all;
         let (mut nodes, place_of) = shape.in_order(&names);
-        for (end, numbers, totals) in ends {
+        for (end, numbers, totals, amount) in ends {
             let node = &mut nodes[place_of[end as usize] as usize];
             node.own += numbers;
             node.total += numbers;
             node.totals.merge(&totals);
+            node.own_amount += amount;
+            node.amount += amount;
         }
         // From the leaves up: children stand behind their parents.
         for parent in (0..nodes.len()).rev() {
             for child in nodes[parent].children.clone() {
-                let Node { total, totals, .. } = nodes[child as usize];
-                nodes[parent].total += total;
-                nodes[parent].totals.merge(&totals);
+                let child = nodes[child as usize].clone();
+                nodes[parent].total += child.total;
+                nodes[parent].totals.merge(&child.totals);
+                nodes[parent].amount += child.amount;
             }
         }
         Tree { names, nodes }
@@ -180,7 +193,7 @@ struct Sprout {
     parent: u32,
     name: u32,
     /// What it is sorted by.
-    value: u64,
+    value: f64,
 }
 
 impl Default for Shape {
@@ -188,7 +201,7 @@ impl Default for Shape {
         let root = Sprout {
             parent: 0,
             name: 0,
-            value: 0,
+            value: 0.0,
         };
         Shape {
             sprouts: vec![root],
@@ -199,7 +212,7 @@ impl Default for Shape {
 
 impl Shape {
     /// Adds a path of names; returns its end.
-    fn grow(&mut self, path: impl Iterator<Item = u32>, value: u64) -> u32 {
+    fn grow(&mut self, path: impl Iterator<Item = u32>, value: f64) -> u32 {
         let mut node = 0;
         for name in path {
             let sprouts = &mut self.sprouts;
@@ -207,12 +220,11 @@ impl Shape {
                 sprouts.push(Sprout {
                     parent: node,
                     name,
-                    value: 0,
+                    value: 0.0,
                 });
                 sprouts.len() as u32 - 1
             });
-            let sum = &mut self.sprouts[node as usize].value;
-            *sum = sum.saturating_add(value);
+            self.sprouts[node as usize].value += value;
         }
         node
     }
@@ -224,10 +236,11 @@ impl Shape {
         let of = |sprout: u32| &sprouts[sprout as usize];
         let mut sorted: Vec<u32> = (1..sprouts.len() as u32).collect();
         sorted.sort_unstable_by(|&a, &b| {
-            let key = |sprout: &Sprout| (sprout.parent, Reverse(sprout.value));
             let name = |sprout: &Sprout| &names[sprout.name as usize];
             let (a, b) = (of(a), of(b));
-            key(a).cmp(&key(b)).then_with(|| name(a).cmp(name(b)))
+            (a.parent.cmp(&b.parent))
+                .then_with(|| b.value.total_cmp(&a.value))
+                .then_with(|| name(a).cmp(name(b)))
         });
         // Where in `sorted` the children of each begin; one more for the last one's end.
         let mut begins = vec![0; sprouts.len() + 1];
@@ -250,6 +263,8 @@ impl Shape {
                 own: Numbers::default(),
                 total: Numbers::default(),
                 totals: Totals::default(),
+                own_amount: Amount::default(),
+                amount: Amount::default(),
                 name: of(sprout).name,
                 depth,
                 children: first..standing.len() as u32,

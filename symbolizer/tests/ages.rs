@@ -236,12 +236,12 @@ fn an_age_goes_with_a_moment_and_with_what_is_in_use() {
         (&["top", "x", "--older-than", "old"], 2, "such as 10ms"),
         (
             &["top", "x", "--older-than", "1s", "-m", "peak"],
-            1,
+            2,
             "leave out one",
         ),
         (
             &["diff", "x", "y", "--older-than", "1s", "-m", "heaptime"],
-            1,
+            2,
             "leave out one",
         ),
         (
@@ -255,7 +255,7 @@ fn an_age_goes_with_a_moment_and_with_what_is_in_use() {
                 "-m",
                 "growth",
             ],
-            1,
+            2,
             "leave out one",
         ),
     ] {

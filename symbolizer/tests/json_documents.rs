@@ -280,7 +280,11 @@ fn top_of_the_past() {
 fn tree() {
     conforms(
         "heapprof tree --json",
-        &[&["tree", "--json"], &["tree", "--json", "--by", "module"]],
+        &[
+            &["tree", "--json"],
+            &["tree", "--json", "--by", "module"],
+            &["tree", "--json", "--metric", "temporary"],
+        ],
     );
 }
 

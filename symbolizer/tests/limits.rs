@@ -145,7 +145,7 @@ fn a_limit_that_is_none_is_refused() {
         (&["diff", "x", "y", "--fail-above", "nan%"], 2, "or 5%"),
         (
             &["top", "x", "--fail-above", "1", "-m", "lifetime"],
-            1,
+            2,
             "lifetimes have none",
         ),
     ] {

@@ -233,6 +233,71 @@ fn growth_is_a_slope_with_its_error() {
     assert!(text.contains("noise") && text.contains("± "), "{text}");
 }
 
+/// What `top` adds up by site, `tree` adds up by path: the whole is the same, and each node is its own part and its children.
+#[test]
+fn trees_show_what_the_past_tells() {
+    let (_folder, file, _) = asked(1);
+    for metric in [
+        "peak",
+        "peak-objects",
+        "temporary",
+        "temporary-objects",
+        "heaptime",
+        "heaptime-objects",
+        "slack",
+        "growth",
+        "growth-objects",
+    ] {
+        let document = json(&["tree", &file, "--json", "-m", metric]);
+        let top = json(&["top", &file, "--json", "-m", metric, "-n", "0"]);
+        assert_eq!(document["metric"], metric);
+        assert_eq!(document["unit"], top["unit"]);
+        let total = document["tree"]["amount"]["total"].as_f64().unwrap();
+        let expected = top["total"].as_f64().unwrap();
+        assert!(
+            (total - expected).abs() <= 1e-9 * expected.abs(),
+            "{metric}: {total} {expected}"
+        );
+        let mut nodes = vec![&document["tree"]];
+        let mut leaves = 0;
+        while let Some(node) = nodes.pop() {
+            let children = node["children"].as_array().unwrap();
+            let amounts = children.iter().map(|child| &child["amount"]);
+            let below: f64 = amounts
+                .clone()
+                .map(|amount| amount["total"].as_f64().unwrap())
+                .sum();
+            let own = node["amount"]["self"].as_f64().unwrap();
+            let total = node["amount"]["total"].as_f64().unwrap();
+            assert!((own + below - total).abs() < 1e-6, "{metric}: {node}");
+            let largest_first = amounts.map(|amount| amount["total"].as_f64().unwrap());
+            assert!(largest_first.is_sorted_by(|a, b| a >= b), "{metric}");
+            leaves += usize::from(children.is_empty());
+            nodes.extend(children);
+        }
+        assert!(leaves >= STACKS as usize, "{metric}: {leaves}");
+    }
+    // The three spikes, and nothing else.
+    let text = ok(&["tree", &file, "-m", "temporary", "--min", "0"]);
+    let lines: Vec<&str> = text.lines().skip_while(|l| !l.is_empty()).collect();
+    assert_eq!(lines[1], "temporary: 2.9 MiB", "{text}");
+    assert!(lines[2..].iter().all(|l| l.contains("100.0%")), "{text}");
+    let text = ok(&["tree", &file, "-m", "temporary", "--within", "500us"]);
+    assert!(text.contains("nothing: temporary is 0"), "{text}");
+    // What grew and what shrank: verdicts in place of shares, and what shrank is counted.
+    let text = ok(&["tree", &file, "-m", "growth"]);
+    assert!(text.contains(" exact  ") && !text.contains('%'), "{text}");
+    let text = ok(&[
+        "tree", &file, "-m", "growth", "--from", "3s", "--to", "4500ms",
+    ]);
+    assert!(text.contains("nothing: nothing grew"), "{text}");
+    let text = ok(&["tree", &file, "-m", "growth", "--from", "3s", "--to", "9s"]);
+    assert!(
+        text.contains("1 smaller or shrinking, together -"),
+        "{text}"
+    );
+}
+
 #[test]
 fn every_metric_of_the_past_is_exported_where_there_is_a_place_for_it() {
     let (folder, file, _) = asked(1);

@@ -269,7 +269,7 @@ fn the_page_is_beside_nobody_and_over_nothing() {
     );
     assert!(!folder.path().join("a.html").exists());
     let out = run(&["s.heaplog", "--steps", "1000", "--stacks", "20000"]);
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(2));
     assert!(stderr(&out).contains("at most 5000000"), "{}", stderr(&out));
     for steps in ["0", "1001"] {
         assert_eq!(run(&["s.heaplog", "--steps", steps]).status.code(), Some(2));

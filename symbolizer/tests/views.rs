@@ -178,7 +178,7 @@ fn trees_go_down_to_callees_and_up_to_callers() {
             &symbols,
             By::Function,
             direction,
-            Metric::AllocatedBytes,
+            Metric::AllocatedBytes.into(),
         );
         let mut text = String::new();
         shown(&tree, tree.root(), &mut text);
@@ -227,7 +227,7 @@ fn a_tree_may_be_deep() {
         Direction::Callees("f24".into()),
     ] {
         let metric = Metric::InUseBytes;
-        let tree = Tree::of(&profile, &symbols, By::Function, &direction, metric);
+        let tree = Tree::of(&profile, &symbols, By::Function, &direction, metric.into());
         assert_eq!(tree.root().total.in_use_bytes, 2 * 4096);
         let deepest = tree.nodes().last().unwrap();
         assert_eq!((deepest.depth(), deepest.own.in_use_bytes), (DEPTH, 4096));
@@ -378,7 +378,7 @@ fn a_recursive_function_counts_each_block_once() {
             &symbols,
             By::Function,
             &direction,
-            Metric::InUseBytes,
+            Metric::InUseBytes.into(),
         );
         assert_eq!(tree.root().total.in_use_bytes, 4096, "{direction:?}");
     }

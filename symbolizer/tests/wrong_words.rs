@@ -102,11 +102,11 @@ fn an_option_of_run_that_there_is_not_is_no_program() {
     );
 }
 
-/// `arguments` are understood and cannot be done, with these words.
-fn failed(arguments: &[&str], words: &[&str]) {
+/// `arguments` cannot be done, with that status and these words.
+fn failed(arguments: &[&str], status: i32, words: &[&str]) {
     let output = heapprof(arguments);
     let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
     assert!(output.stdout.is_empty(), "{arguments:?}");
     for word in words {
         assert!(said.contains(word), "{arguments:?}: no {word:?} in {said}");
@@ -119,7 +119,7 @@ fn a_dash_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let log = common::write(folder.path(), "a.heaplog", &common::server_log(1));
     let log = log.to_str().unwrap();
-    failed(&["top", "-"], &["standard input is not read"]);
+    failed(&["top", "-"], 1, &["standard input is not read"]);
     for command in [
         &["export", "-f", "folded"][..],
         &["symbolize"],
@@ -148,6 +148,7 @@ fn what_is_given_twice_and_can_be_in_force_once_is_refused() {
     for (first, second) in [("10MB", "20MB"), ("1s", "2s")] {
         failed(
             &["dump", "--every", first, "--every", second, log],
+            2,
             &["--every is given twice"],
         );
     }
@@ -173,13 +174,14 @@ fn a_library_that_is_not_there_is_told_by_its_variable() {
 fn what_is_temporary_is_said_where_it_is_shown() {
     for arguments in [
         &["top", "--within", "1ms", "x"][..],
+        &["tree", "--within", "1ms", "x"],
         &["top", "-m", "peak", "--within-allocations", "3", "x"],
         &["diff", "--within", "1ms", "x", "y"],
         &["export", "-f", "folded", "--within", "1ms", "x"],
     ] {
         let output = heapprof(arguments);
         let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains("add -m temporary"), "{arguments:?}: {said}");
     }
 }

@@ -19,7 +19,7 @@ impl Age {
         if self.older_than.is_none() || !measure.needs_pasts() {
             return Ok(());
         }
-        Err(Failure::Asked(format!(
+        Err(Failure::Senseless(format!(
             "--older-than shows what is in use, and {measure} is of the time before as well; leave out one of them"
         )))
     }

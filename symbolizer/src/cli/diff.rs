@@ -114,12 +114,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.age.refuse_beside(args.metric.0)?;
     let views = views(args)?;
     match (&args.after, &views[..]) {
-        (_, [_, _, _, ..]) => Err(Failure::Asked(
+        (_, [_, _, _, ..]) => Err(Failure::Senseless(
             "two are compared: --at, or --from with --to, is given more than twice".into(),
         )),
         (Some(after), views) => two_files(args, after, views),
         (None, [first, second]) => two_views(args, first, second),
-        (None, _) => Err(Failure::Asked(
+        (None, _) => Err(Failure::Senseless(
             "two files are compared, or one log at two moments (--at T1 --at T2) or in two windows (--from T1 --to T2 \
              --from T3 --to T4)"
                 .into(),
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn views(args: &Args) -> Result<Vec<View>, Failure> {
     let moment = |text: &String| Moment::from(text.as_str());
     if args.from.len() != args.to.len() {
-        return Err(Failure::Asked(
+        return Err(Failure::Senseless(
             "a window has a --from and a --to; start and end are moments, too".into(),
         ));
     }
@@ -181,7 +181,7 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
 fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     let measure = args.metric.0;
     if matches!(measure, Measure::PeakBytes | Measure::PeakObjects) {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Senseless(format!(
             "{measure} is of one moment, and no sum over blocks whose difference could be taken: compare moments (--at peak --at \
              end, in-use-bytes), or two files"
         )));

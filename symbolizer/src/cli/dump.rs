@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Every::Peak => continue,
         };
         if std::mem::replace(place, amount) != 0 {
-            return Err(Failure::Asked(
+            return Err(Failure::Senseless(
                 "--every is given twice for memory, or twice for time: one of each can be in force"
                     .into(),
             ));

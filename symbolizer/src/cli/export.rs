@@ -61,13 +61,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::refuse_input(file, &args.source.files)?;
     let measure = args.metric.0;
     if measure.needs_pasts() && !format.shows_pasts() {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Senseless(format!(
             "{} has no place for {measure}; pprof, json, csv, folded, flamegraph, speedscope and callgrind have",
             format.name()
         )));
     }
     if args.source.files.len() > 1 && format == Format::Firefox {
-        return Err(Failure::Asked(
+        return Err(Failure::Senseless(
             "the Firefox profiler shows blocks in time, and several processes have no common one here; export each by itself"
                 .into(),
         ));

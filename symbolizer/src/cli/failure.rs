@@ -39,8 +39,12 @@ pub(crate) enum Failure {
     NoSuchCommand { command: String },
     #[error("process {pid}: {why}")]
     Refused { pid: u32, why: String },
+    /// What was asked for, the input does not have.
     #[error("{0}")]
     Asked(String),
+    /// The command line makes no sense, whatever the input is.
+    #[error("{0}")]
+    Senseless(String),
     #[error("{0}")]
     Exceeded(String),
     #[error("cannot start {}", program.display())]
@@ -51,6 +55,7 @@ impl Failure {
     /// What the program ends with.
     pub(crate) fn status(&self) -> ExitCode {
         match self {
+            Failure::Senseless(_) => ExitCode::from(2),
             Failure::Exceeded(_) => ExitCode::from(3),
             _ => ExitCode::FAILURE,
         }

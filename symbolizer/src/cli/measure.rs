@@ -48,7 +48,7 @@ impl TemporaryArgs {
         if is_temporary {
             return Ok(());
         }
-        Err(Failure::Asked(format!(
+        Err(Failure::Senseless(format!(
             "{given} says what is temporary, and {measure} is asked for; add -m temporary or -m temporary-objects"
         )))
     }
@@ -182,7 +182,7 @@ pub(crate) fn run(
             // The past is kept by stack and size, lifetimes by stack.
             if by == By::Thread || by == By::Size && shown.measure == Measure::Lifetime {
                 let what = format!("--metric {} is not known by {by}", shown.measure);
-                return Err(Failure::Asked(what));
+                return Err(Failure::Senseless(what));
             }
             let map = GroupMap::of(profile, symbols, by);
             of_groups(profile, &map, shown.measure)
@@ -286,7 +286,7 @@ fn of_groups(profile: &Profile, map: &GroupMap, measure: Measure) -> Vec<Line> {
 }
 
 /// Whether noise may have made it: its own numbers, as `heapprof diff` judges differences.
-fn verdict(amount: &Amount) -> &'static str {
+pub(crate) fn verdict(amount: &Amount) -> &'static str {
     match amount.z() {
         None => Verdict::Exact,
         Some(z) if z.abs() >= REAL => Verdict::Real,

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let out = output::file(Some(args.output.as_ref().unwrap_or(&beside)));
     output::refuse_input(out, [&args.file])?;
     if args.steps * args.stacks > MOST_NUMBERS {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Senseless(format!(
             "--steps {} with --stacks {} is more than memory and browsers are good for: at most {MOST_NUMBERS} when multiplied",
             args.steps, args.stacks
         )));

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.fail_above.is_some() && measure == Measure::Lifetime {
         let words =
             "--fail-above is a limit of a sum, and lifetimes have none; leave out one of them";
-        return Err(Failure::Asked(words.into()));
+        return Err(Failure::Senseless(words.into()));
     }
     args.temporary.refuse_beside(measure)?;
     args.source.time.age.refuse_beside(measure)?;

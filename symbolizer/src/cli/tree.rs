@@ -1,20 +1,20 @@
 //! `heapprof tree`: who called whom down to the allocations.
 
+mod json;
+
 use std::io::{self, Write};
 
-use heapprof_symbolizer::export::json::{Errors, Values};
 use heapprof_symbolizer::{
-    By, Bytes, Circumstances, Confidence, Count, Detail, Direction, Json, Metric, Node, Percent,
-    Precision, Printable, Profile, Tree,
+    By, Confidence, Count, Detail, Direction, InputError, Measure, Metric, Node, Pace, Percent,
+    Precision, Printable, Reading, Tree,
 };
-use serde::{Serialize, Serializer};
 
 use crate::cli::choice::choice;
 use crate::cli::colour::{self, Look};
-use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::heading::write_totals;
+use crate::cli::measure::{SumArg, TemporaryArgs, verdict};
 use crate::cli::output;
 use crate::cli::quantity::{count, percent};
 use crate::cli::source::Source;
@@ -45,8 +45,11 @@ pub(crate) struct Args {
     by: By,
 
     /// The number that is shown and sorted by
-    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes", value_parser = choice::<Metric>())]
-    metric: Metric,
+    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
+    metric: SumArg,
+
+    #[command(flatten)]
+    temporary: TemporaryArgs,
 
     /// Leave out branches of less than this share of what the tree shows, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent, allow_negative_numbers = true)]
@@ -62,12 +65,26 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let by = args.by;
-    let detail = Detail {
-        threads: by == By::Thread,
-        ..Detail::default()
-    };
-    let mut profile = args.source.detailed_profile(detail)?;
+    let (by, measure) = (args.by, args.metric.0);
+    args.temporary.refuse_beside(measure)?;
+    args.source.time.age.refuse_beside(measure)?;
+    if by == By::Thread && measure.needs_pasts() {
+        let what = format!("--metric {measure} is not known by {by}");
+        return Err(Failure::Senseless(what));
+    }
+    let mut profile = args.source.part(&Reading {
+        view: args.source.time.view(),
+        pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+        detail: Detail {
+            threads: by == By::Thread,
+            ..Detail::default()
+        },
+        ..Reading::default()
+    })?;
+    if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
+        let path = args.source.without_times().to_owned();
+        return Err(InputError::NoTimes { path }.into());
+    }
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     let direction = match (&args.callers, &args.callees) {
@@ -75,34 +92,43 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(function)) => Direction::Callees(function.clone()),
         (None, None) => Direction::Down,
     };
-    let metric = args.metric;
-    let tree = Tree::of(&profile, &symbols, by, &direction, metric);
+    let tree = Tree::of(&profile, &symbols, by, &direction, measure);
     output::to(None, |out| {
         if args.json {
-            return write_json(&profile, &tree, out);
+            return json::write(&profile, &tree, measure, out);
         }
         write_totals(&profile, out)?;
         writeln!(out)?;
-        if tree.root().total.get(metric) == 0 {
-            let why = why_nothing(&direction, metric, tree.root(), || {
-                Tree::of(
-                    &profile,
-                    &symbols,
-                    By::Function,
-                    &Direction::Down,
-                    Metric::AllocatedBytes,
-                )
+        // Of what grew and what shrank, what grew.
+        let own = tree.nodes().iter().map(|node| node.own_amount.value);
+        let shown: f64 = own.filter(|&value| value > 0.0).sum();
+        if shown == 0.0 {
+            let why = why_nothing(&direction, measure, tree.root(), || {
+                let all = Metric::AllocatedBytes.into();
+                Tree::of(&profile, &symbols, By::Function, &Direction::Down, all)
             });
             return writeln!(out, "  nothing: {why}");
         }
-        let whole = profile.numbers().get(metric) as f64;
+        let is_sampled = profile.precision() == Precision::Sampled;
+        let whole = measure.of_all(&profile);
+        if measure.needs_pasts() {
+            let quantity = |value| measure.quantity(value);
+            let error = match is_sampled {
+                true => format!(" ± {}", quantity(half(whole.error()))),
+                false => String::new(),
+            };
+            writeln!(out, "{measure}: {}{error}", quantity(whole.value))?;
+        }
+        let most = tree.nodes().iter().map(|node| node.amount.value.abs());
         let mut writer = Writer {
             tree: &tree,
-            metric,
-            whole,
-            least: tree.root().total.get(metric) as f64 * args.min.clamp(0.0, 100.0) / 100.0,
+            measure,
+            // One unit for all lines, or they could not be compared at a glance.
+            pace: Pace::of(most.fold(0.0, f64::max)),
+            whole: whole.value,
+            least: shown * args.min.clamp(0.0, 100.0) / 100.0,
             depth: args.depth,
-            sampled: profile.precision() == Precision::Sampled,
+            sampled: is_sampled,
             width: stdout_width(),
             has_one_root: false,
             out,
@@ -111,21 +137,34 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
+/// Half of the interval around a number with that standard error: as the heading says, that of the default confidence.
+fn half(error: f64) -> f64 {
+    error * Confidence::default().standard_errors()
+}
+
 /// How many functions are proposed for one that is not there.
 const PROPOSED: usize = 3;
 
 /// Why there is no tree, and what leads to one: another metric, or a function's whole name.
 fn why_nothing(
     direction: &Direction,
-    metric: Metric,
+    measure: Measure,
     root: &Node,
     whole: impl FnOnce() -> Tree,
 ) -> String {
+    if measure.is_growth() && root.amount.value < 0.0 {
+        return "nothing grew".to_owned();
+    }
     if root.total.get(Metric::AllocatedObjects) > 0 {
-        return format!("{metric} is 0 (--metric allocated-bytes shows what was freed, too)");
+        return match measure {
+            Measure::Basic(_) => {
+                format!("{measure} is 0 (--metric allocated-bytes shows what was freed, too)")
+            }
+            _ => format!("{measure} is 0"),
+        };
     }
     let (Direction::Callers(function) | Direction::Callees(function)) = direction else {
-        return format!("no stack matches, or {metric} is 0");
+        return format!("no stack matches, or {measure} is 0");
     };
     let tree = whole();
     let names = tree.nodes().iter().map(|node| tree.name(node));
@@ -150,7 +189,8 @@ fn why_nothing(
 
 struct Writer<'a, W> {
     tree: &'a Tree,
-    metric: Metric,
+    measure: Measure,
+    pace: Pace,
     whole: f64,
     least: f64,
     depth: usize,
@@ -174,10 +214,12 @@ struct Level<'a> {
 
 impl<'a, W: Write> Writer<'a, W> {
     fn level(&self, node: &Node, is_top: bool) -> Level<'a> {
-        let value = |node: &Node| node.total.get(self.metric) as f64;
-        // Largest first.
-        let children = self.tree.children(node);
-        let children = &children[..children.partition_point(|child| value(child) > 0.0)];
+        let value = |node: &Node| node.amount.value;
+        // Largest first; what shrank is last.
+        let mut children = self.tree.children(node);
+        if !self.measure.is_growth() {
+            children = &children[..children.partition_point(|child| value(child) > 0.0)];
+        }
         let number = children.partition_point(|child| value(child) >= self.least);
         let (shown, hidden) = children.split_at(number);
         Level {
@@ -223,10 +265,14 @@ impl<'a, W: Write> Writer<'a, W> {
             return Ok(());
         }
         let text = format!(
-            "{}{}{} smaller, together {}",
+            "{}{}{} smaller{}, together {}",
             self.margin(),
             self.indent(lines, "└ "),
             Count(number as u64),
+            match self.measure.is_growth() {
+                true => " or shrinking",
+                false => "",
+            },
             self.quantity(value)
         );
         let text = match self.width {
@@ -245,14 +291,13 @@ impl<'a, W: Write> Writer<'a, W> {
         more: bool,
         is_last: bool,
     ) -> io::Result<()> {
-        let value = node.total.get(self.metric) as f64;
+        let value = node.amount.value;
+        let width = self.quantity_width();
         let error = match self.sampled {
             true => format!(
-                " ± {:>9}",
-                // As the heading says: the interval of the default confidence.
-                self.quantity(
-                    self.metric.error_of(&node.totals) * Confidence::default().standard_errors()
-                )
+                " ± {:>width$}",
+                self.quantity(half(node.amount.error())),
+                width = width - 1
             ),
             false => String::new(),
         };
@@ -262,19 +307,27 @@ impl<'a, W: Write> Writer<'a, W> {
             (_, _, true) => "├ ",
             (_, _, false) => "└ ",
         };
-        let percent = Percent {
-            part: value,
-            whole: self.whole,
+        let share = || {
+            Percent {
+                part: value,
+                whole: self.whole,
+            }
+            .to_string()
         };
-        let below = match is_last && node.total.get(self.metric) > node.own.get(self.metric) {
+        // Parts of a sum of what grew and what shrank are none.
+        let (share, look) = match self.measure.is_growth() {
+            true => (verdict(&node.amount).to_owned(), Look::Plain),
+            false => (share(), Look::of_share(value, self.whole)),
+        };
+        let largest = self.tree.children(node).first();
+        let below = match is_last && largest.is_some_and(|child| child.amount.value > 0.0) {
             true => " …",
             false => "",
         };
-        let share = Look::of_share(value, self.whole);
         let parts = [
-            (format!("{:>10}", self.quantity(value)), share),
+            (format!("{:>width$}", self.quantity(value)), look),
             (error, Look::Aside),
-            (format!(" {percent:>6}  "), share),
+            (format!(" {share:>6}  "), look),
             (self.indent(lines, branch), Look::Aside),
             (
                 format!("{}{below}", Printable(self.tree.name(node))),
@@ -304,104 +357,28 @@ impl<'a, W: Write> Writer<'a, W> {
         text
     }
 
+    /// Of the column of numbers, in characters.
+    fn quantity_width(&self) -> usize {
+        match self.measure.is_growth() || self.measure.is_over_time() {
+            true => 14,
+            false => 10,
+        }
+    }
+
     fn margin(&self) -> String {
-        let width = if self.sampled { 31 } else { 19 };
-        " ".repeat(width)
+        // The share, and the spaces around it.
+        let width = self.quantity_width() + 9;
+        let error = match self.sampled {
+            true => " ± ".chars().count() + self.quantity_width() - 1,
+            false => 0,
+        };
+        " ".repeat(width + error)
     }
 
     fn quantity(&self, value: f64) -> String {
-        match self.metric.is_bytes() {
-            true => Bytes(value).to_string(),
-            false => Count(value.round() as u64).to_string(),
+        match self.measure.is_growth() {
+            true => self.measure.quantity_at(value, self.pace),
+            false => self.measure.quantity(value),
         }
     }
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(flatten)]
-    head: Head<'a>,
-    totals: Values,
-    #[serde(flatten)]
-    circumstances: Circumstances<'a>,
-    tree: JsonNode<'a>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    continued: Vec<JsonNode<'a>>,
-}
-
-/// Most levels of a tree that are nested, see docs/json.md: jq 1.6 has room for 256 brackets and keys, and each takes three.
-const NESTED: usize = 80;
-
-/// A node with what is below it, down to the next level at which the document begins anew.
-struct JsonNode<'a> {
-    tree: &'a Tree,
-    node: &'a Node,
-    /// Whether its children stand here, though its level is one at which the document begins anew.
-    is_top: bool,
-    /// The nodes from which the document begins anew, as they lie in the tree.
-    continued: &'a [&'a Node],
-}
-
-#[derive(Serialize)]
-struct JsonFields<'a> {
-    name: &'a str,
-    #[serde(rename = "self")]
-    own: Values,
-    total: Values,
-    errors: Errors,
-    children: Vec<JsonNode<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    continued: Option<usize>,
-}
-
-impl Serialize for JsonNode<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let JsonNode { tree, node, .. } = *self;
-        let continued = match self.is_top {
-            true => None,
-            // Nodes lie in one list, and these are in its order.
-            false => (self.continued)
-                .binary_search_by_key(&std::ptr::from_ref(node), |at| std::ptr::from_ref(*at))
-                .ok(),
-        };
-        let children = match continued {
-            Some(_) => &[],
-            None => tree.children(node),
-        };
-        let child = |node| JsonNode {
-            node,
-            is_top: false,
-            ..*self
-        };
-        let fields = JsonFields {
-            name: tree.name(node),
-            own: node.own.into(),
-            total: node.total.into(),
-            errors: Errors::of(&node.totals),
-            children: children.iter().map(child).collect(),
-            continued,
-        };
-        fields.serialize(serializer)
-    }
-}
-
-fn write_json(profile: &Profile, tree: &Tree, out: &mut impl Write) -> io::Result<()> {
-    let begins_anew = |node: &&Node| {
-        node.depth() > 0 && node.depth().is_multiple_of(NESTED) && !tree.children(node).is_empty()
-    };
-    let continued: Vec<&Node> = tree.nodes().iter().filter(begins_anew).collect();
-    let top = |node| JsonNode {
-        tree,
-        node,
-        is_top: true,
-        continued: &continued,
-    };
-    let document = Document {
-        head: Head::of(profile),
-        totals: profile.numbers().into(),
-        circumstances: Circumstances::of(profile),
-        tree: top(tree.root()),
-        continued: continued.iter().map(|node| top(node)).collect(),
-    };
-    Json::Compact.write(&document, out)
 }
