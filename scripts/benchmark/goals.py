@@ -1,7 +1,14 @@
 """The goals, and what was measured of each."""
 
 from .markdown import show
-from .ratios import added, geometric_mean, median_of, ratio, start_values
+from .ratios import added, geometric_mean, median_of, ratio, standard_error, start_values
+
+# contestant, what it is compared with, how that is called, the limits of the geometric mean of ratios of CPU time and of each
+SAMPLING_GOALS = [
+    ("ours-512K", "je", "512 KiB against the same jemalloc", 1.01, 1.03),
+    ("ours-4K", "je", "4 KiB against the same jemalloc", 1.15, None),
+    ("ours-512K", "glibc", "512 KiB against glibc", 0.90, 1.10),
+]
 
 
 def goals(results):
@@ -13,15 +20,14 @@ def goals(results):
 
     if results.get("sampling"):
         data = results["sampling"]
-        for name, base, title, mean_limit, worst_limit in (("ours-512K", "je", "512 KiB against the same jemalloc", 1.01, 1.03),
-                                                           ("ours-4K", "je", "4 KiB against the same jemalloc", 1.15, None),
-                                                           ("ours-512K", "glibc", "512 KiB against glibc", 0.90, 1.10)):
+        for name, base, title, mean_limit, worst_limit in SAMPLING_GOALS:
             each = {workload: ratio(rounds, name, base) for workload, rounds in data.items()}
             each = {workload: value for workload, value in each.items() if value}
             yield goal(f"{title}, geometric mean <= {mean_limit:.2f}", geometric_mean(each.values()), mean_limit)
             if worst_limit and each:
                 worst = max(each, key=each.get)
-                beyond = [f"{workload} {value:.3f}" for workload, value in each.items() if value > worst_limit]
+                beyond = [f"{workload} {value:.3f}" + show(standard_error(data[workload], name, base), " ± {:.3f}", "")
+                          for workload, value in each.items() if value > worst_limit]
                 yield goal(f"{title}, no workload above {worst_limit:.2f}", each[worst], worst_limit, detail="; ".join(beyond) or worst)
             if base == "je" and name == "ours-512K":
                 tight = next((each[w] for w in each if w.startswith("pair, 64 bytes")), None)

@@ -17,13 +17,14 @@ def ratio(rounds, name, base, what="cpu"):
     return statistics.median(each) if each else None
 
 
-def spread(rounds, name, base, what="cpu"):
-    """Half of the interquartile range: half of all rounds lie within median +- this."""
+def standard_error(rounds, name, base, what="cpu"):
+    """Of the median of the rounds' ratios: 1.2533 standard deviations (for normal errors, large samples) over the root of
+    their number, a standard deviation being the interquartile range over 1.349. None: fewer than 3 rounds."""
     each = ratios(rounds, name, base, what)
     if len(each) < 3:
         return None
     quarters = statistics.quantiles(each, n=4, method="inclusive")
-    return (quarters[2] - quarters[0]) / 2
+    return 1.2533 * (quarters[2] - quarters[0]) / 1.349 / math.sqrt(len(each))
 
 
 def median_of(rounds, name, what):

@@ -3,7 +3,7 @@
 from .contestants import BY_NAME, TITLES
 from .goals import goals
 from .markdown import mib, show, table
-from .ratios import added, geometric_mean, median_of, ratio, spread, start_values
+from .ratios import added, geometric_mean, median_of, ratio, standard_error, start_values
 
 
 def ran(results, part, *names):
@@ -22,14 +22,15 @@ def sampling_tables(results):
             cells = [show(ratio(rounds, name, BY_NAME[name].base, what), "{:.3f}") for name in names]
             if "ours-512K" in names:
                 at = names.index("ours-512K")
-                cells[at] += show(spread(rounds, "ours-512K", "je", what), " ± {:.3f}", "")
-            rows.append([workload] + cells)
+                cells[at] += show(standard_error(rounds, "ours-512K", "je", what), " ± {:.3f}", "")
+            rows.append([workload] + cells + [str(len(rounds))])
         if what == "wall":
             rows = []
-        rows.append(["**geometric mean**"] + [show(geometric_mean(ratio(rounds, n, BY_NAME[n].base, what) for rounds in data.values()), "**{:.3f}**") for n in names])
-        rows.append(["worst"] + [show(max((ratio(rounds, n, BY_NAME[n].base, what) or 0 for rounds in data.values()), default=None), "{:.3f}") for n in names])
-        note = " (± : half of the interquartile range)" if what == "cpu" else ""
-        yield f"**{title}, sampling against the same allocator without it**{note}\n\n" + table(["workload"] + [TITLES[n] for n in names], rows)
+        filler = [""] if what == "cpu" else []
+        rows.append(["**geometric mean**"] + [show(geometric_mean(ratio(rounds, n, BY_NAME[n].base, what) for rounds in data.values()), "**{:.3f}**") for n in names] + filler)
+        rows.append(["worst"] + [show(max((ratio(rounds, n, BY_NAME[n].base, what) or 0 for rounds in data.values()), default=None), "{:.3f}") for n in names] + filler)
+        note = " (± : one standard error of the median)" if what == "cpu" else ""
+        yield f"**{title}, sampling against the same allocator without it**{note}\n\n" + table(["workload"] + [TITLES[n] for n in names] + ["rounds"] * len(filler), rows)
 
     if "glibc" in ran(results, "sampling", "glibc"):
         names = ran(results, "sampling", "je", "je-own", "ours-512K", "jemalloc", "jemalloc-512K", "tcmalloc", "tcmalloc-512K")
