@@ -168,7 +168,7 @@ extern "C" fn in_child() {
     blocks::after_fork();
     exit::after_fork();
     modules::after_fork();
-    seats::after_fork();
+    seats::after_fork(thread);
     counters::reset();
     main_thread::after_fork();
     writer::after_fork();

@@ -2,21 +2,25 @@
 //!
 //! Model: a fixed number of seats, each with a walker (`walkers.rs`) and a lane of the session (`session.rs`). A thread that
 //! samples takes a free one, first the one it had last, whose rule cache is warm, and leaves it when its event is
-//! on its way. So memory does not grow with threads, and nothing need happen when one ends.
+//! on its way. So memory does not grow with threads, and nothing need happen when one ends. A thread that always has the same one may keep it
+//! (`lease.rs`).
 //! More are made by the writer when somebody had to wait.
 //!
 //! A seat also holds the module snapshot of its walk in use (a hazard pointer), and the spot of the sample that was freed last
 //! (`blocks.rs`).
 
+mod lease;
+
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::blocks::Spot;
 use crate::modules::{self, Snapshot};
 use crate::patience::{self, Patience};
 use crate::tls::Thread;
 use crate::walkers::Walker;
+use lease::Lease;
 
 /// Most seats there can be: threads that are inside a hook at once, which on a busy machine are
 /// about as many as processors, plus those preempted in one.
@@ -31,17 +35,25 @@ const TRIES: u32 = 2_000;
 /// Rounds over all seats before a thread lets others run.
 const ROUNDS_AT_ONCE: u32 = 10;
 
-struct Place {
+/// Looks of the writer at a leased seat from one question to the next whether its thread still lives: half a second or more.
+const LOOKS_A_QUESTION: u32 = 25;
+
+/// Where a seat is.
+pub(crate) struct Place {
     walker: UnsafeCell<Walker>,
     /// Where the sample was that was freed last, if somebody wants it.
     kept: UnsafeCell<Option<Spot>>,
-    /// Set by the thread that has the seat.
+    /// Set by the thread that has the seat, and by one that keeps it.
     busy: AtomicBool,
+    lease: Lease,
+    /// Its index.
+    number: usize,
     /// The snapshot that it may be reading.
     hazard: AtomicPtr<Snapshot>,
 }
 
-// SAFETY: `walker` and `kept` are reached only by the thread that changed `busy` from false to true.
+// SAFETY: `walker` and `kept` are reached only by the thread that changed `busy` from false to true, or, while `busy` stays true, by the
+// one thread that has the lease, and there by what came from outside (`lease.rs`).
 unsafe impl Sync for Place {}
 
 static PLACES: [AtomicPtr<Place>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
@@ -50,26 +62,28 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Somebody found none free.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
+/// How often the writer has looked at the seats.
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+
 /// How many at most nobody will ever leave.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
 /// A seat, taken.
 pub(crate) struct Seat {
     place: &'static Place,
-    number: usize,
 }
 
 impl Seat {
     /// Its number, below [`MOST`]: nobody else has a seat of that number now.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        self.number
+        self.place.number
     }
 
     /// The walker, and the snapshot in force, which stays valid until the next call.
     pub(crate) fn begin(&mut self) -> Option<(&mut Walker, &Snapshot)> {
         let snapshot = self.protect()?;
-        // SAFETY: this thread has the seat (it alone changed `busy`), and `self` is borrowed.
+        // SAFETY: this thread has the seat (see `Place`), and `self` is borrowed.
         Some((unsafe { &mut *self.place.walker.get() }, snapshot))
     }
 
@@ -114,19 +128,27 @@ impl Drop for Seat {
         self.place
             .hazard
             .store(std::ptr::null_mut(), Ordering::Release);
-        self.place.busy.store(false, Ordering::Release);
+        if self.place.lease.is_given() {
+            self.place.lease.leave();
+        } else {
+            self.place.busy.store(false, Ordering::Release);
+        }
     }
 }
 
 /// Takes a free seat; `None` when all are taken and stay so.
 #[inline]
 pub(crate) fn take(thread: &Thread) -> Option<Seat> {
+    if let Some(place) = lease::enter(thread) {
+        return Some(Seat { place });
+    }
     let number = usize::from(thread.seat_hint.get());
     // SAFETY: null or a place, which is never freed.
     if let Some(place) = unsafe { PLACES[number % MOST].load(Ordering::Acquire).as_ref() }
         && !place.busy.swap(true, Ordering::Acquire)
     {
-        return Some(Seat { place, number });
+        lease::taken_again(thread, place);
+        return Some(Seat { place });
     }
     take_another(thread)
 }
@@ -143,7 +165,8 @@ fn take_another(thread: &Thread) -> Option<Seat> {
             let place = unsafe { PLACES[number].load(Ordering::Acquire).as_ref() }?;
             if !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
                 thread.seat_hint.set(number as u8);
-                return Some(Seat { place, number });
+                thread.alone.set(0);
+                return Some(Seat { place });
             }
         }
         WANTED.store(true, Ordering::Relaxed);
@@ -189,11 +212,14 @@ pub(crate) fn tend() {
     if WANTED.swap(false, Ordering::Relaxed) {
         add();
     }
-    for place in &PLACES[..count()] {
-        // SAFETY: as in `take`.
-        let Some(place) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else {
-            continue;
-        };
+    let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
+    for place in places() {
+        if place.lease.is_given() {
+            place.lease.call();
+            if !looks.is_multiple_of(LOOKS_A_QUESTION) || !lease::end_if_orphaned(place) {
+                continue;
+            }
+        }
         // In a program that does little but walk, a seat is free for a moment between two walks only.
         let free = (0..TRIES).any(|_| {
             std::hint::spin_loop();
@@ -205,6 +231,7 @@ pub(crate) fn tend() {
                 (*place.walker.get()).tend();
                 *place.kept.get() = None; // perhaps nobody wants it any more
             }
+            place.lease.unbar();
             place.busy.store(false, Ordering::Release);
         }
     }
@@ -226,37 +253,38 @@ fn make(number: usize) {
         walker: UnsafeCell::new(Walker::new()),
         kept: UnsafeCell::new(None),
         busy: AtomicBool::new(false),
+        lease: Lease::new(),
+        number,
         hazard: AtomicPtr::new(std::ptr::null_mut()),
     });
     PLACES[number].store(Box::into_raw(place), Ordering::Release);
 }
 
-/// Whether nobody has any.
+/// Those that there are.
+fn places() -> impl Iterator<Item = &'static Place> {
+    let places = PLACES[..count()].iter();
+    // SAFETY: null or a place, which is never freed.
+    places.filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
+}
+
+/// Whether nobody is at work with any.
 pub(crate) fn are_free() -> bool {
-    PLACES[..count()].iter().all(|place| {
-        // SAFETY: as in `take`.
-        unsafe { place.load(Ordering::Acquire).as_ref() }
-            .is_none_or(|place| !place.busy.load(Ordering::Acquire))
+    places().all(|place| match place.lease.is_given() {
+        true => !place.lease.is_at_work(),
+        false => !place.busy.load(Ordering::Acquire),
     })
 }
 
 /// Whether a walk may be reading that snapshot.
 pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
-    PLACES[..count()].iter().any(|place| {
-        // SAFETY: as in `take`.
-        unsafe { place.load(Ordering::Acquire).as_ref() }
-            .is_some_and(|place| place.hazard.load(Ordering::SeqCst) == snapshot)
-    })
+    places().any(|place| place.hazard.load(Ordering::SeqCst) == snapshot)
 }
 
-/// In a forked child: the threads that had seats are not here, and may have left them half changed (Law 7).
+/// In a forked child, in its one thread: the threads that had seats are not here, and may have left them half changed (Law 7).
 /// Those seats stay taken for ever; if none is left, a new one takes the first's place, as there may be no room for more.
-pub(crate) fn after_fork() {
-    let any_free = PLACES[..count()].iter().any(|place| {
-        // SAFETY: as in `take`.
-        unsafe { place.load(Ordering::Acquire).as_ref() }
-            .is_some_and(|place| !place.busy.load(Ordering::Acquire))
-    });
+pub(crate) fn after_fork(thread: &Thread) {
+    lease::after_fork(thread, places());
+    let any_free = places().any(|place| !place.busy.load(Ordering::Acquire));
     if !any_free && count() > 0 {
         make(0);
     }

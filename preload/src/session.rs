@@ -73,12 +73,12 @@ pub(crate) struct FreeEvent {
 const _: () = assert!(size_of::<Rare>() <= 32);
 const _: () = assert!(seats::MOST <= LANES);
 
-/// Words of a lane when few blocks are sampled: some 500 samples with their frees, 128 MiB or more allocated by one thread
-/// between two looks of the writer, which is woken at half of that.
-const LANE_SPARSE: usize = 4096;
-/// And when many are, or everything: a quarter of a millisecond of the program's work and less of the writer's, so that
-/// little is left to do when the program ends. Half of it costs more than twice of it would save.
-const LANE: usize = 16_384;
+/// Words of a lane when few blocks are sampled: some 1,000 samples with their frees, 256 MiB or more allocated by one thread
+/// between two looks of the writer, which is woken at half of that. To wake it takes tens of microseconds of two processors where they are virtual.
+const LANE_SPARSE: usize = 8192;
+/// And when many are, or everything: half a millisecond of the program's work and less of the writer's, so that
+/// little is left to do when the program ends. Twice as much would save as much again where blocks are large, and with 64 seats in use take 32 MiB.
+const LANE: usize = 32_768;
 /// Words of a lane for stacks: some 190 of 40 frames, or three of the largest depth.
 const STACK_LANE: usize = 8192;
 const _: () = assert!(STACK_LANE > 2 * StackLane::words_of(MAX_FRAMES + 1));

@@ -16,6 +16,7 @@ use heapprof_core::{Sampler, bytes_on_the_line};
 
 use crate::frames::Header;
 use crate::left;
+use crate::seats::Place;
 
 /// What a thread keeps. Only its own thread reads or writes it; a signal handler of that thread may
 /// do so between any two instructions, which is why there are no references into it that outlive
@@ -29,6 +30,8 @@ pub(crate) struct Thread {
     pub(crate) entered_at: Cell<u64>,
     /// Seat that this thread had last: its walker's rule cache is warm.
     pub(crate) seat_hint: Cell<u8>,
+    /// How often in a row it had that one; see `seats/lease.rs`.
+    pub(crate) alone: Cell<u8>,
     /// Whether the writer stands still for a fork of this thread's.
     pub(crate) holds_writer: Cell<bool>,
     /// Whether this thread is between our fork handlers.
@@ -59,6 +62,8 @@ pub(crate) struct Thread {
     pub(crate) untold_bytes: Cell<u64>,
     /// The session whose writer has been told of some.
     pub(crate) told_session: Cell<u32>,
+    /// The seat that this thread keeps.
+    pub(crate) lease: Cell<Option<&'static Place>>,
     /// Lower half of the address whose rule a walk wants next; see `frames.rs`.
     pub(crate) sought: Cell<u32>,
     /// What framehop is given to find it by.

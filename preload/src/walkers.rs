@@ -57,12 +57,21 @@ impl Walker {
         }
     }
 
-    /// Gives it more room, if its rules keep displacing each other. Now and then, in the writer.
-    pub(crate) fn tend(&mut self) {
+    /// Whether it needs more room: its rules have displaced each other often since somebody last asked.
+    pub(crate) fn wants_room(&mut self) -> bool {
         let displaced = self.rules.displaced();
-        let since = displaced - std::mem::replace(&mut self.displaced, displaced);
-        if since >= MANY_DISPLACED && self.rules.room() < MOST_RULES {
+        let is_crowded = displaced - self.displaced >= MANY_DISPLACED;
+        if !is_crowded {
+            self.displaced = displaced;
+        }
+        is_crowded && self.rules.room() < MOST_RULES
+    }
+
+    /// Gives it more room, if it wants it. Now and then, in the writer.
+    pub(crate) fn tend(&mut self) {
+        if self.wants_room() {
             self.rules.grow(4 * self.rules.room());
+            self.displaced = self.rules.displaced();
         }
     }
 }

@@ -1,0 +1,85 @@
+//! Seats, and who keeps them.
+
+use std::os::unix::fs::FileExt;
+
+use heapprof_tests::{Build, Run, Running};
+use object::{Object as _, ObjectSymbol as _};
+
+/// Threads that sample so much that they keep their seats, one after another and two at a time; then one that goes on until a file is there.
+const KEEPS_SEATS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { THREADS = 40, PAIRS = 2000 };
+static void *samples(void *unused)
+{
+    for (int i = 0; i < PAIRS; i++) {
+        void *volatile block = malloc(37001);
+        free(block);
+    }
+    return unused;
+}
+int main(int argc, char **argv)
+{
+    pthread_t first, second;
+    for (int i = 0; i < THREADS; i += 2) {
+        pthread_create(&first, NULL, samples, NULL);
+        pthread_create(&second, NULL, samples, NULL);
+        pthread_join(first, NULL);
+        pthread_join(second, NULL);
+    }
+    puts("ended");
+    fflush(stdout);
+    while (access(argv[argc - 1], F_OK) != 0) {
+        samples(NULL);
+        usleep(1000);
+    }
+    return 5;
+}
+"#;
+
+/// The word of the library in that process whose symbol has `part` in its name.
+fn word(running: &Running, part: &str) -> u64 {
+    let library = &Build::get().library;
+    let bytes = std::fs::read(library).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let mut symbols = file.symbols();
+    let symbol = symbols
+        .find(|it| it.name().is_ok_and(|name| name.contains(part)))
+        .unwrap_or_else(|| panic!("no {part} in {}", library.display()));
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
+    let name = library.file_name().unwrap().to_str().unwrap();
+    let first = maps.lines().find(|line| line.ends_with(name)).unwrap();
+    let base = u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap();
+    let memory = std::fs::File::open(format!("/proc/{}/mem", running.pid())).unwrap();
+    let mut word = [0; 8];
+    memory
+        .read_exact_at(&mut word, base + symbol.address())
+        .unwrap();
+    u64::from_le_bytes(word)
+}
+
+/// A seat is kept by a thread that lives and by no other: where each of many threads kept one, the last ones still find some to keep. And nothing
+/// is lost, whoever had a seat before.
+#[test]
+fn threads_that_end_leave_the_seats_that_they_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let run = Run::compiled("keeps_seats", KEEPS_SEATS, &["-pthread"]);
+    let mut running = run.arg(&end).interval(1).prefix("t").start();
+    running.until("the threads' end", |it| it.stdout_so_far() == "ended\n");
+    let given = |it: &Running| word(it, "5seats5lease5GIVEN");
+    // Some are kept by threads that are gone, as the writer asks once a second; or were, a moment ago.
+    let most = given(&running);
+    running.until("one seat that is kept", |it| given(it) == 1);
+    assert!((1..=8).contains(&most), "{most}");
+    std::fs::write(&end, "").unwrap();
+    let ran = running.wait();
+    assert_eq!((ran.code(), &*ran.stderr), (5, ""));
+    let log = ran.log().whole();
+    assert_eq!(log.losses().values().sum::<u64>(), 0, "{:?}", log.losses());
+    let blocks = log.blocks_of(37001);
+    assert!(blocks.len() > 80_000 && blocks.len().is_multiple_of(2000));
+    assert!(blocks.iter().all(|block| !block.in_use));
+}
