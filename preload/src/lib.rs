@@ -101,6 +101,7 @@ mod rotation;
 mod runs;
 mod say;
 mod seats;
+mod seed;
 mod segments;
 mod session;
 mod setid;

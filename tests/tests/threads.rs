@@ -41,6 +41,43 @@ fn short_threads() {
     }
 }
 
+/// Threads of one block each, of as many bytes as lie between two marks on average.
+const ONE_BLOCK_EACH: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+enum { THREADS = 10000 };
+static void *allocates(void *unused)
+{
+    void *volatile block = malloc(4096);
+    free(block);
+    return unused;
+}
+int main(void)
+{
+    for (int i = 0; i < THREADS; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, allocates, NULL);
+        pthread_join(thread, NULL);
+    }
+    return 5;
+}
+"#;
+
+/// Each thread has marks of its own: what one finds says nothing of the next. Of 10,000 blocks, each a sample with the probability 1 - 1/e, as many are as
+/// that says.
+#[test]
+fn threads_draw_marks_of_their_own() {
+    const BLOCKS: f64 = 10_000.0;
+    let run = Run::compiled("one_block_each", ONE_BLOCK_EACH, &["-pthread"]);
+    let ran = run.interval(4096).prefix("t").run();
+    assert_eq!((ran.code(), &*ran.stderr), (5, ""));
+    let log = ran.log().whole();
+    let sampled = log.blocks_of(4096).len() as f64;
+    let p = 1.0 - (-1.0f64).exp();
+    let error = (BLOCKS * p * (1.0 - p)).sqrt();
+    assert!((sampled - BLOCKS * p).abs() < 5.0 * error, "{sampled}");
+}
+
 /// Destructors of C++ and of pthread keys, before and after the allocator's own.
 #[test]
 fn thread_end() {

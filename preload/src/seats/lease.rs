@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_f
 use super::{Place, WANTED, count};
 use crate::spared::Spared;
 use crate::tls::Thread;
-use crate::{fork, sys};
+use crate::{fork, rights, sys};
 
 /// So often a thread takes a seat in a row before it keeps it. Threads that sample less than that in their life leave no lease behind.
 const ALONE: u8 = 200;
@@ -163,11 +163,12 @@ fn give_up(thread: &Thread, place: &Place) {
 /// In the writer: gives up the lease of a thread that is no more, and leaves the seat for anybody. False: it lives, or nobody can tell.
 pub(super) fn end_if_orphaned(place: &Place) -> bool {
     let lease = &place.lease;
-    // Not by `/proc`, which may be another's: one that lives must not be taken for gone. Nor by a filter that says that nobody is there.
+    // Not by `/proc`, which may be another's: one that lives must not be taken for gone. Nor under a filter, which may say that nobody is there, or end
+    // the process for the question.
     if lease.is_at_work()
         || !Spared::ThreadAsked.is_allowed()
+        || rights::is_filtered()
         || sys::has_thread(lease.tid.load(Ordering::Relaxed))
-        || !sys::has_thread(sys::gettid())
     {
         return false;
     }
