@@ -1,9 +1,6 @@
 //! Random numbers of one thread, and those that the sampler asks for: distances to the next mark, which are exponentially
 //! distributed.
 
-/// From one state to the next: 2^64 over the golden ratio.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// Random numbers of one thread: splitmix64 (Steele, Lea, Flood 2014), one word of state, any seed.
 #[derive(Debug, Clone, Default)]
 pub struct Rng {
@@ -16,14 +13,9 @@ impl Rng {
         Rng { state: seed }
     }
 
-    /// What one of that seed gives when it has given `number` before: to begin others with, of which no two begin alike.
-    pub fn nth(seed: u64, number: u64) -> u64 {
-        Rng::new(seed.wrapping_add(number.wrapping_mul(STEP))).next_u64()
-    }
-
     /// The next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(STEP);
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -129,14 +121,6 @@ const fn ln(y: f64, near: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nth_is_the_nth() {
-        let mut rng = Rng::new(77);
-        for number in 0..100 {
-            assert_eq!(Rng::nth(77, number), rng.next_u64());
-        }
-    }
 
     /// The first numbers of the published generator (Vigna's splitmix64.c) from the state 1234567.
     #[test]

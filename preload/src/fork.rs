@@ -23,8 +23,8 @@ use crate::blocks;
 use crate::tls::{self, Inside, Thread};
 use crate::{
     beginning, clock, control, counters, descriptors, desk, early, exit, fence, genuine, health,
-    hold, hook, inheritance, je, main_thread, modules, origin, say, seats, seed, session, setid,
-    sys, writer,
+    hold, hook, inheritance, je, main_thread, modules, origin, say, seats, session, setid, sys,
+    writer,
 };
 
 /// The process we believe to be in; 0: one in which nothing is recorded.
@@ -169,7 +169,6 @@ extern "C" fn in_child() {
     exit::after_fork();
     modules::after_fork();
     seats::after_fork(thread);
-    seed::after_fork();
     counters::reset();
     main_thread::after_fork();
     writer::after_fork();

@@ -18,7 +18,7 @@ use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
 use crate::walkers::Walker;
-use crate::{beginning, clock, counters, early_frees, exit, fork, health, je, seed};
+use crate::{beginning, clock, counters, early_frees, exit, fork, health, je, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub(crate) fn redraw(thread: &Thread) {
     if thread.line.replace(process) == process {
         thread.with_sampler(|sampler| sampler.draw_under(regime));
     } else {
-        let seed = seed::next();
+        let seed = sys::random_u64();
         thread.with_sampler(|sampler| sampler.start_under(seed, regime));
     }
 }
@@ -377,7 +377,7 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
         return Verdict::NotAsked;
     }
     let process = PROCESS.load(Ordering::Relaxed);
-    let seed = (thread.line.replace(process) != process).then(seed::next);
+    let seed = (thread.line.replace(process) != process).then(sys::random_u64);
     let decided = thread.with_sampler(|sampler| {
         if let Some(seed) = seed {
             sampler.start_under(seed, regime);

@@ -101,7 +101,6 @@ mod rotation;
 mod runs;
 mod say;
 mod seats;
-mod seed;
 mod segments;
 mod session;
 mod setid;

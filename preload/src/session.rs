@@ -77,7 +77,7 @@ const _: () = assert!(seats::MOST <= LANES);
 /// between two looks of the writer, which is woken at half of that. To wake it takes tens of microseconds of two processors where they are virtual.
 const LANE_SPARSE: usize = 8192;
 /// And when many are, or everything: half a millisecond of the program's work and less of the writer's, so that
-/// little is left to do when the program ends. Twice as much would save as much again where blocks are large, and with 64 seats in use take 32 MiB.
+/// little is left to do when the program ends. Twice as much saves little more, and takes 32 MiB with 64 seats in use.
 const LANE: usize = 32_768;
 /// Words of a lane for stacks: some 190 of 40 frames, or three of the largest depth.
 const STACK_LANE: usize = 8192;

@@ -32,7 +32,8 @@ def part_sampling(runner, options, results):
                 if not undecided:
                     continue
                 goes_on = [name for name in order if name in closest or name in undecided]
-            progress(f"sampling, round {round_ + 1} of {options.rounds}: {workload.name}")
+            last = options.rounds if round_ < options.rounds else f"at most {options.most_rounds}"
+            progress(f"sampling, round {round_ + 1} of {last}: {workload.name}")
             got = {}
             # Whatever comes first finds the caches, and the clock, as another program left them: not counted.
             runner.run(BY_NAME[goes_on[0]], workload.argv(workload.n), workload.name, workload.variables)

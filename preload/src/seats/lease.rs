@@ -1,6 +1,6 @@
 //! A lease: a seat that one thread keeps, so that it need not be taken.
 //!
-//! Danger: exclusion without a locked instruction. One, in each hook, is a seventh of what a recorded pair costs; it is for other threads,
+//! Danger: exclusion without a locked instruction. One, in each hook, is a tenth of what a recorded pair costs (docs/performance.md); it is for other threads,
 //! and mostly no other thread wants that seat.
 //!
 //! Model: a thread that took the same seat [`ALONE`] times in a row and met nobody leaves it `busy` when it goes. From then on nobody takes
@@ -8,7 +8,7 @@
 //! another seat. That is a question between a thread and itself, which plain loads and stores answer.
 //!
 //! Who wants the seat cannot have it, and takes another; so few are leased ([`MOST`]), and there are others beside. Only the writer must come to it now and
-//! then: it calls, and the thread sees that when it comes next; if the walker wants more room it gives the lease up until the writer was there. When
+//! then: it calls, and the thread sees that when it comes next; if the walker wants more room it gives the lease up until the writer was there, and gets none before. When
 //! the thread has ended, the writer gives it up.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
@@ -133,21 +133,29 @@ pub(super) fn taken_again(thread: &Thread, place: &'static Place) {
 #[inline(never)]
 fn give(thread: &Thread, place: &'static Place) {
     thread.alone.set(0);
+    let relaxed = Ordering::Relaxed;
+    let has_one = thread.lease.get().is_some();
+    if has_one || place.lease.is_barred.load(relaxed) || GIVEN.load(relaxed) >= MOST {
+        return;
+    }
+    // SAFETY: this thread has the seat, and nothing of it is borrowed yet.
+    if unsafe { (*place.walker.get()).wants_room() } {
+        // The writer comes to a seat that is not kept within its usual time, and to one that is when the thread has looked up.
+        return place.lease.is_barred.store(true, relaxed);
+    }
     // Not in a child that shares our memory (`vfork`): the thread goes on by another number.
-    let is_right = thread.lease.get().is_none() && fork::is_own_process();
-    if !is_right || place.lease.is_barred.load(Ordering::Relaxed) {
+    if !fork::is_own_process() {
         return;
     }
     let one_more = |given| (given < MOST).then_some(given + 1);
-    let relaxed = Ordering::Relaxed;
     let Ok(given) = GIVEN.fetch_update(relaxed, relaxed, one_more) else {
         return;
     };
     if count() < given + 1 + BESIDE {
-        WANTED.store(true, Ordering::Relaxed);
+        WANTED.store(true, relaxed);
     }
-    place.lease.tid.store(sys::gettid(), Ordering::Relaxed);
-    place.lease.inside.store(true, Ordering::Relaxed);
+    place.lease.tid.store(sys::gettid(), relaxed);
+    place.lease.inside.store(true, relaxed);
     place.lease.is_given.store(true, Ordering::Release);
     thread.lease.set(Some(place));
 }

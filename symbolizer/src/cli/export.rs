@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::export::{Format, Options};
-use heapprof_symbolizer::{Confidence, InputError, Reading};
+use heapprof_symbolizer::{Confidence, Reading};
 
 use crate::cli::choice::choice;
 use crate::cli::confidence;
@@ -83,10 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         detail: format.wants(),
         ..Reading::default()
     })?;
-    if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
-        let path = args.source.without_times().to_owned();
-        return Err(InputError::NoTimes { path }.into());
-    }
+    args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     if format == Format::Csv {

@@ -2,7 +2,6 @@
 //! lifetimes.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use clap::builder::PossibleValue;
 use heapprof_core::{Lifetimes, Temporary};
@@ -169,19 +168,18 @@ struct Line {
 pub(crate) fn run(
     profile: &Profile,
     symbols: &Symbols,
-    file: &Path,
     shown: &Shown,
     form: Form,
 ) -> Result<(), Failure> {
-    if profile.pasts.is_empty() && !profile.rows.is_empty() {
-        return Err(heapprof_symbolizer::InputError::NoTimes { path: file.into() }.into());
-    }
     let mut lines = match shown.by {
         None => of_sites(profile, &SiteMap::of(profile, symbols), shown.measure),
         Some(by) => {
             // The past is kept by stack and size, lifetimes by stack.
             if by == By::Thread || by == By::Size && shown.measure == Measure::Lifetime {
-                let what = format!("--metric {} is not known by {by}", shown.measure);
+                let what = format!(
+                    "--metric {} is not known by {by}; leave out one of them",
+                    shown.measure
+                );
                 return Err(Failure::Senseless(what));
             }
             let map = GroupMap::of(profile, symbols, by);

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{
-    Account, Detail, Input, Moment, Profile, Reading, Symbols, View, ViewError, profile_of_log,
+    Account, Detail, Input, InputError, Measure, Moment, Profile, Reading, Symbols, View,
+    ViewError, profile_of_log,
 };
 
 use crate::cli::age::Age;
@@ -211,8 +212,17 @@ impl Source {
         }
     }
 
+    /// Refuses a measure of the past where a file has no times.
+    pub(crate) fn need_times(&self, measure: Measure, profile: &Profile) -> Result<(), Failure> {
+        if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
+            let path = self.without_times().to_owned();
+            return Err(InputError::NoTimes { path }.into());
+        }
+        Ok(())
+    }
+
     /// A file that has no times, for an error to name.
-    pub(crate) fn without_times(&self) -> &Path {
+    fn without_times(&self) -> &Path {
         let is_log = |file: &Path| Input::open_alone(file).is_ok_and(|input| input.is_log());
         let without = self.files.iter().find(|file| !is_log(file));
         without

@@ -94,6 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         },
         ..Reading::default()
     })?;
+    args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     if args.csv {
@@ -121,7 +122,7 @@ fn show(args: &Args, profile: &Profile, symbols: &Symbols) -> Result<(), Failure
             (_, true) => measure::Form::Csv,
             _ => measure::Form::Table,
         };
-        return measure::run(profile, symbols, args.source.without_times(), &shown, form);
+        return measure::run(profile, symbols, &shown, form);
     };
     let mut lines = lines(profile, symbols, by, metric, args.cum);
     lines.retain(|line| {

@@ -5,8 +5,8 @@ mod json;
 use std::io::{self, Write};
 
 use heapprof_symbolizer::{
-    By, Confidence, Count, Detail, Direction, InputError, Measure, Metric, Node, Pace, Percent,
-    Precision, Printable, Reading, Tree,
+    By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Precision,
+    Printable, Reading, Tree,
 };
 
 use crate::cli::choice::choice;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.temporary.refuse_beside(measure)?;
     args.source.time.age.refuse_beside(measure)?;
     if by == By::Thread && measure.needs_pasts() {
-        let what = format!("--metric {measure} is not known by {by}");
+        let what = format!("--metric {measure} is not known by {by}; leave out one of them");
         return Err(Failure::Senseless(what));
     }
     let mut profile = args.source.part(&Reading {
@@ -81,10 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         },
         ..Reading::default()
     })?;
-    if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
-        let path = args.source.without_times().to_owned();
-        return Err(InputError::NoTimes { path }.into());
-    }
+    args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
     let direction = match (&args.callers, &args.callees) {
