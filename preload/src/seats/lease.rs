@@ -24,7 +24,7 @@ const ALONE: u8 = 200;
 /// Most leases at a time.
 const MOST: usize = 8;
 
-/// So many seats are to be there beside the leased ones.
+/// So many seats are there beside the leased ones.
 const BESIDE: usize = 2;
 
 /// How many there are.
@@ -147,12 +147,11 @@ fn give(thread: &Thread, place: &'static Place) {
     if !fork::is_own_process() {
         return;
     }
-    let one_more = |given| (given < MOST).then_some(given + 1);
-    let Ok(given) = GIVEN.fetch_update(relaxed, relaxed, one_more) else {
-        return;
-    };
-    if count() < given + 1 + BESIDE {
-        WANTED.store(true, relaxed);
+    // Others must find a seat now, and not only when the writer has made one.
+    let most = MOST.min(count().saturating_sub(BESIDE));
+    let one_more = |given| (given < most).then_some(given + 1);
+    if GIVEN.fetch_update(relaxed, relaxed, one_more).is_err() {
+        return WANTED.store(true, relaxed);
     }
     place.lease.tid.store(sys::gettid(), relaxed);
     place.lease.inside.store(true, relaxed);
