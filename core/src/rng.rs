@@ -24,7 +24,8 @@ impl Rng {
 
     /// Uniform in [0, 1), a multiple of 2^-53.
     fn unit(bits: u64) -> f64 {
-        (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+        // Signed numbers have an instruction for it, unsigned ones take several.
+        (bits >> 11) as i64 as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     /// An exponentially distributed number of that mean, rounded down.
@@ -47,7 +48,7 @@ impl Rng {
             let is_taken = x < widths[layer + 1] || layer > 0 && self.is_below(x, layer, densities);
             if is_taken {
                 // No product is too large: a mean is below 2^57, and a point beyond six tails once in 2^59.
-                return ((before + x) * mean as f64) as i64;
+                return ((before + x) * mean as i64 as f64) as i64;
             }
             if layer == 0 {
                 before += TAIL; // what comes behind it is distributed as the whole

@@ -220,8 +220,8 @@ extern "C-unwind" fn resize_called_from(
         return unsafe { resize_early(ptr, size) };
     }
     // SAFETY: the caller's promise.
-    let usable = unsafe { je::usable(ptr) };
-    let (new, before) = if je::stays_in_place(usable, size) {
+    let class = unsafe { je::class(ptr) };
+    let (new, before) = if je::stays_in_place(class, size) {
         // It goes on being this block's, and nobody else can meet it here.
         (ptr, Before::Here)
     } else {
@@ -230,7 +230,7 @@ extern "C-unwind" fn resize_called_from(
             false => None,
         };
         // SAFETY: the caller's promise.
-        let new = unsafe { je::realloc_elsewhere(ptr, usable, size) };
+        let new = unsafe { je::realloc_elsewhere(ptr, class.bytes, size) };
         match taken {
             Some(taken) if new.is_null() => {
                 taken.put_back();

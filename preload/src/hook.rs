@@ -140,7 +140,15 @@ pub(crate) enum Before {
 
 impl Before {
     /// Records its end, if there was one. `ptr` is where the block is now.
+    #[inline(always)]
     pub(crate) fn end(self, ptr: *mut c_void) {
+        if !matches!(self, Before::Nothing) {
+            self.end_something(ptr);
+        }
+    }
+
+    #[inline(never)]
+    fn end_something(self, ptr: *mut c_void) {
         match self {
             Before::Nothing => {}
             Before::Taken(taken) => ended(taken),

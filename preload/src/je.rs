@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::{je_control, je_map};
+use crate::je_map::Class;
+use crate::{je_control, je_map, tls};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -70,8 +71,8 @@ pub(crate) fn calloc(count: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// Resizes a block. What jemalloc's realloc does with small blocks, in a fraction of its instructions
-/// (docs/performance.md): one whose size class stays the same stays where it is, any other is moved. Large blocks may grow
+/// Resizes a block. What jemalloc's realloc does, in a fraction of its instructions
+/// (docs/performance.md): one whose size class stays the same stays where it is, and a small one of another is moved. Large blocks may grow
 /// in place; that is left to jemalloc.
 ///
 /// # Safety
@@ -79,7 +80,7 @@ pub(crate) fn calloc(count: usize, size: usize) -> *mut c_void {
 #[inline(always)]
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    if stays_in_place(unsafe { je_map::small(ptr) }, size) {
+    if stays_in_place(unsafe { je_map::class(ptr) }, size) {
         return ptr;
     }
     // SAFETY: the caller's promise.
@@ -92,23 +93,40 @@ pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// As there.
 #[inline(never)]
 unsafe fn realloc_on(ptr: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the caller's promise; the usable size of null is 0.
-    let usable = unsafe { usable(ptr) };
-    if stays_in_place(usable, size) {
+    // SAFETY: the caller's promise.
+    let class = unsafe { class(ptr) };
+    if stays_in_place(class, size) {
         return ptr;
     }
     // SAFETY: the caller's promise.
-    unsafe { realloc_elsewhere(ptr, usable, size) }
+    unsafe { realloc_elsewhere(ptr, class.bytes, size) }
 }
 
-/// Whether a block that has `usable` bytes is resized to `size` by leaving it as it is; if so, it now is.
+/// The class of a block; of a large one, what jemalloc's size classes would be, if it had them. That of null fits nothing.
+///
+/// # Safety
+/// `ptr` is null or a live block of ours.
 #[inline(always)]
-pub(crate) fn stays_in_place(usable: usize, size: usize) -> bool {
-    let stays = stays_in_class(usable, size);
+pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
+    // SAFETY: the caller's promise.
+    let known = unsafe { je_map::class(ptr) };
+    if known.bytes != 0 {
+        return known;
+    }
+    // SAFETY: the caller's promise; the usable size of null is 0.
+    let bytes = unsafe { sys::malloc_usable_size(ptr) };
+    let below = bytes.wrapping_sub(spacing(bytes));
+    Class { below, bytes }
+}
+
+/// Whether a block of that class is resized to `size` by leaving it as it is; if so, it now is. Were the class wrong, a
+/// block would be larger than need be, or moved without need, never too small.
+#[inline(always)]
+pub(crate) fn stays_in_place(class: Class, size: usize) -> bool {
+    let stays = class.fits(size);
     if stays {
         // On the sampler's line it is a new block; jemalloc, which is not asked, does not count it.
-        let own = &crate::tls::current().own_bytes;
-        own.set(own.get().wrapping_sub(usable as u64));
+        tls::count_off(class.bytes as u64);
     }
     stays
 }
@@ -152,13 +170,6 @@ fn spacing(size: usize) -> usize {
     (1usize << (usize::BITS - 1 - (size.wrapping_sub(1) | 64).leading_zeros())) >> 2
 }
 
-/// Whether a request of `size` bytes belongs into the class of a block that has `usable` bytes. Were this wrong, a
-/// block would be larger than need be, or moved without need, never too small.
-#[inline(always)]
-fn stays_in_class(usable: usize, size: usize) -> bool {
-    size <= usable && size > usable.wrapping_sub(spacing(usable))
-}
-
 /// Usable bytes of a small block that was asked for by its size.
 #[inline(always)]
 fn small_class_of(size: usize) -> usize {
@@ -191,7 +202,7 @@ pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
 #[inline]
 pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
     // SAFETY: the caller's promise.
-    match unsafe { je_map::small(ptr) } {
+    match unsafe { je_map::class(ptr) }.bytes {
         // SAFETY: the caller's promise.
         0 => unsafe { sys::malloc_usable_size(ptr) },
         bytes => bytes,

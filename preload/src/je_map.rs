@@ -1,10 +1,13 @@
-//! jemalloc's map of addresses: what a block's class is, in eighteen instructions.
+//! jemalloc's map of addresses: of which class a block is, in sixteen instructions.
 //!
 //! Danger: memory laid out by another library, which does not promise how. jemalloc's own question, `malloc_usable_size`,
 //! is a function of forty instructions with room for 384 bytes on the stack, which is more than all the rest of a realloc that
 //! stays where it is. So we read what it reads, a tree of two levels over the 48 bits of an address (jemalloc 5.3,
 //! `internal/rtree.h`; what is above is that of the exact version in Cargo.lock). At boot blocks of several classes are asked
 //! for both ways, and where the answers differ the map is not read.
+//!
+//! A class is what the map has for a small block, and for a large one of up to eight pages. Larger ones have as many pages as
+//! they take, of which the map says nothing (`disable_large_size_classes`, jemalloc's default).
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -28,71 +31,141 @@ const LEAF_BITS: u32 = 18;
 const ROOT_BITS: u32 = 18;
 /// Where a page's entry has the class of what is in it.
 const CLASS_AT: u32 = 48;
-/// In a page's entry: that it is a part of several small blocks.
-const IS_SMALL: usize = 1;
+/// The classes that entries can name; there is none beyond (`SC_NSIZES`).
+const CLASSES: usize = 256;
+/// Bytes of the largest block whose class tells them (jemalloc's `USIZE_GROW_SLOW_THRESHOLD`).
+const LARGEST: usize = 8 << PAGE_BITS;
+
+/// So many there are at least, up to that one and beyond.
+const CLASSES_AT_LEAST: usize = 64;
+
+/// By class; all zero until the map is known.
+static SIZES: [AtomicClass; CLASSES] = [const { AtomicClass::new() }; CLASSES];
+
+/// A [`Class`] that is set once.
+struct AtomicClass {
+    below: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl AtomicClass {
+    const fn new() -> AtomicClass {
+        AtomicClass {
+            below: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// What sizes a block is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Class {
+    /// Bytes of the next smaller class. Of that many, and of fewer, a block is one of that.
+    pub(crate) below: usize,
+    /// Usable bytes. 0: nothing is known, and nothing fits.
+    pub(crate) bytes: usize,
+}
+
+impl Class {
+    const UNKNOWN: Class = Class { below: 0, bytes: 0 };
+
+    /// Whether a request of `size` bytes, which are not 0, belongs into it.
+    #[inline(always)]
+    pub(crate) fn fits(self, size: usize) -> bool {
+        size <= self.bytes && size > self.below
+    }
+}
 
 /// The root, once it is known that it is one.
 static ROOT: AtomicPtr<AtomicPtr<AtomicUsize>> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Usable bytes of a small block; 0: it may be large, or null, or nothing is known.
+/// The class of a block.
 ///
 /// # Safety
 /// `ptr` is null or a live block of jemalloc's.
 #[inline(always)]
-pub(crate) unsafe fn small(ptr: *mut c_void) -> usize {
+pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     let root = ROOT.load(Ordering::Relaxed);
     if root.is_null() {
-        return 0;
+        return Class::UNKNOWN;
     }
     // SAFETY: the root, as `learn` has seen.
-    unsafe { look_up(root, ptr) }
+    let number = unsafe { look_up(root, ptr) };
+    // SAFETY: the caller's promise; an entry names a class, and there are fewer.
+    let size = number.map(|number| unsafe { SIZES.get_unchecked(number) });
+    size.map_or(Class::UNKNOWN, |size| Class {
+        below: size.below.load(Ordering::Relaxed),
+        bytes: size.bytes.load(Ordering::Relaxed),
+    })
 }
 
+/// The number of a block's class. Of null there is none, or 0.
+///
 /// # Safety
-/// As [`small`]; `root` is the root of a map as described above.
+/// As [`class`]; `root` is the root of a map as described above.
 #[inline(always)]
-unsafe fn look_up(root: *const AtomicPtr<AtomicUsize>, ptr: *mut c_void) -> usize {
+unsafe fn look_up(root: *const AtomicPtr<AtomicUsize>, ptr: *mut c_void) -> Option<usize> {
     let page = ptr.addr() >> PAGE_BITS;
     let in_root = page >> LEAF_BITS & ((1 << ROOT_BITS) - 1);
     let in_leaf = page & ((1 << LEAF_BITS) - 1);
-    // SAFETY: the index is below the root's length. A leaf is never taken away, and the entry of a page with a live block in it is written
-    // before the block is handed out, and not again: whoever has the block has seen it, and so may read it relaxed.
+    // SAFETY: the index is below the root's length. A leaf is never taken away, and the entry of a page where a live block begins is written
+    // before the block is handed out, and then by its owner only, in a realloc: whoever has the block has seen it, and so may read it relaxed.
     let leaf = unsafe { (*root.add(in_root)).load(Ordering::Relaxed) };
     if leaf.is_null() {
-        return 0;
+        return None;
     }
     // SAFETY: as above.
     let entry = unsafe { (*leaf.add(in_leaf)).load(Ordering::Relaxed) };
-    if entry & IS_SMALL == 0 {
-        return 0;
-    }
-    let sizes = &raw const _rjem_je_sz_index2size_tab;
-    // SAFETY: jemalloc's table has a place for each class that an entry names, and is constant once there are any.
-    unsafe { *sizes.add(entry >> CLASS_AT) }
+    Some(entry >> CLASS_AT)
 }
 
-/// At boot: whether the map is what we take it for.
+/// At boot: whether the map is what we take it for, and what its classes are.
 pub(crate) fn learn() {
     let map = &raw const _rjem_je_arena_emap_global;
     let root: *const AtomicPtr<AtomicUsize> = map.wrapping_add(ROOT_AT).cast();
-    // The smallest class, one of a few pages, the last with several blocks in a page, and the first without.
-    if [1, 1700, 14336, 14337]
-        .into_iter()
-        .all(|size| agrees(root, size))
-    {
-        ROOT.store(root.cast_mut(), Ordering::Relaxed);
+    // The smallest class, one of a few pages, the last with several blocks in a page, the first without, and the last that tells.
+    let asked = [je::SMALLEST, 1700, 14336, 14337, LARGEST];
+    if !asked.into_iter().all(|size| agrees(root, size)) {
+        return;
     }
+    let mut below = 0;
+    for (number, size) in SIZES.iter().enumerate() {
+        let bytes = size_of_class(number);
+        if bytes > LARGEST {
+            break;
+        }
+        // Of less than our smallest request no block is asked for: the first class that has that much is for all that is less. The one
+        // below it, number 0, remains unknown: that number is what the map has where there is nothing, and so of null, where blocks are
+        // near to it (valgrind puts them there).
+        if bytes >= je::SMALLEST {
+            size.below.store(below, Ordering::Relaxed);
+            size.bytes.store(bytes, Ordering::Relaxed);
+            below = bytes;
+        }
+    }
+    ROOT.store(root.cast_mut(), Ordering::Relaxed);
 }
 
-/// Whether both ways give the same answer about a block of `size` bytes.
+/// Bytes of a class, of those that there are.
+fn size_of_class(number: usize) -> usize {
+    let sizes = &raw const _rjem_je_sz_index2size_tab;
+    // SAFETY: jemalloc's table has a place for each class, in order of their sizes, up to sizes that no block can have, and is constant once
+    // there are any. Nobody asks for one beyond the first that is above `LARGEST`.
+    unsafe { *sizes.add(number) }
+}
+
+/// Whether both ways give the same answer about a block of `size` bytes, `LARGEST` at most.
 fn agrees(root: *const AtomicPtr<AtomicUsize>, size: usize) -> bool {
-    // SAFETY: any size is allowed; a live block or null may be asked about, and freed once.
+    // SAFETY: any size is allowed; a live block may be asked about, and freed once. What is found is used as an index only if it is one of the
+    // table's.
     unsafe {
         let block = sys::malloc(size);
+        if block.is_null() {
+            return false;
+        }
         let usable = sys::malloc_usable_size(block);
-        let is_small = usable <= je::LARGEST_SMALL;
-        let seen = look_up(root, block);
+        let number = look_up(root, block).filter(|&number| number < CLASSES_AT_LEAST);
         sys::free(block);
-        !block.is_null() && seen == if is_small { usable } else { 0 }
+        number.map(size_of_class) == Some(usable)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use heapprof_format::{Reader, Record};
-use heapprof_tests::{Finished, Run};
+use heapprof_tests::{Build, Finished, Run};
 
 /// Every allocation of the log whose size is told of once: its usable size by its size.
 fn recorded(ran: &Finished) -> BTreeMap<u64, u64> {
@@ -49,6 +49,37 @@ fn check_every_size(ran: &Finished) {
         "{}",
         ran.stdout.lines().last().unwrap()
     );
+}
+
+/// Reallocs of nothing and of blocks where blocks lie in the lowest gigabyte, as null does: under valgrind, by a tool that leaves malloc alone.
+#[test]
+fn null_is_no_block_where_blocks_lie_low() {
+    const SOURCE: &str = r#"
+        #include <stdint.h>
+        #include <stdlib.h>
+        int main(void)
+        {
+            for (size_t size = 1; size < 100000; size += 1 + size / 7) {
+                unsigned char *block = realloc(NULL, size);
+                if ((uintptr_t)block >> 30 != 0) return 2;
+                block[size - 1] = 9, block[0] = 7;
+                block = realloc(block, size + 20);
+                if (block[0] != 7 || block[size - 1] != (size == 1 ? 7 : 9)) return 3;
+                free(block);
+            }
+        }
+    "#;
+    let compiled = Run::compiled("low", SOURCE, &[]);
+    let program = compiled.folder().join("bin/low");
+    for interval in [1, 1 << 40] {
+        let ran = Run::tool("valgrind")
+            .args(["--quiet", "--tool=none"])
+            .arg(&program)
+            .env("LD_PRELOAD", &Build::get().library)
+            .interval(interval)
+            .run();
+        assert_eq!(ran.code(), 0, "{}", ran.stderr);
+    }
 }
 
 /// Each way to ask for more than there can be fails, and hides none of what is asked for afterwards.
