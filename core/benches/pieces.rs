@@ -173,8 +173,8 @@ fn lane_pair(bencher: Bencher, count: usize) {
                     counted: 64,
                 };
                 assert!(
-                    lane.put_sampled(by, &sampled, Ended::NONE)
-                        && lane.put_freed(1, &Freed { at, id })
+                    lane.put_sampled(by, &sampled, Ended::NONE, |_| {})
+                        && lane.put_freed(1, &Freed { at, id }, |_| {})
                 );
             }
             merge.look(u64::MAX, lanes.iter().enumerate());

@@ -158,9 +158,16 @@ impl Lane {
         is_near.then_some(Ended(back + 1))
     }
 
-    /// Puts a sample in, and with it, by the same thread and at the same time, the end of `ended`. False: there is no room, for either.
+    /// Puts a sample in, and with it, by the same thread and at the same time, the end of `ended`. `begins_at` is told where, if
+    /// there is room, before anything is written. False: there is no room, for either.
     #[inline(always)]
-    pub fn put_sampled(&self, by: By, it: &Sampled, ended: Ended) -> bool {
+    pub fn put_sampled(
+        &self,
+        by: By,
+        it: &Sampled,
+        ended: Ended,
+        begins_at: impl FnOnce(&AtomicU64),
+    ) -> bool {
         let near = &self.behind.0.near;
         let slack = u64::from(it.slack);
         let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
@@ -171,6 +178,7 @@ impl Lane {
         let Some(mut at) = self.reserve(by) else {
             return false;
         };
+        begins_at(self.word(at));
         if is_near {
             let what = ticks << KIND_BITS
                 | ended.0 << ENDED_SHIFT
@@ -211,9 +219,9 @@ impl Lane {
         at
     }
 
-    /// Puts a free by that thread in. False: there is no room.
+    /// Puts a free by that thread in; `begins_at` as above. False: there is no room.
     #[inline(always)]
-    pub fn put_freed(&self, thread: u32, it: &Freed) -> bool {
+    pub fn put_freed(&self, thread: u32, it: &Freed, begins_at: impl FnOnce(&AtomicU64)) -> bool {
         let near = &self.behind.0.near;
         let by = By {
             thread,
@@ -226,6 +234,7 @@ impl Lane {
         let Some(mut at) = self.reserve(by) else {
             return false;
         };
+        begins_at(self.word(at));
         if is_near {
             at = self.write(at, upper | ticks << KIND_BITS | FREED_NEAR);
         } else {
@@ -461,7 +470,7 @@ mod tests {
                     let ended = id.wrapping_sub(back);
                     let told = lane.ended(ended);
                     prop_assert!(told.is_none() || back < 63 && lane_of(ended) == lane_of(id));
-                    if told.is_some_and(|told| lane.put_sampled(by, &sampled, told)) {
+                    if told.is_some_and(|told| lane.put_sampled(by, &sampled, told, |_| {})) {
                         (interval, at, id) = (by.interval, sampled.at, sampled.id);
                         model.push_back((by, Passed::Freed(Freed { at, id: ended })));
                         model.push_back((by, Passed::Sampled(sampled)));
@@ -477,8 +486,8 @@ mod tests {
                     }),
                 };
                 let found_room = match &passed {
-                    Passed::Sampled(it) => lane.put_sampled(by, it, Ended::NONE),
-                    Passed::Freed(it) => lane.put_freed(by.thread, it),
+                    Passed::Sampled(it) => lane.put_sampled(by, it, Ended::NONE, |_| {}),
+                    Passed::Freed(it) => lane.put_freed(by.thread, it, |_| {}),
                 };
                 prop_assert!(found_room || !model.is_empty());
                 if found_room {
@@ -518,9 +527,9 @@ mod tests {
                 slack: 12,
                 counted: 112,
             };
-            assert!(lane.put_sampled(by, &sampled, Ended::NONE));
+            assert!(lane.put_sampled(by, &sampled, Ended::NONE, |_| {}));
             let between = lane.behind.0.put.load(Ordering::Relaxed);
-            assert!(lane.put_freed(0, &Freed { at: at + 500, id }));
+            assert!(lane.put_freed(0, &Freed { at: at + 500, id }, |_| {}));
             let after = lane.behind.0.put.load(Ordering::Relaxed);
             (between - before, after - between)
         };
@@ -541,7 +550,7 @@ mod tests {
                 counted: 112,
             };
             let ended = lane.ended((id - 1).wrapping_sub(back));
-            assert!(lane.put_sampled(by, &sampled, ended.unwrap_or_default()));
+            assert!(lane.put_sampled(by, &sampled, ended.unwrap_or_default(), |_| {}));
             let words = lane.behind.0.put.load(Ordering::Relaxed) - before;
             (ended.is_some(), words)
         };
@@ -582,7 +591,7 @@ mod tests {
         let mut tap = Tap::new(&lane);
         let tap_at = std::cell::Cell::new(0);
         let free = |id| {
-            let has_room = lane.put_freed(7, &Freed { at: id, id });
+            let has_room = lane.put_freed(7, &Freed { at: id, id }, |_| {});
             let words = lane.behind.0.put.load(Ordering::Relaxed) - tap_at.get();
             assert_eq!(lane.is_half_full(), words > 32);
             has_room
@@ -625,7 +634,7 @@ mod tests {
 
         fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
             self.taken += 1;
-            self.put += usize::from(self.lane.put_freed(by.thread, it));
+            self.put += usize::from(self.lane.put_freed(by.thread, it, |_| {}));
             ControlFlow::Continue(())
         }
     }
@@ -633,7 +642,7 @@ mod tests {
     #[test]
     fn room_is_given_back_while_events_are_taken() {
         let lane = lane(256);
-        let put = (1..).take_while(|&id| lane.put_freed(7, &Freed { at: id, id }));
+        let put = (1..).take_while(|&id| lane.put_freed(7, &Freed { at: id, id }, |_| {}));
         let put = put.count();
         let mut tap = Tap::new(&lane);
         tap.look();

@@ -347,7 +347,7 @@ mod tests {
                         if let Some(at) = begun.remove(&thread) {
                             let by = By { thread: thread as u32, interval: at };
                             let id = lanes[lane].new_id();
-                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE);
+                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE, |_| {});
                             prop_assert!(found_room);
                             put += 1;
                             live.push(id);
@@ -357,7 +357,7 @@ mod tests {
                         if !live.is_empty() {
                             let id = live.swap_remove(which % live.len());
                             let freed = Freed { at: clock - early, id };
-                            let found_room = lanes[lane].put_freed(9, &freed);
+                            let found_room = lanes[lane].put_freed(9, &freed, |_| {});
                             prop_assert!(found_room);
                         }
                     }
@@ -390,10 +390,10 @@ mod tests {
                 all.push(clock);
                 let by = By { thread: lane as u32, interval: 1 };
                 let found_room = match live.pop().filter(|_| frees) {
-                    Some(id) => lanes[lane].put_freed(1, &Freed { at: clock, id }),
+                    Some(id) => lanes[lane].put_freed(1, &Freed { at: clock, id }, |_| {}),
                     None => {
                         live.push(lanes[lane].new_id());
-                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]), Ended::NONE)
+                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]), Ended::NONE, |_| {})
                     }
                 };
                 prop_assert!(found_room);
@@ -445,7 +445,7 @@ mod tests {
                         if when == lane_looked_at {
                             clock += ticks;
                             let by = By { thread: lane as u32, interval: 1 };
-                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id()), Ended::NONE));
+                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id()), Ended::NONE, |_| {}));
                             put += 1;
                         }
                     }
@@ -469,7 +469,12 @@ mod tests {
                 thread: 1,
                 interval: 1,
             };
-            assert!(lanes[lane].put_sampled(by, &sampled(at, lanes[lane].new_id()), Ended::NONE));
+            assert!(lanes[lane].put_sampled(
+                by,
+                &sampled(at, lanes[lane].new_id()),
+                Ended::NONE,
+                |_| {}
+            ));
         };
         let mut merge = Merge::new(0);
         put(0, 1000);
@@ -493,11 +498,11 @@ mod tests {
         };
         let ids = [10, 11, 12].map(|at| {
             let id = lanes[0].new_id();
-            assert!(lanes[0].put_sampled(by(at), &sampled(at, id), Ended::NONE));
+            assert!(lanes[0].put_sampled(by(at), &sampled(at, id), Ended::NONE, |_| {}));
             id
         });
         let freed = Freed { at: 5, id: ids[0] };
-        assert!(lanes[1].put_freed(2, &freed));
+        assert!(lanes[1].put_freed(2, &freed, |_| {}));
         let mut merge = Merge::new(0);
         merge.look(u64::MAX, lanes.iter().enumerate());
         let all = pour(&mut merge, u64::MAX, usize::MAX);
@@ -521,9 +526,9 @@ mod tests {
         let last = first - 2;
         assert_ne!(crate::lane::lane_of(first), crate::lane::lane_of(last));
         for (lane, at, id) in [(1, 10, first), (0, 50, last)] {
-            assert!(lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE));
+            assert!(lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE, |_| {}));
         }
-        assert!(lanes[1].put_freed(1, &Freed { at: 20, id: last }));
+        assert!(lanes[1].put_freed(1, &Freed { at: 20, id: last }, |_| {}));
         let mut merge = Merge::new(0);
         merge.look(u64::MAX, lanes.iter().enumerate());
         let all = pour(&mut merge, u64::MAX, 100);
@@ -546,7 +551,12 @@ mod tests {
                 thread: turn as u32 % 2,
                 interval: 1,
             };
-            assert!(lane.put_sampled(by, &sampled(turn as u64 * 10, lane.new_id()), Ended::NONE));
+            assert!(lane.put_sampled(
+                by,
+                &sampled(turn as u64 * 10, lane.new_id()),
+                Ended::NONE,
+                |_| {}
+            ));
         }
         let switches = |slack| {
             let mut merge = Merge::new(0);
@@ -567,7 +577,7 @@ mod tests {
     fn what_was_inherited_is_freed_at_once() {
         let lanes = lanes(1);
         let mut merge = Merge::new(77);
-        assert!(lanes[0].put_freed(1, &Freed { at: 1, id: 77 }));
+        assert!(lanes[0].put_freed(1, &Freed { at: 1, id: 77 }, |_| {}));
         merge.look(u64::MAX, lanes.iter().enumerate());
         let (by, passed) = merge.next().unwrap();
         assert_eq!(
@@ -584,7 +594,9 @@ mod tests {
             thread: 1,
             interval: 1,
         };
-        let put = |lane: &Lane, at| lane.put_sampled(by, &sampled(at, lane.new_id()), Ended::NONE);
+        let put = |lane: &Lane, at| {
+            lane.put_sampled(by, &sampled(at, lane.new_id()), Ended::NONE, |_| {})
+        };
         let mut merge = Merge::new(0);
         let is = |merge: &Merge<'_>| (merge.known_lanes(), merge.is_empty(), merge.is_half_full());
         assert_eq!(is(&merge), (0, true, false));
@@ -623,8 +635,8 @@ mod tests {
             interval: 1,
         };
         let id = lanes[0].new_id();
-        assert!(lanes[0].put_sampled(by, &sampled(10, id), Ended::NONE));
-        assert!(lanes[1].put_freed(1, &Freed { at: 5, id }));
+        assert!(lanes[0].put_sampled(by, &sampled(10, id), Ended::NONE, |_| {}));
+        assert!(lanes[1].put_freed(1, &Freed { at: 5, id }, |_| {}));
         let mut merge = Merge::new(0);
         merge.look(u64::MAX, lanes.iter().enumerate());
         assert!(matches!(merge.next(), Some((_, Passed::Sampled(_)))));

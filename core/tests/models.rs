@@ -303,8 +303,14 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
         let lane = lane(0);
         let other = thread::spawn(move || {
             // The third has room only if the writer was here meanwhile, and then goes over the end of the ring.
-            [1, 2, 3]
-                .map(|n| lane.put_sampled(BY, &sampled(n * LONG_AFTER, lane.new_id()), Ended::NONE))
+            [1, 2, 3].map(|n| {
+                lane.put_sampled(
+                    BY,
+                    &sampled(n * LONG_AFTER, lane.new_id()),
+                    Ended::NONE,
+                    |_| {},
+                )
+            })
         });
         let mut merge = Merge::new(0);
         let mut all = taken(&mut merge, &[lane]);
@@ -358,7 +364,7 @@ fn a_stack_is_there_when_a_sample_of_another_thread_names_it() {
         };
         let samples = thread::spawn(move || {
             known.load(Ordering::Acquire)
-                && lane.put_sampled(BY, &sampled(1, lane.new_id()), Ended::NONE)
+                && lane.put_sampled(BY, &sampled(1, lane.new_id()), Ended::NONE, |_| {})
         });
         // The lanes of samples first, as the inlet looks.
         let mut merge = Merge::new(0);
@@ -378,7 +384,7 @@ fn a_lane_goes_from_hand_to_hand_with_its_seat() {
         let put = |busy: &AtomicBool, at| {
             let has_seat = !busy.swap(true, Ordering::Acquire);
             if has_seat {
-                assert!(lane.put_sampled(BY, &sampled(at, lane.new_id()), Ended::NONE));
+                assert!(lane.put_sampled(BY, &sampled(at, lane.new_id()), Ended::NONE, |_| {}));
                 busy.store(false, Ordering::Release);
             }
             has_seat
@@ -409,14 +415,19 @@ fn no_block_is_freed_before_it_was_allocated() {
             let handed_over = Arc::clone(&handed_over);
             thread::spawn(move || {
                 // In the lane that is looked at first, so that the free may be seen and it not.
-                assert!(lanes[0].put_sampled(BY, &sampled(7, lanes[0].new_id()), Ended::NONE));
+                assert!(lanes[0].put_sampled(
+                    BY,
+                    &sampled(7, lanes[0].new_id()),
+                    Ended::NONE,
+                    |_| {}
+                ));
                 handed_over.store(true, Ordering::Release);
             })
         };
         let second = thread::spawn(move || {
             let has_it = handed_over.load(Ordering::Acquire);
             // By a counter that was read too early.
-            has_it && lanes[1].put_freed(5, &Freed { at: 6, id: 1 })
+            has_it && lanes[1].put_freed(5, &Freed { at: 6, id: 1 }, |_| {})
         });
         let mut merge = Merge::new(0);
         let mut all = taken(&mut merge, &lanes);

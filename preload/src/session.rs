@@ -18,6 +18,7 @@
 //!
 //! A forked child makes a session of its own and never touches its parent's (Law 7).
 
+use std::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
@@ -228,6 +229,17 @@ pub(crate) fn foreign_ids() -> u64 {
     FOREIGN_IDS.load(Ordering::Relaxed)
 }
 
+/// Asks for the line of the cache behind that of an event that was put into a lane. It will be written soon, and is the writer's, who read it a round
+/// ago: the store to come would wait for it, and with that whatever locked instruction of the program's comes next.
+#[inline(always)]
+fn fetch_behind(event: &AtomicU64) {
+    const LINE: usize = 64;
+    let line = std::ptr::from_ref(event).wrapping_byte_add(LINE);
+    // SAFETY: a hint, which changes nothing and never faults, wherever it leads: at the lane's end, behind it. Processors of 64 bits that do not
+    // know it take it for no operation.
+    unsafe { asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) };
+}
+
 impl Session {
     /// Gives a thread that is new here its number, and tells the writer.
     pub(crate) fn welcome(&self, thread: &Thread) {
@@ -337,7 +349,7 @@ impl Session {
         sampled: &Sampled,
         ended: Ended,
     ) -> bool {
-        let sent = lane.put_sampled(by, sampled, ended)
+        let sent = lane.put_sampled(by, sampled, ended, fetch_behind)
             || self.wait_and_send_sampled(lane, by, *sampled, ended);
         self.has_put(lane);
         sent
@@ -346,7 +358,7 @@ impl Session {
     #[cold]
     #[inline(never)]
     fn wait_and_send_sampled(&self, lane: &Lane, by: By, sampled: Sampled, ended: Ended) -> bool {
-        self.wait_and_send(|| lane.put_sampled(by, &sampled, ended))
+        self.wait_and_send(|| lane.put_sampled(by, &sampled, ended, |_| {}))
     }
 
     /// Sends a free, which is never lost.
@@ -364,7 +376,9 @@ impl Session {
     pub(crate) fn send_free_in(&self, lane: &Lane, free: FreeEvent) {
         let FreeEvent { at, id, thread } = free;
         let at = at.raw();
-        if lane.put_freed(thread, &Freed { at, id }) || self.wait_and_send_free(lane, free) {
+        if lane.put_freed(thread, &Freed { at, id }, fetch_behind)
+            || self.wait_and_send_free(lane, free)
+        {
             self.has_put(lane);
         }
     }
@@ -377,7 +391,7 @@ impl Session {
             at: free.at.raw(),
             id: free.id,
         };
-        let sent = self.wait_and_send(|| lane.put_freed(free.thread, &freed));
+        let sent = self.wait_and_send(|| lane.put_freed(free.thread, &freed, |_| {}));
         if !sent {
             self.send_around(free);
         }
