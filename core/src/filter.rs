@@ -14,7 +14,7 @@
 //! So whoever frees a sample's neighbour asks twice here, and hardly ever in the table behind it: there each question is for a line of
 //! memory that is in no cache, and where samples have come and gone for long, for more than one.
 //!
-//! Neighbours share a counter, and a cache line of counters: how many is the filter's unit, a power of two of bytes, 64 at
+//! Neighbours share a counter, and a cache line of counters: how many is the filter's unit, a power of two of bytes, 128 at
 //! least. A small one has few frees of others find a counter taken; a large one takes little of the program's cache where its
 //! frees go all over a large heap. What suits depends on how far apart samples are: [`Filter::unit_for`].
 //!
@@ -70,8 +70,8 @@ impl Default for Filter {
 pub struct Unit(u32);
 
 impl Unit {
-    /// 64 bytes.
-    pub const SMALLEST: Unit = Unit(6);
+    /// 128 bytes.
+    pub const SMALLEST: Unit = Unit(7);
     /// A page: beyond it blocks that begin at neighbouring pages would share a counter.
     const LARGEST: Unit = Unit(12);
     /// Where every block is a sample: as large as can be without a counter of the smallest blocks reaching 255.
@@ -103,7 +103,7 @@ impl Filter {
     pub const COUNTERS_AT: usize = std::mem::offset_of!(Filter, counters);
 
     /// The unit for samples that are `interval` bytes apart on average: a 128th of that, so that of the frees of others one in a
-    /// hundred finds a counter taken, in a heap of up to a million units. Where every block is a sample there are no others, and
+    /// hundred finds a counter taken, in a heap of up to a million units; 128 bytes at least: smaller ones take more of the cache than they save. Where every block is a sample there are no others, and
     /// all that counts is how much of the cache is taken.
     pub fn unit_for(interval: u64) -> Unit {
         if interval <= 1 {
@@ -261,7 +261,7 @@ mod tests {
             filter.add(0x5500_0000_0000 + i * 4096);
         }
         // That many of a million counters are set: on one of them fall 1 % of other addresses, of which one in 127 has the same tag.
-        let strangers = || (0..100_000u64).map(|i| 0x7f12_3456_0000 + i * 16);
+        let strangers = || (0..100_000u64).map(|i| 0x7f12_3456_0000 + i * 1344); // as far as all counters reach
         let falls = |&address: &u64| filter.counter_of(address).load(Ordering::Relaxed) != 0;
         let fall = strangers().filter(falls).count();
         assert!((500..2000).contains(&fall), "{fall}");
@@ -337,8 +337,8 @@ mod tests {
     fn units_follow_the_interval() {
         let bytes = |interval| Filter::unit_for(interval).bytes();
         assert_eq!([0, 1].map(bytes), [1024; 2]);
-        assert_eq!([2, 4096, 16_383].map(bytes), [64; 3]);
-        assert_eq!([16_384, 65_536, 100_000].map(bytes), [128, 512, 512]);
+        assert_eq!([2, 4096, 32_767].map(bytes), [128; 3]);
+        assert_eq!([32_768, 65_536, 100_000].map(bytes), [256, 512, 512]);
         assert_eq!([512 << 10, u64::MAX].map(bytes), [4096; 2]);
     }
 
