@@ -67,7 +67,7 @@ pub struct Reading {
     pub pasts: Option<Temporary>,
     /// What else to keep.
     pub detail: Detail,
-    /// Whether it is one of several logs that are added up. A time of the clock on the wall may then lie outside of its
+    /// Whether it is one of several logs that are added up. A time, of the clock on the wall or since the start, may then lie outside of its
     /// run, which [`Run::outside`](crate::Run::outside) says and what it had to add does not go beyond.
     pub among_several: bool,
     /// Whether what a forked process had from its parent is left out, because the parent's log is added, too.
@@ -281,9 +281,9 @@ enum Found {
     Over,
 }
 
-/// The moment in that run. Only one of the clock on the wall, and only of several runs, may be outside of it.
+/// The moment in that run. Only a time, and only of several runs, may be outside of it.
 fn found(moment: &Moment, all: &Profile, among_several: bool) -> Result<Found, MomentError> {
-    let may_be_outside = among_several && matches!(moment, Moment::Wall(_));
+    let may_be_outside = among_several && matches!(moment, Moment::Wall(_) | Moment::After(_));
     match moment.find(&all.run, &all.peak.unwrap_or_default()) {
         Ok(cut) => Ok(Found::In(cut)),
         Err(MomentError::BeforeStart { .. }) if may_be_outside => Ok(Found::NotBegun),

@@ -191,7 +191,27 @@ fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
     let out = heapprof(&["top", &a, &b, "--at", "end of 11"]);
     assert!(!out.status.success());
     assert!(stderr(&out).contains("10.heaplog"), "{}", stderr(&out));
-    let out = heapprof(&["top", &a, &b, "--at", "5s"]);
+    // 5 s after their starts one had ended; 11 s after, all that had an end.
+    let (numbers, text) = bytes(&["--at", "5s"]);
+    assert_eq!(numbers, (500, 300 + 500 + 300));
+    assert!(
+        text.contains("2 of the processes had ended before"),
+        "{text}"
+    );
+    assert_eq!(bytes(&["--from", "2s", "--to", "5s"]).0, (500, 500));
+    assert_eq!(bytes(&["--from", "4s", "--to", "5s"]).0, (100, 100));
+    assert_eq!(bytes(&["--at", "11s"]).0, (1000, 1600));
+    for args in [&["--at", "11s"][..], &["--from", "11s", "--to", "12s"]] {
+        let out = heapprof(&[&["top", &a, &c], args].concat());
+        assert!(!out.status.success());
+        assert!(
+            stderr(&out).contains("after the start: none of the processes ran so long"),
+            "{}",
+            stderr(&out)
+        );
+    }
+    // Of one alone it is an error.
+    let out = heapprof(&["top", &a, "--at", "5s"]);
     assert!(
         stderr(&out).contains("10.heaplog: 5 s is after"),
         "{}",

@@ -149,6 +149,13 @@ fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failur
         View::At(at) | View::Survivors { at, .. } => at.to_string(),
         View::Window(from, to) => format!("{from} to {to}"),
     };
+    if is_since_the_start(view) {
+        let longest = runs().map(|run| run.duration_ns).max().unwrap_or(0);
+        return Err(Failure::Asked(format!(
+            "{what} after the start: none of the processes ran so long; the last record of the one that ran longest is at {:.6} s",
+            longest as f64 / 1e9
+        )));
+    }
     let began = runs().map(|run| run.start_wall_ns).min().unwrap_or(0);
     let ended = runs().map(|run| run.start_wall_ns.saturating_add(run.duration_ns));
     Err(Failure::Asked(format!(
@@ -156,6 +163,16 @@ fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failur
         utc(began),
         utc(ended.max().unwrap_or(0))
     )))
+}
+
+/// Whether its times, if it has any, are each process's own.
+fn is_since_the_start(view: &View) -> bool {
+    let is_of_a_clock = |moment: &Moment| matches!(moment, Moment::Wall(_) | Moment::TimeOfDay(_));
+    match view {
+        View::Whole => true,
+        View::At(at) | View::Survivors { at, .. } => !is_of_a_clock(at),
+        View::Window(from, to) => !is_of_a_clock(from) && !is_of_a_clock(to),
+    }
 }
 
 /// Two dumps of one process hold the same blocks. Dumps do not say when their process began, and in containers
