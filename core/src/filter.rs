@@ -103,8 +103,9 @@ impl Filter {
     pub const COUNTERS_AT: usize = std::mem::offset_of!(Filter, counters);
 
     /// The unit for samples that are `interval` bytes apart on average: a 128th of that, so that of the frees of others one in a
-    /// hundred finds a counter taken, in a heap of up to a million units; 128 bytes at least: smaller ones take more of the cache than they save. Where every block is a sample there are no others, and
-    /// all that counts is how much of the cache is taken.
+    /// hundred finds a counter taken, in a heap of up to a million units; 128 bytes at least: of smaller ones the counters take more of
+    /// the cache than they spare questions. Where every block is a sample there are no others, and all that counts is how much of the cache is
+    /// taken.
     pub fn unit_for(interval: u64) -> Unit {
         if interval <= 1 {
             return Unit::OF_ALL;

@@ -147,6 +147,7 @@ impl Before {
         }
     }
 
+    /// The same, apart: after a realloc that was recorded there is mostly nothing left to end.
     #[inline(never)]
     fn end_something(self, ptr: *mut c_void) {
         match self {

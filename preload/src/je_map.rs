@@ -1,4 +1,4 @@
-//! jemalloc's map of addresses: of which class a block is, in sixteen instructions.
+//! jemalloc's map of addresses: of which class a block is, in eighteen instructions.
 //!
 //! Danger: memory laid out by another library, which does not promise how. jemalloc's own question, `malloc_usable_size`,
 //! is a function of forty instructions with room for 384 bytes on the stack, which is more than all the rest of a realloc that
