@@ -228,6 +228,10 @@ pub const FORKED_AT: &str = "forked at";
 /// one.
 pub const PARENT_LOG: &str = "parent log";
 
+/// Name among [`Start::settings`] where the program's file is called otherwise than it was executed by: that name, without folders
+/// (`redis-server`, a link to `redis-check-rdb`; a script, whose program is its interpreter).
+pub const EXECUTED_AS: &str = "executed as";
+
 /// What the whole log is about.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {

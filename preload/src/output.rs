@@ -12,7 +12,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_format::{Encoder, EndReason, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start};
+use heapprof_format::{
+    EXECUTED_AS, Encoder, EndReason, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start,
+};
 
 use crate::files::{self, AppendError, Appended};
 use crate::say::say;
@@ -48,6 +50,8 @@ pub(crate) struct Output {
     /// Zero of the log's times.
     pub(crate) start_ns: u64,
     pub(crate) program: String,
+    /// The name by which it was executed, where its file has another.
+    pub(crate) executed_as: Option<String>,
     pub(crate) args: Vec<String>,
     /// The log's first record.
     pub(crate) start: Start,
@@ -64,11 +68,15 @@ impl Output {
     pub(crate) fn create(settings: &Settings, forked: Option<Forked>) -> Result<Output, NoLog> {
         let start_ns = clock::now_ns();
         let exe = program::path();
-        let (base, log) = make_log(settings, forked.is_some(), &exe)?;
+        let executed_as = program::executed_as(&exe);
+        let name = executed_as.as_deref();
+        let name = name.unwrap_or_else(|| program::file_name(&exe));
+        let (base, log) = make_log(settings, forked.is_some(), name)?;
         let mut output = Output {
             base,
             start_ns,
             program: String::from_utf8_lossy(&exe).into_owned(),
+            executed_as: executed_as.map(|name| String::from_utf8_lossy(&name).into_owned()),
             args: proc::of_process("cmdline")
                 .split(|&byte| byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned())
@@ -83,6 +91,9 @@ impl Output {
             output.args.pop(); // each word ends with a zero, also the last
         }
         let mut listed = settings.listed();
+        if let Some(name) = &output.executed_as {
+            listed.push((EXECUTED_AS.to_owned(), name.clone()));
+        }
         if let Some(forked) = &forked {
             listed.push((FORKED_AT.to_owned(), forked.forked_ns.to_string()));
             listed.push((PARENT_LOG.to_owned(), forked.log.clone()));
@@ -222,9 +233,9 @@ impl Output {
 const MOST_CLOSED: u32 = 100;
 
 /// The first base under which a log can be made, and that log.
-fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Result<(Vec<u8>, Appended), NoLog> {
+fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, Appended), NoLog> {
     let pid = sys::getpid();
-    let file = own_name(exe, pid);
+    let file = own_name(name, pid);
     let under_own_name = |path: &[u8]| made_from(settings, path, |base| first_free(numbered(base)));
     let mut first_error = None;
     if let Some(prefix) = &settings.prefix {
@@ -285,12 +296,16 @@ fn make_log(settings: &Settings, forked: bool, exe: &[u8]) -> Result<(Vec<u8>, A
 }
 
 /// `heapprof.PROGRAM.PID`.
-fn own_name(exe: &[u8], pid: u32) -> Vec<u8> {
-    let name = exe.rsplit(|&byte| byte == b'/').next();
-    let name = name.unwrap_or(b"program");
-    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+fn own_name(name: &[u8], pid: u32) -> Vec<u8> {
+    let name = match name {
+        b"" => b"program",
+        name => &name[..name.len().min(MOST_OF_A_NAME)],
+    };
     [b"heapprof.", name, format!(".{pid}").as_bytes()].concat()
 }
+
+/// So much of a program's name is in its files' names, which have 255 bytes at most.
+const MOST_OF_A_NAME: usize = 200;
 
 /// Whether it will mostly be otherwise in a moment.
 fn is_passing(errno: &Errno) -> bool {

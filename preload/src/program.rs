@@ -24,6 +24,26 @@ pub(crate) fn path() -> Vec<u8> {
     }
 }
 
+/// The name by which it was executed, without folders, where its file has another: it is what people know the process by, as `ps` does.
+/// `path` is [`path`].
+pub(crate) fn executed_as(path: &[u8]) -> Option<Vec<u8>> {
+    if headers_if_run_by_the_loader().is_some() {
+        return None; // that is the loader's
+    }
+    let executed = executed_path()?;
+    // What is executed by its descriptor has its number for a name.
+    let name = file_name(executed);
+    let is_name = !name.is_empty() && !executed.starts_with(b"/dev/fd/");
+    (is_name && name != file_name(path)).then(|| name.to_vec())
+}
+
+/// The last part of a program's path.
+pub(crate) fn file_name(path: &[u8]) -> &[u8] {
+    let name = path.rsplit(|&byte| byte == b'/').next();
+    let name = name.unwrap_or_default();
+    name.strip_suffix(b" (deleted)").unwrap_or(name)
+}
+
 /// Where the program's headers are, if the loader is what the kernel was told to run: then there is no other that it loaded beside.
 fn headers_if_run_by_the_loader() -> Option<u64> {
     // SAFETY: asks for numbers of the auxiliary vector. The loader puts those of what it runs in place of its own.
@@ -38,6 +58,12 @@ fn headers_if_run_by_the_loader() -> Option<u64> {
 
 /// The path by which it was executed, if that is absolute: from which folder another led on is forgotten.
 fn named_to_the_kernel() -> Option<Vec<u8>> {
+    let path = executed_path()?;
+    path.starts_with(b"/").then(|| path.to_vec())
+}
+
+/// The path by which it was executed. Of a script, that is the script's.
+fn executed_path() -> Option<&'static [u8]> {
     // SAFETY: asks for a number of the auxiliary vector.
     let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
     if name.is_null() {
@@ -45,8 +71,7 @@ fn named_to_the_kernel() -> Option<Vec<u8>> {
     }
     // SAFETY: the kernel put the name, with a zero at its end, above the first thread's stack, behind the environment's strings: mapped for
     // as long as the process lives, and nobody's to write to.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    name.starts_with(b"/").then(|| name.to_vec())
+    Some(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
 fn mapped_at(address: u64) -> Option<Vec<u8>> {

@@ -8,7 +8,7 @@ mod resume;
 use std::collections::{HashMap, HashSet};
 
 use heapprof_core::{Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
-use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
+use heapprof_format::{Alloc, Counter, EXECUTED_AS, Event, Free, Module, Record, Stack, Thread};
 
 use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
@@ -206,6 +206,8 @@ impl Fold {
                 run.interval = Some(start.interval);
                 run.library = start.library;
                 run.settings = start.settings;
+                let mut named = run.settings.extract_if(.., |(name, _)| name == EXECUTED_AS);
+                run.executed_as = named.next().map(|(_, value)| value).unwrap_or_default();
             }
             Record::Counters { time_ns, values } => {
                 self.passed(time_ns);

@@ -371,6 +371,7 @@ fn run_of(parts: &[Part]) -> Run {
     let settings = first.settings.iter();
     Run {
         program: first.program.clone(),
+        executed_as: first.executed_as.clone(),
         args: match is_same(&|run| run.args == first.args) {
             true => first.args.clone(),
             false => Vec::new(),

@@ -10,6 +10,8 @@ use crate::view::{Outside, Span};
 pub struct Run {
     /// Path of the executable; empty when the input does not say.
     pub program: String,
+    /// The name by which it was executed, where its file has another; else empty.
+    pub executed_as: String,
     /// The command line's words.
     pub args: Vec<String>,
     /// Process id, 0 when unknown.
@@ -82,9 +84,12 @@ impl Marker {
 }
 
 impl Run {
-    /// The name of the program's file, without folders; empty when the input does not say.
+    /// The name by which the program was executed, without folders; empty when the input does not say.
     pub fn name(&self) -> &str {
-        self.program.rsplit('/').next().unwrap_or_default()
+        match self.executed_as.as_str() {
+            "" => self.program.rsplit('/').next().unwrap_or_default(),
+            name => name,
+        }
     }
 
     /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that were recorded for

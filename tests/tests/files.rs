@@ -420,3 +420,55 @@ fn files_are_for_their_owner_only() {
         }
     }
 }
+
+/// Where that is not the name of the program's file, as of a link or a script: files, tables and dumps have it, as `ps` has.
+#[test]
+fn files_are_named_by_what_was_executed() {
+    let bin = tempfile::tempdir().unwrap();
+    let fixture = Build::get().fixture("exit_ways");
+    let link = bin.path().join("another-name");
+    symlink(&fixture, &link).unwrap();
+    let ran = Run::program(&link).interval(1).run().well();
+    let base = format!("heapprof.another-name.{}", ran.pid);
+    assert_eq!(ran.files(), [format!("{base}.heaplog")]);
+    let program = ran.log().start().program.clone();
+    assert_eq!(Path::new(&program), fixture, "where its names are");
+    let said = |command: &str, file: &Path| {
+        let told = Run::heapprof().arg(command).arg(file).run().well();
+        told.stdout
+    };
+    let head = format!("another-name, pid {}", ran.pid);
+    let info = said("info", &ran.log_path());
+    assert!(info.starts_with(&head), "{info}");
+    assert!(info.contains("\n  executed as   another-name\n"), "{info}");
+    assert!(!info.contains("setting       executed"), "{info}");
+
+    let ran = Run::program(&link).interval(1).prefix("t").run().well();
+    let top = said("top", &ran.folder().join("t.0001.heap"));
+    let head = format!("another-name, pid {}", ran.pid);
+    assert!(top.starts_with(&head), "{top}");
+
+    let script = bin.path().join("a-script");
+    fs::write(&script, "#!/usr/bin/python3\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let ran = Run::program(&script).interval(1).run().well();
+    let name = format!("heapprof.a-script.{}.heaplog", ran.pid);
+    assert_eq!(ran.files(), [name]);
+    assert!(ran.log().start().program.contains("/python3"));
+}
+
+/// A descriptor's number is no name.
+#[test]
+fn what_is_executed_by_its_descriptor_has_its_files_name() {
+    const EXECUTES: &str = "import os, sys; \
+         os.execve(os.open(sys.argv[1], os.O_RDONLY), ['x', '0'], os.environ)";
+    let ran = Run::program("/usr/bin/python3.11")
+        .args(["-c", EXECUTES])
+        .arg(Build::get().fixture("idle"))
+        .interval(1)
+        .run()
+        .well();
+    let logs = ran.files_ending(".heaplog");
+    let names = ["idle", "python3.11"].map(|name| format!("heapprof.{name}.{}.heaplog", ran.pid));
+    assert_eq!(logs, names);
+}

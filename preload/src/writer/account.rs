@@ -174,8 +174,11 @@ impl Writer {
             .filter_map(Ledger::longest_interval)
             .max()
             .unwrap_or(self.settings.interval);
-        let mut comments = vec![
-            format!("program: {}", self.output.program),
+        let mut comments = vec![format!("program: {}", self.output.program)];
+        if let Some(name) = &self.output.executed_as {
+            comments.push(format!("executed as: {name}"));
+        }
+        comments.extend([
             format!("command: {}", self.output.args.join(" ")),
             format!("pid: {}", sys::getpid()),
             format!("interval: {interval}"),
@@ -185,7 +188,7 @@ impl Writer {
                       p = 1 - exp(-s/interval)"
                     .to_owned(),
             },
-        ];
+        ]);
         if self.inheritance.incomplete {
             comments.push(
                 "inherited: what was in use at the fork is missing here; \

@@ -79,6 +79,9 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         }
     };
     fact(out, "program", &unknown(&run.program))?;
+    if !run.executed_as.is_empty() {
+        fact(out, "executed as", &run.executed_as)?;
+    }
     if !run.args.is_empty() {
         fact(out, "command line", &run.args.join(" "))?;
     }

@@ -22,6 +22,9 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     if !run.program.is_empty() {
         lines.push(format!("program: {}", run.program));
     }
+    if !run.executed_as.is_empty() {
+        lines.push(format!("executed as: {}", run.executed_as));
+    }
     if !run.args.is_empty() {
         lines.push(format!("command: {}", run.args.join(" ")));
     }
