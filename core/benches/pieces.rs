@@ -181,3 +181,37 @@ fn lane_pair(bencher: Bencher, count: usize) {
             merge.by_ref().map(black_box).count()
         });
 }
+
+/// A reading of the processor's counter, which each recorded event has.
+#[cfg(target_arch = "x86_64")]
+#[divan::bench]
+fn counter() -> u64 {
+    read_counter()
+}
+
+/// A thousand loads from anywhere in 256 MiB, with such a reading behind each or without. Alone they run beside each other, with it only if it does
+/// not wait for them.
+#[cfg(target_arch = "x86_64")]
+#[divan::bench(args = [false, true])]
+fn thousand_loads_that_miss(bencher: Bencher, counter_is_read: bool) {
+    let words = vec![1u64; 32 << 20];
+    let (mut at, mut sum) = (88_172_645_463_325_252_u64, 0u64);
+    bencher.bench_local(|| {
+        for _ in 0..1000 {
+            at ^= at << 13;
+            at ^= at >> 7;
+            at ^= at << 17;
+            sum = sum.wrapping_add(words[at as usize % words.len()]);
+            if counter_is_read {
+                black_box(read_counter());
+            }
+        }
+    });
+    black_box(sum);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn read_counter() -> u64 {
+    // SAFETY: every x86-64 has the instruction.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
