@@ -45,6 +45,12 @@ extern "C" {
 void *malloc(std::size_t size) { return cut(16, size); }
 void *calloc(std::size_t count, std::size_t size) { return cut(16, count * size); }
 void *aligned_alloc(std::size_t alignment, std::size_t size) { return cut(alignment, size); }
+// What operator new with an alignment asks for in later libraries.
+int posix_memalign(void **block, std::size_t alignment, std::size_t size)
+{
+    *block = cut(alignment, size);
+    return *block != nullptr ? 0 : ENOMEM;
+}
 void *realloc(void *, std::size_t) { return nullptr; }
 void free(void *block)
 {

@@ -10,7 +10,7 @@
 //! Frame 0 of every recorded stack is the address of the function here plus one, so that readers
 //! find the allocation function's name there whatever the compiler inlined or tail-called.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use crate::blocks;
 use crate::fast::{free, malloc};
@@ -286,7 +286,7 @@ fn aligned(alignment: usize, size: usize, entry: u64) -> *mut c_void {
     ptr
 }
 
-/// glibc's memalign and (before 2.38) aligned_alloc: an alignment that is no power of two is rounded up to
+/// glibc's memalign and, before 2.38, aligned_alloc: an alignment that is no power of two is rounded up to
 /// one; one beyond half the address space is EINVAL.
 fn memalign_as_glibc(alignment: usize, size: usize, entry: u64) -> *mut c_void {
     if alignment > usize::MAX / 2 + 1 {
@@ -298,6 +298,23 @@ fn memalign_as_glibc(alignment: usize, size: usize, entry: u64) -> *mut c_void {
         return out_of_memory();
     }
     ptr
+}
+
+/// Whether the glibc that is there has an aligned_alloc that wants a power of two.
+#[cold]
+#[inline(never)]
+fn glibc_refuses_it() -> bool {
+    if early::is_now() {
+        return false; // in an IFUNC resolver: libc cannot be reached from here yet
+    }
+    // SAFETY: libc's own text, `2.36`, which lives as long as it does.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let minor = version.to_bytes().strip_prefix(b"2.").unwrap_or_default();
+    let digits = minor.iter().take_while(|byte| byte.is_ascii_digit());
+    let minor = digits.fold(0u32, |n, digit| {
+        n.saturating_mul(10) + u32::from(digit - b'0')
+    });
+    minor >= 38
 }
 
 /// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a
@@ -320,9 +337,13 @@ pub(crate) unsafe extern "C-unwind" fn posix_memalign(
     0
 }
 
-/// As memalign in glibc up to 2.37.
+/// As the glibc that is there: up to 2.37 it is memalign, and since then an alignment that is no power of two is EINVAL.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
+    if !alignment.is_power_of_two() && glibc_refuses_it() {
+        errno::set(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
     memalign_as_glibc(alignment, size, entry!(aligned_alloc))
 }
 

@@ -97,6 +97,7 @@ fn over_one_that_went_unnoticed() {
         #include <stdio.h>
         #include <stdlib.h>
         #include <sys/mman.h>
+        #include <unistd.h>
         /* The small holes between libraries are taken, so that what comes next comes below all. */
         static void fill(void)
         {
