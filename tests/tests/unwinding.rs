@@ -111,8 +111,13 @@ fn altstack_small() {
 #[test]
 fn no_unwind_tables() {
     let log = check("no_unwind_tables");
-    assert_eq!(ends_of(&log, 11001), [WalkEnd::NoRule]);
-    assert_eq!(ends_of(&log, 11002), [WalkEnd::NoRule]);
+    // The frame pointer, by which the walk is tried where there is no table, is what main has in that register: the kernel, the loader
+    // and the compiler decide how far it leads.
+    for size in [11001, 11002] {
+        let ends = ends_of(&log, size);
+        let are_said = matches!(ends[..], [WalkEnd::NoRule | WalkEnd::StackUnreadable]);
+        assert!(are_said, "{size}: {ends:?}");
+    }
     assert_eq!(ends_of(&log, 11003), [WalkEnd::Root]);
 }
 
