@@ -5,7 +5,7 @@ mod common;
 
 use common::processes::{begin, load, put, three};
 use common::{LogBuilder, heapprof, json, ok, stderr, stdout, totals_line};
-use heapprof_format::{Module, Segment};
+use heapprof_format::{Module, Segment, Start};
 use std::collections::BTreeMap;
 
 /// What `top` says of all lines: by function and module, value and squared error of self and cumulative.
@@ -350,4 +350,40 @@ fn errors_that_dumps_state_are_added() {
     assert_eq!(head(&[&x, &y, &z]), head(&[&a, &b, &c]));
     // Numbers of a line beside samples: the whole has its error, lines do not.
     assert_eq!(head(&[&x, &b, &c]), head(&[&a, &b, &c]));
+}
+
+/// Of one file, each by the name that it was executed by; and dumps and pprof of one keep it.
+#[test]
+fn processes_are_named_by_what_was_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = |pid: u32, name: &str| {
+        let mut log = LogBuilder::new(1);
+        log.begins(Start {
+            settings: vec![(heapprof_format::EXECUTED_AS.into(), name.into())],
+            ..begin(pid, 1)
+        });
+        load(&mut log, 0, 0x1000);
+        let stack = log.stack(&[0x1101, 0x1201]);
+        log.alloc(stack, 5000);
+        put(folder.path(), &format!("{pid}.heaplog"), &log.end())
+    };
+    let (cache, checker) = (log(20, "cache"), log(21, "checker"));
+    let text = ok(&["top", &cache, &checker]);
+    assert!(
+        text.starts_with("cache and 1 other program, 2 processes, "),
+        "{text}"
+    );
+    let info = ok(&["info", &checker]);
+    assert!(info.starts_with("checker, pid 21, "), "{info}");
+    assert!(
+        info.contains("\n  executed as   checker\n") && !info.contains("setting"),
+        "{info}"
+    );
+    for format in ["gperftools", "pprof"] {
+        let out = folder.path().join(format);
+        let out = out.to_str().unwrap();
+        ok(&["export", "-f", format, "-o", out, &cache]);
+        let text = ok(&["top", out]);
+        assert!(text.starts_with("cache, pid 20"), "{format}: {text}");
+    }
 }
