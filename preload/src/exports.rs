@@ -309,12 +309,12 @@ fn glibc_refuses_it() -> bool {
     }
     // SAFETY: libc's own text, `2.36`, which lives as long as it does.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
-    let minor = version.to_bytes().strip_prefix(b"2.").unwrap_or_default();
+    let Some(minor) = version.to_bytes().strip_prefix(b"2.") else {
+        return true; // later than any 2
+    };
     let digits = minor.iter().take_while(|byte| byte.is_ascii_digit());
-    let minor = digits.fold(0u32, |n, digit| {
-        n.saturating_mul(10) + u32::from(digit - b'0')
-    });
-    minor >= 38
+    let ten_and = |n: u32, digit: &u8| n.saturating_mul(10).saturating_add((digit - b'0').into());
+    digits.fold(0, ten_and) >= 38
 }
 
 /// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a

@@ -87,8 +87,7 @@ macro_rules! genuine {
 // data, and what Rust's library only uses where it exists (`gettid`, `statx`). A test compares.
 genuine! {
     "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "fstat64" "getauxval" "getcwd" "getenv"
-    "gnu_get_libc_version"
-    "lseek64" "mmap64" "open64" "pthread_attr_destroy" "pthread_attr_init"
+    "gnu_get_libc_version" "lseek64" "mmap64" "open64" "pthread_attr_destroy" "pthread_attr_init"
     "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
     "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
     "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
