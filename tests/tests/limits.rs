@@ -378,6 +378,7 @@ fn rotation_at_the_limit_of_descriptors() {
         #include <linux/filter.h>
         #include <linux/seccomp.h>
         #include <pthread.h>
+        #include <stdio.h>
         #include <stdlib.h>
         #include <sys/prctl.h>
         #include <sys/resource.h>
@@ -396,6 +397,16 @@ fn rotation_at_the_limit_of_descriptors() {
             while (n > 0) close(fds[--n]);
             return unused;
         }
+        /* The writer looks for a descriptor now and then: on a busy machine it takes its time to find one. */
+        static int has_rotated(void)
+        {
+            char name[64];
+            for (int n = 1; n < 100; n++) {
+                snprintf(name, sizeof name, "t_%d.%04d.heaplog", getpid(), n);
+                if (access(name, F_OK) == 0) return 1;
+            }
+            return 0;
+        }
         int main(int argc, char **argv)
         {
             if (argc == 2) {
@@ -410,7 +421,7 @@ fn rotation_at_the_limit_of_descriptors() {
             pthread_t thread;
             setrlimit(RLIMIT_NOFILE, &limit);
             pthread_create(&thread, NULL, takes_all, NULL);
-            for (int i = 0; i < 1000; i++) {
+            for (int i = 0; i < 1000 || i < 20000 && !has_rotated(); i++) {
                 for (int j = 0; j < 500; j++) free(malloc(100 + j % 7));
                 usleep(1000);
             }

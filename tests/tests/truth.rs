@@ -11,7 +11,21 @@ use heapprof_tests::{
     Account, Claims, Finished, Json, Log, Named, Run, Spread, by_site, worst_error,
 };
 
+/// How often the truth is asked for anew where a disk that stood still for two seconds took samples, which the log counts: other builds
+/// share it.
+const TRIES: u32 = 3;
+
 fn truth(scale: u64, threads: u64, interval: u64) -> Finished {
+    let has_stalled = |ran: &Finished| {
+        let losses = ran.log().whole().losses();
+        losses.contains_key(&Counter::LostQueueFull)
+    };
+    let mut tries = (1..TRIES).map(|_| truth_once(scale, threads, interval));
+    let undisturbed = tries.find(|ran| !has_stalled(ran));
+    undisturbed.unwrap_or_else(|| truth_once(scale, threads, interval))
+}
+
+fn truth_once(scale: u64, threads: u64, interval: u64) -> Finished {
     Run::fixture("truth")
         .args(["--scale", &scale.to_string()])
         .args(["--threads", &threads.to_string()])
