@@ -5,7 +5,9 @@
 
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::log::TIME_UNIT_NS;
-use crate::record::{Counter, EndReason, Module, Record, Segment, Stack, Start, Thread, WalkEnd};
+use crate::record::{
+    Counter, EndReason, Module, Process, Record, Segment, Stack, Start, Thread, WalkEnd,
+};
 use crate::varint::{put, take, unzigzag, zigzag};
 
 /// Kinds of records with a body: the number in the tag.
@@ -25,11 +27,12 @@ pub(crate) enum Kind {
     Passed = 10,
     CheckpointEnd = 11,
     Regime = 12,
+    Process = 13,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 14] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -43,6 +46,7 @@ impl Kind {
         Kind::Passed,
         Kind::CheckpointEnd,
         Kind::Regime,
+        Kind::Process,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -96,21 +100,23 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             (Kind::Thread, 0)
         }
         Record::Start(start) => {
-            put_bytes(body, start.program.as_bytes());
-            put_list(body, &start.args, |body, word| {
-                put_bytes(body, word.as_bytes());
-            });
-            put(body, u64::from(start.pid));
-            put(body, u64::from(start.forked_from));
-            put(body, start.wall_ns);
-            put(body, start.monotonic_ns);
-            put(body, start.interval);
-            put_bytes(body, start.library.as_bytes());
-            put_list(body, &start.settings, |body, (name, value)| {
-                put_bytes(body, name.as_bytes());
-                put_bytes(body, value.as_bytes());
-            });
+            put_start(body, start);
             (Kind::Start, 0)
+        }
+        Record::Process(process) => {
+            put_bytes(body, process.file.as_bytes());
+            put_start(body, &process.start);
+            put_time(body, process.duration_ns);
+            body.push(process.end.map_or(NO_END, |reason| reason as u8));
+            body.push(u8::from(process.is_whole));
+            put(body, process.intervals.0);
+            put(body, process.intervals.1);
+            put_list(body, &process.stops, |body, &(from_ns, to_ns)| {
+                put_time(body, from_ns);
+                put_time(body, to_ns);
+            });
+            put_bytes(body, process.heritage.as_bytes());
+            (Kind::Process, 0)
         }
         Record::Counters { time_ns, values } => {
             put_time(body, *time_ns);
@@ -197,16 +203,19 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             tid: take_u32(body)?,
             name: take_string(body)?,
         }),
-        Kind::Start => Record::Start(Start {
-            program: take_string(body)?,
-            args: take_list(body, take_string)?,
-            pid: take_u32(body)?,
-            forked_from: take_u32(body)?,
-            wall_ns: take(body)?,
-            monotonic_ns: take(body)?,
-            interval: take(body)?,
-            library: take_string(body)?,
-            settings: take_list(body, |body| Some((take_string(body)?, take_string(body)?)))?,
+        Kind::Start => Record::Start(take_start(body)?),
+        Kind::Process => Record::Process(Process {
+            file: take_string(body)?,
+            start: take_start(body)?,
+            duration_ns: take_time(body)?,
+            end: match take_byte(body)? {
+                NO_END => None,
+                reason => Some(EndReason::from_u8(reason)?),
+            },
+            is_whole: take_byte(body)? & 1 != 0,
+            intervals: (take(body)?, take(body)?),
+            stops: take_list(body, |body| Some((take_time(body)?, take_time(body)?)))?,
+            heritage: take_string(body)?,
         }),
         Kind::Counters => Record::Counters {
             time_ns: take_time(body)?,
@@ -235,6 +244,42 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             time_ns: take_time(body)?,
             reason: EndReason::from_u8(take_byte(body)?)?,
         },
+    })
+}
+
+/// In the place of a reason.
+const NO_END: u8 = u8::MAX;
+
+fn put_start(out: &mut Vec<u8>, start: &Start) {
+    put_bytes(out, start.program.as_bytes());
+    put_list(out, &start.args, |out, word| {
+        put_bytes(out, word.as_bytes());
+    });
+    put(out, u64::from(start.pid));
+    put(out, u64::from(start.forked_from));
+    put(out, start.wall_ns);
+    put(out, start.monotonic_ns);
+    put(out, start.interval);
+    put_bytes(out, start.library.as_bytes());
+    put_list(out, &start.settings, |out, (name, value)| {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    });
+}
+
+fn take_start(bytes: &mut &[u8]) -> Option<Start> {
+    Some(Start {
+        program: take_string(bytes)?,
+        args: take_list(bytes, take_string)?,
+        pid: take_u32(bytes)?,
+        forked_from: take_u32(bytes)?,
+        wall_ns: take(bytes)?,
+        monotonic_ns: take(bytes)?,
+        interval: take(bytes)?,
+        library: take_string(bytes)?,
+        settings: take_list(bytes, |bytes| {
+            Some((take_string(bytes)?, take_string(bytes)?))
+        })?,
     })
 }
 

@@ -39,6 +39,8 @@ pub enum Record {
     Thread(Thread),
     /// What the whole log is about; the first record.
     Start(Start),
+    /// In a log that several were joined into: one of their processes. These stand behind the start.
+    Process(Process),
     /// Running totals of the profiler's own account; later values replace earlier ones.
     Counters {
         /// When they were read.
@@ -253,6 +255,27 @@ pub struct Start {
     pub library: String,
     /// The settings that were in force, by the name of their environment variable.
     pub settings: Vec<(String, String)>,
+}
+
+/// One of the processes whose logs were joined into one. Its times are the nanoseconds of its own log.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Process {
+    /// Its log, as it was named when they were joined.
+    pub file: String,
+    /// What its log began with.
+    pub start: Start,
+    /// From its start to its last record.
+    pub duration_ns: u64,
+    /// Why its log ended; `None`: that has no end.
+    pub end: Option<EndReason>,
+    /// Whether its log could be read to its end without a doubt.
+    pub is_whole: bool,
+    /// Smallest and largest interval that a sample was taken under; both 0 without samples.
+    pub intervals: (u64, u64),
+    /// When recording was stopped: beginnings and ends.
+    pub stops: Vec<(u64, u64)>,
+    /// Of a forked one: what is known of what it had from its parent; else empty.
+    pub heritage: String,
 }
 
 macro_rules! counters {

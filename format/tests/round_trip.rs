@@ -43,6 +43,25 @@ fn sums() -> impl Strategy<Value = Sums> {
     })
 }
 
+fn start() -> impl Strategy<Value = Start> {
+    (
+        ".{0,20}",
+        prop::collection::vec(".{0,9}", 0..4),
+        any::<u32>(),
+    )
+        .prop_map(|(program, args, pid)| Start {
+            program,
+            args,
+            pid,
+            forked_from: 3,
+            wall_ns: 4,
+            monotonic_ns: 5,
+            interval: 524_288,
+            library: "x".into(),
+            settings: vec![("A".into(), "b".into())],
+        })
+}
+
 fn other() -> impl Strategy<Value = Record> {
     let time = (0u64..1 << 40).prop_map(|t| t * 1000);
     prop_oneof![
@@ -123,22 +142,27 @@ fn other() -> impl Strategy<Value = Record> {
                 usable,
             })
         ),
+        start().prop_map(Record::Start),
         (
             ".{0,20}",
-            prop::collection::vec(".{0,9}", 0..4),
-            any::<u32>()
+            start(),
+            0u64..1 << 40,
+            0u8..5,
+            any::<bool>(),
+            prop::collection::vec((0u64..1 << 40, 0u64..1 << 40), 0..3)
         )
-            .prop_map(|(program, args, pid)| Record::Start(Start {
-                program,
-                args,
-                pid,
-                forked_from: 3,
-                wall_ns: 4,
-                monotonic_ns: 5,
-                interval: 524_288,
-                library: "x".into(),
-                settings: vec![("A".into(), "b".into())],
-            })),
+            .prop_map(|(file, start, time, end, is_whole, stops)| {
+                Record::Process(Process {
+                    file,
+                    start,
+                    duration_ns: time * 1000,
+                    end: EndReason::from_u8(end),
+                    is_whole,
+                    intervals: (1, time),
+                    stops: stops.iter().map(|(a, b)| (a * 1000, b * 1000)).collect(),
+                    heritage: "forked".into(),
+                })
+            }),
     ]
 }
 

@@ -17,8 +17,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::profile::Profile;
-use crate::resolve::{BuildId, ModuleReport, Outcome, PerfMapReport, Role, Usable, perf_map};
+use crate::resolve::{BuildId, ModuleReport, Outcome, Role, Usable, perf_map};
 use crate::symbols::Symbols;
 
 /// Why a bundle could not be made.
@@ -37,7 +36,7 @@ pub enum BundleError {
     Write(#[source] io::Error),
 }
 
-/// Writes the bundle of an input's bytes, called `name` in it, that `profile` was read from. Returns the members'
+/// Writes the bundle of an input's bytes, called `name` in it, whose names are these. Returns the members'
 /// names and sizes.
 ///
 /// # Errors
@@ -45,7 +44,6 @@ pub enum BundleError {
 pub fn write_bundle(
     name: &str,
     input: &[u8],
-    profile: &Profile,
     symbols: &Symbols,
     out: &mut impl Write,
 ) -> Result<Vec<(String, u64)>, BundleError> {
@@ -66,12 +64,13 @@ pub fn write_bundle(
         append(&mut builder, member, file.data()).map_err(BundleError::Write)?;
         contents.push((member.clone(), file.data().len() as u64));
     }
-    if let Some(path) = symbols.perf_map().and_then(PerfMapReport::used) {
+    let maps = symbols.perf_map().map(|report| &report.used);
+    for (pid, path) in maps.into_iter().flatten() {
         let map = perf_map::read_again(path).map_err(|why| BundleError::Gone {
             path: path.into(),
             why,
         })?;
-        let member = format!("tmp/perf-{}.map", profile.run.pid);
+        let member = format!("tmp/perf-{pid}.map");
         append(&mut builder, &member, &map).map_err(BundleError::Write)?;
         contents.push((member, map.len() as u64));
     }

@@ -84,8 +84,12 @@ impl Profile {
     pub fn conditions(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.parts.is_empty() {
+            let how = match self.run.is_joined {
+                true => "joined, as if they were one",
+                false => "added up",
+            };
             lines.push(format!(
-                "added up: {} processes ({})",
+                "{how}: {} processes ({})",
                 self.parts.len(),
                 self.processes()
             ));
@@ -138,7 +142,7 @@ impl Profile {
             let is_whole = run.span.is_none_or(|span| span.from == Cut::Nothing);
             run.checkpoint.filter(|_| is_whole)
         };
-        if self.parts.is_empty() {
+        if self.parts.is_empty() || self.run.is_joined {
             let begins = seconds(late(&self.run)?.time_ns);
             return Some(format!(
                 "the log rotated, detail begins at {begins:.3} s: {WHAT}"
@@ -183,9 +187,9 @@ impl Profile {
         if self.pasts.is_empty() {
             return caveats;
         }
-        if !self.parts.is_empty() {
+        if !self.parts.is_empty() && !self.run.is_joined {
             caveats.push(
-                "peak is the sum of each process's own, which need not have been at one time"
+                "peak is the sum of each process's own, which need not have been at one time (`heapprof join` has that of all together)"
                     .into(),
             );
         }

@@ -8,18 +8,19 @@ mod resume;
 use std::collections::{HashMap, HashSet};
 
 use heapprof_core::{Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
-use heapprof_format::{Alloc, Counter, EXECUTED_AS, Event, Free, Module, Record, Stack, Thread};
+use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
 
 use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
 use crate::health::{Counted, LastSamples};
 use crate::heritage::{BEFORE_THE_FORK, is_inherited};
+use crate::merge::Part;
 use crate::moment::Cut;
 use crate::profile::{CallStack, Ending, LoadedModule, Marker, Profile, Regime};
 use crate::view::Span;
 
 /// No block is larger: the user's half of a 64-bit address space.
-const LARGEST_BLOCK: u64 = 1 << 47;
+pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
 /// No interval is longer, and the library takes none that is: a terabyte between samples.
 pub const LARGEST_INTERVAL: u64 = 1 << 40;
 
@@ -113,6 +114,11 @@ impl Fold {
         self.resuming
     }
 
+    /// Which of the profile's stacks each of the log's is, by its number there.
+    pub(crate) fn stack_numbers(&self) -> &NumberMap<u32, u32> {
+        &self.stack_of
+    }
+
     /// Records taken so far.
     pub(crate) fn records(&self) -> u64 {
         self.records
@@ -196,18 +202,10 @@ impl Fold {
                 }
             }
             Record::Thread(thread) => self.thread(thread),
-            Record::Start(start) => {
-                let run = &mut self.profile.run;
-                run.program = start.program;
-                run.args = start.args;
-                run.pid = start.pid;
-                run.forked_from = start.forked_from;
-                run.start_wall_ns = start.wall_ns;
-                run.interval = Some(start.interval);
-                run.library = start.library;
-                run.settings = start.settings;
-                let mut named = run.settings.extract_if(.., |(name, _)| name == EXECUTED_AS);
-                run.executed_as = named.next().map(|(_, value)| value).unwrap_or_default();
+            Record::Start(start) => self.profile.run.begin(start),
+            Record::Process(process) => {
+                self.profile.run.is_joined = true;
+                self.profile.parts.push(Part::joined(process));
             }
             Record::Counters { time_ns, values } => {
                 self.passed(time_ns);

@@ -42,6 +42,11 @@ const LARGEST_MODULE: u64 = 1 << 40;
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
 const FRAME_BYTES: usize = 1 << 20;
 
+/// Whether a marker is such a remark, and nobody's moment.
+pub(crate) fn is_remark(marker: &str) -> bool {
+    marker.starts_with(REMARK)
+}
+
 /// Whether a block is one that a forked process had from its parent.
 pub(crate) fn is_inherited(alloc: &Alloc) -> bool {
     alloc.thread == BEFORE_THE_FORK
@@ -97,8 +102,7 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
 
 /// What of it a run's numbers lack, in words; `None`: nothing, or it was not forked.
 pub(crate) fn missing_from(run: &Run) -> Option<String> {
-    let first = run.markers.first().filter(|_| run.forked_from != 0)?;
-    let remark = first.name.strip_prefix(REMARK)?;
+    let remark = remark_on(run).strip_prefix(REMARK)?;
     let parent = run.forked_from;
     if remark.starts_with(MISSING) {
         Some(format!("forked from pid {parent}: {remark}"))
@@ -111,10 +115,16 @@ pub(crate) fn missing_from(run: &Run) -> Option<String> {
     }
 }
 
+/// What is said of that at the beginning of a forked process's log; empty: nothing.
+pub(crate) fn remark_on(run: &Run) -> &str {
+    let first = run.markers.first().filter(|_| run.forked_from != 0);
+    let remark = first.filter(|first| first.name.starts_with(REMARK));
+    remark.map_or("", |first| &first.name)
+}
+
 /// Whether a run begins with blocks that the process had from its parent, all of them at time 0.
 pub(crate) fn begins_with_heritage(run: &Run) -> bool {
-    let first = run.markers.first().filter(|_| run.forked_from != 0);
-    first.is_some_and(|first| first.name.starts_with(REMARK)) && run.checkpoint.is_none()
+    !remark_on(run).is_empty() && run.checkpoint.is_none()
 }
 
 /// Whether a log is that of the process which `child` was forked from. Another's may stand at its place by now; and as a parent is the

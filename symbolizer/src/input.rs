@@ -147,6 +147,22 @@ impl Input {
         Ok(input)
     }
 
+    /// The log in a file that may have no name; errors name it so.
+    ///
+    /// # Errors
+    /// When it cannot be mapped.
+    pub fn of_log(file: &File, path: PathBuf) -> io::Result<Input> {
+        // SAFETY: as in `open_alone`.
+        let map = unsafe { Mmap::map(file) }?;
+        Ok(Input {
+            path,
+            map,
+            member: None,
+            segments: None,
+            joined: None,
+        })
+    }
+
     /// Looks for what a forked process had from its parent, in the log of that one.
     pub fn join(&mut self, path: &Path) {
         if self.is_log() {

@@ -74,56 +74,104 @@ pub(crate) fn each_record(
     progress: &mut impl FnMut(u64),
     taker: &mut impl Taker,
 ) -> Result<(), ReadError> {
-    let mut reader = Reader::new(bytes)?;
-    let mut account = Account::default();
-    let mut records = 0u64;
+    let mut records = Records::of(bytes)?;
     loop {
         // Often enough for an eye, rarely enough to cost nothing.
-        if records.is_multiple_of(1 << 16) && records > 0 {
-            progress(reader.offset());
+        if records.taken.is_multiple_of(1 << 16) && records.taken > 0 {
+            progress(records.offset());
         }
-        if let Some(event) = reader.next_event() {
+        if let Some(event) = records.next_event() {
             taker.take_event(event);
-            records += 1;
             continue;
         }
-        match reader.next_record() {
-            Ok(Some(record)) => {
-                taker.take(record);
-                records += 1;
-            }
-            Ok(None) => break,
-            Err(error) => match reader.skip_damage() {
-                Some(skipped) => account.damage.push(Damage {
+        match records.next_record()? {
+            Some(record) => taker.take(record),
+            None => break,
+        }
+    }
+    taker.account(records.account());
+    Ok(())
+}
+
+/// The records of a log one by one, past what is damaged.
+#[derive(Debug)]
+pub(crate) struct Records<'a> {
+    reader: Reader<'a>,
+    length: u64,
+    taken: u64,
+    account: Account,
+}
+
+impl<'a> Records<'a> {
+    /// # Errors
+    /// When the bytes are not a log of a version that is known.
+    pub(crate) fn of(bytes: &'a [u8]) -> Result<Records<'a>, ReadError> {
+        Ok(Records {
+            reader: Reader::new(bytes)?,
+            length: bytes.len() as u64,
+            taken: 0,
+            account: Account::default(),
+        })
+    }
+
+    /// How far reading is, in bytes.
+    pub(crate) fn offset(&self) -> u64 {
+        self.reader.offset()
+    }
+
+    /// The next record, if it is one of these and nothing is amiss; otherwise [`next_record`](Self::next_record) has it.
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        let event = self.reader.next_event()?;
+        self.taken += 1;
+        Some(event)
+    }
+
+    /// The next record; `None` at the end, or where nothing more can be read.
+    ///
+    /// # Errors
+    /// When there is no intact record at all.
+    pub(crate) fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
+        loop {
+            let error = match self.reader.next_record() {
+                Ok(Some(record)) => {
+                    self.taken += 1;
+                    return Ok(Some(record));
+                }
+                Ok(None) if self.taken > 0 => return Ok(None),
+                // A header alone: the writer was killed before its first flush.
+                Ok(None) => {
+                    return Err(ReadError {
+                        offset: self.length,
+                        kind: ReadErrorKind::TornTail,
+                    });
+                }
+                Err(error) => error,
+            };
+            match self.reader.skip_damage() {
+                Some(skipped) => self.account.damage.push(Damage {
                     offset: error.offset,
                     skipped,
                     what: error.to_string(),
                 }),
+                // Nothing of it can be believed: that is no profile.
+                None if self.taken == 0 => return Err(error),
                 None => {
-                    let left = bytes.len() as u64 - error.offset;
-                    if records == 0 {
-                        // Nothing of it can be believed: that is no profile.
-                        return Err(error);
-                    }
-                    account.torn = Some((error.offset, left));
+                    let left = self.length - error.offset;
+                    self.account.torn = Some((error.offset, left));
                     if error.kind != ReadErrorKind::TornTail {
-                        account.remarks.push(error.to_string());
+                        self.account.remarks.push(error.to_string());
                     }
-                    break;
+                    return Ok(None);
                 }
-            },
+            }
         }
     }
-    if records == 0 {
-        // A header alone: the writer was killed before its first flush.
-        let offset = bytes.len() as u64;
-        return Err(ReadError {
-            offset,
-            kind: ReadErrorKind::TornTail,
-        });
+
+    /// What is wrong with the log, as far as it was read.
+    pub(crate) fn account(mut self) -> Account {
+        self.account.missing_frames = self.reader.missing_frames();
+        self.account.segments = self.reader.segments().to_vec();
+        self.account
     }
-    account.missing_frames = reader.missing_frames();
-    account.segments = reader.segments().to_vec();
-    taker.account(account);
-    Ok(())
 }

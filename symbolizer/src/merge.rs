@@ -18,12 +18,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use heapprof_core::{Lifetimes, Past, Row, SizeClass, Totals};
-use heapprof_format::{Counter, Segment, Symbols, WalkEnd};
+use heapprof_format::{Counter, Process, Segment, Start, Symbols, WalkEnd};
 
 use crate::detail::{ThreadRow, name_of_unknown_thread};
 use crate::health::Counted;
+use crate::heritage::remark_on;
 use crate::metric::Metric;
-use crate::profile::{CallStack, Ending, LoadedModule, Precision, Profile, Run};
+use crate::profile::{CallStack, Ending, LoadedModule, Marker, Precision, Profile, Regime, Run};
 use crate::resolve::Frame;
 
 /// One of the processes that a merged profile adds up.
@@ -39,6 +40,62 @@ pub struct Part {
     pub is_whole: bool,
 }
 
+impl Part {
+    /// One of those whose logs were joined into one, as that says.
+    pub(crate) fn joined(process: Process) -> Part {
+        let interval = process.start.interval;
+        let regimes = process.stops.iter().flat_map(|&(from_ns, to_ns)| {
+            [(from_ns, 0), (to_ns, interval)].map(|(time_ns, interval)| Regime {
+                time_ns,
+                interval,
+                by_budget: false,
+            })
+        });
+        let heritage = Some(process.heritage).filter(|remark| !remark.is_empty());
+        let heritage = heritage.into_iter().map(|name| Marker {
+            time_ns: 0,
+            record: 0,
+            name,
+        });
+        let mut run = Run {
+            duration_ns: process.duration_ns,
+            ending: process.end.map_or(Ending::CutOff, Ending::Said),
+            intervals_seen: Some(process.intervals).filter(|&seen| seen != (0, 0)),
+            regimes: regimes.collect(),
+            markers: heritage.collect(),
+            ..Run::default()
+        };
+        run.begin(process.start);
+        let is_sampled = run.intervals().is_some_and(|(_, most)| most > 1);
+        Part {
+            file: process.file,
+            precision: match is_sampled {
+                true => Precision::Sampled,
+                false => Precision::Exact,
+            },
+            is_whole: process.is_whole,
+            run,
+        }
+    }
+
+    /// The record of it in a log that it is joined into. `start` is what its own log began with.
+    pub(crate) fn process(&self, start: Start) -> Process {
+        Process {
+            file: self.file.clone(),
+            start,
+            duration_ns: self.run.duration_ns,
+            end: match self.run.ending {
+                Ending::Said(reason) => Some(reason),
+                Ending::CutOff | Ending::Snapshot => None,
+            },
+            is_whole: self.is_whole,
+            intervals: self.run.intervals_seen.unwrap_or_default(),
+            stops: self.run.stops(0, self.run.duration_ns),
+            heritage: remark_on(&self.run).to_owned(),
+        }
+    }
+}
+
 /// Bits of an address within one process.
 const ADDRESS_BITS: u32 = 48;
 /// Files that cannot lie where they did lie from here on: above all that a process may map.
@@ -50,7 +107,7 @@ const PAGE: u64 = 4096;
 /// Where code of a process that lies outside all files is in the merged profile.
 fn outside(part: usize, avma: u64) -> u64 {
     let number = (part as u64 + 1).min(0x7fff);
-    avma | number << ADDRESS_BITS
+    avma & ((1 << ADDRESS_BITS) - 1) | number << ADDRESS_BITS
 }
 
 /// The process, by its place in [`Profile::parts`], and the address there of code outside all files.
@@ -81,9 +138,9 @@ pub fn merged(mut parts: Vec<(String, Profile)>) -> Profile {
 /// What two stacks have in common that are one: merged addresses, interrupted ones, and their end.
 type StackKey = (Vec<u64>, Vec<u32>, Option<WalkEnd>);
 
-/// See the module's text.
+/// A merge under way. See the module's text.
 #[derive(Default)]
-struct Merge {
+pub(crate) struct Merge {
     profile: Profile,
     /// What lies in the merged address space, by module.
     extents: Vec<Range<u64>>,
@@ -99,7 +156,8 @@ struct Merge {
 }
 
 impl Merge {
-    fn add(&mut self, file: String, mut part: Profile) {
+    /// Adds the profile of one of the files. Returns which of the merged stacks each of its stacks is.
+    pub(crate) fn add(&mut self, file: String, mut part: Profile) -> Vec<u32> {
         let index = self.profile.parts.len();
         if index == 0 {
             self.variances = Some([0.0; 4]);
@@ -150,6 +208,7 @@ impl Merge {
             is_whole: part.account.is_whole(),
             run: std::mem::take(&mut part.run),
         });
+        stacks
     }
 
     /// How far the module's addresses are from the merged ones; `None` for one that cannot be.
@@ -336,7 +395,8 @@ impl Merge {
         }
     }
 
-    fn finish(mut self) -> Profile {
+    /// The profile of all of them.
+    pub(crate) fn finish(mut self) -> Profile {
         let profile = &mut self.profile;
         let counters = self.counters.into_iter();
         profile.account.counters = counters

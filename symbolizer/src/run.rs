@@ -1,6 +1,6 @@
 //! A run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
-use heapprof_format::{Checkpoint, EndReason};
+use heapprof_format::{Checkpoint, EXECUTED_AS, EndReason, Start};
 
 use crate::moment::Cut;
 use crate::view::{Outside, Span};
@@ -45,6 +45,8 @@ pub struct Run {
     pub outside: Option<Outside>,
     /// Why this profile was taken, for one that was taken on an occasion.
     pub reason: String,
+    /// Whether it is that of several processes whose logs were joined into one: with one clock and one heap, as if they were one.
+    pub is_joined: bool,
 }
 
 /// What was in force from a moment on.
@@ -84,6 +86,20 @@ impl Marker {
 }
 
 impl Run {
+    /// What the start of its log says.
+    pub(crate) fn begin(&mut self, start: Start) {
+        self.program = start.program;
+        self.args = start.args;
+        self.pid = start.pid;
+        self.forked_from = start.forked_from;
+        self.start_wall_ns = start.wall_ns;
+        self.interval = Some(start.interval);
+        self.library = start.library;
+        self.settings = start.settings;
+        let mut named = (self.settings).extract_if(.., |(name, _)| name == EXECUTED_AS);
+        self.executed_as = named.next().map(|(_, value)| value).unwrap_or_default();
+    }
+
     /// The name by which the program was executed, without folders; empty when the input does not say.
     pub fn name(&self) -> &str {
         match self.executed_as.as_str() {

@@ -268,6 +268,7 @@ impl Symbols {
                 }
             }
             sum.tried.extend(report.tried);
+            sum.used.extend(report.used);
             sum.asked += report.asked;
             sum.named += report.named;
             sum.ambiguous += report.ambiguous;

@@ -247,11 +247,14 @@ impl<G, O: Fn(u32) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G, O
         }
         match event {
             Event::Alloc(alloc) => {
+                let inherited = is_inherited(&alloc);
+                let before = inherited.then(|| self.fold.ledger().total().allocated);
                 self.fold.event(event);
                 let total = self.fold.ledger().total();
-                if is_inherited(&alloc) {
-                    // In use before the first step, and not allocated in it.
-                    self.allocated_before = total.allocated;
+                if let Some(before) = before {
+                    // In use before the process, and not allocated by it.
+                    let inherited = total.allocated.without(&before);
+                    self.allocated_before.merge(&inherited);
                 }
                 self.highest = self.highest.max(total.in_use.bytes_fixed());
                 if self.fold.records() == self.peak_record {

@@ -203,11 +203,103 @@ fn thousands_of_logs_are_read_in_the_time_of_their_number() {
             path
         })
         .collect();
-    let ran = Run::heapprof()
-        .arg("top")
-        .args(&files)
-        .limit(Duration::from_secs(10))
-        .run()
-        .well();
-    assert!(ran.stdout.contains("3000 processes"), "{}", ran.stdout);
+    let joined = folder.path().join("all.heaplog");
+    let read = |command: &[&str], files: &[PathBuf]| {
+        let run = Run::heapprof().args(command).args(files);
+        run.limit(Duration::from_secs(10)).run().well().stdout
+    };
+    read(&["join", "-o", &joined.display().to_string()], &files);
+    for files in [&files[..], &[joined]] {
+        let top = read(&["top"], files);
+        assert!(top.contains("3000 processes"), "{top}");
+    }
+}
+
+/// A parent and three children that come one after another, each in bursts; the last outlives the others.
+const COMES_AND_GOES: &str = r#"
+    #include <stdlib.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static char *kept[64];
+    static void works(int bursts, int size)
+    {
+        for (int burst = 0; burst < bursts; burst++) {
+            for (int i = 0; i < 64; i++) {
+                free(kept[i]);
+                kept[i] = i < burst % 64 ? malloc(size + i) : NULL;
+            }
+            usleep(5000);
+        }
+    }
+    int main(void)
+    {
+        for (int child = 0; child < 3; child++) {
+            works(10, 20000);
+            if (fork() == 0) {
+                works(20 + 30 * child, 1000 << child);
+                return 0;
+            }
+        }
+        works(20, 30000);
+        while (wait(NULL) > 0) {}
+        return 0;
+    }
+"#;
+
+/// What is in use at a moment of the clock on the wall is the same, whether each log is asked for it and the answers are added up, or
+/// the logs are joined and that is asked; and the most of all together is the most of any moment.
+#[test]
+fn a_joined_log_says_what_its_parts_say_together() {
+    let run = Run::compiled("comes_and_goes", COMES_AND_GOES, &["-fno-builtin"]);
+    let ran = run.interval(1).prefix("t").run().well();
+    let logs = ran.files_ending(".heaplog");
+    let files: Vec<PathBuf> = logs.iter().map(|name| ran.folder().join(name)).collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    let joined = [ran.folder().join("joined.heaplog")];
+    let out = joined[0].display().to_string();
+    let run = Run::heapprof().args(["join", "-o", &out]).args(&files);
+    run.run().well();
+    let whole = read(&joined[0]);
+    assert_eq!((whole.parts.len(), whole.account.unknown_frees), (4, 0));
+
+    let four = |files: &[PathBuf], at: &[&str]| {
+        let document = asked(&[&["top", "--json"], at].concat(), files);
+        let number = |key: &str| document["totals"][key].as_i64().unwrap();
+        [
+            number("in-use-objects"),
+            number("in-use-bytes"),
+            number("allocated-objects"),
+            number("allocated-bytes"),
+        ]
+    };
+    let mut most = 0;
+    for tenth in 1..10 {
+        let wall_ns = whole.run.start_wall_ns + whole.run.duration_ns / 10 * tenth;
+        let at = utc_ns(wall_ns);
+        let (added, together) = (four(&files, &["--at", &at]), four(&joined, &["--at", &at]));
+        // Of each process an event of that very microsecond may be before or after.
+        let differences = added.iter().zip(&together).map(|(a, b)| (a - b).abs());
+        for (difference, allowed) in differences.zip([4, 4 * 30_064, 4, 4 * 30_064]) {
+            assert!(difference <= allowed, "{at}: {added:?}, {together:?}");
+        }
+        most = most.max(together[1]);
+    }
+    assert!(most > 0);
+    // All has been allocated, whichever way it is counted, and the last to end has what it had.
+    assert_eq!(four(&files, &[])[2..], four(&joined, &[])[2..]);
+    let peak = four(&joined, &["--at", "peak"])[1];
+    assert!(peak >= most, "{peak}, {most}");
+
+    let drawn = asked(&["timeline", "--json", "--steps", "50"], &files);
+    let highest = drawn["steps"].as_array().unwrap().iter();
+    let highest = highest.map(|step| step["highest_in_use_bytes"].as_f64().unwrap());
+    assert_eq!(highest.fold(0.0, f64::max), peak as f64);
+}
+
+/// As `--at` takes it.
+fn utc_ns(ns: u64) -> String {
+    let whole = heapprof_symbolizer::utc(ns / 1_000_000_000 * 1_000_000_000);
+    let (day, rest) = whole.split_once(' ').expect("a day and a time");
+    let time = rest.split(['.', ' ']).next().expect("a time");
+    format!("{day}T{time}.{:09}Z", ns % 1_000_000_000)
 }

@@ -46,8 +46,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(&args.file)?;
     let mut contents = Vec::new();
     output::to(out, |out| {
-        contents = write_bundle(&input.name(), input.bytes(), &profile, &symbols, out)
-            .map_err(io::Error::other)?;
+        contents =
+            write_bundle(&input.name(), input.bytes(), &symbols, out).map_err(io::Error::other)?;
         Ok(())
     })?;
     let size: u64 = contents.iter().map(|(_, size)| size).sum();

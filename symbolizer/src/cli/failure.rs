@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Stdout(#[source] io::Error),
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error("cannot write a temporary file in {}; TMPDIR names another folder", folder.display())]
+    Temporary { folder: PathBuf, source: io::Error },
     #[error("cannot write {}: it is {}, which is read; give -o another name", path.display(), input.display())]
     OverInput { path: PathBuf, input: PathBuf },
     #[error("cannot write {}: it is a record log, which nothing could bring back; give -o another name", path.display())]

@@ -21,7 +21,7 @@ pub(crate) fn write_totals_at(
     write!(out, "{}", Printable(&profile.who()))?;
     if run.duration_ns > 0 {
         // Of several it is the longest one's, and says nothing of how long they took together.
-        let each = match profile.parts.is_empty() {
+        let each = match profile.parts.is_empty() || run.is_joined {
             true => "",
             false => "each up to ",
         };

@@ -51,7 +51,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         write_totals_at(&profile, args.confidence, out)?;
         match profile.parts.is_empty() {
             true => write_run(&profile, out)?,
-            false => processes::write(&profile, out)?,
+            false => {
+                processes::write(&profile, out)?;
+                write_markers(&profile.run, out)?;
+            }
         }
         write_account(&profile, args.confidence, out)?;
         write_walks(&profile, out)?;
@@ -118,13 +121,7 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         fact(out, "setting", &format!("{name}={value}"))?;
     }
     write_segments(profile, out)?;
-    for marker in &run.markers {
-        fact(
-            out,
-            "marker",
-            &format!("{:.3} s  {}", marker.time_ns as f64 / 1e9, marker.name),
-        )?;
-    }
+    write_markers(run, out)?;
     if !profile.threads.is_empty() {
         fact(
             out,
@@ -133,6 +130,14 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// The moments that have names.
+fn write_markers(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    run.markers.iter().try_for_each(|marker| {
+        let text = format!("{:.3} s  {}", marker.time_ns as f64 / 1e9, marker.name);
+        fact(out, "marker", &text)
+    })
 }
 
 /// Most changes that are listed.

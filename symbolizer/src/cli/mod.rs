@@ -17,8 +17,10 @@ mod failure;
 mod filter;
 mod heading;
 mod info;
+mod join;
 mod label;
 mod limit;
+mod logs;
 mod man;
 mod measure;
 mod output;
@@ -77,6 +79,7 @@ enum Command {
     Timeline(timeline::Args),
     Report(report::Args),
     Tree(tree::Args),
+    Join(join::Args),
     Bundle(bundle::Args),
     Ctl(ctl::Args),
     Completions(completions::Args),
@@ -104,6 +107,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Timeline(args) => timeline::run(&args)?,
         Command::Report(args) => report::run(&args)?,
         Command::Tree(args) => tree::run(&args)?,
+        Command::Join(args) => join::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,
         Command::Completions(args) => completions::run(&args, Cli::command())?,

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Input, Kept, Report, ReportMoment, SiteMap, ViewError, stacks_at_peak,
+    Bytes, Confidence, Kept, Report, ReportMoment, SiteMap, ViewError, stacks_at_peak,
     timeline_of_log,
 };
 
 use crate::cli::confidence;
 use crate::cli::failure::Failure;
 use crate::cli::heading::how_exact;
+use crate::cli::logs::Logs;
 use crate::cli::progress::Progress;
-use crate::cli::source::{self, Places};
-use crate::cli::{output, say};
+use crate::cli::{output, say, source};
 
 /// Write a page for a browser: the heap at every moment of the run
 ///
@@ -21,9 +21,8 @@ use crate::cli::{output, say};
 /// server and no network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A record log (.heaplog), or a bundle of one (.tar)
-    #[arg(value_name = "LOG")]
-    file: PathBuf,
+    #[command(flatten)]
+    logs: Logs,
 
     /// Moments that can be chosen: so many steps of time, up to 1000
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
@@ -47,10 +46,7 @@ pub(crate) struct Args {
     )]
     title: String,
 
-    #[command(flatten)]
-    places: Places,
-
-    /// Where to write it; - is standard output [default: LOG with .html in place of its extension, in the current folder]
+    /// Where to write it; - is standard output [default: the first LOG with .html in place of its extension, in the current folder]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
@@ -64,28 +60,29 @@ fn up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let name = args.file.file_name().unwrap_or_default();
-    let beside = PathBuf::from(name).with_extension("html");
+    let first = args.logs.files.first();
+    let first = first.and_then(|file| file.file_name()).unwrap_or_default();
+    let beside = PathBuf::from(first).with_extension("html");
     let out = output::file(Some(args.output.as_ref().unwrap_or(&beside)));
-    output::refuse_input(out, [&args.file])?;
+    output::refuse_input(out, &args.logs.files)?;
     if args.steps * args.stacks > MOST_NUMBERS {
         return Err(Failure::Senseless(format!(
             "--steps {} with --stacks {} is more than memory and browsers are good for: at most {MOST_NUMBERS} when multiplied",
             args.steps, args.stacks
         )));
     }
-    let input = Input::open(&args.file)?;
+    let input = args.logs.open()?;
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
 
-    let profile = source::whole_log(&args.file, &input)?;
+    let profile = source::whole_log(&args.logs.name(), &input)?;
 
     let progress = Progress::bytes("finding the peak", input.len());
     let at_peak = stacks_at_peak(log, &profile, |offset| progress.at(offset));
     progress.finish();
     let at_peak = at_peak.map_err(failed)?;
 
-    let symbols = args.places.symbols(&args.file, &profile)?;
+    let symbols = args.logs.symbols(&profile)?;
     let sites = SiteMap::of(&profile, &symbols);
     let kept = Kept::of(&profile, &at_peak, args.stacks, |stack| sites.own(stack));
 

@@ -1,21 +1,26 @@
-//! Several files: the profiles of several processes, read one by one and added up.
+//! Several files: the profiles of several processes, read one by one and added up, or their logs joined into one.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Ending, Input, InputError, Moment, Outside, Profile, Reading, View, merged, utc,
+    Ending, Input, InputError, Join, JoinError, Moment, Outside, Profile, Reading, View, ViewError,
+    merged, utc,
 };
 
 use crate::cli::failure::Failure;
+use crate::cli::progress::Progress;
 use crate::cli::say;
-use crate::cli::source::read_input;
+use crate::cli::source::{note_what_is_wrong, read_input};
 
 /// A file that adds something.
 struct One {
     path: PathBuf,
     input: Input,
     start: Option<Begin>,
+    /// Whether it was forked by another one of them.
+    has_parent: bool,
 }
 
 /// What tells one process from another, on whatever machine it ran.
@@ -30,33 +35,19 @@ struct Begin {
 /// Reads that part of all files and adds it up.
 pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Failure> {
     let files = different(files)?;
-    let starts = || files.iter().filter_map(|one| one.start);
-    let first_ns = starts()
+    let starts = files.iter().filter_map(|one| one.start);
+    let first_ns = starts
         .map(|start| start.wall_ns)
         .filter(|&ns| ns != 0)
         .min();
     let view = on_one_clock(&reading.view, first_ns);
     let among_several = files.len() > 1;
-    let mut began_ns: HashMap<u32, u64> = HashMap::new();
-    for start in starts() {
-        let first = began_ns.entry(start.pid).or_insert(u64::MAX);
-        *first = start.monotonic_ns.min(*first);
-    }
-    let has_parent = |start: Begin| {
-        let parent = began_ns.get(&start.forked_from);
-        start.forked_from != 0 && parent.is_some_and(|&began| began < start.monotonic_ns)
-    };
     let mut parts = Vec::new();
-    for mut one in files {
-        let has_parent = one.start.is_some_and(has_parent);
-        if !has_parent {
-            // Not for the others: a parent's log is as long as its life was, and there may be thousands of children.
-            one.input.join(&one.path);
-        }
+    for one in files {
         let reading = Reading {
             view: view.clone(),
             among_several,
-            without_inherited: has_parent,
+            without_inherited: one.has_parent,
             ..reading.clone()
         };
         let profile = read_input(&one.path, &one.input, &reading)?;
@@ -110,12 +101,77 @@ fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
             path: path.clone(),
             input,
             start,
+            has_parent: false,
         });
     }
     match nothing {
         Some(error) if different.is_empty() => Err(error.into()),
-        _ => Ok(different),
+        _ => Ok(with_heritage(different)),
     }
+}
+
+/// What each had from its parent is in that one's log, or is looked for beside its own.
+fn with_heritage(mut files: Vec<One>) -> Vec<One> {
+    let mut began_ns: HashMap<u32, u64> = HashMap::new();
+    for start in files.iter().filter_map(|one| one.start) {
+        let first = began_ns.entry(start.pid).or_insert(u64::MAX);
+        *first = start.monotonic_ns.min(*first);
+    }
+    for one in &mut files {
+        one.has_parent = one.start.is_some_and(|start| {
+            let parent = began_ns.get(&start.forked_from);
+            start.forked_from != 0 && parent.is_some_and(|&began| began < start.monotonic_ns)
+        });
+        if !one.has_parent {
+            // Not for the others: a parent's log is as long as its life was, and there may be thousands of children.
+            one.input.join(&one.path);
+        }
+    }
+    files
+}
+
+/// Joins the logs into one. `write` is called with the join, to write it.
+pub(crate) fn join(
+    files: &[PathBuf],
+    write: impl FnOnce(Join<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut files = different(files)?;
+    // The first is the one that the whole is named after: the one that began the others, mostly.
+    files.sort_by_key(|one| one.start.map(|start| start.wall_ns));
+    let mut join = Join::new();
+    for one in &files {
+        let log = one.input.log()?;
+        let progress = Progress::bytes("reading", one.input.len());
+        let name = one.path.display().to_string();
+        let added = join.add(name, log, one.has_parent, |offset| progress.at(offset));
+        progress.finish();
+        let path = &one.path;
+        let account = added.map_err(|source| match source {
+            JoinError::Read(error) => one.input.view_error(ViewError::Read(error)).into(),
+            other => Failure::Asked(format!("{}: {other}", path.display())),
+        })?;
+        note_what_is_wrong(path, &account);
+    }
+    write(join)
+}
+
+/// The logs as one, in a file without a name; errors call it by that one.
+pub(crate) fn joined(files: &[PathBuf], name: PathBuf) -> Result<Input, Failure> {
+    let failed = |source| Failure::Temporary {
+        folder: std::env::temp_dir(),
+        source,
+    };
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    join(files, |join| write(join, &mut file).map_err(failed))?;
+    Input::of_log(&file, name).map_err(failed)
+}
+
+/// Writes a joined log.
+pub(crate) fn write(join: Join<'_>, out: &mut impl io::Write) -> io::Result<()> {
+    let progress = Progress::bytes("joining", join.len());
+    let written = join.write(&mut io::BufWriter::new(out), |done| progress.at(done));
+    progress.finish();
+    written
 }
 
 /// A time of day is the same instant for all: on the day on which the first of them began, or the next.

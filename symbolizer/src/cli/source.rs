@@ -133,7 +133,11 @@ impl Places {
     }
 
     /// The names of a profile that was added up from these files.
-    fn symbols_of_several(&self, files: &[PathBuf], profile: &Profile) -> Result<Symbols, Failure> {
+    pub(crate) fn symbols_of_several(
+        &self,
+        files: &[PathBuf],
+        profile: &Profile,
+    ) -> Result<Symbols, Failure> {
         if self.perf_map.is_some() {
             return Err(Failure::Senseless(
                 "--perf-map names the code of one process, and these are several; each one's /tmp/perf-PID.map is used"

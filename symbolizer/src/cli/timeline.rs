@@ -8,15 +8,16 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
-    Bytes, Input, Printable, Profile, SiteMap, Timeline, ViewError, stacks_at_peak, timeline_of_log,
+    Bytes, Printable, Profile, SiteMap, Timeline, ViewError, stacks_at_peak, timeline_of_log,
 };
 
 use crate::cli::failure::Failure;
+use crate::cli::logs::Logs;
 use crate::cli::output;
 use crate::cli::progress::Progress;
 use crate::cli::quantity::count;
 use crate::cli::say;
-use crate::cli::source::{self, Places};
+use crate::cli::source;
 use crate::cli::table::{cut_middle, stdout_width};
 
 /// Show bytes in use and the rate of allocation over time
@@ -25,9 +26,8 @@ use crate::cli::table::{cut_middle, stdout_width};
 /// of the K sites that held the most when the whole program did.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A record log (.heaplog)
-    #[arg(value_name = "LOG")]
-    file: PathBuf,
+    #[command(flatten)]
+    logs: Logs,
 
     /// Curves of the K sites with the most memory at the peak
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = count, allow_negative_numbers = true)]
@@ -52,9 +52,6 @@ pub(crate) struct Args {
     /// Where to write it; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-
-    #[command(flatten)]
-    places: Places,
 }
 
 /// Most steps: beyond, they would be finer than any screen, and memory would be needed for them.
@@ -69,10 +66,10 @@ fn number_of_steps(text: &str) -> Result<usize, String> {
 const BESIDE: usize = 32;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let input = Input::open(&args.file)?;
+    let (input, name) = (args.logs.open()?, args.logs.name());
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
-    let profile = source::whole_log(&args.file, &input)?;
+    let profile = source::whole_log(&name, &input)?;
     let (names, group_of) = match args.top {
         0 => (Vec::new(), Vec::new()),
         _ => {
@@ -103,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.csv {
         // The others have a place for it.
         for line in profile.circumstances() {
-            say::note(&format_args!("note: {}: {line}", args.file.display()));
+            say::note(&format_args!("note: {}: {line}", name.display()));
         }
     }
     output::to(output::file(args.output.as_ref()), |out| {
@@ -114,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         } else if args.json {
             json::write(&timeline, &names, &profile, out)
         } else {
-            write_text(&timeline, &names, &profile, out)
+            write_text(&timeline, &names, &profile, args.logs.at_peak(), out)
         }
     })
 }
@@ -130,7 +127,7 @@ type Groups = (Vec<String>, Vec<Option<usize>>);
 
 /// Names of the sites with the most at the peak, and which stack is whose.
 fn groups(args: &Args, profile: &Profile, of_stacks: &[f64]) -> Result<Groups, Failure> {
-    let symbols = args.places.symbols(&args.file, profile)?;
+    let symbols = args.logs.symbols(profile)?;
     let map = SiteMap::of(profile, &symbols);
     let mut held = vec![0.0; map.keys().len()];
     for (stack, bytes) in of_stacks.iter().enumerate() {
@@ -170,6 +167,7 @@ fn write_text(
     timeline: &Timeline<f64>,
     names: &[String],
     profile: &Profile,
+    at_peak: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let steps = &timeline.steps;
@@ -220,9 +218,9 @@ fn write_text(
             peak.time_ns as f64 / 1e9,
             Bytes(peak.bytes.to_f64()),
             if is_kept {
-                "; `heapprof top --at peak` shows whose"
+                format!("; {at_peak} shows whose")
             } else {
-                ""
+                String::new()
             }
         )?;
     }

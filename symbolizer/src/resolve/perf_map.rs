@@ -14,6 +14,7 @@ use super::locate::{SearchPath, below};
 use super::names::Names;
 use super::report::{Outcome, Role};
 use crate::archive;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -37,23 +38,14 @@ pub(crate) struct Process {
 pub struct PerfMapReport {
     /// Every file tried, and what became of it.
     pub tried: Vec<(PathBuf, Outcome)>,
+    /// The files that names were taken from, by the process whose code it is.
+    pub used: BTreeMap<u32, PathBuf>,
     /// Different addresses asked for.
     pub asked: u64,
     /// Those that got a name.
     pub named: u64,
     /// Of these, those for which an earlier line has another name.
     pub ambiguous: u64,
-}
-
-impl PerfMapReport {
-    /// The file that names were taken from.
-    pub fn used(&self) -> Option<&Path> {
-        let used = self
-            .tried
-            .iter()
-            .find(|(_, o)| matches!(o, Outcome::Used(_)));
-        used.map(|(path, _)| path.as_path())
-    }
 }
 
 impl fmt::Display for PerfMapReport {
@@ -73,7 +65,7 @@ impl fmt::Display for PerfMapReport {
                 self.ambiguous
             )?;
         }
-        if self.named < self.asked && self.used().is_none() {
+        if self.named < self.asked && self.used.is_empty() {
             writeln!(
                 f,
                 "  let the program write a perf map (node --perf-basic-prof, python -X perf, jcmd PID Compiler.perfmap, \
@@ -105,6 +97,7 @@ pub(crate) fn resolve(
             return (Vec::new(), report);
         }
     };
+    report.used.insert(process.pid, path.clone());
     report.tried.push((path, Outcome::Used(Role::PerfMap)));
     let found = latest(&map, avmas, &mut report.ambiguous);
     let names = Names::new();

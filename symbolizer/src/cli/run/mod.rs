@@ -236,6 +236,24 @@ fn summarize(records: &Records) {
         "next: heapprof top {0}; heapprof report {0}; heapprof info {0}",
         quoted(log)
     ));
+    if let Some(command) = of_all(log, &records.of_children) {
+        say::note(&format_args!("all processes together: {command}"));
+    }
+}
+
+/// The command that shows a process and its children together; `None`: it has none.
+fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
+    // As many as a line holds.
+    const MOST: usize = 8;
+    let all = std::iter::once(log).chain(children.iter().map(PathBuf::as_path));
+    match children.len() {
+        0 => None,
+        1..MOST => {
+            let files: Vec<String> = all.map(quoted).collect();
+            Some(format!("heapprof report {}", files.join(" ")))
+        }
+        _ => Some("`heapprof report`, `timeline` and `top` take all their logs".into()),
+    }
 }
 
 /// A path as a shell takes it for one word; plain where that is plain.
@@ -280,6 +298,19 @@ fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_proposed_for_all_is_short() {
+        let children = |n: usize| -> Vec<PathBuf> {
+            (0..n).map(|i| format!("a_{i}.heaplog").into()).collect()
+        };
+        let of_all = |n| of_all(Path::new("a.heaplog"), &children(n));
+        assert_eq!(of_all(0), None);
+        let two = "heapprof report a.heaplog a_0.heaplog a_1.heaplog";
+        assert_eq!(of_all(2).as_deref(), Some(two));
+        assert_eq!(of_all(7).map(|it| it.split(' ').count()), Some(10));
+        assert!(of_all(8).is_some_and(|it| it.len() < 60));
+    }
 
     #[test]
     fn a_proposed_command_can_be_pasted() {

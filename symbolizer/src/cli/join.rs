@@ -1,0 +1,41 @@
+//! `heapprof join`: the logs of several processes as one.
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::Bytes;
+
+use crate::cli::failure::Failure;
+use crate::cli::output;
+use crate::cli::say;
+use crate::cli::several;
+
+/// Join the logs of several processes into one log
+///
+/// All processes of a service as if they were one: on one clock, that of the wall, and with one heap. What was in use at a moment
+/// (`top --at`), when the most was (`--at peak`), what came between two moments (`diff`), `timeline`, `report` and
+/// `dump` are then of all of them together. A process that ends gives back what it has, so at its end its blocks count as freed; those
+/// of the last to end stay in use, and those of a process whose log has no end. `timeline` and `report` join several logs by themselves.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Record logs (.heaplog), or bundles of them (.tar)
+    #[arg(value_name = "LOG", required = true)]
+    files: Vec<PathBuf>,
+
+    /// Where to write the joined log; - is standard output
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let out = output::file(Some(&args.output));
+    output::refuse_terminal(out, "a record log")?;
+    output::refuse_input(out, &args.files)?;
+    several::join(&args.files, |join| {
+        output::to(out, |out| several::write(join, out))
+    })?;
+    if let Some(out) = out {
+        let size = std::fs::metadata(out).map_or(0, |it| it.len());
+        say::note(&format_args!("{}: {}", out.display(), Bytes(size as f64)));
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! Logs: those that a command shows over time, several as one.
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{Input, Profile, Symbols};
+
+use crate::cli::failure::Failure;
+use crate::cli::several;
+use crate::cli::source::Places;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Logs {
+    /// A record log (.heaplog), or a bundle of one (.tar); several are joined, as `heapprof join` does it: all
+    /// processes of a server, say
+    #[arg(value_name = "LOG", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    places: Places,
+}
+
+impl Logs {
+    /// The log, or what the logs are together.
+    pub(crate) fn open(&self) -> Result<Input, Failure> {
+        match &self.files[..] {
+            [file] => Ok(Input::open(file)?),
+            files => several::joined(files, self.name()),
+        }
+    }
+
+    /// What messages call it.
+    pub(crate) fn name(&self) -> PathBuf {
+        match &self.files[..] {
+            [] => PathBuf::new(),
+            [file] => file.clone(),
+            [first, others @ ..] => {
+                let mut name = first.clone().into_os_string();
+                name.push(format!(" and {} more", others.len()));
+                name.into()
+            }
+        }
+    }
+
+    /// The command that shows whose the most bytes in use were.
+    pub(crate) fn at_peak(&self) -> &'static str {
+        match &self.files[..] {
+            [_] => "`heapprof top --at peak`",
+            _ => "`heapprof top --at peak` of what `heapprof join` writes",
+        }
+    }
+
+    pub(crate) fn symbols(&self, profile: &Profile) -> Result<Symbols, Failure> {
+        match &self.files[..] {
+            [file] => self.places.symbols(file, profile),
+            files => self.places.symbols_of_several(files, profile),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A join: the logs of several processes, written as one log, as if all had been one process with one heap.
+//!
+//! ```text
+//!   log of process 1   ─┐                                  clock: the wall's, from the first one's start on
+//!   log of process 2   ─┼─> records in the order of time   addresses: moved (merge.rs), every file lies once
+//!   log of process 3   ─┘                                  stacks, threads, ids: numbered anew
+//! ```
+//!
+//! So whatever is asked of a log can be asked of all of them together: what was in use at a moment, and when the most was.
+//! A process that ends gives back what it has, so its blocks are freed then; those of the processes that end last stay in use, as in their
+//! own logs, and those of a process whose log has no end, which may still run.
+//!
+//! Logs that rotate have a checkpoint each. Of the time before the last of these not all is known of each process, so there the joined log
+//! begins with a checkpoint of all.
+//!
+//! Each log is read twice: once for its stacks, modules and end, once for its events. Memory is needed for what is in use, and for stacks.
+
+mod before;
+mod member;
+mod writing;
+
+use std::io::{self, Write};
+
+use heapprof_core::NumberMap;
+use heapprof_format::ReadError;
+
+use crate::fold::Fold;
+use crate::heritage::start_of;
+use crate::log::{Records, each_record};
+use crate::merge::Merge;
+use crate::profile::Account;
+use before::Before;
+use member::Member;
+use writing::Writing;
+
+/// Why a log cannot be joined with others.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Its first record is lost.
+    #[error("its beginning is damaged, and with it when the process began")]
+    NoStart,
+    /// It is a join itself.
+    #[error("it was joined from several logs already; name these instead")]
+    Joined,
+}
+
+/// The logs that are to be joined. See the module's text.
+#[derive(Default)]
+pub struct Join<'a> {
+    members: Vec<Member<'a>>,
+    merge: Merge,
+}
+
+impl<'a> Join<'a> {
+    /// No log so far.
+    pub fn new() -> Join<'a> {
+        Join::default()
+    }
+
+    /// Adds the log of a process, by that name. `without_inherited`: what it had from its parent is left out, because the parent's
+    /// log is added as well. Returns what is wrong with it. `progress` is told, now and then, how far reading is.
+    ///
+    /// # Errors
+    /// When it cannot be joined; the others can still be.
+    pub fn add(
+        &mut self,
+        name: String,
+        bytes: &'a [u8],
+        without_inherited: bool,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Account, JoinError> {
+        let mut fold = Fold::new().without_inherited(without_inherited);
+        each_record(bytes, &mut progress, &mut fold)?;
+        let start = start_of(bytes).ok_or(JoinError::NoStart)?;
+        let numbers = fold.stack_numbers().clone();
+        let profile = fold.finish();
+        if profile.run.is_joined {
+            return Err(JoinError::Joined);
+        }
+        let (duration_ns, checkpoint) = (profile.run.duration_ns, profile.run.checkpoint);
+        let account = profile.account.clone();
+        let merged = self.merge.add(name, profile);
+        let merged = |(number, index): (u32, u32)| Some((number, *merged.get(index as usize)?));
+        self.members.push(Member {
+            records: Records::of(bytes)?,
+            length: bytes.len() as u64,
+            start,
+            offset_ns: 0,
+            duration_ns,
+            checkpoint,
+            without_inherited,
+            stacks: numbers.into_iter().filter_map(merged).collect(),
+            threads: NumberMap::default(),
+            live: NumberMap::default(),
+            reached_ns: 0,
+            has_ended: false,
+            read: 0,
+        });
+        Ok(account)
+    }
+
+    /// Bytes of the logs.
+    pub fn len(&self) -> u64 {
+        self.members.iter().map(|member| member.length).sum()
+    }
+
+    /// Whether there is no log.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Writes the joined log. `progress` is told, now and then, how many of the logs' bytes are done.
+    ///
+    /// # Errors
+    /// When `out` cannot be written to.
+    pub fn write(mut self, out: &mut impl Write, mut progress: impl FnMut(u64)) -> io::Result<()> {
+        let whole = self.merge.finish();
+        let starts = self.members.iter().map(|member| member.start.wall_ns);
+        let first_ns = starts.min().unwrap_or(0);
+        for member in &mut self.members {
+            member.offset_ns = member.start.wall_ns - first_ns;
+        }
+        let before = Before::of(&self.members);
+        let mut writing = Writing::new(self.members, before, &whole, out);
+        writing.begin(first_ns)?;
+        writing.events(&mut progress)?;
+        writing.end()
+    }
+}

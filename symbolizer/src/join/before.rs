@@ -1,0 +1,137 @@
+//! The time of which not all logs have the detail: what was allocated and freed in it, in sums, and what is in use at its end.
+
+use heapprof_core::{Estimate, Ledger, NumberMap, SizeClass};
+use heapprof_format::{Alloc, Checkpoint, Passed, Sums};
+
+use super::member::Member;
+use crate::heritage::is_inherited;
+
+/// See the module's text. All numbers and times are the joined log's.
+pub(super) struct Before {
+    /// Its end: the last of the logs' checkpoints.
+    pub(super) until_ns: u64,
+    segment: u32,
+    bytes_before: u64,
+    ledger: Ledger,
+    in_use: NumberMap<u64, Alloc>,
+    /// When each stack was first sampled.
+    first_ns: NumberMap<u32, u64>,
+    usable: Estimate,
+    intervals: Option<(u64, u64)>,
+}
+
+impl Before {
+    /// By the checkpoints of the logs. `None`: all of them have all of their detail.
+    pub(super) fn of(members: &[Member<'_>]) -> Option<Before> {
+        let (mut until_ns, mut segment, mut bytes_before) = (None, 0, 0_u64);
+        for member in members {
+            if let Some(checkpoint) = member.checkpoint {
+                until_ns = until_ns.max(Some(member.joined(checkpoint.time_ns)));
+                segment = segment.max(checkpoint.segment);
+                bytes_before = bytes_before.saturating_add(checkpoint.bytes_before);
+            }
+        }
+        Some(Before {
+            until_ns: until_ns?,
+            segment,
+            bytes_before,
+            ledger: Ledger::new(),
+            in_use: NumberMap::default(),
+            first_ns: NumberMap::default(),
+            usable: Estimate::default(),
+            intervals: None,
+        })
+    }
+
+    /// A log's own checkpoint begins.
+    pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint) {
+        self.usable.merge(&estimate(&checkpoint.usable));
+        if checkpoint.intervals != (0, 0) {
+            self.sampled_under(checkpoint.intervals);
+        }
+    }
+
+    /// What a log's own checkpoint says was allocated and freed before.
+    pub(super) fn passed(&mut self, stack: u32, first_ns: u64, passed: &Passed) {
+        self.used(stack, first_ns);
+        let (class, freed) = (SizeClass(passed.class), estimate(&passed.sums));
+        self.ledger.passed(stack, class, &freed);
+    }
+
+    /// `from_checkpoint`: a log's own checkpoint says that it is in use, and has counted it.
+    pub(super) fn alloc(&mut self, alloc: &Alloc, from_checkpoint: bool) {
+        self.used(alloc.stack, alloc.time_ns);
+        let (_, weight) = self
+            .ledger
+            .alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
+        self.in_use.insert(alloc.id, *alloc);
+        if !from_checkpoint && !is_inherited(alloc) {
+            let usable = alloc.size.saturating_add(alloc.slack);
+            self.usable.add(&weight.carrying(usable));
+        }
+        self.sampled_under((alloc.interval, alloc.interval));
+    }
+
+    pub(super) fn free(&mut self, id: u64) {
+        self.ledger.free(id);
+        self.in_use.remove(&id);
+    }
+
+    fn used(&mut self, stack: u32, time_ns: u64) {
+        let first_ns = self.first_ns.entry(stack).or_insert(time_ns);
+        *first_ns = time_ns.min(*first_ns);
+    }
+
+    fn sampled_under(&mut self, (least, most): (u64, u64)) {
+        let (so_far_least, so_far_most) = self.intervals.unwrap_or((least, most));
+        self.intervals = Some((so_far_least.min(least), so_far_most.max(most)));
+    }
+
+    /// The beginning of the joined log's checkpoint. What was in use at once before is not known of all of them, so its end has the most.
+    pub(super) fn beginning(&self) -> Checkpoint {
+        Checkpoint {
+            segment: self.segment,
+            time_ns: self.until_ns,
+            bytes_before: self.bytes_before,
+            peak_ns: self.until_ns,
+            peak_bytes: self.ledger.total().in_use.bytes_fixed().to_bits(),
+            intervals: self.intervals.unwrap_or_default(),
+            usable: sums(&self.usable),
+        }
+    }
+
+    /// The stacks that it names.
+    pub(super) fn stacks(&self) -> Vec<u32> {
+        let mut stacks: Vec<u32> = self.first_ns.keys().copied().collect();
+        stacks.sort_unstable();
+        stacks
+    }
+
+    /// What was allocated and freed, a row each.
+    pub(super) fn passed_rows(&self) -> impl Iterator<Item = Passed> + '_ {
+        self.ledger.rows().map(|row| Passed {
+            stack: row.stack,
+            class: row.class.0,
+            first_ns: self.first_ns.get(&row.stack).copied().unwrap_or(0),
+            sums: sums(&row.totals.allocated.without(&row.totals.in_use)),
+        })
+    }
+
+    /// What is in use at the end, in the order of time.
+    pub(super) fn in_use(&self) -> Vec<Alloc> {
+        let mut in_use: Vec<Alloc> = self.in_use.values().copied().collect();
+        in_use.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.id));
+        in_use
+    }
+}
+
+fn estimate(sums: &Sums) -> Estimate {
+    Estimate::from_bits(sums.samples, sums.fixed)
+}
+
+fn sums(estimate: &Estimate) -> Sums {
+    Sums {
+        samples: estimate.samples,
+        fixed: estimate.to_bits(),
+    }
+}

@@ -1,0 +1,53 @@
+//! A member: one of the logs that are joined, read for the second time.
+
+use heapprof_core::NumberMap;
+use heapprof_format::{Checkpoint, Event, Record, Start};
+
+use crate::log::Records;
+
+/// See the module's text.
+pub(super) struct Member<'a> {
+    pub(super) records: Records<'a>,
+    /// Bytes of the log.
+    pub(super) length: u64,
+    pub(super) start: Start,
+    /// From the joined log's start to its own.
+    pub(super) offset_ns: u64,
+    /// Of its own clock.
+    pub(super) duration_ns: u64,
+    pub(super) checkpoint: Option<Checkpoint>,
+    /// Whether what it had from its parent is left out.
+    pub(super) without_inherited: bool,
+    /// Which of the joined log's stacks each of its own is, by its number.
+    pub(super) stacks: NumberMap<u32, u32>,
+    /// The same of its threads, as they come.
+    pub(super) threads: NumberMap<u32, u32>,
+    /// What it has in use: id and thread in the joined log, by its own id.
+    pub(super) live: NumberMap<u64, (u64, u32)>,
+    /// Time of the newest record, of its own clock.
+    pub(super) reached_ns: u64,
+    pub(super) has_ended: bool,
+    /// Where reading was when that was last added up.
+    pub(super) read: u64,
+}
+
+impl Member<'_> {
+    /// A time of its own on the joined log's clock.
+    pub(super) fn joined(&self, time_ns: u64) -> u64 {
+        self.offset_ns.saturating_add(time_ns)
+    }
+
+    /// When its log ends, on the joined log's clock.
+    pub(super) fn end_ns(&self) -> u64 {
+        self.joined(self.duration_ns)
+    }
+
+    /// The next record; `None`: there is none. It was read before, so no error is new.
+    pub(super) fn next(&mut self) -> Option<Record> {
+        match self.records.next_event() {
+            Some(Event::Alloc(alloc)) => Some(Record::Alloc(alloc)),
+            Some(Event::Free(free)) => Some(Record::Free(free)),
+            None => self.records.next_record().ok().flatten(),
+        }
+    }
+}

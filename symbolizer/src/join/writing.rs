@@ -1,0 +1,461 @@
+//! Writing a joined log: the records of its members in the order of time, numbered anew.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::io::{self, Write};
+
+use heapprof_core::NumberMap;
+use heapprof_format::{
+    Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event, FILE_HEADER, FORKED_AT,
+    Free, Module, PARENT_LOG, Record, Stack, Start, Thread,
+};
+
+use super::before::Before;
+use super::member::Member;
+use crate::fold::{LARGEST_BLOCK, LARGEST_INTERVAL};
+use crate::heritage::{BEFORE_THE_FORK, is_inherited, is_remark};
+use crate::merge::Part;
+use crate::profile::{Ending, Profile};
+
+/// Bytes of a frame, about.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// Most processes whose beginnings and ends are marked: more would hide the curve that they are to explain.
+const MOST_MARKED: usize = 8;
+
+/// Ids of a thread's samples begin at its number, moved up so far: one after another they take the least room in the log.
+const ID_BITS: u32 = 36;
+/// In the place of the number of [`BEFORE_THE_FORK`].
+const BEFORE_THE_FORK_IDS: u64 = 1 << 27;
+
+/// What of a log comes next.
+enum Next {
+    Began,
+    Event(Event),
+    Marker(String),
+    /// Another interval is in force; 0: none.
+    Interval(u64),
+    Checkpoint(Checkpoint),
+    Ended,
+}
+
+/// See the module's text.
+pub(super) struct Writing<'a, W> {
+    members: Vec<Member<'a>>,
+    /// The account of the time before all logs have detail, as long as it is that time.
+    before: Option<Before>,
+    /// End of the joined log.
+    last_ns: u64,
+    whole: &'a Profile,
+    encoder: Encoder,
+    out: &'a mut W,
+    /// Which of the stacks are written.
+    known: Vec<bool>,
+    /// Threads that have a number.
+    threads: u32,
+    /// Whether the thread that inherited blocks are said to come from is written.
+    has_heritage: bool,
+    /// How many ids each thread has had.
+    ids: NumberMap<u64, u64>,
+    /// Bytes that were read.
+    done: u64,
+}
+
+impl<'a, W: Write> Writing<'a, W> {
+    pub(super) fn new(
+        members: Vec<Member<'a>>,
+        before: Option<Before>,
+        whole: &'a Profile,
+        out: &'a mut W,
+    ) -> Writing<'a, W> {
+        Writing {
+            last_ns: members.iter().map(Member::end_ns).max().unwrap_or(0),
+            members,
+            before,
+            whole,
+            encoder: Encoder::new(),
+            out,
+            known: vec![false; whole.stacks.len()],
+            threads: 0,
+            has_heritage: false,
+            ids: NumberMap::default(),
+            done: 0,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(self.encoder.finish())
+    }
+
+    fn put(&mut self, record: &Record) -> io::Result<()> {
+        self.encoder.record(record);
+        self.end_long_frame()
+    }
+
+    fn end_long_frame(&mut self) -> io::Result<()> {
+        match self.encoder.pending() < FRAME_BYTES {
+            true => Ok(()),
+            false => self.flush(),
+        }
+    }
+
+    /// What stands before all events.
+    pub(super) fn begin(&mut self, first_ns: u64) -> io::Result<()> {
+        let run = &self.whole.run;
+        let mut settings = run.settings.clone();
+        // Of one process; whoever reads them looks for what that one inherited.
+        settings.retain(|(name, _)| ![FORKED_AT, PARENT_LOG].contains(&name.as_str()));
+        if !run.executed_as.is_empty() {
+            settings.push((EXECUTED_AS.into(), run.executed_as.clone()));
+        }
+        let first = self.members.iter().filter(|member| member.offset_ns == 0);
+        self.out.write_all(&FILE_HEADER)?;
+        self.put(&Record::Start(Start {
+            program: run.program.clone(),
+            args: run.args.clone(),
+            pid: 0,
+            forked_from: 0,
+            wall_ns: first_ns,
+            monotonic_ns: first
+                .map(|member| member.start.monotonic_ns)
+                .min()
+                .unwrap_or(0),
+            interval: run.interval.unwrap_or(1),
+            library: run.library.clone(),
+            settings,
+        }))?;
+        self.flush()?; // alone, as in every log
+        let whole = self.whole;
+        for (index, part) in whole.parts.iter().enumerate() {
+            let start = self.members[index].start.clone();
+            self.put(&Record::Process(part.process(start)))?;
+        }
+        for (number, module) in (0..).zip(&whole.modules) {
+            self.put(&Record::Module(Module {
+                number,
+                time_ns: 0,
+                path: module.path.clone(),
+                build_id: module.build_id.clone(),
+                bias: module.bias.unwrap_or(0),
+                segments: module.segments.clone(),
+            }))?;
+        }
+        self.flush()
+    }
+
+    /// All events, in the order of time.
+    pub(super) fn events(&mut self, progress: &mut impl FnMut(u64)) -> io::Result<()> {
+        let mut pending: Vec<Next> = self.members.iter().map(|_| Next::Began).collect();
+        let begins = self.members.iter().enumerate();
+        let mut heap: BinaryHeap<Reverse<(u64, usize)>> = begins
+            .map(|(index, member)| Reverse((member.offset_ns, index)))
+            .collect();
+        let mut events = 0_u64;
+        while let Some(mut first) = heap.peek_mut() {
+            let Reverse((time_ns, index)) = *first;
+            if let Some(before) = self.before.take_if(|before| before.until_ns < time_ns) {
+                self.end_before(&before)?;
+            }
+            let next = std::mem::replace(&mut pending[index], Next::Ended);
+            self.take(index, time_ns, next)?;
+            match self.pull(index)? {
+                Some((time_ns, next)) => {
+                    pending[index] = next;
+                    *first = Reverse((time_ns, index));
+                }
+                None => {
+                    PeekMut::pop(first);
+                }
+            }
+            events += 1;
+            if events.is_multiple_of(1 << 16) {
+                progress(self.done);
+            }
+        }
+        match self.before.take() {
+            Some(before) => self.end_before(&before),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn end(mut self) -> io::Result<()> {
+        let (time_ns, whole) = (self.last_ns, self.whole);
+        let parts = || whole.parts.iter();
+        let all_have_ends = parts().all(|part| reason(part).is_some());
+        // The allocator's own count is compared with the samples so far, which a log that is cut off may have more of.
+        let is_compared =
+            all_have_ends && parts().all(|part| part.is_whole) && whole.counted.is_some();
+        let mut values = whole.account.counters.clone();
+        values.retain(|(counter, _)| {
+            is_compared || !matches!(counter, Counter::CountedBytes | Counter::CountedThreads)
+        });
+        self.put(&Record::Counters { time_ns, values })?;
+        let last = (self.members.iter().zip(parts())).max_by_key(|(member, _)| member.end_ns());
+        if let Some(reason) = last
+            .and_then(|(_, part)| reason(part))
+            .filter(|_| all_have_ends)
+        {
+            self.put(&Record::End { time_ns, reason })?;
+        }
+        self.flush()?;
+        self.out.flush()
+    }
+
+    /// What comes next in that log, and when. Names of threads are written on the way.
+    fn pull(&mut self, index: usize) -> io::Result<Option<(u64, Next)>> {
+        loop {
+            let member = &mut self.members[index];
+            if member.has_ended {
+                return Ok(None);
+            }
+            let (time_ns, next) = match member.next() {
+                None => {
+                    member.has_ended = true;
+                    (member.duration_ns, Next::Ended)
+                }
+                Some(Record::Alloc(alloc)) => (alloc.time_ns, Next::Event(Event::Alloc(alloc))),
+                Some(Record::Free(free)) => (free.time_ns, Next::Event(Event::Free(free))),
+                Some(Record::Marker { time_ns, name }) if !is_remark(&name) => {
+                    (time_ns, Next::Marker(name))
+                }
+                Some(Record::Regime {
+                    time_ns,
+                    interval,
+                    by_budget: false,
+                }) => (time_ns, Next::Interval(interval)),
+                Some(Record::Checkpoint(checkpoint)) => {
+                    (checkpoint.time_ns, Next::Checkpoint(checkpoint))
+                }
+                Some(Record::Thread(thread)) => {
+                    self.thread(index, thread)?;
+                    continue;
+                }
+                Some(_) => continue,
+            };
+            let read = member.records.offset();
+            self.done += read - std::mem::replace(&mut member.read, read);
+            member.reached_ns = member.reached_ns.max(time_ns);
+            return Ok(Some((member.joined(member.reached_ns), next)));
+        }
+    }
+
+    fn take(&mut self, index: usize, time_ns: u64, next: Next) -> io::Result<()> {
+        match next {
+            Next::Event(Event::Alloc(alloc)) => self.alloc(index, &alloc, false),
+            Next::Event(Event::Free(free)) => self.free(index, &free),
+            Next::Marker(name) => self.put(&Record::Marker { time_ns, name }),
+            Next::Interval(interval) => {
+                let what = match interval {
+                    0 => "recording stopped".to_owned(),
+                    interval => format!("recording with interval {interval}"),
+                };
+                self.mark(index, time_ns, &what)
+            }
+            Next::Checkpoint(checkpoint) => self.checkpoint(index, &checkpoint),
+            Next::Began if self.members.len() <= MOST_MARKED => self.mark(index, time_ns, "began"),
+            Next::Began => Ok(()),
+            Next::Ended => {
+                let reason = reason(&self.whole.parts[index]);
+                if self.members.len() <= MOST_MARKED {
+                    let what = match reason {
+                        Some(EndReason::Exec) => "became another program",
+                        Some(_) => "ended",
+                        None => "last record",
+                    };
+                    self.mark(index, time_ns, what)?;
+                }
+                match reason.is_some() && time_ns < self.last_ns {
+                    true => self.leave(index, time_ns),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Names a moment of a process.
+    fn mark(&mut self, index: usize, time_ns: u64, what: &str) -> io::Result<()> {
+        let part = &self.whole.parts[index].run;
+        let name = format!("{}, pid {}: {what}", part.name(), part.pid);
+        self.put(&Record::Marker { time_ns, name })
+    }
+
+    /// The number of a log's thread in the joined one.
+    fn thread_number(&mut self, index: usize, number: u32) -> u32 {
+        if number == BEFORE_THE_FORK {
+            return number;
+        }
+        let threads = &mut self.threads;
+        *(self.members[index].threads)
+            .entry(number)
+            .or_insert_with(|| {
+                *threads += 1;
+                *threads - 1
+            })
+    }
+
+    fn thread(&mut self, index: usize, thread: Thread) -> io::Result<()> {
+        let is_heritage = thread.number == BEFORE_THE_FORK;
+        if is_heritage && std::mem::replace(&mut self.has_heritage, true) {
+            return Ok(());
+        }
+        let number = self.thread_number(index, thread.number);
+        self.put(&Record::Thread(Thread { number, ..thread }))
+    }
+
+    /// A stack, before the first allocation that names it.
+    fn stack(&mut self, number: u32) -> io::Result<()> {
+        let index = number as usize;
+        if std::mem::replace(&mut self.known[index], true) {
+            return Ok(());
+        }
+        let stack = &self.whole.stacks[index];
+        match stack.end {
+            Some(end) => self.put(&Record::Stack(Stack {
+                number,
+                end,
+                frames: stack.frames.clone(),
+                interrupted: stack.interrupted.clone(),
+            })),
+            None => Ok(()), // its own log does not have it
+        }
+    }
+
+    /// `from_checkpoint`: it is told of there, and came before.
+    fn alloc(&mut self, index: usize, alloc: &Alloc, from_checkpoint: bool) -> io::Result<()> {
+        if alloc.size > LARGEST_BLOCK || alloc.interval > LARGEST_INTERVAL {
+            return Ok(()); // damage
+        }
+        let thread = self.thread_number(index, alloc.thread);
+        let member = &mut self.members[index];
+        let Some(&stack) = member.stacks.get(&alloc.stack) else {
+            return Ok(());
+        };
+        if member.without_inherited && is_inherited(alloc) {
+            return Ok(());
+        }
+        let ids = match thread {
+            BEFORE_THE_FORK => BEFORE_THE_FORK_IDS,
+            thread => thread.into(),
+        };
+        let had = self.ids.entry(ids).or_default();
+        let id = (ids << ID_BITS) + *had;
+        *had += 1;
+        member.live.insert(alloc.id, (id, thread));
+        let alloc = Alloc {
+            time_ns: member.joined(alloc.time_ns),
+            thread,
+            id,
+            stack,
+            ..*alloc
+        };
+        if let Some(before) = &mut self.before {
+            before.alloc(&alloc, from_checkpoint);
+            return Ok(());
+        }
+        self.stack(stack)?;
+        self.encoder.alloc(&alloc);
+        self.end_long_frame()
+    }
+
+    fn free(&mut self, index: usize, free: &Free) -> io::Result<()> {
+        let member = &mut self.members[index];
+        let time_ns = member.joined(free.time_ns);
+        let Some((id, _)) = member.live.remove(&free.id) else {
+            return Ok(()); // of a block that is left out, or not in its log
+        };
+        let thread = self.thread_number(index, free.thread);
+        self.freed(Free {
+            time_ns,
+            thread,
+            id,
+        })
+    }
+
+    fn freed(&mut self, free: Free) -> io::Result<()> {
+        if let Some(before) = &mut self.before {
+            before.free(free.id);
+            return Ok(());
+        }
+        self.encoder.free(&free);
+        self.end_long_frame()
+    }
+
+    /// A process is over: what it had in use is no more.
+    fn leave(&mut self, index: usize, time_ns: u64) -> io::Result<()> {
+        let live = std::mem::take(&mut self.members[index].live);
+        let mut live: Vec<(u64, u32)> = live.into_values().collect();
+        live.sort_unstable();
+        live.into_iter().try_for_each(|(id, thread)| {
+            self.freed(Free {
+                time_ns,
+                thread,
+                id,
+            })
+        })
+    }
+
+    /// The state that a log of a process which rotates begins with.
+    fn checkpoint(&mut self, index: usize, checkpoint: &Checkpoint) -> io::Result<()> {
+        if let Some(before) = &mut self.before {
+            before.checkpoint(checkpoint);
+        }
+        while let Some(record) = self.members[index].next() {
+            match record {
+                Record::Alloc(alloc) => {
+                    // A later one shows that the checkpoint's end is damaged.
+                    let is_part = alloc.time_ns <= checkpoint.time_ns;
+                    self.alloc(index, &alloc, is_part)?;
+                    if !is_part {
+                        break;
+                    }
+                }
+                Record::Free(free) => self.free(index, &free)?,
+                Record::Thread(thread) => self.thread(index, thread)?,
+                Record::Passed(passed) => {
+                    let member = &self.members[index];
+                    let first_ns = member.joined(passed.first_ns);
+                    if let Some(&stack) = member.stacks.get(&passed.stack)
+                        && let Some(before) = &mut self.before
+                    {
+                        before.passed(stack, first_ns, &passed);
+                    }
+                }
+                Record::CheckpointEnd { .. } => break,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// From here on all logs have their detail: the state of all of them.
+    fn end_before(&mut self, before: &Before) -> io::Result<()> {
+        self.flush()?;
+        self.put(&Record::Checkpoint(before.beginning()))?;
+        for stack in before.stacks() {
+            self.stack(stack)?;
+        }
+        // Frames begin at the time of their first record: what has none must not stand before what has.
+        self.flush()?;
+        before
+            .passed_rows()
+            .try_for_each(|passed| self.put(&Record::Passed(passed)))?;
+        for alloc in before.in_use() {
+            self.encoder.alloc(&alloc);
+            self.end_long_frame()?;
+        }
+        self.flush()?;
+        self.put(&Record::CheckpointEnd {
+            time_ns: before.until_ns,
+        })?;
+        self.flush()
+    }
+}
+
+/// Why a process's log ended; `None`: it has no end.
+fn reason(part: &Part) -> Option<EndReason> {
+    match part.run.ending {
+        Ending::Said(reason) => Some(reason),
+        Ending::CutOff | Ending::Snapshot => None,
+    }
+}

@@ -1,0 +1,479 @@
+//! A join, against a naive model: lists of blocks of several processes, with the times at which they came and went.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::LogBuilder;
+use common::processes::{S, begin, load, put};
+use heapprof_core::SizeClass;
+use heapprof_format::{
+    Alloc, Checkpoint, EndReason, FORKED_AT, Free, PARENT_LOG, Passed, Record, Start, Sums,
+};
+use heapprof_symbolizer::{
+    Join, JoinError, Moment, Profile, Reading, View, profile_of_log, profile_of_view,
+    timeline_of_log,
+};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+/// A block of a process; times are of its own clock.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// Which of the callers' stacks.
+    caller: u64,
+    size: u64,
+    came_ms: u64,
+    /// Later, or never.
+    lived_ms: Option<u64>,
+}
+
+impl Block {
+    fn went_ms(&self) -> Option<u64> {
+        Some(self.came_ms + self.lived_ms?)
+    }
+
+    fn is_in_use_at(&self, ms: u64) -> bool {
+        self.came_ms <= ms && self.went_ms().is_none_or(|went| went > ms)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Process {
+    began_ms: u64,
+    /// Of its own clock.
+    ends_ms: u64,
+    /// Its log says that it ended.
+    has_end: bool,
+    blocks: Vec<Block>,
+    /// Its log has lost what was before, but for a checkpoint.
+    rotated_ms: Option<u64>,
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    let lived_ms = prop::option::of(1..900u64);
+    let times = (0..900u64, lived_ms);
+    (0..4u64, 1..100_000u64, times).prop_map(|(caller, size, (came_ms, lived_ms))| Block {
+        caller,
+        size,
+        came_ms,
+        lived_ms,
+    })
+}
+
+fn process() -> impl Strategy<Value = Process> {
+    let blocks = prop::collection::vec(block(), 0..12);
+    let rotated_ms = prop::option::weighted(0.3, 0..1000u64);
+    let times = (0..1500u64, 1..1000u64, prop::bool::weighted(0.8));
+    (times, blocks, rotated_ms).prop_map(
+        |((began_ms, ends_ms, has_end), mut blocks, rotated_ms)| {
+            blocks.retain(|block| block.came_ms <= ends_ms);
+            for block in &mut blocks {
+                let is_seen = block.went_ms().is_some_and(|went| went <= ends_ms);
+                block.lived_ms = block.lived_ms.filter(|_| is_seen);
+            }
+            blocks.sort_by_key(|block| block.came_ms);
+            Process {
+                began_ms,
+                ends_ms,
+                has_end,
+                blocks,
+                rotated_ms: rotated_ms.filter(|&rotated_ms| rotated_ms <= ends_ms),
+            }
+        },
+    )
+}
+
+/// Where a process has the server: the first one where others have something else.
+fn server_at(index: usize) -> u64 {
+    [0x1000, 0x7000, 0x1000, 0x9000][index]
+}
+
+fn exactly(samples: u64, bytes: u64) -> Sums {
+    Sums {
+        samples,
+        fixed: [i128::from(samples) << 32, i128::from(bytes) << 32, 0, 0],
+    }
+}
+
+fn log_of(process: &Process, index: usize) -> Vec<u8> {
+    let mut log = LogBuilder::new(1);
+    log.begins(Start {
+        wall_ns: begin(40, 1).wall_ns + process.began_ms * MS,
+        ..begin(40 + index as u32, 1)
+    });
+    log.flush();
+    load(&mut log, 0, server_at(index));
+    load(&mut log, 1, server_at(index) + 0x2000);
+    let stacks = [0, 1, 2, 3].map(|caller| {
+        let server = server_at(index);
+        log.stack(&[server + 0x2010, server + 0x101 + 16 * caller])
+    });
+    let alloc = |id: usize, block: &Block| Alloc {
+        time_ns: block.came_ms * MS,
+        thread: id as u32 % 2,
+        id: 1000 + id as u64,
+        size: block.size,
+        slack: 0,
+        stack: stacks[block.caller as usize],
+        interval: 1,
+    };
+    let mut events: Vec<(u64, bool, usize)> = Vec::new();
+    for (id, block) in process.blocks.iter().enumerate() {
+        events.push((block.came_ms, false, id));
+        events.extend(block.went_ms().map(|went| (went, true, id)));
+    }
+    events.sort_unstable();
+    if let Some(rotated_ms) = process.rotated_ms {
+        let mut passed: BTreeMap<(u64, u8), (u64, u64)> = BTreeMap::new();
+        let known = |block: &&Block| block.came_ms <= rotated_ms;
+        for block in process.blocks.iter().filter(known) {
+            let row = passed
+                .entry((block.caller, SizeClass::of(block.size).0))
+                .or_default();
+            if !block.is_in_use_at(rotated_ms) {
+                *row = (row.0 + 1, row.1 + block.size);
+            }
+        }
+        let usable: u64 = (process.blocks.iter().filter(known))
+            .map(|block| block.size)
+            .sum();
+        log.given(&Record::Checkpoint(Checkpoint {
+            segment: 3,
+            time_ns: rotated_ms * MS,
+            bytes_before: 77,
+            intervals: (1, 1),
+            usable: exactly(process.blocks.iter().filter(known).count() as u64, usable),
+            ..Checkpoint::default()
+        }));
+        log.flush();
+        for ((caller, class), (samples, bytes)) in passed {
+            log.given(&Record::Passed(Passed {
+                stack: stacks[caller as usize],
+                class,
+                first_ns: 0,
+                sums: exactly(samples, bytes),
+            }));
+        }
+        for (id, block) in process.blocks.iter().enumerate() {
+            if block.is_in_use_at(rotated_ms) {
+                log.given(&Record::Alloc(alloc(id, block)));
+            }
+        }
+        log.flush();
+        log.given(&Record::CheckpointEnd {
+            time_ns: rotated_ms * MS,
+        });
+    }
+    for (time_ms, is_free, id) in events {
+        if process
+            .rotated_ms
+            .is_some_and(|rotated_ms| time_ms <= rotated_ms)
+        {
+            continue;
+        }
+        log.given(&match is_free {
+            true => Record::Free(Free {
+                time_ns: time_ms * MS,
+                thread: 0,
+                id: 1000 + id as u64,
+            }),
+            false => Record::Alloc(alloc(id, &process.blocks[id])),
+        });
+    }
+    log.record_at(process.ends_ms * MS, |time_ns| match process.has_end {
+        true => Record::End {
+            time_ns,
+            reason: EndReason::Exit,
+        },
+        false => Record::Marker {
+            time_ns,
+            name: "still here".into(),
+        },
+    });
+    log.cut()
+}
+
+fn joined(logs: &[Vec<u8>]) -> Vec<u8> {
+    let mut join = Join::new();
+    for (number, log) in logs.iter().enumerate() {
+        join.add(format!("{number}.heaplog"), log, false, |_| {})
+            .unwrap();
+    }
+    let mut bytes = Vec::new();
+    join.write(&mut bytes, |_| {}).unwrap();
+    bytes
+}
+
+/// In use and allocated: blocks and bytes, by the caller.
+type Numbers = BTreeMap<u64, [u64; 4]>;
+
+/// What the model says of a moment on the clock of all of them.
+fn expected(processes: &[Process], ms: u64) -> Numbers {
+    let end = |process: &Process| process.began_ms + process.ends_ms;
+    let last = processes.iter().map(end).max().unwrap();
+    let mut numbers = Numbers::new();
+    for process in processes {
+        let Some(own_ms) = ms.checked_sub(process.began_ms) else {
+            continue;
+        };
+        let is_there = own_ms < process.ends_ms || end(process) == last || !process.has_end;
+        for block in &process.blocks {
+            if block.came_ms > own_ms {
+                continue;
+            }
+            let row = numbers.entry(block.caller).or_default();
+            if is_there && block.is_in_use_at(own_ms) {
+                (row[0], row[1]) = (row[0] + 1, row[1] + block.size);
+            }
+            (row[2], row[3]) = (row[2] + 1, row[3] + block.size);
+        }
+    }
+    numbers
+}
+
+/// What a profile of the joined log says. Callers are told by their offset in the server, wherever that lies now.
+fn found(profile: &Profile) -> Numbers {
+    let mut numbers = Numbers::new();
+    for row in &profile.rows {
+        let stack = &profile.stacks[row.stack as usize];
+        let places: Vec<_> = profile.places(stack).collect();
+        let call = places[1];
+        let module = &profile.modules[call.module.unwrap() as usize];
+        assert_eq!(module.path, "/bin/server");
+        let caller = (call.avma - module.bias.unwrap() - 0x100) / 16;
+        let totals = &row.totals;
+        let sum = numbers.entry(caller).or_default();
+        sum[0] += totals.in_use.objects();
+        sum[1] += totals.in_use.bytes();
+        sum[2] += totals.allocated.objects();
+        sum[3] += totals.allocated.bytes();
+    }
+    numbers.retain(|_, numbers| *numbers != [0; 4]);
+    numbers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// At each moment, in use is what all processes that are there have, and allocated what all have allocated. Logs that rotated tell
+    /// the same from the last of their checkpoints on.
+    #[test]
+    fn each_moment_has_what_all_processes_have(
+        processes in prop::collection::vec(process(), 1..4),
+        moments in prop::collection::vec(0..2500u64, 4),
+    ) {
+        let logs: Vec<_> = processes.iter().enumerate().map(|(i, p)| log_of(p, i)).collect();
+        let log = joined(&logs);
+        let first = processes.iter().map(|p| p.began_ms).min().unwrap();
+        let ends = processes.iter().map(|p| p.began_ms + p.ends_ms);
+        let last = ends.max().unwrap();
+        let rotated = processes.iter().filter_map(|p| Some(p.began_ms + p.rotated_ms?));
+        let detailed = rotated.max();
+        let whole = profile_of_log(&log, |_| {}).unwrap();
+        prop_assert_eq!(found(&whole), expected(&processes, last));
+        prop_assert_eq!(whole.parts.len(), processes.len());
+        prop_assert!(whole.account.is_whole() && whole.account.unknown_frees == 0);
+        prop_assert_eq!(whole.run.duration_ns, (last - first) * MS);
+        prop_assert_eq!(
+            whole.run.checkpoint.map(|checkpoint| checkpoint.time_ns),
+            detailed.map(|ms| (ms - first) * MS)
+        );
+        // What the samples stand for is known without the checkpoint, too.
+        prop_assert_eq!(whole.usable.bytes(), whole.totals().allocated.bytes());
+        for ms in moments {
+            if ms < first || ms > last || detailed.is_some_and(|detailed| ms < detailed) {
+                continue;
+            }
+            let reading = Reading {
+                view: View::At(Moment::After((ms - first) * MS)),
+                ..Reading::default()
+            };
+            let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+            prop_assert_eq!(found(&profile), expected(&processes, ms), "at {} ms", ms);
+        }
+        // The most at once is the most of any moment at which a block came.
+        let comes = processes.iter().flat_map(|process| {
+            process.blocks.iter().map(|block| process.began_ms + block.came_ms)
+        });
+        let bytes = |ms| expected(&processes, ms).values().map(|row| row[1]).sum::<u64>();
+        if detailed.is_none() {
+            let most = comes.map(bytes).max().unwrap_or(0);
+            prop_assert!(whole.peak.unwrap().bytes.to_f64() >= most as f64);
+        }
+    }
+}
+
+/// A process of 1000 bytes from 1 s to its end at 3 s, and one of 10 from 2 s on, to the end of all at 5 s.
+fn two() -> [Vec<u8>; 2] {
+    let process = |began_ms, ends_ms, came_ms, size| Process {
+        began_ms,
+        ends_ms,
+        has_end: true,
+        blocks: vec![Block {
+            caller: 0,
+            size,
+            came_ms,
+            lived_ms: None,
+        }],
+        rotated_ms: None,
+    };
+    [process(0, 3000, 1000, 1000), process(1000, 4000, 1000, 10)].map({
+        let mut index = 0;
+        move |process| {
+            index += 1;
+            log_of(&process, index - 1)
+        }
+    })
+}
+
+#[test]
+fn a_process_that_ends_has_nothing_and_the_last_one_keeps_what_it_had() {
+    let log = joined(&two());
+    let whole = profile_of_log(&log, |_| {}).unwrap();
+    assert_eq!(whole.who(), "server, 2 processes");
+    let peak = whole.peak.unwrap();
+    assert_eq!((peak.time_ns, peak.bytes.to_f64()), (2 * S, 1010.0));
+    let markers: Vec<_> = (whole.run.markers.iter())
+        .map(|marker| (marker.time_ns / S, marker.name.as_str()))
+        .collect();
+    assert_eq!(
+        markers,
+        [
+            (0, "server, pid 40: began"),
+            (1, "server, pid 41: began"),
+            (3, "server, pid 40: ended"),
+            (5, "server, pid 41: ended"),
+        ]
+    );
+    let timeline = timeline_of_log(&log, &whole, 5, 0, |_| None, |_| (), |_| {}).unwrap();
+    let in_use: Vec<f64> = timeline.steps.iter().map(|step| step.in_use).collect();
+    assert_eq!(in_use, [1000.0, 1010.0, 10.0, 10.0, 10.0]);
+    let allocated: Vec<f64> = timeline.steps.iter().map(|step| step.allocated).collect();
+    assert_eq!(allocated, [1000.0, 10.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn what_cannot_be_joined_says_why() {
+    let logs = two();
+    let log = joined(&logs);
+    let refused = Join::new().add("x".into(), &log, false, |_| {});
+    assert!(matches!(refused, Err(JoinError::Joined)), "{refused:?}");
+    // The start is in the first frame, behind eight bytes and sixteen of the frame's own.
+    let mut damaged = logs[0].clone();
+    damaged[30] ^= 1;
+    let refused = Join::new().add("x".into(), &damaged, false, |_| {});
+    assert!(matches!(refused, Err(JoinError::NoStart)), "{refused:?}");
+    let refused = Join::new().add("x".into(), b"heap", false, |_| {});
+    assert!(matches!(refused, Err(JoinError::Read(_))), "{refused:?}");
+}
+
+/// A child has what its parent had: from the parent's log, or, where that is joined as well, there alone.
+#[test]
+fn what_a_child_inherited_is_there_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| put(folder.path(), name, bytes);
+    let run = |args: &[&str]| common::ok(args);
+    let mut parent = LogBuilder::new(1);
+    parent.begins(begin(30, 1));
+    load(&mut parent, 0, 0x1000);
+    let stack = parent.stack(&[0x1101, 0x1201]);
+    let config = parent.alloc(stack, 5000);
+    parent.wait(4 * S);
+    let parent = put("parent.heaplog", &parent.end());
+    let child = |pid: u32| {
+        let mut child = LogBuilder::new(1);
+        child.begins(Start {
+            forked_from: 30,
+            wall_ns: begin(30, 1).wall_ns + S,
+            monotonic_ns: 31 * S,
+            settings: vec![
+                (FORKED_AT.into(), (31 * S).to_string()),
+                (PARENT_LOG.into(), parent.clone()),
+            ],
+            ..begin(pid, 1)
+        });
+        child.flush();
+        load(&mut child, 0, 0x1000);
+        let own = child.stack(&[0x1101, 0x1301]);
+        child.wait(S);
+        child.free(config);
+        child.record(|time_ns| {
+            Record::Alloc(Alloc {
+                time_ns,
+                thread: 0,
+                id: 1000,
+                size: 9,
+                slack: 0,
+                stack: own,
+                interval: 1,
+            })
+        });
+        child.wait(MS);
+        child.end()
+    };
+    let children = [31, 32].map(|pid| put(&format!("{pid}.heaplog"), &child(pid)));
+    let out = folder.path().join("all.heaplog").display().to_string();
+    // With the parent: its block, and a small one of each child, while these are there.
+    run(&["join", "-o", &out, &parent, &children[0], &children[1]]);
+    let at = |moment: &str| common::totals_line(&run(&["top", &out, "--at", moment]));
+    assert_eq!(at("1.5"), [1, 5000, 1, 5000]);
+    assert_eq!(at("peak"), [3, 5018, 3, 5018]);
+    assert_eq!(at("end"), [1, 5000, 3, 5018]);
+    // Without it: each child has that block from its own beginning on, and frees it; it was not allocated then.
+    std::fs::remove_file(&out).unwrap();
+    run(&["join", "-o", &out, &children[0], &children[1]]);
+    assert_eq!(at("0.5"), [2, 10_000, 2, 10_000]);
+    assert_eq!(at("end"), [2, 18, 4, 10_018]);
+    let steps = run(&[
+        "timeline",
+        "--csv",
+        "--steps",
+        "4",
+        &children[0],
+        &children[1],
+    ]);
+    let allocated: Vec<&str> = (steps.lines())
+        .map(|line| line.split(',').nth(4).unwrap())
+        .collect();
+    assert_eq!(
+        allocated,
+        ["allocated_bytes", "0", "0", "0", "18"],
+        "{steps}"
+    );
+}
+
+/// Code made at run time lies at one address in two processes, and each has a map of its own: in the joined log, and in a bundle of it.
+#[test]
+fn code_made_at_run_time_keeps_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = [40, 41].map(|pid| {
+        let mut log = LogBuilder::new(1);
+        log.begins(begin(pid, 1));
+        load(&mut log, 0, 0x1000);
+        let stack = log.stack(&[0x1101, 0x7000_0011, 0x1201]);
+        log.alloc(stack, u64::from(pid));
+        put(folder.path(), &format!("{pid}.heaplog"), &log.cut())
+    });
+    let tmp = folder.path().join("root/tmp");
+    std::fs::create_dir_all(&tmp).unwrap();
+    for (pid, name) in [(40, "renders"), (41, "parses")] {
+        let map = format!("70000000 40 {name}\n");
+        std::fs::write(tmp.join(format!("perf-{pid}.map")), map).unwrap();
+    }
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (root, joined, bundle) = (path("root"), path("all.heaplog"), path("all.tar"));
+    common::ok(&["join", "-o", &joined, &logs[0], &logs[1]]);
+    common::ok(&["bundle", "--sysroot", &root, "-o", &bundle, &joined]);
+    for args in [
+        vec!["top", "--sysroot", &root, &joined],
+        vec!["top", &bundle],
+    ] {
+        let top = common::ok(&args);
+        for (bytes, name) in [(" 40 B", "renders"), (" 41 B", "parses")] {
+            let is_it = |line: &str| line.contains(bytes) && line.contains(name);
+            assert!(top.lines().any(is_it), "{args:?}: {top}");
+        }
+    }
+}
