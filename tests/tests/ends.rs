@@ -138,7 +138,7 @@ fn threads_that_go_on_allocating_do_not_delay_the_end() {
 /// their lanes were full, half of such logs had no end.
 #[test]
 fn a_log_with_a_bound_has_its_end_beside_threads_that_go_on_allocating() {
-    let cut_off = (0..12).filter(|_| {
+    let is_cut_off = || {
         let run = exits(1000, 10, 64).env("HEAPPROF_MAX_LOG", "4M");
         let ran = run.interval(1).run().well();
         let segments = ran.files_ending(".heaplog").into_iter();
@@ -146,10 +146,14 @@ fn a_log_with_a_bound_has_its_end_beside_threads_that_go_on_allocating() {
             .arg("info")
             .args(segments.map(|name| ran.folder().join(name)));
         !info.run().well().stdout.contains("the process ended")
-    });
-    // On a machine that has more to do than this one may be.
-    let cut_off = cut_off.count();
-    assert!(cut_off <= 2, "{cut_off} of 12 logs have no end");
+    };
+    // On a machine that has more to do than this, one may be, or in a bad moment all of them.
+    let mut rounds = (0..3).map(|_| (0..12).filter(|_| is_cut_off()).count());
+    let cut_off = rounds.find(|&cut_off| cut_off <= 2);
+    assert!(
+        cut_off.is_some(),
+        "of 12 logs more than 2 have no end, three times"
+    );
 }
 
 /// The end comes in the midst of a checkpoint of half a million blocks, whose beginning shows in the folder.

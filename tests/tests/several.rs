@@ -258,7 +258,8 @@ fn a_joined_log_says_what_its_parts_say_together() {
     let joined = [ran.folder().join("joined.heaplog")];
     let out = joined[0].display().to_string();
     let run = Run::heapprof().args(["join", "-o", &out]).args(&files);
-    run.run().well();
+    let said = run.run().well().stderr;
+    assert!(said.contains(&out), "{said}");
     let whole = read(&joined[0]);
     assert_eq!((whole.parts.len(), whole.account.unknown_frees), (4, 0));
 
