@@ -86,6 +86,7 @@ impl<'a> Join<'a> {
         let merged = |(number, index): (u32, u32)| Some((number, *merged.get(index as usize)?));
         self.members.push(Member {
             records: Records::of(bytes)?,
+            given_back: None,
             length: bytes.len() as u64,
             start,
             offset_ns: 0,
@@ -105,6 +106,11 @@ impl<'a> Join<'a> {
     /// Bytes of the logs.
     pub fn len(&self) -> u64 {
         self.members.iter().map(|member| member.length).sum()
+    }
+
+    /// How many logs there are.
+    pub fn processes(&self) -> usize {
+        self.members.len()
     }
 
     /// Whether there is no log.

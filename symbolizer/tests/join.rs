@@ -477,3 +477,41 @@ fn code_made_at_run_time_keeps_its_process() {
         }
     }
 }
+
+/// What is later than a checkpoint whose end is damaged comes at its own time, and not with it.
+#[test]
+fn a_checkpoint_without_its_end_is_over_with_the_next_event() {
+    let mut log = LogBuilder::new(1);
+    log.begins(begin(40, 1));
+    log.given(&Record::Checkpoint(Checkpoint {
+        segment: 2,
+        time_ns: 5 * S,
+        ..Checkpoint::default()
+    }));
+    let stack = log.stack(&[0x10, 0x20]);
+    let alloc = |id, time_ns| {
+        Record::Alloc(Alloc {
+            time_ns,
+            thread: 0,
+            id,
+            size: id,
+            slack: 0,
+            stack,
+            interval: 1,
+        })
+    };
+    log.flush();
+    log.given(&alloc(100, 3 * S));
+    log.given(&alloc(7, 8 * S));
+    let log = joined(&[log.cut()]);
+    let at = |seconds: u64| {
+        let reading = Reading {
+            view: View::At(Moment::After(seconds * S)),
+            ..Reading::default()
+        };
+        let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+        assert_eq!(profile.account.remarks, Vec::<String>::new());
+        profile.numbers().in_use_bytes
+    };
+    assert_eq!((at(5), at(7), at(8)), (100, 100, 107));
+}

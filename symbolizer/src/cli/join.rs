@@ -6,6 +6,7 @@ use heapprof_symbolizer::Bytes;
 
 use crate::cli::failure::Failure;
 use crate::cli::output;
+use crate::cli::run::quoted;
 use crate::cli::say;
 use crate::cli::several;
 
@@ -30,12 +31,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let out = output::file(Some(&args.output));
     output::refuse_terminal(out, "a record log")?;
     output::refuse_input(out, &args.files)?;
+    let mut processes = 0;
     several::join(&args.files, |join| {
+        processes = join.processes();
         output::to(out, |out| several::write(join, out))
     })?;
     if let Some(out) = out {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
-        say::note(&format_args!("{}: {}", out.display(), Bytes(size as f64)));
+        say::note(&format_args!(
+            "{}: {processes} processes, {}; next: heapprof timeline {2}; heapprof top --at peak {2}",
+            out.display(),
+            Bytes(size as f64),
+            quoted(out)
+        ));
     }
     Ok(())
 }

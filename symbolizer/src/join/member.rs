@@ -8,6 +8,8 @@ use crate::log::Records;
 /// See the module's text.
 pub(super) struct Member<'a> {
     pub(super) records: Records<'a>,
+    /// A record that was given back.
+    pub(super) given_back: Option<Record>,
     /// Bytes of the log.
     pub(super) length: u64,
     pub(super) start: Start,
@@ -44,6 +46,9 @@ impl Member<'_> {
 
     /// The next record; `None`: there is none. It was read before, so no error is new.
     pub(super) fn next(&mut self) -> Option<Record> {
+        if let Some(record) = self.given_back.take() {
+            return Some(record);
+        }
         match self.records.next_event() {
             Some(Event::Alloc(alloc)) => Some(Record::Alloc(alloc)),
             Some(Event::Free(free)) => Some(Record::Free(free)),

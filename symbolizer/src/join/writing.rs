@@ -402,14 +402,14 @@ impl<'a, W: Write> Writing<'a, W> {
         }
         while let Some(record) = self.members[index].next() {
             match record {
-                Record::Alloc(alloc) => {
-                    // A later one shows that the checkpoint's end is damaged.
-                    let is_part = alloc.time_ns <= checkpoint.time_ns;
-                    self.alloc(index, &alloc, is_part)?;
-                    if !is_part {
-                        break;
-                    }
+                // A later one shows that the checkpoint's end is damaged.
+                Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. })
+                    if time_ns > checkpoint.time_ns =>
+                {
+                    self.members[index].given_back = Some(record);
+                    break;
                 }
+                Record::Alloc(alloc) => self.alloc(index, &alloc, true)?,
                 Record::Free(free) => self.free(index, &free)?,
                 Record::Thread(thread) => self.thread(index, thread)?,
                 Record::Passed(passed) => {

@@ -9,7 +9,8 @@ const state = {
   view: "in_use",
   unit: "bytes",
   a: 0,
-  b: last,
+  // Of several processes most have ended, and given back what they had, when the last one has.
+  b: data.processes && peak !== null ? peak : last,
   from_callee: false,
   search: "",
   sites: 15,

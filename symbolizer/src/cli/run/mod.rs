@@ -257,7 +257,7 @@ fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
 }
 
 /// A path as a shell takes it for one word; plain where that is plain.
-fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
     match text.chars().all(is_plain) && !text.is_empty() {
