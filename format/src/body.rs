@@ -116,6 +116,8 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
                 put_time(body, to_ns);
             });
             put_bytes(body, process.heritage.as_bytes());
+            put(body, u64::from(process.threads.0));
+            put(body, u64::from(process.threads.1));
             (Kind::Process, 0)
         }
         Record::Counters { time_ns, values } => {
@@ -216,6 +218,7 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             intervals: (take(body)?, take(body)?),
             stops: take_list(body, |body| Some((take_time(body)?, take_time(body)?)))?,
             heritage: take_string(body)?,
+            threads: (take_u32(body)?, take_u32(body)?),
         }),
         Kind::Counters => Record::Counters {
             time_ns: take_time(body)?,

@@ -161,6 +161,7 @@ fn other() -> impl Strategy<Value = Record> {
                     intervals: (1, time),
                     stops: stops.iter().map(|(a, b)| (a * 1000, b * 1000)).collect(),
                     heritage: "forked".into(),
+                    threads: (7, 8),
                 })
             }),
     ]

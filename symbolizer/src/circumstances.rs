@@ -24,6 +24,15 @@ fn name_of(run: &Run) -> &str {
     }
 }
 
+/// One process in a few words: `server, pid 77`.
+pub(crate) fn who(run: &Run) -> String {
+    let name = name_of(run);
+    match run.pid {
+        0 => name.to_owned(),
+        pid => format!("{name}, pid {pid}"),
+    }
+}
+
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
@@ -32,13 +41,10 @@ impl Profile {
     /// What ran, in a few words: `server, pid 77`, or `server, 4 processes`, or `make and 2 other programs, 9
     /// processes`.
     pub fn who(&self) -> String {
-        let name = name_of(&self.run);
         if self.parts.is_empty() {
-            return match self.run.pid {
-                0 => name.to_owned(),
-                pid => format!("{name}, pid {pid}"),
-            };
+            return who(&self.run);
         }
+        let name = name_of(&self.run);
         let mut names: Vec<&str> = self.parts.iter().map(|part| name_of(&part.run)).collect();
         names.sort_unstable();
         names.dedup();

@@ -10,8 +10,9 @@ use std::fmt;
 
 use heapprof_core::Totals;
 
+use crate::circumstances::who;
 use crate::crate_name::crate_of;
-use crate::detail::name_of_unknown_thread;
+use crate::detail::{ThreadRow, name_of_unknown_thread};
 use crate::metric::{Metric, Numbers};
 use crate::profile::{Place, Profile};
 use crate::quantity::Bytes;
@@ -36,6 +37,8 @@ pub enum By {
     Crate,
     /// The thread that allocated. Needs a profile read with [`Detail::threads`](crate::Detail::threads).
     Thread,
+    /// Of several processes, the one that allocated. Needs the same.
+    Process,
     /// The size class of the request.
     Size,
     /// The type, as far as the names of functions tell.
@@ -44,13 +47,14 @@ pub enum By {
 
 impl By {
     /// All of them.
-    pub const ALL: [By; 8] = [
+    pub const ALL: [By; 9] = [
         By::Function,
         By::Line,
         By::File,
         By::Module,
         By::Crate,
         By::Thread,
+        By::Process,
         By::Size,
         By::Type,
     ];
@@ -64,6 +68,7 @@ impl By {
             By::Module => "module",
             By::Crate => "crate",
             By::Thread => "thread",
+            By::Process => "process",
             By::Size => "size",
             By::Type => "type",
         }
@@ -71,7 +76,12 @@ impl By {
 
     /// Whether it is about frames, and not about blocks.
     pub fn is_place(self) -> bool {
-        !matches!(self, By::Thread | By::Size | By::Type)
+        !matches!(self, By::Thread | By::Process | By::Size | By::Type)
+    }
+
+    /// Whether the numbers of a row may be of several: it needs a profile read with [`Detail::threads`](crate::Detail::threads).
+    pub fn divides_rows(self) -> bool {
+        matches!(self, By::Thread | By::Process)
     }
 
     /// The group of a frame, for those that are about frames.
@@ -164,7 +174,7 @@ pub fn groups(
     groups
 }
 
-/// Which groups the blocks of each row belong to. By thread, and only then, a row may be of several: the
+/// Which groups the blocks of each row belong to. By thread and process, and only then, a row may be of several: the
 /// parts are then those of [`Detailed::threads`](crate::Detailed::threads) instead of rows.
 #[derive(Debug)]
 pub struct GroupMap {
@@ -189,7 +199,16 @@ impl GroupMap {
         let mut set_of: HashMap<Key, u32> = HashMap::new();
         let keys: Vec<Key> = match (by, &profile.detail.threads) {
             (By::Thread, Some(threads)) => threads.iter().map(|t| Key::Thread(t.thread)).collect(),
-            (By::Thread, None) => profile.rows.iter().map(|_| Key::NoThreads).collect(),
+            (By::Process, Some(threads)) => {
+                let process = |t: &ThreadRow| Key::of_process(profile, t.thread);
+                threads.iter().map(process).collect()
+            }
+            (By::Process, None) if profile.parts.is_empty() => {
+                profile.rows.iter().map(|_| Key::Process(None)).collect()
+            }
+            (By::Thread | By::Process, None) => {
+                profile.rows.iter().map(|_| Key::NoThreads).collect()
+            }
             (By::Size, _) => {
                 let upper = |row: &heapprof_core::Row| Key::Size(row.class.upper());
                 profile.rows.iter().map(upper).collect()
@@ -239,8 +258,10 @@ impl GroupMap {
 
     /// The numbers of each part.
     fn parts(&self, profile: &Profile) -> Vec<Totals> {
-        match (self.by, &profile.detail.threads) {
-            (By::Thread, Some(threads)) => threads.iter().map(|part| part.row.totals).collect(),
+        match &profile.detail.threads {
+            Some(threads) if self.by.divides_rows() => {
+                threads.iter().map(|part| part.row.totals).collect()
+            }
             _ => profile.rows.iter().map(|row| row.totals).collect(),
         }
     }
@@ -253,22 +274,42 @@ enum Key {
     /// The largest request of a size class.
     Size(u64),
     Thread(u32),
+    /// By its place among those that were added up or joined; of one alone there is none.
+    Process(Option<usize>),
     NoThreads,
 }
 
 impl Key {
+    /// The process of a thread. What no process has by itself stays with the thread that it is said to be of: what was there before a
+    /// fork, or before what is kept.
+    fn of_process(profile: &Profile, thread: u32) -> Key {
+        let parts = &profile.parts;
+        let place = parts.iter().position(|part| part.threads.contains(&thread));
+        match place {
+            None if !parts.is_empty() => Key::Thread(thread),
+            place => Key::Process(place),
+        }
+    }
+
     fn groups(self, profile: &Profile, symbols: &Symbols, by: By) -> (String, Vec<String>) {
         match self {
             Key::Stack(stack) if by == By::Type => (block_type(profile, symbols, stack), vec![]),
             Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
             Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
             Key::Thread(thread) => (thread_name(profile, thread), vec![]),
+            Key::Process(place) => {
+                let part = place.and_then(|place| profile.parts.get(place));
+                (
+                    part.map_or_else(|| profile.who(), |part| who(&part.run)),
+                    vec![],
+                )
+            }
             Key::NoThreads => ("(threads are not in this file)".into(), vec![]),
         }
     }
 }
 
-/// Of each row of the profile, the group of its blocks; `None` for groupings about frames. By thread a row may
+/// Of each row of the profile, the group of its blocks; `None` for groupings about frames. By thread and process a row may
 /// be of several: those that hold it with each one's part.
 pub(crate) fn parts(
     profile: &Profile,
@@ -280,8 +321,8 @@ pub(crate) fn parts(
         return rows.map(|row| (None, row.stack, row.totals)).collect();
     }
     let map = GroupMap::of(profile, symbols, by);
-    let stacks: Vec<u32> = match (by, &profile.detail.threads) {
-        (By::Thread, Some(threads)) => threads.iter().map(|part| part.row.stack).collect(),
+    let stacks: Vec<u32> = match &profile.detail.threads {
+        Some(threads) if by.divides_rows() => threads.iter().map(|part| part.row.stack).collect(),
         _ => profile.rows.iter().map(|row| row.stack).collect(),
     };
     let parts = map.parts(profile).into_iter().zip(stacks).enumerate();

@@ -25,7 +25,7 @@ use heapprof_core::NumberMap;
 use heapprof_format::ReadError;
 
 use crate::fold::Fold;
-use crate::heritage::start_of;
+use crate::heritage::{BEFORE_THE_FORK, start_of};
 use crate::log::{Records, each_record};
 use crate::merge::Merge;
 use crate::profile::Account;
@@ -52,6 +52,8 @@ pub enum JoinError {
 pub struct Join<'a> {
     members: Vec<Member<'a>>,
     merge: Merge,
+    /// Threads that have a number so far.
+    threads: u32,
 }
 
 impl<'a> Join<'a> {
@@ -75,13 +77,18 @@ impl<'a> Join<'a> {
         let mut fold = Fold::new().without_inherited(without_inherited);
         each_record(bytes, &mut progress, &mut fold)?;
         let start = start_of(bytes).ok_or(JoinError::NoStart)?;
-        let numbers = fold.stack_numbers().clone();
+        let stack_numbers = fold.stack_numbers().clone();
         let profile = fold.finish();
         if profile.run.is_joined {
             return Err(JoinError::Joined);
         }
         let (duration_ns, checkpoint) = (profile.run.duration_ns, profile.run.checkpoint);
         let account = profile.account.clone();
+        let numbered = profile.threads.iter().map(|thread| thread.number);
+        let numbered = numbered.filter(|&number| number != BEFORE_THE_FORK);
+        let threads: NumberMap<u32, u32> = numbered.zip(self.threads..).collect();
+        let numbers = (self.threads, threads.len() as u32 + 1);
+        self.threads += numbers.1;
         let merged = self.merge.add(name, profile);
         let merged = |(number, index): (u32, u32)| Some((number, *merged.get(index as usize)?));
         self.members.push(Member {
@@ -93,8 +100,9 @@ impl<'a> Join<'a> {
             duration_ns,
             checkpoint,
             without_inherited,
-            stacks: numbers.into_iter().filter_map(merged).collect(),
-            threads: NumberMap::default(),
+            stacks: stack_numbers.into_iter().filter_map(merged).collect(),
+            threads,
+            numbers,
             live: NumberMap::default(),
             reached_ns: 0,
             has_ended: false,

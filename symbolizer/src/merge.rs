@@ -38,6 +38,8 @@ pub struct Part {
     pub precision: Precision,
     /// Whether its file was read to its end without a doubt.
     pub is_whole: bool,
+    /// The numbers that its threads have in the merged profile.
+    pub threads: Range<u32>,
 }
 
 impl Part {
@@ -74,12 +76,14 @@ impl Part {
                 false => Precision::Exact,
             },
             is_whole: process.is_whole,
+            threads: process.threads.0..process.threads.0.saturating_add(process.threads.1),
             run,
         }
     }
 
-    /// The record of it in a log that it is joined into. `start` is what its own log began with.
-    pub(crate) fn process(&self, start: Start) -> Process {
+    /// The record of it in a log that it is joined into. `start` is what its own log began with; its threads have these numbers there, the
+    /// first of so many.
+    pub(crate) fn process(&self, start: Start, threads: (u32, u32)) -> Process {
         Process {
             file: self.file.clone(),
             start,
@@ -92,6 +96,7 @@ impl Part {
             intervals: self.run.intervals_seen.unwrap_or_default(),
             stops: self.run.stops(0, self.run.duration_ns),
             heritage: remark_on(&self.run).to_owned(),
+            threads,
         }
     }
 }
@@ -201,8 +206,9 @@ impl Merge {
             .collect();
         self.names(&moved);
         self.rows(&part, &stacks);
-        self.threads(&part, &stacks);
+        let threads = self.threads(&part, &stacks);
         self.profile.parts.push(Part {
+            threads,
             file,
             precision: part.precision(),
             is_whole: part.account.is_whole(),
@@ -334,10 +340,12 @@ impl Merge {
         }
     }
 
-    fn threads(&mut self, part: &Profile, stacks: &[u32]) {
+    /// Returns the numbers that its threads get.
+    fn threads(&mut self, part: &Profile, stacks: &[u32]) -> Range<u32> {
         let mut number_of: HashMap<u32, u32> = HashMap::new();
         let threads = &mut self.profile.threads;
-        let mut next = threads.iter().map(|t| t.number + 1).max().unwrap_or(0);
+        let first = threads.iter().map(|t| t.number + 1).max().unwrap_or(0);
+        let mut next = first;
         for thread in &part.threads {
             number_of.insert(thread.number, next);
             threads.push(heapprof_format::Thread {
@@ -348,7 +356,7 @@ impl Merge {
         }
         let Some(rows) = &part.detail.threads else {
             self.has_threads &= part.rows.is_empty();
-            return;
+            return first..next;
         };
         let merged = self.profile.detail.threads.get_or_insert_default();
         for ThreadRow { thread, row } in rows {
@@ -370,6 +378,7 @@ impl Merge {
                 row: Row { stack, ..*row },
             });
         }
+        first..next
     }
 
     fn account(&mut self, file: &str, part: &Profile) {

@@ -66,7 +66,7 @@ pub struct Tree {
 impl Tree {
     /// The tree of a profile. Groupings that are not about frames are the first level, with the functions
     /// below. A function is meant by its whole name; or by that without what it takes, what it returns, and the
-    /// arguments of its template. Of what only the past tells, nothing is known by thread.
+    /// arguments of its template. Of what only the past tells, nothing is known by thread and by process.
     pub fn of(
         profile: &Profile,
         symbols: &Symbols,
@@ -89,8 +89,8 @@ impl Tree {
             let numbers = Numbers::of(&totals);
             let amount = match measure {
                 Measure::Basic(metric) => Amount::of_metric(metric, &totals),
-                // By thread a part is no row.
-                _ if by == By::Thread => Amount::default(),
+                // A part is no row then.
+                _ if by.divides_rows() => Amount::default(),
                 _ => measure.of_row(profile, part),
             };
             let Some(stack) = profile.stacks.get(stack as usize) else {

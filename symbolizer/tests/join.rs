@@ -515,3 +515,38 @@ fn a_checkpoint_without_its_end_is_over_with_the_next_event() {
     };
     assert_eq!((at(5), at(7), at(8)), (100, 100, 107));
 }
+
+/// Whose it is, of logs that are added up and of logs that are joined, and of one alone.
+#[test]
+fn each_process_has_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = two();
+    let [first, second] = [0, 1].map(|i| put(folder.path(), &format!("{i}.heaplog"), &logs[i]));
+    let joined = put(folder.path(), "all.heaplog", &joined(&logs));
+    let dump = folder.path().join("1.heap").display().to_string();
+    common::ok(&["export", "--format", "gperftools", "-o", &dump, &second]);
+    let in_use = |args: &[&str]| -> Vec<(String, u64)> {
+        let args = [&["top", "--by", "process", "--json", "-n", "0"], args].concat();
+        let document: serde_json::Value = serde_json::from_str(&common::ok(&args)).unwrap();
+        let groups = document["groups"].as_array().unwrap().iter();
+        groups
+            .map(|group| {
+                let name = group["name"].as_str().unwrap().to_owned();
+                (name, group["self"]["in-use-bytes"].as_u64().unwrap())
+            })
+            .collect()
+    };
+    let of = |pid: u32, bytes| (format!("server, pid {pid}"), bytes);
+    let both = [of(40, 1000), of(41, 10)];
+    assert_eq!(in_use(&[&second, &first]), both);
+    assert_eq!(in_use(&["--at", "peak", &joined]), both);
+    assert_eq!(in_use(&["--at", "end", &joined]), both[1..]);
+    assert_eq!(in_use(&[&first]), both[..1]);
+    assert_eq!(in_use(&[&dump]), both[1..]);
+    // Which of two dumps a block was in, nobody knows any more.
+    let not_told = ("(threads are not in this file)".to_owned(), 1010);
+    assert_eq!(in_use(&[&dump, &first]), [not_told]);
+    let tree = common::ok(&["tree", "--by", "process", "--at", "peak", &joined]);
+    // The other is less than a hundredth.
+    assert!(tree.contains("├ server, pid 40"), "{tree}");
+}

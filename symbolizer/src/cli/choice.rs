@@ -41,6 +41,7 @@ impl Choice for By {
             By::Module => "program or library",
             By::Crate => "Rust crate, or outermost namespace of C++; else the module",
             By::Thread => "the thread that allocated (needs a .heaplog)",
+            By::Process => "of several processes, the one that allocated (needs a .heaplog)",
             By::Size => "size class of the request",
             By::Type => "type, where functions of C++ or Rust tell it",
         }

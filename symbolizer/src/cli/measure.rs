@@ -175,7 +175,7 @@ pub(crate) fn run(
         None => of_sites(profile, &SiteMap::of(profile, symbols), shown.measure),
         Some(by) => {
             // The past is kept by stack and size, lifetimes by stack.
-            if by == By::Thread || by == By::Size && shown.measure == Measure::Lifetime {
+            if by.divides_rows() || by == By::Size && shown.measure == Measure::Lifetime {
                 let what = format!(
                     "--metric {} is not known by {by}; leave out one of them",
                     shown.measure

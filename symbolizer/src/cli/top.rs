@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
         detail: Detail {
-            threads: by == Some(By::Thread),
+            threads: by.is_some_and(By::divides_rows),
             ..Detail::default()
         },
         ..Reading::default()

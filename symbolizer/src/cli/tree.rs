@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (by, measure) = (args.by, args.metric.0);
     args.temporary.refuse_beside(measure)?;
     args.source.time.age.refuse_beside(measure)?;
-    if by == By::Thread && measure.needs_pasts() {
+    if by.divides_rows() && measure.needs_pasts() {
         let what = format!("--metric {measure} is not known by {by}; leave out one of them");
         return Err(Failure::Senseless(what));
     }
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
         detail: Detail {
-            threads: by == By::Thread,
+            threads: by.divides_rows(),
             ..Detail::default()
         },
         ..Reading::default()

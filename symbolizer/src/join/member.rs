@@ -3,6 +3,7 @@
 use heapprof_core::NumberMap;
 use heapprof_format::{Checkpoint, Event, Record, Start};
 
+use crate::heritage::BEFORE_THE_FORK;
 use crate::log::Records;
 
 /// See the module's text.
@@ -22,8 +23,11 @@ pub(super) struct Member<'a> {
     pub(super) without_inherited: bool,
     /// Which of the joined log's stacks each of its own is, by its number.
     pub(super) stacks: NumberMap<u32, u32>,
-    /// The same of its threads, as they come.
+    /// The same of its threads.
     pub(super) threads: NumberMap<u32, u32>,
+    /// The joined log's number of the first of these, and how many have the numbers behind that. The last is that of all threads of which the
+    /// log has no more than a number: what it had is damaged.
+    pub(super) numbers: (u32, u32),
     /// What it has in use: id and thread in the joined log, by its own id.
     pub(super) live: NumberMap<u64, (u64, u32)>,
     /// Time of the newest record, of its own clock.
@@ -42,6 +46,16 @@ impl Member<'_> {
     /// When its log ends, on the joined log's clock.
     pub(super) fn end_ns(&self) -> u64 {
         self.joined(self.duration_ns)
+    }
+
+    /// The number of a thread of its own in the joined log.
+    pub(super) fn thread(&self, number: u32) -> u32 {
+        let (first, count) = self.numbers;
+        let known = match number {
+            BEFORE_THE_FORK => Some(&BEFORE_THE_FORK),
+            number => self.threads.get(&number),
+        };
+        known.copied().unwrap_or(first + count - 1)
     }
 
     /// The next record; `None`: there is none. It was read before, so no error is new.

@@ -52,8 +52,6 @@ pub(super) struct Writing<'a, W> {
     out: &'a mut W,
     /// Which of the stacks are written.
     known: Vec<bool>,
-    /// Threads that have a number.
-    threads: u32,
     /// Whether the thread that inherited blocks are said to come from is written.
     has_heritage: bool,
     /// How many ids each thread has had.
@@ -77,7 +75,6 @@ impl<'a, W: Write> Writing<'a, W> {
             encoder: Encoder::new(),
             out,
             known: vec![false; whole.stacks.len()],
-            threads: 0,
             has_heritage: false,
             ids: NumberMap::default(),
             done: 0,
@@ -128,8 +125,9 @@ impl<'a, W: Write> Writing<'a, W> {
         self.flush()?; // alone, as in every log
         let whole = self.whole;
         for (index, part) in whole.parts.iter().enumerate() {
-            let start = self.members[index].start.clone();
-            self.put(&Record::Process(part.process(start)))?;
+            let member = &self.members[index];
+            let process = part.process(member.start.clone(), member.numbers);
+            self.put(&Record::Process(process))?;
         }
         for (number, module) in (0..).zip(&whole.modules) {
             self.put(&Record::Module(Module {
@@ -280,26 +278,12 @@ impl<'a, W: Write> Writing<'a, W> {
         self.put(&Record::Marker { time_ns, name })
     }
 
-    /// The number of a log's thread in the joined one.
-    fn thread_number(&mut self, index: usize, number: u32) -> u32 {
-        if number == BEFORE_THE_FORK {
-            return number;
-        }
-        let threads = &mut self.threads;
-        *(self.members[index].threads)
-            .entry(number)
-            .or_insert_with(|| {
-                *threads += 1;
-                *threads - 1
-            })
-    }
-
     fn thread(&mut self, index: usize, thread: Thread) -> io::Result<()> {
         let is_heritage = thread.number == BEFORE_THE_FORK;
         if is_heritage && std::mem::replace(&mut self.has_heritage, true) {
             return Ok(());
         }
-        let number = self.thread_number(index, thread.number);
+        let number = self.members[index].thread(thread.number);
         self.put(&Record::Thread(Thread { number, ..thread }))
     }
 
@@ -326,8 +310,8 @@ impl<'a, W: Write> Writing<'a, W> {
         if alloc.size > LARGEST_BLOCK || alloc.interval > LARGEST_INTERVAL {
             return Ok(()); // damage
         }
-        let thread = self.thread_number(index, alloc.thread);
         let member = &mut self.members[index];
+        let thread = member.thread(alloc.thread);
         let Some(&stack) = member.stacks.get(&alloc.stack) else {
             return Ok(());
         };
@@ -364,7 +348,7 @@ impl<'a, W: Write> Writing<'a, W> {
         let Some((id, _)) = member.live.remove(&free.id) else {
             return Ok(()); // of a block that is left out, or not in its log
         };
-        let thread = self.thread_number(index, free.thread);
+        let thread = member.thread(free.thread);
         self.freed(Free {
             time_ns,
             thread,
