@@ -111,6 +111,11 @@ impl Keeper {
         }
     }
 
+    /// The account by thread. Its rows are in the order of [`Detailed::threads`].
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// A block came from the stack of that index.
     pub(crate) fn alloc(&mut self, alloc: &Alloc, stack: u32) {
         if self.wanted.threads {

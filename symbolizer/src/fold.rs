@@ -129,6 +129,11 @@ impl Fold {
         &self.ledger
     }
 
+    /// The same, with each row divided by thread; empty where that detail is not kept.
+    pub(crate) fn ledger_by_thread(&self) -> &Ledger {
+        self.keeper.ledger()
+    }
+
     /// The profile as it stands, to be read while folding goes on. `reason` says what for.
     pub fn snapshot(&self, reason: &str) -> Profile {
         let mut profile = self.profile.clone();

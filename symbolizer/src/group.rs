@@ -153,7 +153,7 @@ pub fn groups(
         name: name.clone(),
         ..Group::default()
     }));
-    for (part, totals) in map.parts(profile).into_iter().enumerate() {
+    for (part, totals) in map.totals(profile).into_iter().enumerate() {
         let numbers = Numbers::of(&totals);
         let own = &mut groups[map.own(part)];
         own.own += numbers;
@@ -246,6 +246,11 @@ impl GroupMap {
         &self.names
     }
 
+    /// How many parts there are.
+    pub fn parts(&self) -> usize {
+        self.of_part.len()
+    }
+
     /// The group whose own the blocks of a part are.
     pub fn own(&self, part: usize) -> usize {
         self.sets[self.of_part[part] as usize].0 as usize
@@ -257,7 +262,7 @@ impl GroupMap {
     }
 
     /// The numbers of each part.
-    fn parts(&self, profile: &Profile) -> Vec<Totals> {
+    fn totals(&self, profile: &Profile) -> Vec<Totals> {
         match &profile.detail.threads {
             Some(threads) if self.by.divides_rows() => {
                 threads.iter().map(|part| part.row.totals).collect()
@@ -325,7 +330,7 @@ pub(crate) fn parts(
         Some(threads) if by.divides_rows() => threads.iter().map(|part| part.row.stack).collect(),
         _ => profile.rows.iter().map(|row| row.stack).collect(),
     };
-    let parts = map.parts(profile).into_iter().zip(stacks).enumerate();
+    let parts = map.totals(profile).into_iter().zip(stacks).enumerate();
     parts
         .map(|(part, (totals, stack))| {
             let name = map.names[map.own(part)].clone();

@@ -98,7 +98,7 @@ pub use report::{Kept, Moment as ReportMoment, Report};
 pub use segments::newest_of;
 pub use site::{Site, SiteKey, SiteMap, Sites, is_allocator};
 pub use symbols::{Symbols, Unnamed};
-pub use timeline::{Step, Timeline, stacks_at_peak, timeline_of_log};
+pub use timeline::{Groups, Rows, Step, Timeline, rows_at_peak, timeline_of_log};
 pub use tree::{Direction, Node, Tree};
 pub use type_name::type_of;
 pub use view::{Outside, Reading, Span, View, ViewError, contrast_of_log, profile_of_view};

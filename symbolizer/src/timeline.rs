@@ -1,6 +1,6 @@
 //! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
 
-use heapprof_core::{Estimate, Fixed, Row, Temporary, Totals};
+use heapprof_core::{Estimate, Fixed, Ledger, Temporary, Totals};
 use heapprof_format::{Alloc, Event, Free, ReadError, Record};
 
 use crate::detail::Detail;
@@ -43,8 +43,46 @@ pub struct Timeline<G> {
     pub at_peak: Option<Vec<G>>,
 }
 
-/// The timeline of a log whose whole profile is known. `group_of` gives the group of a stack of that
-/// profile, if it is in one; `keep` what is to be kept of a group's account. `progress` is told, now and then, how far reading is.
+/// Of which rows of a profile groups are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rows {
+    /// [`Profile::rows`].
+    #[default]
+    Whole,
+    /// [`Detailed::threads`](crate::Detailed::threads): the same, divided by thread.
+    ByThread,
+}
+
+impl Rows {
+    fn ledger(self, fold: &Fold) -> &Ledger {
+        match self {
+            Rows::Whole => fold.ledger(),
+            Rows::ByThread => fold.ledger_by_thread(),
+        }
+    }
+
+    /// What a fold has to keep for them.
+    pub fn detail(self) -> Detail {
+        Detail {
+            threads: self == Rows::ByThread,
+            ..Detail::default()
+        }
+    }
+}
+
+/// The groups whose accounts a timeline has.
+#[derive(Debug, Clone, Copy)]
+pub struct Groups<F> {
+    /// Of which rows they are made.
+    pub rows: Rows,
+    /// How many there are.
+    pub count: usize,
+    /// The group of a row, by its index in the log's whole profile, if it is in one.
+    pub of: F,
+}
+
+/// The timeline of a log whose whole profile is known. `keep` gives what is to be kept of a group's account. `progress` is told, now and
+/// then, how far reading is.
 ///
 /// # Errors
 /// As reading the log.
@@ -52,8 +90,7 @@ pub fn timeline_of_log<G>(
     bytes: &[u8],
     whole: &Profile,
     steps: usize,
-    groups: usize,
-    group_of: impl Fn(u32) -> Option<usize>,
+    groups: Groups<impl Fn(usize) -> Option<usize>>,
     keep: impl Fn(&Totals) -> G,
     mut progress: impl FnMut(u64),
 ) -> Result<Timeline<G>, ReadError> {
@@ -63,7 +100,7 @@ pub fn timeline_of_log<G>(
     let shown_ns = whole.run.duration_ns.saturating_sub(from_ns);
     let step_ns = shown_ns.div_ceil(steps).max(1);
     let mut drawing = Drawing {
-        fold: Fold::keeping(Detail::default()),
+        fold: Fold::keeping(groups.rows.detail()),
         timeline: Timeline {
             steps: Vec::new(),
             step_ns,
@@ -79,7 +116,6 @@ pub fn timeline_of_log<G>(
         allocated_before: Estimate::default(),
         highest: Fixed::default(),
         groups,
-        group_of,
         keep,
         grouped: Vec::new(),
         looked_at: 0,
@@ -92,39 +128,32 @@ pub fn timeline_of_log<G>(
     Ok(drawing.timeline)
 }
 
-/// The bytes in use of each stack when the most were in use at once, of a log whose whole profile is known. One that does
-/// not rotate is folded once more, up to there: pasts, which are of every block, take thrice the time.
+/// The bytes in use of each row when the most were in use at once, of a log whose whole profile is known. One that does
+/// not rotate is folded once more, up to there: pasts, which are of every block, take thrice the time. Where the moment is before what is
+/// kept, it is that of what is kept; by thread, where no pasts are, the end.
 ///
 /// # Errors
 /// As reading the log.
-pub fn stacks_at_peak(
+pub fn rows_at_peak(
     bytes: &[u8],
     whole: &Profile,
+    rows: Rows,
     mut progress: impl FnMut(u64),
 ) -> Result<Vec<f64>, ReadError> {
-    let mut held = vec![0.0; whole.stacks.len()];
-    let mut add = |row: &Row, bytes: f64| {
-        if let Some(held) = held.get_mut(row.stack as usize) {
-            *held += bytes;
-        }
-    };
-    if whole.run.checkpoint.is_none() {
-        let to = whole.peak.unwrap_or_default().cut();
-        let mut fold = Fold::new().within(Some(Span::between(Cut::Nothing, to)));
-        each_record(bytes, &mut progress, &mut fold)?;
-        for row in fold.ledger().rows() {
-            add(&row, row.totals.in_use.bytes_f64());
-        }
-    } else {
-        // The moment may be gone; then it is that of what is kept.
+    let peak = whole.peak.unwrap_or_default();
+    if rows == Rows::Whole && whole.run.checkpoint.is_some() {
         let mut fold = Fold::new().with_pasts(Temporary::default());
         each_record(bytes, &mut progress, &mut fold)?;
-        let profile = fold.finish();
-        for (row, past) in profile.rows.iter().zip(&profile.pasts) {
-            add(row, past.peak.bytes_f64());
-        }
+        let pasts = fold.finish().pasts;
+        return Ok(pasts.iter().map(|past| past.peak.bytes_f64()).collect());
     }
-    Ok(held)
+    let span = Span::between(Cut::Nothing, peak.cut());
+    let span = Some(span).filter(|_| !peak.is_gone);
+    let mut fold = Fold::keeping(rows.detail()).within(span);
+    each_record(bytes, &mut progress, &mut fold)?;
+    // Rows come in the order of the log: those of the whole that are not there yet are its last.
+    let held = rows.ledger(&fold).rows();
+    Ok(held.map(|row| row.totals.in_use.bytes_f64()).collect())
 }
 
 /// Most of the time of a long log goes into looking up blocks, so there is no map of them but the ledger's: what a
@@ -140,8 +169,7 @@ struct Drawing<G, O, K> {
     next_end: u64,
     allocated_before: Estimate,
     highest: Fixed,
-    groups: usize,
-    group_of: O,
+    groups: Groups<O>,
     keep: K,
     /// Rows of the ledger that are in a group, and which that is, of as many as were looked at.
     grouped: Vec<(usize, usize)>,
@@ -150,7 +178,7 @@ struct Drawing<G, O, K> {
     has_begun: bool,
 }
 
-impl<G, O: Fn(u32) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
+impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
     #[cold]
     fn first(&mut self) {
         self.has_begun = true;
@@ -193,14 +221,14 @@ impl<G, O: Fn(u32) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
 
     /// The account so far, by group.
     fn in_groups(&mut self) -> Vec<G> {
-        if self.groups == 0 {
+        if self.groups.count == 0 {
             return Vec::new();
         }
-        let mut groups = vec![Totals::default(); self.groups];
-        let ledger = self.fold.ledger();
+        let mut groups = vec![Totals::default(); self.groups.count];
+        let ledger = self.groups.rows.ledger(&self.fold);
         // Rows come, and never go.
-        while let Some(row) = ledger.row_at(self.looked_at) {
-            if let Some(group) = (self.group_of)(row.stack) {
+        while ledger.row_at(self.looked_at).is_some() {
+            if let Some(group) = (self.groups.of)(self.looked_at) {
                 self.grouped.push((self.looked_at, group));
             }
             self.looked_at += 1;
@@ -214,7 +242,7 @@ impl<G, O: Fn(u32) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
     }
 }
 
-impl<G, O: Fn(u32) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G, O, K> {
+impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G, O, K> {
     fn take(&mut self, record: Record) {
         match record {
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),

@@ -13,8 +13,8 @@ use heapprof_format::{
     Record, Segment, Stack, Sums, WalkEnd,
 };
 use heapprof_symbolizer::{
-    Input, Measure, Moment, Occasions, Profile, Reading, View, contrast_of_log, dumps_of_log,
-    stacks_at_peak, timeline_of_log,
+    Groups, Input, Measure, Moment, Occasions, Profile, Reading, Rows, View, contrast_of_log,
+    dumps_of_log, rows_at_peak, timeline_of_log,
 };
 
 const MB: u64 = 1_000_000;
@@ -118,7 +118,19 @@ fn a_timeline_begins_with_it_and_shows_no_allocation() {
     let whole = input.read(|_| {}).unwrap();
     let log = input.log().unwrap();
     let four = |totals: &Totals| [totals.in_use.bytes(), totals.allocated.bytes()];
-    let timeline = timeline_of_log(log, &whole, 10, 1, |_| Some(0), four, |_| {}).unwrap();
+    let timeline = timeline_of_log(
+        log,
+        &whole,
+        10,
+        Groups {
+            rows: Rows::Whole,
+            count: 1,
+            of: |_| Some(0),
+        },
+        four,
+        |_| {},
+    )
+    .unwrap();
     // It was there before the first step, which counts what comes from then on.
     let [[in_use, before]] = timeline.at_start[..] else {
         panic!("one group");
@@ -210,14 +222,17 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
     let profile = past(&input, Temporary::within(10 * MS));
     let peak: u64 = profile.pasts.iter().map(|p| p.peak.bytes()).sum();
     assert_eq!(peak, 18 * MB);
-    let held = stacks_at_peak(input.log().unwrap(), &profile, |_| {}).unwrap();
+    let held = rows_at_peak(input.log().unwrap(), &profile, Rows::Whole, |_| {}).unwrap();
     assert_eq!(held.iter().sum::<f64>(), 18e6);
     let timeline = timeline_of_log(
         input.log().unwrap(),
         &profile,
         5,
-        0,
-        |_| None,
+        Groups {
+            rows: Rows::Whole,
+            count: 0,
+            of: |_| None,
+        },
         |_| (),
         |_| {},
     )
@@ -228,8 +243,11 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
         input.log().unwrap(),
         &profile,
         50,
-        0,
-        |_| None,
+        Groups {
+            rows: Rows::Whole,
+            count: 0,
+            of: |_| None,
+        },
         |_| (),
         |_| {},
     )

@@ -11,7 +11,7 @@ use heapprof_format::{
     Alloc, Checkpoint, EndReason, FORKED_AT, Free, PARENT_LOG, Passed, Record, Start, Sums,
 };
 use heapprof_symbolizer::{
-    Join, JoinError, Moment, Profile, Reading, View, profile_of_log, profile_of_view,
+    Groups, Join, JoinError, Moment, Profile, Reading, Rows, View, profile_of_log, profile_of_view,
     timeline_of_log,
 };
 use proptest::prelude::*;
@@ -347,7 +347,19 @@ fn a_process_that_ends_has_nothing_and_the_last_one_keeps_what_it_had() {
             (5, "server, pid 41: ended"),
         ]
     );
-    let timeline = timeline_of_log(&log, &whole, 5, 0, |_| None, |_| (), |_| {}).unwrap();
+    let timeline = timeline_of_log(
+        &log,
+        &whole,
+        5,
+        Groups {
+            rows: Rows::Whole,
+            count: 0,
+            of: |_| None,
+        },
+        |_| (),
+        |_| {},
+    )
+    .unwrap();
     let in_use: Vec<f64> = timeline.steps.iter().map(|step| step.in_use).collect();
     assert_eq!(in_use, [1000.0, 1010.0, 10.0, 10.0, 10.0]);
     let allocated: Vec<f64> = timeline.steps.iter().map(|step| step.allocated).collect();
@@ -546,6 +558,28 @@ fn each_process_has_its_own() {
     // Which of two dumps a block was in, nobody knows any more.
     let not_told = ("(threads are not in this file)".to_owned(), 1010);
     assert_eq!(in_use(&[&dump, &first]), [not_told]);
+    let args = ["timeline", "--by", "process", "--steps", "5", "--json"];
+    for files in [&[&second, &first][..], &[&joined]] {
+        let args: Vec<&str> = args
+            .iter()
+            .copied()
+            .chain(files.iter().map(|f| f.as_str()))
+            .collect();
+        let drawn: serde_json::Value = serde_json::from_str(&common::ok(&args)).unwrap();
+        assert_eq!(drawn["groups"], serde_json::json!([both[0].0, both[1].0]));
+        let steps = drawn["steps"].as_array().unwrap().iter();
+        let in_use: Vec<_> = steps
+            .map(|step| step["groups_in_use_bytes"].clone())
+            .collect();
+        let expected = [
+            [1000.0, 0.0],
+            [1000.0, 10.0],
+            [0.0, 10.0],
+            [0.0, 10.0],
+            [0.0, 10.0],
+        ];
+        assert_eq!(in_use, expected.map(|step| serde_json::json!(step)));
+    }
     let tree = common::ok(&["tree", "--by", "process", "--at", "peak", &joined]);
     // The other is less than a hundredth.
     assert!(tree.contains("├ server, pid 40"), "{tree}");

@@ -246,6 +246,7 @@ fn timeline() {
         &[
             &["timeline", "--json"],
             &["timeline", "--json", "--top", "3"],
+            &["timeline", "--json", "--by", "thread"],
         ],
     );
 }

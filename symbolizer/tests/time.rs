@@ -10,8 +10,8 @@ use common::{LogBuilder, heapprof, stderr, stdout, totals_line};
 use heapprof_core::Totals;
 use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
-    Moment, Reading, View, ViewError, profile_of_log, profile_of_view, stacks_at_peak,
-    timeline_of_log,
+    Groups, Moment, Reading, Rows, View, ViewError, detailed_profile_of_log, profile_of_log,
+    profile_of_view, rows_at_peak, timeline_of_log,
 };
 use proptest::prelude::*;
 
@@ -150,11 +150,24 @@ proptest! {
         prop_assert_eq!(window, truth.window(Some(from), to));
         let peak = by_stack(&view(&log, View::At(Moment::Peak)));
         prop_assert_eq!(peak, truth.at_record(truth.peak_record()));
-        let held = stacks_at_peak(&log, &view(&log, View::Whole), |_| {}).unwrap();
         let truth = truth.at_record(truth.peak_record());
-        for (stack, held) in held.into_iter().enumerate() {
-            let four = truth.get(&(stack as u32)).copied().unwrap_or_default();
-            prop_assert_eq!(held, four[1] as f64);
+        for rows in [Rows::Whole, Rows::ByThread] {
+            let whole = detailed_profile_of_log(&log, rows.detail(), |_| {}).unwrap();
+            let stacks: Vec<u32> = match (rows, &whole.detail.threads) {
+                (Rows::Whole, _) => whole.rows.iter().map(|row| row.stack).collect(),
+                (Rows::ByThread, threads) => {
+                    threads.iter().flatten().map(|thread| thread.row.stack).collect()
+                }
+            };
+            let mut held_by = [0.0; STACKS as usize];
+            let held = rows_at_peak(&log, &whole, rows, |_| {}).unwrap();
+            for (stack, held) in stacks.into_iter().zip(held) {
+                held_by[stack as usize] += held;
+            }
+            for (stack, held) in (0..).zip(held_by) {
+                let four = truth.get(&stack).copied().unwrap_or_default();
+                prop_assert_eq!(held, four[1] as f64);
+            }
         }
     }
 
@@ -166,8 +179,12 @@ proptest! {
             let Totals { in_use, allocated } = totals;
             [in_use.objects(), in_use.bytes(), allocated.objects(), allocated.bytes()]
         };
-        let group_of = |stack| Some(stack as usize);
-        let timeline = timeline_of_log(&log, &whole, count, STACKS as usize, group_of, four, |_| {}).unwrap();
+        let groups = Groups {
+            rows: Rows::Whole,
+            count: STACKS as usize,
+            of: |row: usize| Some(whole.rows[row].stack as usize),
+        };
+        let timeline = timeline_of_log(&log, &whole, count, groups, four, |_| {}).unwrap();
         prop_assert_eq!(timeline.steps.len(), count);
         let is = |groups: &[[u64; 4]], truth: ByStack| {
             let groups = groups.iter().copied().enumerate().map(|(n, four)| (n as u32, four));
@@ -305,8 +322,11 @@ fn a_timeline_says_how_far_it_is() {
         &log,
         &whole,
         10,
-        1,
-        |_| Some(0),
+        Groups {
+            rows: Rows::Whole,
+            count: 1,
+            of: |_| Some(0),
+        },
         |_| (),
         |at| offsets.push(at),
     );

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Kept, Report, ReportMoment, SiteMap, ViewError, stacks_at_peak,
+    Bytes, Confidence, Groups, Kept, Report, ReportMoment, Rows, SiteMap, ViewError, rows_at_peak,
     timeline_of_log,
 };
 
@@ -75,10 +75,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
 
-    let profile = source::whole_log(&args.logs.name(), &input)?;
+    let profile = source::whole_log(&args.logs.name(), &input, Rows::Whole.detail())?;
 
     let progress = Progress::bytes("finding the peak", input.len());
-    let at_peak = stacks_at_peak(log, &profile, |offset| progress.at(offset));
+    let at_peak = rows_at_peak(log, &profile, Rows::Whole, |offset| progress.at(offset));
     progress.finish();
     let at_peak = at_peak.map_err(failed)?;
 
@@ -91,8 +91,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         log,
         &profile,
         args.steps,
-        kept.groups(),
-        |stack| kept.group_of(stack),
+        Groups {
+            rows: Rows::Whole,
+            count: kept.groups(),
+            of: |row: usize| kept.group_of(profile.rows.get(row)?.stack),
+        },
         |totals| ReportMoment::from(totals),
         |offset| progress.at(offset),
     );

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{
     Account, Detail, Input, InputError, Measure, Moment, Profile, Reading, Symbols, View,
-    ViewError, profile_of_log,
+    ViewError, detailed_profile_of_log,
 };
 
 use crate::cli::age::Age;
@@ -278,10 +278,10 @@ pub(crate) fn read_input(
 }
 
 /// The whole of a log, for what is shown over time. What a reader should know about the file itself is said on the way.
-pub(crate) fn whole_log(file: &Path, input: &Input) -> Result<Profile, Failure> {
+pub(crate) fn whole_log(file: &Path, input: &Input, detail: Detail) -> Result<Profile, Failure> {
     let log = input.log()?;
     let progress = Progress::bytes("reading", input.len());
-    let profile = profile_of_log(log, |offset| progress.at(offset));
+    let profile = detailed_profile_of_log(log, detail, |offset| progress.at(offset));
     progress.finish();
     let profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
     note_what_is_kept(file, &profile);

@@ -8,9 +8,11 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
-    Bytes, Printable, Profile, SiteMap, Timeline, ViewError, stacks_at_peak, timeline_of_log,
+    By, Bytes, GroupMap, Groups, Printable, Profile, Rows, SiteKey, SiteMap, Symbols, Timeline,
+    ViewError, rows_at_peak, timeline_of_log,
 };
 
+use crate::cli::choice::choice;
 use crate::cli::failure::Failure;
 use crate::cli::logs::Logs;
 use crate::cli::output;
@@ -23,15 +25,19 @@ use crate::cli::table::{cut_middle, stdout_width};
 /// Show bytes in use and the rate of allocation over time
 ///
 /// A line of text for each curve; --csv, --svg and --json for other programs. --top K adds the bytes in use
-/// of the K sites that held the most when the whole program did.
+/// of the K sites that held the most when the whole program did; --by, of the processes, threads, types and so on.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     logs: Logs,
 
-    /// Curves of the K sites with the most memory at the peak
-    #[arg(long, value_name = "K", default_value_t = 0, value_parser = count, allow_negative_numbers = true)]
-    top: usize,
+    /// Curves of the K sites with the most memory at the peak; 0: none [default: 0, with --by 5]
+    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
+    top: Option<usize>,
+
+    /// Curves not of sites, but of these
+    #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
+    by: Option<By>,
 
     /// Steps of time, up to 100000 [default: as wide as the terminal, 200 for --csv, --svg, --json]
     #[arg(long, value_name = "N", value_parser = number_of_steps, allow_negative_numbers = true)]
@@ -69,14 +75,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (input, name) = (args.logs.open()?, args.logs.name());
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
-    let profile = source::whole_log(&name, &input)?;
-    let (names, group_of) = match args.top {
-        0 => (Vec::new(), Vec::new()),
-        _ => {
+    let rows = match args.by {
+        Some(by) if by.divides_rows() => Rows::ByThread,
+        _ => Rows::Whole,
+    };
+    let profile = source::whole_log(&name, &input, rows.detail())?;
+    let curves = match args.top.unwrap_or(args.by.map_or(0, |_| 5)) {
+        0 => Curves::default(),
+        most => {
             let progress = Progress::bytes("finding the peak", input.len());
-            let held = stacks_at_peak(log, &profile, |offset| progress.at(offset));
+            let held = rows_at_peak(log, &profile, rows, |offset| progress.at(offset));
             progress.finish();
-            groups(args, &profile, &held.map_err(failed)?)?
+            let symbols = args.logs.symbols(&profile)?;
+            Curves::of(&profile, &symbols, args.by, &held.map_err(failed)?, most)
         }
     };
     let wide = stdout_width().unwrap_or(100).saturating_sub(BESIDE).max(8);
@@ -90,8 +101,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         log,
         &profile,
         steps,
-        names.len(),
-        |stack| group_of.get(stack as usize).copied().flatten(),
+        Groups {
+            rows,
+            count: curves.names.len(),
+            of: |row: usize| curves.of_row.get(row).copied().flatten(),
+        },
         |totals| totals.in_use.bytes_f64(),
         |offset| progress.at(offset),
     );
@@ -105,13 +119,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     output::to(output::file(args.output.as_ref()), |out| {
         if args.csv {
-            write_csv(&timeline, &names, out)
+            write_csv(&timeline, &curves.names, out)
         } else if args.svg {
-            svg::write(&timeline, &names, &profile, out)
+            svg::write(&timeline, &curves.names, &profile, out)
         } else if args.json {
-            json::write(&timeline, &names, &profile, out)
+            json::write(&timeline, &curves.names, args.by, &profile, out)
         } else {
-            write_text(&timeline, &names, &profile, args.logs.at_peak(), out)
+            write_text(&timeline, &curves.names, &profile, args.logs.at_peak(), out)
         }
     })
 }
@@ -122,39 +136,67 @@ fn begins_at(profile: &Profile) -> u64 {
     checkpoint.map_or(0, |checkpoint| checkpoint.time_ns)
 }
 
-/// Names of sites, and of each stack which of them it belongs to.
-type Groups = (Vec<String>, Vec<Option<usize>>);
+/// What has a curve of its own.
+#[derive(Default)]
+struct Curves {
+    names: Vec<String>,
+    /// Which of them a row's blocks belong to.
+    of_row: Vec<Option<usize>>,
+}
 
-/// Names of the sites with the most at the peak, and which stack is whose.
-fn groups(args: &Args, profile: &Profile, of_stacks: &[f64]) -> Result<Groups, Failure> {
-    let symbols = args.logs.symbols(profile)?;
-    let map = SiteMap::of(profile, &symbols);
-    let mut held = vec![0.0; map.keys().len()];
-    for (stack, bytes) in of_stacks.iter().enumerate() {
-        if let Some(site) = map.own(stack as u32) {
-            held[site] += bytes;
+impl Curves {
+    /// Those with the most at the peak, of which each row held so much.
+    fn of(
+        profile: &Profile,
+        symbols: &Symbols,
+        by: Option<By>,
+        held: &[f64],
+        most: usize,
+    ) -> Curves {
+        let (all, of_row): (Vec<String>, Vec<Option<usize>>) = match by {
+            None => {
+                let map = SiteMap::of(profile, symbols);
+                let rows = profile.rows.iter();
+                let names = map.keys().iter().map(site_name).collect();
+                (names, rows.map(|row| map.own(row.stack)).collect())
+            }
+            Some(by) => {
+                let map = GroupMap::of(profile, symbols, by);
+                let rows = 0..map.parts();
+                let names = map.names().to_vec();
+                (names, rows.map(|row| Some(map.own(row))).collect())
+            }
+        };
+        let mut sums = vec![0.0; all.len()];
+        for (group, bytes) in of_row.iter().zip(held) {
+            if let Some(group) = *group {
+                sums[group] += bytes;
+            }
+        }
+        let mut largest: Vec<usize> = (0..all.len()).filter(|&i| sums[i] > 0.0).collect();
+        largest.sort_by(|&a, &b| {
+            sums[b]
+                .total_cmp(&sums[a])
+                .then_with(|| all[a].cmp(&all[b]))
+        });
+        largest.truncate(most);
+        let mut curve_of = vec![None; all.len()];
+        for (curve, &group) in largest.iter().enumerate() {
+            curve_of[group] = Some(curve);
+        }
+        Curves {
+            names: largest.iter().map(|&group| all[group].clone()).collect(),
+            of_row: (of_row.iter())
+                .map(|group| group.and_then(|group| curve_of[group]))
+                .collect(),
         }
     }
-    let mut sites: Vec<usize> = (0..held.len()).filter(|&site| held[site] > 0.0).collect();
-    sites.sort_by(|&a, &b| {
-        held[b]
-            .total_cmp(&held[a])
-            .then_with(|| map.keys()[a].cmp(&map.keys()[b]))
-    });
-    sites.truncate(args.top);
-    let name = |&site: &usize| {
-        let key = &map.keys()[site];
-        let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
-        format!("{}{line}", key.function)
-    };
-    let group = |stack: usize| {
-        let own = map.own(stack as u32)?;
-        sites.iter().position(|&site| site == own)
-    };
-    Ok((
-        sites.iter().map(name).collect(),
-        (0..profile.stacks.len()).map(group).collect(),
-    ))
+}
+
+/// `serve:12`.
+fn site_name(key: &SiteKey) -> String {
+    let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
+    format!("{}{line}", key.function)
 }
 
 fn rate(timeline: &Timeline<f64>) -> Vec<f64> {

@@ -17,7 +17,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// At most so many stacks of a profile. `at_peak`: bytes in use of each when the most were; `site_of`: a stack's site.
+    /// At most so many stacks of a profile. `at_peak`: bytes in use of each row when the most were; `site_of`: a stack's site.
     ///
     /// A stack's rank is the largest of its shares, of what was in use at the end, at the peak, and of what was ever allocated.
     pub fn of(
@@ -29,17 +29,17 @@ impl Kept {
         let count = profile.stacks.len();
         let mut allocated = vec![0.0; count];
         let mut in_use = vec![0.0; count];
-        for row in &profile.rows {
+        let mut held = vec![0.0; count];
+        for (index, row) in profile.rows.iter().enumerate() {
             let stack = row.stack as usize;
-            if let (Some(allocated), Some(in_use)) =
-                (allocated.get_mut(stack), in_use.get_mut(stack))
-            {
-                *allocated += row.totals.allocated.bytes_f64();
-                *in_use += row.totals.in_use.bytes_f64();
+            if stack < count {
+                allocated[stack] += row.totals.allocated.bytes_f64();
+                in_use[stack] += row.totals.in_use.bytes_f64();
+                held[stack] += at_peak.get(index).copied().unwrap_or(0.0);
             }
         }
         let mut rank = vec![0.0_f64; count];
-        for bytes in [&allocated[..], &in_use, at_peak] {
+        for bytes in [&allocated, &in_use, &held] {
             let all: f64 = bytes.iter().sum();
             for (rank, bytes) in rank.iter_mut().zip(bytes).filter(|_| all > 0.0) {
                 *rank = rank.max(bytes / all);

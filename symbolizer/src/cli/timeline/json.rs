@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Circumstances, Json, Profile, Timeline};
+use heapprof_symbolizer::{By, Circumstances, Json, Profile, Timeline};
 use serde::Serialize;
 
 use crate::cli::document::Head;
@@ -16,8 +16,14 @@ struct Document<'a> {
     duration_ns: u64,
     step_ns: u64,
     peak: Option<Peak>,
-    /// Names of the sites whose bytes each step lists.
-    sites: &'a [String],
+    /// What the groups are, if they are no sites.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'static str>,
+    /// Names of the sites whose bytes each step lists, or of the groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sites: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<&'a [String]>,
     steps: Vec<Step<'a>>,
 }
 
@@ -35,12 +41,16 @@ struct Step<'a> {
     highest_in_use_bytes: f64,
     allocated_bytes: f64,
     allocated_objects: f64,
-    sites_in_use_bytes: &'a [f64],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sites_in_use_bytes: Option<&'a [f64]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups_in_use_bytes: Option<&'a [f64]>,
 }
 
 pub(super) fn write(
     timeline: &Timeline<f64>,
     names: &[String],
+    by: Option<By>,
     profile: &Profile,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -56,7 +66,9 @@ pub(super) fn write(
                 time_ns: peak.time_ns,
                 bytes: peak.bytes.to_f64(),
             }),
-        sites: names,
+        by: by.map(By::name),
+        sites: by.is_none().then_some(names),
+        groups: by.map(|_| names),
         steps: (timeline.steps.iter())
             .map(|step| Step {
                 end_ns: step.end_ns,
@@ -65,7 +77,8 @@ pub(super) fn write(
                 highest_in_use_bytes: step.highest,
                 allocated_bytes: step.allocated,
                 allocated_objects: step.allocated_objects,
-                sites_in_use_bytes: &step.groups,
+                sites_in_use_bytes: by.is_none().then_some(&step.groups),
+                groups_in_use_bytes: by.map(|_| &*step.groups),
             })
             .collect(),
     };
