@@ -4,8 +4,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::LogBuilder;
 use common::processes::{S, begin, load, put};
+use common::{LogBuilder, heapprof, stderr};
 use heapprof_core::SizeClass;
 use heapprof_format::{
     Alloc, Checkpoint, EndReason, FORKED_AT, Free, PARENT_LOG, Passed, Record, Start, Sums,
@@ -555,6 +555,13 @@ fn each_process_has_its_own() {
     assert_eq!(in_use(&["--at", "end", &joined]), both[1..]);
     assert_eq!(in_use(&[&first]), both[..1]);
     assert_eq!(in_use(&[&dump]), both[1..]);
+    let twice = heapprof(&["top", &joined, &second]);
+    assert!(
+        stderr(&twice).contains("both have server, pid 41"),
+        "{}",
+        stderr(&twice)
+    );
+    assert!(stderr(&heapprof(&["top", &first, &second])).is_empty());
     // Which of two dumps a block was in, nobody knows any more.
     let not_told = ("(threads are not in this file)".to_owned(), 1010);
     assert_eq!(in_use(&[&dump, &first]), [not_told]);

@@ -39,8 +39,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(out) = out {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
         say::note(&format_args!(
-            "{}: {processes} processes, {}; next: heapprof timeline {2}; heapprof top --at peak {2}",
+            "{}: {}, {}; next: heapprof timeline {3}; heapprof top --at peak {3}",
             out.display(),
+            match processes {
+                1 => "1 process".into(),
+                n => format!("{n} processes"),
+            },
             Bytes(size as f64),
             quoted(out)
         ));

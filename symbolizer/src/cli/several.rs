@@ -55,6 +55,7 @@ pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Fail
     }
     refuse_no_time(&view, &parts)?;
     note_same_process(&parts);
+    note_joined(&parts);
     Ok(merged(parts))
 }
 
@@ -228,6 +229,31 @@ fn is_since_the_start(view: &View) -> bool {
         View::Whole => true,
         View::At(at) | View::Survivors { at, .. } => !is_of_a_clock(at),
         View::Window(from, to) => !is_of_a_clock(from) && !is_of_a_clock(to),
+    }
+}
+
+/// A joined log has the blocks of each of its processes.
+fn note_joined(parts: &[(String, Profile)]) {
+    let mut known: HashMap<(u32, u64), &String> = HashMap::new();
+    for (file, profile) in parts {
+        let runs = profile.parts.iter().map(|part| &part.run);
+        let own = Some(&profile.run).filter(|run| !run.is_joined);
+        for run in runs.chain(own).filter(|run| run.start_wall_ns != 0) {
+            let identity = (run.pid, run.start_wall_ns);
+            match known.get(&identity) {
+                None => {
+                    known.insert(identity, file);
+                }
+                Some(other) => {
+                    say::note(&format_args!(
+                        "note: {file} and {other} both have {}, pid {}: its blocks are counted twice",
+                        run.name(),
+                        run.pid
+                    ));
+                    break;
+                }
+            }
+        }
     }
 }
 
