@@ -3,7 +3,7 @@
 //! Memory is needed for live blocks, stacks and rows, not for events. The numbers are
 //! `heapprof_core`'s: the same ledger that the writer inside the process runs.
 
-mod resume;
+pub(crate) mod resume;
 
 use std::collections::{HashMap, HashSet};
 

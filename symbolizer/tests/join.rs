@@ -562,6 +562,12 @@ fn each_process_has_its_own() {
         stderr(&twice)
     );
     assert!(stderr(&heapprof(&["top", &first, &second])).is_empty());
+    let own = heapprof(&["top", "--at", "peak", &first, &second]);
+    assert!(
+        stderr(&own).contains("each process at its own peak"),
+        "{}",
+        stderr(&own)
+    );
     // Which of two dumps a block was in, nobody knows any more.
     let not_told = ("(threads are not in this file)".to_owned(), 1010);
     assert_eq!(in_use(&[&dump, &first]), [not_told]);

@@ -1,14 +1,17 @@
 //! `heapprof join`: the logs of several processes as one.
 
+use std::io;
 use std::path::PathBuf;
 
-use heapprof_symbolizer::Bytes;
+use heapprof_symbolizer::{Bytes, Input, Join, JoinError, ViewError};
 
 use crate::cli::failure::Failure;
 use crate::cli::output;
+use crate::cli::progress::Progress;
 use crate::cli::run::quoted;
 use crate::cli::say;
-use crate::cli::several;
+use crate::cli::several::different;
+use crate::cli::source::note_what_is_wrong;
 
 /// Join the logs of several processes into one log
 ///
@@ -32,9 +35,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::refuse_terminal(out, "a record log")?;
     output::refuse_input(out, &args.files)?;
     let mut processes = 0;
-    several::join(&args.files, |join| {
+    join(&args.files, |join| {
         processes = join.processes();
-        output::to(out, |out| several::write(join, out))
+        output::to(out, |out| write(join, out))
     })?;
     if let Some(out) = out {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
@@ -50,4 +53,48 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Joins the logs into one. `write` is called with the join, to write it.
+fn join(
+    files: &[PathBuf],
+    write: impl FnOnce(Join<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut files = different(files)?;
+    // The first is the one that the whole is named after: the one that began the others, mostly.
+    files.sort_by_key(|one| one.start.map(|start| start.wall_ns));
+    let mut join = Join::new();
+    for one in &files {
+        let log = one.input.log()?;
+        let progress = Progress::bytes("reading", one.input.len());
+        let name = one.path.display().to_string();
+        let added = join.add(name, log, one.has_parent, |offset| progress.at(offset));
+        progress.finish();
+        let path = &one.path;
+        let account = added.map_err(|source| match source {
+            JoinError::Read(error) => one.input.view_error(ViewError::Read(error)).into(),
+            other => Failure::Asked(format!("{}: {other}", path.display())),
+        })?;
+        note_what_is_wrong(path, &account);
+    }
+    write(join)
+}
+
+/// The logs as one, in a file without a name; errors call it by that one.
+pub(crate) fn joined(files: &[PathBuf], name: PathBuf) -> Result<Input, Failure> {
+    let failed = |source| Failure::Temporary {
+        folder: std::env::temp_dir(),
+        source,
+    };
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    join(files, |join| write(join, &mut file).map_err(failed))?;
+    Input::of_log(&file, name).map_err(failed)
+}
+
+/// Writes a joined log.
+fn write(join: Join<'_>, out: &mut impl io::Write) -> io::Result<()> {
+    let progress = Progress::bytes("joining", join.len());
+    let written = join.write(&mut io::BufWriter::new(out), |done| progress.at(done));
+    progress.finish();
+    written
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use heapprof_symbolizer::{Input, Profile, Symbols};
 
 use crate::cli::failure::Failure;
-use crate::cli::several;
+use crate::cli::join;
 use crate::cli::source::Places;
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ impl Logs {
     pub(crate) fn open(&self) -> Result<Input, Failure> {
         match &self.files[..] {
             [file] => Ok(Input::open(file)?),
-            files => several::joined(files, self.name()),
+            files => join::joined(files, self.name()),
         }
     }
 

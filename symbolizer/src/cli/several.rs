@@ -1,34 +1,31 @@
-//! Several files: the profiles of several processes, read one by one and added up, or their logs joined into one.
+//! Several files: those of several processes, each of these once; their profiles, read one by one and added up.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Ending, Input, InputError, Join, JoinError, Moment, Outside, Profile, Reading, View, ViewError,
-    merged, utc,
+    Ending, Input, InputError, Moment, Outside, Profile, Reading, View, merged, utc,
 };
 
 use crate::cli::failure::Failure;
-use crate::cli::progress::Progress;
 use crate::cli::say;
-use crate::cli::source::{note_what_is_wrong, read_input};
+use crate::cli::source::read_input;
 
 /// A file that adds something.
-struct One {
-    path: PathBuf,
-    input: Input,
-    start: Option<Begin>,
+pub(crate) struct One {
+    pub(crate) path: PathBuf,
+    pub(crate) input: Input,
+    pub(crate) start: Option<Begin>,
     /// Whether it was forked by another one of them.
-    has_parent: bool,
+    pub(crate) has_parent: bool,
 }
 
 /// What tells one process from another, on whatever machine it ran.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Begin {
+pub(crate) struct Begin {
     pid: u32,
     forked_from: u32,
-    wall_ns: u64,
+    pub(crate) wall_ns: u64,
     monotonic_ns: u64,
 }
 
@@ -54,13 +51,18 @@ pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Fail
         parts.push((one.path.display().to_string(), profile));
     }
     refuse_no_time(&view, &parts)?;
+    if parts.len() > 1 && names_the_peak(&view) {
+        say::note(
+            &"note: each process at its own peak; that of all together is the peak of what `heapprof join` writes",
+        );
+    }
     note_same_process(&parts);
     note_joined(&parts);
     Ok(merged(parts))
 }
 
 /// The files, each process once: any segment of a log that rotates leads to all of it.
-fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
+pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     let mut different: Vec<One> = Vec::new();
     // Not searched for among all of them: a build leaves thousands.
     let (mut by_start, mut by_place) = (HashMap::new(), HashMap::new());
@@ -131,50 +133,6 @@ fn with_heritage(mut files: Vec<One>) -> Vec<One> {
     files
 }
 
-/// Joins the logs into one. `write` is called with the join, to write it.
-pub(crate) fn join(
-    files: &[PathBuf],
-    write: impl FnOnce(Join<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut files = different(files)?;
-    // The first is the one that the whole is named after: the one that began the others, mostly.
-    files.sort_by_key(|one| one.start.map(|start| start.wall_ns));
-    let mut join = Join::new();
-    for one in &files {
-        let log = one.input.log()?;
-        let progress = Progress::bytes("reading", one.input.len());
-        let name = one.path.display().to_string();
-        let added = join.add(name, log, one.has_parent, |offset| progress.at(offset));
-        progress.finish();
-        let path = &one.path;
-        let account = added.map_err(|source| match source {
-            JoinError::Read(error) => one.input.view_error(ViewError::Read(error)).into(),
-            other => Failure::Asked(format!("{}: {other}", path.display())),
-        })?;
-        note_what_is_wrong(path, &account);
-    }
-    write(join)
-}
-
-/// The logs as one, in a file without a name; errors call it by that one.
-pub(crate) fn joined(files: &[PathBuf], name: PathBuf) -> Result<Input, Failure> {
-    let failed = |source| Failure::Temporary {
-        folder: std::env::temp_dir(),
-        source,
-    };
-    let mut file = tempfile::tempfile().map_err(failed)?;
-    join(files, |join| write(join, &mut file).map_err(failed))?;
-    Input::of_log(&file, name).map_err(failed)
-}
-
-/// Writes a joined log.
-pub(crate) fn write(join: Join<'_>, out: &mut impl io::Write) -> io::Result<()> {
-    let progress = Progress::bytes("joining", join.len());
-    let written = join.write(&mut io::BufWriter::new(out), |done| progress.at(done));
-    progress.finish();
-    written
-}
-
 /// A time of day is the same instant for all: on the day on which the first of them began, or the next.
 fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
     let moment = |moment: &Moment| match first_ns {
@@ -189,6 +147,15 @@ fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
             age_ns: *age_ns,
             at: moment(at),
         },
+    }
+}
+
+fn names_the_peak(view: &View) -> bool {
+    let is_it = |moment: &Moment| matches!(moment, Moment::Peak);
+    match view {
+        View::Whole => false,
+        View::At(at) | View::Survivors { at, .. } => is_it(at),
+        View::Window(from, to) => is_it(from) || is_it(to),
     }
 }
 

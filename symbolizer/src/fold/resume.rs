@@ -6,7 +6,8 @@ use heapprof_format::{Alloc, Checkpoint, Free, Passed, Record, Sums};
 use super::{Fold, Peak};
 use crate::moment::Cut;
 
-fn estimate(sums: &Sums) -> Estimate {
+/// An estimate as a checkpoint stores it.
+pub(crate) fn estimate(sums: &Sums) -> Estimate {
     Estimate::from_bits(sums.samples, sums.fixed)
 }
 

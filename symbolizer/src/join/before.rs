@@ -4,6 +4,7 @@ use heapprof_core::{Estimate, Ledger, NumberMap, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Passed, Sums};
 
 use super::member::Member;
+use crate::fold::resume::estimate;
 use crate::heritage::is_inherited;
 
 /// See the module's text. All numbers and times are the joined log's.
@@ -123,10 +124,6 @@ impl Before {
         in_use.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.id));
         in_use
     }
-}
-
-fn estimate(sums: &Sums) -> Estimate {
-    Estimate::from_bits(sums.samples, sums.fixed)
 }
 
 fn sums(estimate: &Estimate) -> Sums {
