@@ -195,7 +195,7 @@ impl Profile {
         }
         if !self.parts.is_empty() && !self.run.is_joined {
             caveats.push(
-                "peak is the sum of each process's own, which need not have been at one time (`heapprof join` has that of all together)"
+                "peak is the sum of each process's own, which need not have been at one time; with --joined it is that of all together"
                     .into(),
             );
         }

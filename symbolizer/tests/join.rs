@@ -552,6 +552,11 @@ fn each_process_has_its_own() {
     let both = [of(40, 1000), of(41, 10)];
     assert_eq!(in_use(&[&second, &first]), both);
     assert_eq!(in_use(&["--at", "peak", &joined]), both);
+    assert_eq!(in_use(&["--joined", "--at", "peak", &second, &first]), both);
+    assert_eq!(
+        in_use(&["--joined", "--at", "4", &second, &first]),
+        both[1..]
+    );
     assert_eq!(in_use(&["--at", "end", &joined]), both[1..]);
     assert_eq!(in_use(&[&first]), both[..1]);
     assert_eq!(in_use(&[&dump]), both[1..]);

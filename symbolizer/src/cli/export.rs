@@ -66,9 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             format.name()
         )));
     }
-    if args.source.files.len() > 1 && format == Format::Firefox {
+    if args.source.files.len() > 1 && !args.source.joined && format == Format::Firefox {
         return Err(Failure::Senseless(
-            "the Firefox profiler shows blocks in time, and several processes have no common one here; export each by itself"
+            "the Firefox profiler shows blocks in time, and several processes have no common one here; with --joined they have"
                 .into(),
         ));
     }

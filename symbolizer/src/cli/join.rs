@@ -1,7 +1,7 @@
 //! `heapprof join`: the logs of several processes as one.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{Bytes, Input, Join, JoinError, ViewError};
 
@@ -18,7 +18,8 @@ use crate::cli::source::note_what_is_wrong;
 /// All processes of a service as if they were one: on one clock, that of the wall, and with one heap. What was in use at a moment
 /// (`top --at`), when the most was (`--at peak`), what came between two moments (`diff`), `timeline`, `report` and
 /// `dump` are then of all of them together. A process that ends gives back what it has, so at its end its blocks count as freed; those
-/// of the last to end stay in use, and those of a process whose log has no end. `timeline` and `report` join several logs by themselves.
+/// of the last to end stay in use, and those of a process whose log has no end. `timeline` and `report` join several logs by themselves;
+/// `top`, `tree`, `export`, `info` and `symbolize` do with --joined.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Record logs (.heaplog), or bundles of them (.tar)
@@ -80,15 +81,27 @@ fn join(
     write(join)
 }
 
+/// What messages call several logs.
+pub(crate) fn name_of(files: &[PathBuf]) -> PathBuf {
+    let Some((first, others)) = files.split_first() else {
+        return PathBuf::new();
+    };
+    let mut name = first.clone().into_os_string();
+    if !others.is_empty() {
+        name.push(format!(" and {} more", others.len()));
+    }
+    name.into()
+}
+
 /// The logs as one, in a file without a name; errors call it by that one.
-pub(crate) fn joined(files: &[PathBuf], name: PathBuf) -> Result<Input, Failure> {
+pub(crate) fn joined(files: &[PathBuf], name: &Path) -> Result<Input, Failure> {
     let failed = |source| Failure::Temporary {
         folder: std::env::temp_dir(),
         source,
     };
     let mut file = tempfile::tempfile().map_err(failed)?;
     join(files, |join| write(join, &mut file).map_err(failed))?;
-    Input::of_log(&file, name).map_err(failed)
+    Input::of_log(&file, name.into()).map_err(failed)
 }
 
 /// Writes a joined log.

@@ -24,28 +24,20 @@ impl Logs {
     pub(crate) fn open(&self) -> Result<Input, Failure> {
         match &self.files[..] {
             [file] => Ok(Input::open(file)?),
-            files => join::joined(files, self.name()),
+            files => join::joined(files, &self.name()),
         }
     }
 
     /// What messages call it.
     pub(crate) fn name(&self) -> PathBuf {
-        match &self.files[..] {
-            [] => PathBuf::new(),
-            [file] => file.clone(),
-            [first, others @ ..] => {
-                let mut name = first.clone().into_os_string();
-                name.push(format!(" and {} more", others.len()));
-                name.into()
-            }
-        }
+        join::name_of(&self.files)
     }
 
     /// The command that shows whose the most bytes in use were.
     pub(crate) fn at_peak(&self) -> &'static str {
         match &self.files[..] {
             [_] => "`heapprof top --at peak`",
-            _ => "`heapprof top --at peak` of what `heapprof join` writes",
+            _ => "`heapprof top --joined --at peak`",
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Fail
     refuse_no_time(&view, &parts)?;
     if parts.len() > 1 && names_the_peak(&view) {
         say::note(
-            &"note: each process at its own peak; that of all together is the peak of what `heapprof join` writes",
+            &"note: each process at its own peak; with --joined, all at that of all together",
         );
     }
     note_same_process(&parts);

@@ -11,6 +11,7 @@ use heapprof_symbolizer::{
 use crate::cli::age::Age;
 use crate::cli::debuginfod::Servers;
 use crate::cli::failure::Failure;
+use crate::cli::join;
 use crate::cli::progress::Progress;
 use crate::cli::say;
 use crate::cli::several;
@@ -21,6 +22,11 @@ pub(crate) struct Source {
     /// heap profile of pprof (.pb.gz); several are added up: all processes of a server, say
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
+
+    /// Several logs as if they were one process's, on one clock and with one heap, as `heapprof join` has them:
+    /// a moment, `peak` too, is then of all together
+    #[arg(long, help_heading = "When")]
+    pub(crate) joined: bool,
 
     #[command(flatten)]
     pub(crate) time: Time,
@@ -205,6 +211,10 @@ impl Source {
     pub(crate) fn part(&self, reading: &Reading) -> Result<Profile, Failure> {
         match &self.files[..] {
             [file] => read(file, reading),
+            files if self.joined => {
+                let name = join::name_of(files);
+                read_input(&name, &join::joined(files, &name)?, reading)
+            }
             files => several::read(files, reading),
         }
     }
