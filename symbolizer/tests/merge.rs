@@ -282,7 +282,6 @@ fn threads_without_a_record_are_nobody_else_s() {
     );
 }
 
-/// Of a server and its child, what the child had from it is the server's.
 #[test]
 fn what_makes_no_sense_of_several_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,8 +293,9 @@ fn what_makes_no_sense_of_several_is_refused() {
     };
     refused(
         &["export", "-f", "firefox", &a, &b],
-        "export each by itself",
+        "with --joined they have",
     );
+    ok(&["export", "-f", "firefox", "--joined", &a, &b, "-o", "-"]);
     refused(
         &["top", "--perf-map", "/tmp/x", &a, &b],
         "the code of one process",
