@@ -11,8 +11,8 @@ use heapprof_format::{
     Alloc, Checkpoint, EndReason, FORKED_AT, Free, PARENT_LOG, Passed, Record, Start, Sums,
 };
 use heapprof_symbolizer::{
-    Groups, Join, JoinError, Moment, Profile, Reading, Rows, View, profile_of_log, profile_of_view,
-    timeline_of_log,
+    By, Groups, Join, JoinError, Moment, Profile, Reading, Rows, View, profile_of_log,
+    profile_of_view, timeline_of_log,
 };
 use proptest::prelude::*;
 
@@ -601,4 +601,44 @@ fn each_process_has_its_own() {
     let tree = common::ok(&["tree", "--by", "process", "--at", "peak", &joined]);
     // The other is less than a hundredth.
     assert!(tree.contains("├ server, pid 40"), "{tree}");
+}
+
+/// A curve's value at the end of a step is what `top` says of that moment, whatever the curves are of.
+#[test]
+fn curves_are_what_top_says_at_their_moments() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = common::processes::three(folder.path(), [1, 4096, 1]);
+    let asked = |args: &[&str]| -> serde_json::Value {
+        let args: Vec<&str> = args
+            .iter()
+            .copied()
+            .chain(logs.iter().map(String::as_str))
+            .collect();
+        serde_json::from_str(&common::ok(&args)).unwrap()
+    };
+    for by in By::ALL.map(By::name) {
+        let drawn = asked(&[
+            "timeline", "--json", "--steps", "5", "--top", "50", "--by", by,
+        ]);
+        let names = drawn["groups"].as_array().unwrap();
+        assert!(!names.is_empty(), "{by}");
+        for step in drawn["steps"].as_array().unwrap() {
+            let at = format!("{}us", step["end_ns"].as_u64().unwrap() / 1000);
+            let top = [
+                "top", "--joined", "--json", "-n", "0", "--by", by, "--at", &at,
+            ];
+            let top = asked(&top);
+            let groups = top["groups"].as_array().unwrap();
+            for (name, drawn) in names
+                .iter()
+                .zip(step["groups_in_use_bytes"].as_array().unwrap())
+            {
+                let group = groups.iter().find(|group| group["name"] == *name);
+                let said = group.map_or(0, |group| group["self"]["in-use-bytes"].as_u64().unwrap());
+                // Each row of a group is rounded by itself.
+                let difference = (drawn.as_f64().unwrap() - said as f64).abs();
+                assert!(difference <= 50.0, "{by}, {name} at {at}: {drawn}, {said}");
+            }
+        }
+    }
 }
