@@ -7,7 +7,8 @@ use std::process::Command;
 
 use common::encoded::{alloc, free, stack, start};
 use common::history::{ByStack, History, S, STACKS, asked, folder, json, ok};
-use common::{heapprof, stderr, write};
+use common::processes::{begin, load, put};
+use common::{LogBuilder, heapprof, stderr, write};
 use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Record};
 use heapprof_symbolizer::Bytes;
 use serde_json::Value;
@@ -296,4 +297,28 @@ fn bytes_are_written_as_everywhere() {
         .map(|&value| Bytes(value).to_string())
         .collect();
     assert_eq!(said["texts"], serde_json::json!(expected));
+}
+
+#[test]
+fn a_page_of_several_processes_is_of_all_of_them() {
+    let folder = folder();
+    let [first, second] = [40, 41].map(|pid| {
+        let mut log = LogBuilder::new(1);
+        log.begins(begin(pid, 1));
+        load(&mut log, 0, 0x1000);
+        let stack = log.stack(&[0x1101, 0x1201]);
+        log.alloc(stack, 1000 * u64::from(pid));
+        log.wait(2 * S);
+        // One was killed.
+        let bytes = if pid == 40 { log.cut() } else { log.end() };
+        put(folder.path(), &format!("{pid}.heaplog"), &bytes)
+    });
+    let said = report(&second, &[&first]);
+    let data = &said["data"];
+    assert_eq!(data["who"], "server, 2 processes");
+    assert_eq!(data["peak"]["bytes"], 81_000.0);
+    assert_eq!(data["processes"][1]["pid"], 41);
+    let notes = data["notes"].to_string();
+    assert!(notes.contains("logs without an end: 1;"), "{notes}");
+    assert!(notes.contains("joined, as if they were one: 2"), "{notes}");
 }

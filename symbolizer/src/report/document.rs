@@ -252,8 +252,16 @@ fn series(report: &Report<'_>, group: usize, is_exact: bool) -> Vec<Vec<Number>>
 /// What a reader must know before he believes a number.
 fn notes(profile: &Profile) -> Vec<String> {
     let mut lines = profile.circumstances();
-    if profile.run.ending == Ending::CutOff {
-        lines.push("the log has no end: the process was killed, or still ran".into());
+    let are_cut = profile.parts.iter();
+    let are_cut = are_cut.filter(|part| part.run.ending == Ending::CutOff);
+    match (profile.run.ending, are_cut.count()) {
+        (Ending::CutOff, 0) => {
+            lines.push("the log has no end: the process was killed, or still ran".into());
+        }
+        (Ending::CutOff, n) => lines.push(format!(
+            "logs without an end: {n}; these processes were killed, or still ran, and keep what they had"
+        )),
+        _ => {}
     }
     if let Some(checkpoint) = &profile.run.checkpoint {
         lines.push(format!(
