@@ -16,7 +16,7 @@ use crate::cli::{output, say};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A record log (.heaplog), a heap dump (.heap) of heapprof, gperftools or jemalloc, or a heap profile of
-    /// pprof (.pb.gz)
+    /// pprof (.pb.gz); of several processes, the log that `heapprof join` makes of theirs
     #[arg(value_name = "FILE")]
     file: PathBuf,
 

@@ -27,7 +27,7 @@ use crate::cli::table::{Align, Table, stdout_width};
 /// an error. So it is for every metric, and for windows (--from, --to, each twice). A difference is "real" from 3 standard errors on, where noise alone gets once in 370.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The first file, or the only one
+    /// The first file, or the only one; of several processes, the log that `heapprof join` makes of theirs
     #[arg(value_name = "A")]
     before: PathBuf,
 

@@ -25,7 +25,7 @@ use crate::cli::unfinished::Unfinished;
 /// anew. No file is overwritten: a number that is taken is passed over.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A record log (.heaplog)
+    /// A record log (.heaplog); of several processes, the one that `heapprof join` makes of theirs
     #[arg(value_name = "LOG")]
     file: PathBuf,
 
