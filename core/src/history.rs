@@ -209,6 +209,15 @@ impl History {
 
     /// The sample of that id was freed.
     pub fn free(&mut self, id: u64, time_ns: u64) {
+        self.went(id, time_ns, true);
+    }
+
+    /// The sample of that id went with its process: nobody freed it, and how long it would have lived is not known.
+    pub fn left(&mut self, id: u64, time_ns: u64) {
+        self.went(id, time_ns, false);
+    }
+
+    fn went(&mut self, id: u64, time_ns: u64, is_freed: bool) {
         let Some(birth) = self.live.remove(&id) else {
             return;
         };
@@ -220,7 +229,7 @@ impl History {
         let lived_ns = birth.lived_ns(time_ns);
         let since = self.allocations.get(&birth.thread).copied();
         let since = since.unwrap_or_default() - birth.allocations;
-        let is_temporary = !birth.inherited && self.temporary.holds(lived_ns, since);
+        let is_temporary = is_freed && !birth.inherited && self.temporary.holds(lived_ns, since);
         let held_ns = birth.held_ns(self.since_ns, time_ns);
         let state = self.row(birth.row);
         state.in_use.remove(&weight);
@@ -231,8 +240,11 @@ impl History {
         }
         self.in_use.remove(&weight);
         if self.knows_age_of(&birth) {
-            self.lifetimes_of(birth.stack)
-                .died(lived_ns, weight.objects_f64());
+            let (lifetimes, blocks) = (self.lifetimes_of(birth.stack), weight.objects_f64());
+            match is_freed {
+                true => lifetimes.died(lived_ns, blocks),
+                false => lifetimes.lives(lived_ns, blocks),
+            }
         }
     }
 

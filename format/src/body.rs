@@ -108,7 +108,7 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             put_start(body, &process.start);
             put_time(body, process.duration_ns);
             body.push(process.end.map_or(NO_END, |reason| reason as u8));
-            body.push(u8::from(process.is_whole));
+            body.push(u8::from(process.is_whole) | u8::from(process.without_inherited) << 1);
             put(body, process.intervals.0);
             put(body, process.intervals.1);
             put_list(body, &process.stops, |body, &(from_ns, to_ns)| {
@@ -206,20 +206,28 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             name: take_string(body)?,
         }),
         Kind::Start => Record::Start(take_start(body)?),
-        Kind::Process => Record::Process(Process {
-            file: take_string(body)?,
-            start: take_start(body)?,
-            duration_ns: take_time(body)?,
-            end: match take_byte(body)? {
+        Kind::Process => {
+            let file = take_string(body)?;
+            let start = take_start(body)?;
+            let duration_ns = take_time(body)?;
+            let end = match take_byte(body)? {
                 NO_END => None,
                 reason => Some(EndReason::from_u8(reason)?),
-            },
-            is_whole: take_byte(body)? & 1 != 0,
-            intervals: (take(body)?, take(body)?),
-            stops: take_list(body, |body| Some((take_time(body)?, take_time(body)?)))?,
-            heritage: take_string(body)?,
-            threads: (take_u32(body)?, take_u32(body)?),
-        }),
+            };
+            let flags = take_byte(body)?;
+            Record::Process(Process {
+                file,
+                start,
+                duration_ns,
+                end,
+                is_whole: flags & 1 != 0,
+                without_inherited: flags & 2 != 0,
+                intervals: (take(body)?, take(body)?),
+                stops: take_list(body, |body| Some((take_time(body)?, take_time(body)?)))?,
+                heritage: take_string(body)?,
+                threads: (take_u32(body)?, take_u32(body)?),
+            })
+        }
         Kind::Counters => Record::Counters {
             time_ns: take_time(body)?,
             values: take_list(body, |body| {

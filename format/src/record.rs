@@ -276,6 +276,8 @@ pub struct Process {
     pub stops: Vec<(u64, u64)>,
     /// Of a forked one: what is known of what it had from its parent; else empty.
     pub heritage: String,
+    /// Whether what it had from its parent is left out, because it is in the parent's log, which was joined as well.
+    pub without_inherited: bool,
     /// Its threads have these numbers in the joined log: the first, and how many.
     pub threads: (u32, u32),
 }

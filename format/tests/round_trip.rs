@@ -162,6 +162,7 @@ fn other() -> impl Strategy<Value = Record> {
                     stops: stops.iter().map(|(a, b)| (a * 1000, b * 1000)).collect(),
                     heritage: "forked".into(),
                     threads: (7, 8),
+                    without_inherited: !is_whole,
                 })
             }),
     ]

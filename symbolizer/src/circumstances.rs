@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use heapprof_format::EndReason;
 use serde::Serialize;
 
-use crate::heritage::missing_from;
+use crate::heritage::{missing_from, remark_on};
 use crate::moment::Cut;
 use crate::printable::Printable;
 use crate::profile::{Ending, Precision, Profile, Run};
@@ -53,7 +53,11 @@ impl Profile {
             1 => " and 1 other program".into(),
             n => format!(" and {n} other programs"),
         };
-        format!("{name}{others}, {} processes", self.parts.len())
+        let processes = match self.parts.len() {
+            1 => "1 process".to_owned(),
+            n => format!("{n} processes"),
+        };
+        format!("{name}{others}, {processes}")
     }
 
     /// For how long recording was stopped in what the numbers are about, in nanoseconds; of several processes, in sum.
@@ -108,9 +112,31 @@ impl Profile {
                 self.account.inherited_elsewhere
             ));
         }
+        lines.extend(self.counted_in_each());
+        lines.extend(self.damaged());
         lines.extend(self.caveats());
         lines.extend(self.stopped());
         lines
+    }
+
+    /// Of several processes: of how many each has what it had from its parent, whose log is not read.
+    fn counted_in_each(&self) -> Option<String> {
+        let orphans = self.parts.iter().filter(|part| {
+            let is_known = !remark_on(&part.run).is_empty();
+            is_known && missing_from(&part.run).is_none()
+        });
+        let number = orphans.count();
+        (number > 0).then(|| {
+            format!("what {number} of them had from before their fork is counted in each: the parent's log is not among these")
+        })
+    }
+
+    /// Of several logs that were joined: whether all could be read. Of others the account says it.
+    fn damaged(&self) -> Option<String> {
+        let damaged = self.parts.iter().filter(|part| !part.is_whole).count();
+        (self.run.is_joined && damaged > 0).then(|| {
+            format!("the logs of {damaged} of the processes were damaged or cut off when they were joined: what was in those parts is missing")
+        })
     }
 
     /// What of the heap at a fork the numbers lack, because the parent's log is not there, or not all of it; of each process whose
@@ -217,7 +243,10 @@ impl Profile {
         let mut of_program: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for part in self.parts.iter().take(NAMED) {
             let pids = of_program.entry(name_of(&part.run)).or_default();
-            pids.push(part.run.pid.to_string());
+            pids.push(match part.run.is_joined {
+                true => "several, joined".to_owned(),
+                false => part.run.pid.to_string(),
+            });
         }
         let programs: Vec<String> = of_program
             .into_iter()

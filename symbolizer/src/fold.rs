@@ -14,6 +14,7 @@ use crate::contrast::Contrast;
 use crate::detail::{Detail, Keeper};
 use crate::health::{Counted, LastSamples};
 use crate::heritage::{BEFORE_THE_FORK, is_inherited};
+use crate::join::WITH_ITS_PROCESS;
 use crate::merge::Part;
 use crate::moment::Cut;
 use crate::profile::{CallStack, Ending, LoadedModule, Marker, Profile, Regime};
@@ -172,7 +173,10 @@ impl Fold {
             return;
         }
         if let Some(history) = &mut self.history {
-            history.free(free.id, free.time_ns);
+            match free.thread {
+                WITH_ITS_PROCESS => history.left(free.id, free.time_ns),
+                _ => history.free(free.id, free.time_ns),
+            }
         }
         match self.ledger.free(free.id) {
             Some(_) => self.keeper.free(free),
@@ -210,6 +214,7 @@ impl Fold {
             Record::Start(start) => self.profile.run.begin(start),
             Record::Process(process) => {
                 self.profile.run.is_joined = true;
+                self.profile.account.inherited_elsewhere += u64::from(process.without_inherited);
                 self.profile.parts.push(Part::joined(process));
             }
             Record::Counters { time_ns, values } => {
@@ -259,7 +264,7 @@ impl Fold {
         let mut counters: Vec<_> = self.counters.into_iter().collect();
         counters.sort_by_key(|(counter, _)| counter.number());
         self.profile.account.counters = counters;
-        self.profile.account.inherited_elsewhere = u64::from(self.without_inherited);
+        self.profile.account.inherited_elsewhere += u64::from(self.without_inherited);
         self.profile.rows = self.ledger.rows().collect();
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
@@ -310,7 +315,9 @@ impl Fold {
             }
         } else if let Some(span) = self.span {
             let includes = |cut: Cut| cut.includes(self.records, alloc.time_ns);
-            is_before = includes(span.from);
+            // A process that begins within a window did not allocate in it what it had from its parent.
+            let is_of_a_window = span.from != Cut::Nothing;
+            is_before = includes(span.from) || is_of_a_window && is_inherited(alloc);
             // Of what was there before the window, only growth wants to know.
             if is_before && self.history.is_none() || !includes(span.to) {
                 return;

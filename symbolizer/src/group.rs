@@ -13,6 +13,7 @@ use heapprof_core::Totals;
 use crate::circumstances::who;
 use crate::crate_name::crate_of;
 use crate::detail::{ThreadRow, name_of_unknown_thread};
+use crate::merge::Part;
 use crate::metric::{Metric, Numbers};
 use crate::profile::{Place, Profile};
 use crate::quantity::Bytes;
@@ -302,13 +303,7 @@ impl Key {
             Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
             Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
             Key::Thread(thread) => (thread_name(profile, thread), vec![]),
-            Key::Process(place) => {
-                let part = place.and_then(|place| profile.parts.get(place));
-                (
-                    part.map_or_else(|| profile.who(), |part| who(&part.run)),
-                    vec![],
-                )
-            }
+            Key::Process(place) => (process_name(profile, place), vec![]),
             Key::NoThreads => ("(threads are not in this file)".into(), vec![]),
         }
     }
@@ -337,6 +332,19 @@ pub(crate) fn parts(
             (Some(name), stack, totals)
         })
         .collect()
+}
+
+/// `server, pid 77`, with its log where there are several of that number: of processes that became another program, or of containers.
+fn process_name(profile: &Profile, place: Option<usize>) -> String {
+    let Some(part) = place.and_then(|place| profile.parts.get(place)) else {
+        return profile.who();
+    };
+    let is_same =
+        |other: &&Part| (other.run.pid, other.run.name()) == (part.run.pid, part.run.name());
+    match profile.parts.iter().filter(is_same).count() {
+        0 | 1 => who(&part.run),
+        _ => format!("{} ({})", who(&part.run), part.file),
+    }
 }
 
 /// `server (tid 77)`.

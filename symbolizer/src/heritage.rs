@@ -151,6 +151,16 @@ pub(crate) fn start_of(log: &[u8]) -> Option<Start> {
     }
 }
 
+/// How the log began that a forked process's log names as its parent's, if that is there.
+pub(crate) fn named_parent(child: &[u8], path: &Path) -> Option<Start> {
+    let start = start_of(child)?;
+    let (_, named) = (start.settings.iter()).find(|(name, _)| name == PARENT_LOG)?;
+    places(Path::new(named), path).find_map(|place| {
+        let parent = Input::open_alone(&place).ok()?;
+        is_parent(parent.bytes(), &start).then(|| parent.start())?
+    })
+}
+
 /// Whether the join was made already.
 fn is_joined(log: &[u8]) -> bool {
     let second = Reader::new(log).ok().and_then(|mut reader| {

@@ -15,6 +15,7 @@ use crate::detail::Detail;
 use crate::dump::profile_of_dump;
 use crate::heritage;
 use crate::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
+use crate::join;
 use crate::moment::MomentError;
 use crate::pprof::{PprofError, profile_of_pprof};
 use crate::profile::Profile;
@@ -161,6 +162,21 @@ impl Input {
             segments: None,
             joined: None,
         })
+    }
+
+    /// Whether it is a log that was joined from several.
+    pub fn is_join(&self) -> bool {
+        join::is_join(self.bytes())
+    }
+
+    /// Whether it is the log of the process that `child` was forked from, as far as starts tell.
+    pub fn is_parent_of(&self, child: &Start) -> bool {
+        self.is_log() && heritage::is_parent(self.bytes(), child)
+    }
+
+    /// How the log began that this one, of a forked process at that path, names as its parent's, if that is there.
+    pub fn named_parent(&self, path: &Path) -> Option<Start> {
+        heritage::named_parent(self.bytes(), path)
     }
 
     /// Looks for what a forked process had from its parent, in the log of that one.

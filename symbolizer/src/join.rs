@@ -7,7 +7,7 @@
 //! ```
 //!
 //! So whatever is asked of a log can be asked of all of them together: what was in use at a moment, and when the most was.
-//! A process that ends gives back what it has, so its blocks are freed then; those of the processes that end last stay in use, as in their
+//! A process that ends gives back what it has, so its blocks are freed then, by a thread of that name; those of the processes that end last stay in use, as in their
 //! own logs, and those of a process whose log has no end, which may still run.
 //!
 //! Logs that rotate have a checkpoint each. Of the time before the last of these not all is known of each process, so there the joined log
@@ -22,7 +22,7 @@ mod writing;
 use std::io::{self, Write};
 
 use heapprof_core::NumberMap;
-use heapprof_format::ReadError;
+use heapprof_format::{ReadError, Reader, Record};
 
 use crate::fold::Fold;
 use crate::heritage::{BEFORE_THE_FORK, start_of};
@@ -32,6 +32,9 @@ use crate::profile::Account;
 use before::Before;
 use member::Member;
 use writing::Writing;
+
+/// Number of the thread that is said to free what a process still has when it ends.
+pub(crate) const WITH_ITS_PROCESS: u32 = u32::MAX - 2;
 
 /// Why a log cannot be joined with others.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +48,15 @@ pub enum JoinError {
     /// It is a join itself.
     #[error("it was joined from several logs already; name these instead")]
     Joined,
+}
+
+/// Whether a log was joined from several.
+pub(crate) fn is_join(log: &[u8]) -> bool {
+    let second = Reader::new(log).ok().and_then(|mut reader| {
+        reader.next_record().ok()??;
+        reader.next_record().ok()?
+    });
+    matches!(second, Some(Record::Process(_)))
 }
 
 /// The logs that are to be joined. See the module's text.

@@ -83,7 +83,12 @@ impl Part {
 
     /// The record of it in a log that it is joined into. `start` is what its own log began with; its threads have these numbers there, the
     /// first of so many.
-    pub(crate) fn process(&self, start: Start, threads: (u32, u32)) -> Process {
+    pub(crate) fn process(
+        &self,
+        start: Start,
+        threads: (u32, u32),
+        without_inherited: bool,
+    ) -> Process {
         Process {
             file: self.file.clone(),
             start,
@@ -97,6 +102,7 @@ impl Part {
             stops: self.run.stops(0, self.run.duration_ns),
             heritage: remark_on(&self.run).to_owned(),
             threads,
+            without_inherited,
         }
     }
 }

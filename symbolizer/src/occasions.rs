@@ -40,6 +40,7 @@ pub fn dumps_of_log<E: From<ReadError>>(
         last_allocated: 0,
         last_freed: 0,
         high_water: 0,
+        has_begun: false,
         next_ns: match occasions.every_ns {
             0 => u64::MAX,
             every => every,
@@ -58,6 +59,8 @@ struct Watch<F, E> {
     last_allocated: u64,
     last_freed: u64,
     high_water: u64,
+    /// Whether there was an event that is not of before the log's beginning.
+    has_begun: bool,
     next_ns: u64,
     failed: Option<E>,
     account: Account,
@@ -134,7 +137,7 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
         }
         let time_ns = match &record {
             // What a forked process began with is no news to it.
-            Record::Alloc(alloc) if is_inherited(alloc) => {
+            Record::Alloc(alloc) if is_inherited(alloc) && !self.has_begun => {
                 let time_ns = alloc.time_ns;
                 self.fold.record(record);
                 return self.resume_at(time_ns);
@@ -151,7 +154,15 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
                 due_ns,
             );
         }
+        self.has_begun = true;
+        // Nor is it allocated by one that begins among others.
+        let inherited = matches!(&record, Record::Alloc(alloc) if is_inherited(alloc));
+        let before = self.fold.ledger().total().allocated.bytes();
         self.fold.record(record);
+        if inherited {
+            let after = self.fold.ledger().total().allocated.bytes();
+            self.last_allocated += after.saturating_sub(before);
+        }
         if let Some(reason) = self.due() {
             self.write(&reason, time_ns);
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use common::processes::{S, begin, load, put};
 use common::{LogBuilder, heapprof, stderr};
-use heapprof_core::SizeClass;
+use heapprof_core::{SizeClass, Temporary};
 use heapprof_format::{
     Alloc, Checkpoint, EndReason, FORKED_AT, Free, PARENT_LOG, Passed, Record, Start, Sums,
 };
@@ -429,15 +429,25 @@ fn what_a_child_inherited_is_there_once() {
     let out = folder.path().join("all.heaplog").display().to_string();
     // With the parent: its block, and a small one of each child, while these are there.
     run(&["join", "-o", &out, &parent, &children[0], &children[1]]);
+    let elsewhere =
+        "what 2 of them had from before their fork is counted in the parent's log alone";
+    assert!(run(&["top", &out]).contains(elsewhere));
     let at = |moment: &str| common::totals_line(&run(&["top", &out, "--at", moment]));
     assert_eq!(at("1.5"), [1, 5000, 1, 5000]);
     assert_eq!(at("peak"), [3, 5018, 3, 5018]);
     assert_eq!(at("end"), [1, 5000, 3, 5018]);
     // Without it: each child has that block from its own beginning on, and frees it; it was not allocated then.
-    std::fs::remove_file(&out).unwrap();
     run(&["join", "-o", &out, &children[0], &children[1]]);
+    let in_each = "what 2 of them had from before their fork is counted in each";
+    assert!(run(&["top", &out]).contains(in_each));
+    assert!(run(&["top", &children[0], &children[1]]).contains(in_each));
     assert_eq!(at("0.5"), [2, 10_000, 2, 10_000]);
     assert_eq!(at("end"), [2, 18, 4, 10_018]);
+    // Nor in a window, and no occasion for a dump: two blocks of nine bytes are.
+    let window = run(&["top", &out, "--from", "0", "--to", "end"]);
+    assert_eq!(common::totals_line(&window), [2, 18, 2, 18]);
+    let dumps = run(&["dump", "--every", "5B", "-o", &out, &out]);
+    assert_eq!(dumps.lines().count(), 2, "{dumps}");
     let steps = run(&[
         "timeline",
         "--csv",
@@ -487,6 +497,52 @@ fn code_made_at_run_time_keeps_its_process() {
             let is_it = |line: &str| line.contains(bytes) && line.contains(name);
             assert!(top.lines().any(is_it), "{args:?}: {top}");
         }
+    }
+}
+
+/// What a process has until its end nobody has freed: how long it would have lived is not known, and it is not temporary.
+#[test]
+fn what_goes_with_its_process_has_not_died() {
+    let log = joined(&two());
+    let reading = Reading {
+        pasts: Some(Temporary::within(10 * S)),
+        ..Reading::default()
+    };
+    let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+    let temporary: u64 = profile
+        .pasts
+        .iter()
+        .map(|past| past.temporary.bytes())
+        .sum();
+    assert_eq!(temporary, 0);
+    let lifetimes = &profile.lifetimes[0];
+    assert_eq!((lifetimes.died_samples(), lifetimes.live_samples()), (0, 2));
+}
+
+/// What was in use at most before all logs have their detail is not known, but that it was no less than one of them had.
+#[test]
+fn the_peak_of_a_process_that_rotated_is_the_least_that_all_had() {
+    let rotated = |peak_bytes: i128| {
+        let mut log = LogBuilder::new(1);
+        log.begins(begin(40, 1));
+        let stack = log.stack(&[0x10, 0x20]);
+        log.given(&Record::Checkpoint(Checkpoint {
+            segment: 2,
+            time_ns: 5 * S,
+            peak_ns: 3 * S,
+            peak_bytes: peak_bytes << 32,
+            ..Checkpoint::default()
+        }));
+        log.given(&Record::CheckpointEnd { time_ns: 5 * S });
+        log.wait(6 * S);
+        log.alloc(stack, 100);
+        log.end()
+    };
+    for (most, time_ns, bytes, is_gone) in [(5000, 3, 5000.0, true), (50, 6, 100.0, false)] {
+        let log = joined(&[rotated(most)]);
+        let peak = profile_of_log(&log, |_| {}).unwrap().peak.unwrap();
+        let found = (peak.time_ns / S, peak.bytes.to_f64(), peak.is_gone);
+        assert_eq!(found, (time_ns, bytes, is_gone));
     }
 }
 

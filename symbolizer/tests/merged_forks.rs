@@ -218,3 +218,27 @@ fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
         stderr(&out)
     );
 }
+
+/// In containers every first process has the number 1. Where the log of the parent is, it tells which of them that is; and a line
+/// for a process is of that one alone.
+#[test]
+fn another_process_of_the_parents_number_is_not_the_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let [parent, child] = family(folder.path());
+    let mut other = LogBuilder::new(1);
+    other.begins(Start {
+        pid: 30,
+        ..begin(20, 1)
+    });
+    load(&mut other, 0, 0x1000);
+    let stack = other.stack(&[0x1101, 0x1401]);
+    other.alloc(stack, 3);
+    let other = put(folder.path(), "other.heaplog", &other.end());
+    let totals = |files: [&str; 2]| totals_line(&ok(&["top", files[0], files[1]]));
+    assert_eq!(totals([&parent, &child]), [3, 5079, 3, 5079]);
+    assert_eq!(totals([&other, &child]), [3, 82, 4, 5082]);
+    let top = ok(&["top", "--by", "process", &other, &parent]);
+    for file in [&other, &parent] {
+        assert!(top.contains(&format!("server, pid 30 ({file})")), "{top}");
+    }
+}

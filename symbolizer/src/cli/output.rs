@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use heapprof_format::{FILE_HEADER, FILE_HEADER_LEN};
+use heapprof_symbolizer::Input;
 
 use crate::cli::failure::Failure;
 use crate::cli::unfinished::Unfinished;
@@ -45,7 +46,7 @@ pub(crate) fn refuse_terminal(output: Option<&Path>, what: &'static str) -> Resu
     }
 }
 
-/// A log is nothing that we write here, so one that is there is a recording: another segment of the input, say.
+/// A log that is there is a recording, another segment of the input, say, unless it was joined of others.
 fn refuse_log(out: &Path) -> Result<(), Failure> {
     const NAME: usize = FILE_HEADER_LEN - 1;
     let mut first = [0; NAME];
@@ -55,7 +56,7 @@ fn refuse_log(out: &Path) -> Result<(), Failure> {
             .and_then(|mut file| file.read_exact(&mut first))
             .is_ok()
         && first == FILE_HEADER[..NAME];
-    match is_log {
+    match is_log && !Input::open_alone(out).is_ok_and(|log| log.is_join()) {
         true => Err(Failure::OverLog { path: out.into() }),
         false => Ok(()),
     }

@@ -115,22 +115,45 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
 
 /// What each had from its parent is in that one's log, or is looked for beside its own.
 fn with_heritage(mut files: Vec<One>) -> Vec<One> {
-    let mut began_ns: HashMap<u32, u64> = HashMap::new();
-    for start in files.iter().filter_map(|one| one.start) {
-        let first = began_ns.entry(start.pid).or_insert(u64::MAX);
-        *first = start.monotonic_ns.min(*first);
+    let mut of_pid: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (index, one) in files.iter().enumerate() {
+        if let Some(start) = one.start {
+            of_pid.entry(start.pid).or_default().push(index);
+        }
     }
-    for one in &mut files {
-        one.has_parent = one.start.is_some_and(|start| {
-            let parent = began_ns.get(&start.forked_from);
-            start.forked_from != 0 && parent.is_some_and(|&began| began < start.monotonic_ns)
-        });
+    for index in 0..files.len() {
+        files[index].has_parent = has_parent(&files, &of_pid, &files[index]);
+        let one = &mut files[index];
         if !one.has_parent {
             // Not for the others: a parent's log is as long as its life was, and there may be thousands of children.
             one.input.join(&one.path);
         }
     }
     files
+}
+
+/// Whether the log of the process that it was forked from is one of them. Numbers of processes are used again, and in containers all
+/// begin with 1: where its log names its parent's and that is still there, it must be that.
+fn has_parent(files: &[One], of_pid: &HashMap<u32, Vec<usize>>, child: &One) -> bool {
+    let Some(start) = child.input.start().filter(|start| start.forked_from != 0) else {
+        return false;
+    };
+    let candidates = of_pid.get(&start.forked_from).into_iter().flatten();
+    let candidates = candidates.map(|&index| &files[index]);
+    let is_parent = |one: &&One| one.input.is_parent_of(&start);
+    let mut candidates = candidates.filter(is_parent).peekable();
+    if candidates.peek().is_none() {
+        return false;
+    }
+    match child.input.named_parent(&child.path) {
+        Some(parent) => candidates.any(|one| {
+            one.start.is_some_and(|start| {
+                (start.pid, start.wall_ns, start.monotonic_ns)
+                    == (parent.pid, parent.wall_ns, parent.monotonic_ns)
+            })
+        }),
+        None => true,
+    }
 }
 
 /// A time of day is the same instant for all: on the day on which the first of them began, or the next.

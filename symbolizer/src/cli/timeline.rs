@@ -234,7 +234,9 @@ fn write_text(
             Some(width) => writeln!(out, "{}", cut_middle(&name, width))?,
             None => writeln!(out, "{name}")?,
         }
-        let most = values.iter().copied().fold(0.0, f64::max);
+        // What comes and goes within a step has its most where all have, if anywhere.
+        let at_peak = timeline.at_peak.as_ref().map_or(0.0, |groups| groups[i]);
+        let most = values.iter().copied().fold(at_peak, f64::max);
         writeln!(
             out,
             "{:<12}{}  up to {}",
@@ -256,8 +258,14 @@ fn write_text(
         let is_kept = !peak.is_gone;
         writeln!(
             out,
-            "peak at {:.6} s: {} in use{}",
+            "peak at {:.6} s: {}{} in use{}",
             peak.time_ns as f64 / 1e9,
+            // Of the time before all have their detail, only what single ones had is known.
+            if profile.run.is_joined && peak.is_gone {
+                "at least "
+            } else {
+                ""
+            },
             Bytes(peak.bytes.to_f64()),
             if is_kept {
                 format!("; {at_peak} shows whose")

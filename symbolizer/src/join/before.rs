@@ -1,6 +1,6 @@
 //! The time of which not all logs have the detail: what was allocated and freed in it, in sums, and what is in use at its end.
 
-use heapprof_core::{Estimate, Ledger, NumberMap, SizeClass};
+use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Passed, Sums};
 
 use super::member::Member;
@@ -19,6 +19,9 @@ pub(super) struct Before {
     first_ns: NumberMap<u32, u64>,
     usable: Estimate,
     intervals: Option<(u64, u64)>,
+    /// The most bytes that are known to have been in use at once, and when: those of one process alone, or of those whose detail goes so far
+    /// back. In truth there may have been more.
+    most: (Fixed, u64),
 }
 
 impl Before {
@@ -41,11 +44,13 @@ impl Before {
             first_ns: NumberMap::default(),
             usable: Estimate::default(),
             intervals: None,
+            most: (Fixed::default(), 0),
         })
     }
 
-    /// A log's own checkpoint begins.
-    pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint) {
+    /// A log's own checkpoint begins; its process had the most in use at `peak_ns`.
+    pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint, peak_ns: u64) {
+        self.had(Fixed::from_bits(checkpoint.peak_bytes), peak_ns);
         self.usable.merge(&estimate(&checkpoint.usable));
         if checkpoint.intervals != (0, 0) {
             self.sampled_under(checkpoint.intervals);
@@ -71,6 +76,15 @@ impl Before {
             self.usable.add(&weight.carrying(usable));
         }
         self.sampled_under((alloc.interval, alloc.interval));
+        if !from_checkpoint {
+            self.had(self.ledger.total().in_use.bytes_fixed(), alloc.time_ns);
+        }
+    }
+
+    fn had(&mut self, bytes: Fixed, time_ns: u64) {
+        if bytes > self.most.0 {
+            self.most = (bytes, time_ns);
+        }
     }
 
     pub(super) fn free(&mut self, id: u64) {
@@ -88,14 +102,19 @@ impl Before {
         self.intervals = Some((so_far_least.min(least), so_far_most.max(most)));
     }
 
-    /// The beginning of the joined log's checkpoint. What was in use at once before is not known of all of them, so its end has the most.
+    /// The beginning of the joined log's checkpoint.
     pub(super) fn beginning(&self) -> Checkpoint {
+        let at_end = (self.ledger.total().in_use.bytes_fixed(), self.until_ns);
+        let (bytes, peak_ns) = match self.most.0 > at_end.0 {
+            true => self.most,
+            false => at_end,
+        };
         Checkpoint {
             segment: self.segment,
             time_ns: self.until_ns,
             bytes_before: self.bytes_before,
-            peak_ns: self.until_ns,
-            peak_bytes: self.ledger.total().in_use.bytes_fixed().to_bits(),
+            peak_ns,
+            peak_bytes: bytes.to_bits(),
             intervals: self.intervals.unwrap_or_default(),
             usable: sums(&self.usable),
         }

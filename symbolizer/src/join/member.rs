@@ -28,8 +28,8 @@ pub(super) struct Member<'a> {
     /// The joined log's number of the first of these, and how many have the numbers behind that. The last is that of all threads of which the
     /// log has no more than a number: what it had is damaged.
     pub(super) numbers: (u32, u32),
-    /// What it has in use: id and thread in the joined log, by its own id.
-    pub(super) live: NumberMap<u64, (u64, u32)>,
+    /// What it has in use: ids in the joined log, by its own.
+    pub(super) live: NumberMap<u64, u64>,
     /// Time of the newest record, of its own clock.
     pub(super) reached_ns: u64,
     pub(super) has_ended: bool,

@@ -11,6 +11,7 @@ use heapprof_format::{
     Free, Module, PARENT_LOG, Record, Stack, Start, Thread,
 };
 
+use super::WITH_ITS_PROCESS;
 use super::before::Before;
 use super::member::Member;
 use crate::fold::{LARGEST_BLOCK, LARGEST_INTERVAL};
@@ -54,6 +55,8 @@ pub(super) struct Writing<'a, W> {
     known: Vec<bool>,
     /// Whether the thread that inherited blocks are said to come from is written.
     has_heritage: bool,
+    /// Whether the thread that is said to free what processes leave is written.
+    has_left: bool,
     /// How many ids each thread has had.
     ids: NumberMap<u64, u64>,
     /// Bytes that were read.
@@ -76,6 +79,7 @@ impl<'a, W: Write> Writing<'a, W> {
             out,
             known: vec![false; whole.stacks.len()],
             has_heritage: false,
+            has_left: false,
             ids: NumberMap::default(),
             done: 0,
         }
@@ -126,7 +130,8 @@ impl<'a, W: Write> Writing<'a, W> {
         let whole = self.whole;
         for (index, part) in whole.parts.iter().enumerate() {
             let member = &self.members[index];
-            let process = part.process(member.start.clone(), member.numbers);
+            let (start, without) = (member.start.clone(), member.without_inherited);
+            let process = part.process(start, member.numbers, without);
             self.put(&Record::Process(process))?;
         }
         for (number, module) in (0..).zip(&whole.modules) {
@@ -242,6 +247,8 @@ impl<'a, W: Write> Writing<'a, W> {
         match next {
             Next::Event(Event::Alloc(alloc)) => self.alloc(index, &alloc, false),
             Next::Event(Event::Free(free)) => self.free(index, &free),
+            // One of each process; what somebody named is of all of them.
+            Next::Marker(name) if name.starts_with("dump: ") => self.mark(index, time_ns, &name),
             Next::Marker(name) => self.put(&Record::Marker { time_ns, name }),
             Next::Interval(interval) => {
                 let what = match interval {
@@ -325,7 +332,7 @@ impl<'a, W: Write> Writing<'a, W> {
         let had = self.ids.entry(ids).or_default();
         let id = (ids << ID_BITS) + *had;
         *had += 1;
-        member.live.insert(alloc.id, (id, thread));
+        member.live.insert(alloc.id, id);
         let alloc = Alloc {
             time_ns: member.joined(alloc.time_ns),
             thread,
@@ -345,7 +352,7 @@ impl<'a, W: Write> Writing<'a, W> {
     fn free(&mut self, index: usize, free: &Free) -> io::Result<()> {
         let member = &mut self.members[index];
         let time_ns = member.joined(free.time_ns);
-        let Some((id, _)) = member.live.remove(&free.id) else {
+        let Some(id) = member.live.remove(&free.id) else {
             return Ok(()); // of a block that is left out, or not in its log
         };
         let thread = member.thread(free.thread);
@@ -368,12 +375,19 @@ impl<'a, W: Write> Writing<'a, W> {
     /// A process is over: what it had in use is no more.
     fn leave(&mut self, index: usize, time_ns: u64) -> io::Result<()> {
         let live = std::mem::take(&mut self.members[index].live);
-        let mut live: Vec<(u64, u32)> = live.into_values().collect();
+        let mut live: Vec<u64> = live.into_values().collect();
         live.sort_unstable();
-        live.into_iter().try_for_each(|(id, thread)| {
+        if !live.is_empty() && !std::mem::replace(&mut self.has_left, true) {
+            self.put(&Record::Thread(Thread {
+                number: WITH_ITS_PROCESS,
+                tid: 0,
+                name: "(ended with its process)".into(),
+            }))?;
+        }
+        live.into_iter().try_for_each(|id| {
             self.freed(Free {
                 time_ns,
-                thread,
+                thread: WITH_ITS_PROCESS,
                 id,
             })
         })
@@ -382,7 +396,8 @@ impl<'a, W: Write> Writing<'a, W> {
     /// The state that a log of a process which rotates begins with.
     fn checkpoint(&mut self, index: usize, checkpoint: &Checkpoint) -> io::Result<()> {
         if let Some(before) = &mut self.before {
-            before.checkpoint(checkpoint);
+            let peak_ns = self.members[index].joined(checkpoint.peak_ns);
+            before.checkpoint(checkpoint, peak_ns);
         }
         while let Some(record) = self.members[index].next() {
             match record {
