@@ -244,7 +244,7 @@ impl Profile {
         for part in self.parts.iter().take(NAMED) {
             let pids = of_program.entry(name_of(&part.run)).or_default();
             pids.push(match part.run.is_joined {
-                true => "several, joined".to_owned(),
+                true => "(a join)".to_owned(),
                 false => part.run.pid.to_string(),
             });
         }
