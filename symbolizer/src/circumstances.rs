@@ -122,8 +122,8 @@ impl Profile {
     /// Of several processes: of how many each has what it had from its parent, whose log is not read.
     fn counted_in_each(&self) -> Option<String> {
         let orphans = self.parts.iter().filter(|part| {
-            let is_known = !remark_on(&part.run).is_empty();
-            is_known && missing_from(&part.run).is_none()
+            let has_some = !part.without_inherited && !remark_on(&part.run).is_empty();
+            has_some && missing_from(&part.run).is_none()
         });
         let number = orphans.count();
         (number > 0).then(|| {

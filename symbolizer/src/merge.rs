@@ -38,6 +38,8 @@ pub struct Part {
     pub precision: Precision,
     /// Whether its file was read to its end without a doubt.
     pub is_whole: bool,
+    /// Whether what it had from its parent is left out, because the parent's log is read as well.
+    pub without_inherited: bool,
     /// The numbers that its threads have in the merged profile.
     pub threads: Range<u32>,
 }
@@ -76,6 +78,7 @@ impl Part {
                 false => Precision::Exact,
             },
             is_whole: process.is_whole,
+            without_inherited: process.without_inherited,
             threads: process.threads.0..process.threads.0.saturating_add(process.threads.1),
             run,
         }
@@ -83,12 +86,7 @@ impl Part {
 
     /// The record of it in a log that it is joined into. `start` is what its own log began with; its threads have these numbers there, the
     /// first of so many.
-    pub(crate) fn process(
-        &self,
-        start: Start,
-        threads: (u32, u32),
-        without_inherited: bool,
-    ) -> Process {
+    pub(crate) fn process(&self, start: Start, threads: (u32, u32)) -> Process {
         Process {
             file: self.file.clone(),
             start,
@@ -102,7 +100,7 @@ impl Part {
             stops: self.run.stops(0, self.run.duration_ns),
             heritage: remark_on(&self.run).to_owned(),
             threads,
-            without_inherited,
+            without_inherited: self.without_inherited,
         }
     }
 }
@@ -218,6 +216,7 @@ impl Merge {
             file,
             precision: part.precision(),
             is_whole: part.account.is_whole(),
+            without_inherited: part.account.inherited_elsewhere > 0,
             run: std::mem::take(&mut part.run),
         });
         stacks

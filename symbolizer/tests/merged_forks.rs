@@ -4,7 +4,7 @@ mod common;
 
 use common::processes::{S, begin, load, put, three};
 use common::{LogBuilder, heapprof, ok, stderr, stdout, totals_line};
-use heapprof_format::{Alloc, Record, Start};
+use heapprof_format::{Record, Start};
 use std::path::Path;
 
 /// A server's log, `parent.heaplog`, and that of its child.
@@ -36,17 +36,7 @@ fn family(folder: &Path) -> [String; 2] {
     child.flush();
     let own = child.stack(&[0x1101, 0x1301]);
     child.free(config);
-    child.record(|time_ns| {
-        Record::Alloc(Alloc {
-            time_ns,
-            thread: 0,
-            id: 1000,
-            size: 9,
-            slack: 0,
-            stack: own,
-            interval: 1,
-        })
-    });
+    child.alloc_as(1000, own, 9);
     [parent, put(folder, "child.heaplog", &child.end())]
 }
 

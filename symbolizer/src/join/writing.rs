@@ -130,8 +130,7 @@ impl<'a, W: Write> Writing<'a, W> {
         let whole = self.whole;
         for (index, part) in whole.parts.iter().enumerate() {
             let member = &self.members[index];
-            let (start, without) = (member.start.clone(), member.without_inherited);
-            let process = part.process(start, member.numbers, without);
+            let process = part.process(member.start.clone(), member.numbers);
             self.put(&Record::Process(process))?;
         }
         for (number, module) in (0..).zip(&whole.modules) {

@@ -173,6 +173,12 @@ impl LogBuilder {
         self.alloc_by(0, stack, size)
     }
 
+    /// The sample of that id, and the next ones behind it.
+    pub(crate) fn alloc_as(&mut self, id: u64, stack: u32, size: u64) {
+        self.next_id = id;
+        self.alloc(stack, size);
+    }
+
     pub(crate) fn alloc_by(&mut self, thread: u32, stack: u32, size: u64) -> u64 {
         self.tick();
         let id = self.next_id;
