@@ -183,6 +183,18 @@ static void calloc_results(void)
     }
     check(dirty == 0, "calloc_zeroed", "%d sizes not zero (expected 0)", dirty);
 
+    /* Up to what malloc_usable_size allows, too: nothing promises it, and everybody does it. */
+    dirty = 0;
+    for (size_t size = 1; size < 40 * KIB; size += size / 16 + 1) {
+        void *before = malloc(size);
+        memset(before, 0xa5, malloc_usable_size(before));
+        free(escapes(before));
+        unsigned char *block = calloc(size, 1);
+        dirty += block == NULL || !holds(block, malloc_usable_size(block), 0);
+        free(block);
+    }
+    check(dirty == 0, "calloc_zeroes_what_can_be_used", "%d sizes not zero (expected 0)", dirty);
+
     /* calloc(0, n) and calloc(n, 0) return a unique pointer like malloc(0). */
     void *a = calloc(zero, 8), *b = calloc(8, zero);
     check(a != NULL && b != NULL && a != b, "calloc_0_unique", "%p and %p (expected two different blocks)", a, b);
@@ -366,6 +378,27 @@ static bool refuses_odd_alignments(void)
     int major = 0, minor = 0;
     sscanf(gnu_get_libc_version(), "%d.%d", &major, &minor);
     return major > 2 || minor >= 38;
+}
+
+/* Each alignment with sizes on both sides of every multiple of 16: two blocks at once have their alignment, and their bytes to themselves. */
+static void aligned_sizes(void)
+{
+    int misaligned = 0, short_of = 0, shared = 0;
+    for (size_t alignment = sizeof(void *); alignment <= 16 * KIB; alignment *= 2)
+        for (size_t size = 15; size <= 40 * KIB; size += (size + 1) % 16 < 2 ? 1 : 14 + (size > 16 * KIB) * 1024) {
+            void *a = NULL, *b = NULL;
+            if (posix_memalign(&a, alignment, size) != 0 || posix_memalign(&b, alignment, size) != 0)
+                abort();
+            misaligned += (uintptr_t)a % alignment != 0 || (uintptr_t)b % alignment != 0;
+            short_of += malloc_usable_size(a) < size || malloc_usable_size(b) < size;
+            memset(a, 1, size);
+            memset(b, 2, size);
+            shared += !holds(a, size, 1);
+            free(a);
+            free(b);
+        }
+    check(misaligned == 0 && short_of == 0 && shared == 0, "posix_memalign_sizes",
+          "%d misaligned, %d too small, %d overlap (expected 0, 0, 0)", misaligned, short_of, shared);
 }
 
 /* memalign and aligned_alloc are one function in glibc up to 2.37. */
@@ -691,6 +724,7 @@ static const struct group {
     {"realloc", realloc_results},
     {"reallocarray", reallocarray_results},
     {"posix_memalign", posix_memalign_results},
+    {"aligned_sizes", aligned_sizes},
     {"aligned_alloc", aligned_alloc_group},
     {"memalign", memalign_group},
     {"valloc", valloc_results},

@@ -60,7 +60,7 @@ macro_rules! sampled_way {
 }
 
 sampled_way!(malloc_sampled, size: usize; "rsi", "rdx" => malloc_called_from);
-sampled_way!(calloc_sampled, count: usize, size: usize; "rdx", "rcx" => calloc_called_from);
+sampled_way!(calloc_sampled, size: usize; "rsi", "rdx" => calloc_called_from);
 sampled_way!(resize_sampled, ptr: *mut c_void, size: usize, entry: u64; "rcx", "r8" => resize_called_from);
 
 extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
@@ -74,20 +74,14 @@ extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     ptr
 }
 
-extern "C-unwind" fn calloc_called_from(
-    count: usize,
-    size: usize,
-    sp: *const u64,
-    bp: u64,
-) -> *mut c_void {
+extern "C-unwind" fn calloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
     if early::is_now() {
-        return early::allocate(1, count.saturating_mul(size));
+        return early::allocate(1, size);
     }
-    let ptr = je::calloc(count, size);
+    let ptr = je::calloc(size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
-    let bytes = count.wrapping_mul(size);
-    hook::allocated(entry!(calloc), ptr, bytes, Fit::Plain, here);
+    hook::allocated(entry!(calloc), ptr, size, Fit::Plain, here);
     ptr
 }
 
@@ -97,27 +91,27 @@ extern "C-unwind" fn calloc_called_from(
 /// As calloc(3); so for all functions here.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut c_void {
-    let bytes = count.wrapping_mul(size); // on overflow the allocation fails
-    if !hook::is_some(bytes) {
+    let size = count.saturating_mul(size); // a product that overflows is more than can be had
+    if !hook::is_some(size) {
         // SAFETY: as in malloc.
-        return unsafe { calloc_rarely(count, size) };
+        return unsafe { calloc_rarely(size) };
     }
-    if hook::passes_some(bytes) {
-        return je::calloc(count, size);
+    if hook::passes_some(size) {
+        return je::calloc(size);
     }
     // SAFETY: as in malloc.
-    unsafe { calloc_sampled(count, size) }
+    unsafe { calloc_sampled(size) }
 }
 
 /// The same of no bytes, or of more than can be had.
 #[cold]
 #[inline(never)]
-unsafe extern "C-unwind" fn calloc_rarely(count: usize, size: usize) -> *mut c_void {
-    if hook::passes(count.wrapping_mul(size)) {
-        return je::calloc(count, size);
+unsafe extern "C-unwind" fn calloc_rarely(size: usize) -> *mut c_void {
+    if hook::passes(size) {
+        return je::calloc(size);
     }
     // SAFETY: as in malloc.
-    unsafe { calloc_sampled(count, size) }
+    unsafe { calloc_sampled(size) }
 }
 
 /// What [`free`] jumps to when the counter of the address is not 0.

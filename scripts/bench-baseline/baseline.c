@@ -1,7 +1,7 @@
 /* libbaseline.so: the same jemalloc as in libheapprof.so, with nothing hooked in.
  *
  * What every profiler here is compared with: the difference between this and libheapprof.so is the hooks, and that
- * small reallocs there have a shorter way than jemalloc's (preload/src/je.rs). Otherwise each function does to its arguments
+ * small reallocs, callocs and aligned blocks there have a shorter way than jemalloc's (preload/src/je.rs). Otherwise each function does to its arguments
  * exactly what preload/src/exports.rs and preload/src/je.rs do, and the compiled-in options are the same. `scripts/bench` links it with the libjemalloc_pic.a that cargo built for
  * the library.
  */
@@ -56,8 +56,7 @@ static void *aligned(size_t alignment, size_t size)
 {
     if (alignment < 16) alignment = 16;
     if (size > PTRDIFF_MAX || alignment > PTRDIFF_MAX / 2) return NULL;
-    int shift = 4;
-    while (((size_t)1 << shift) < alignment) shift++;
+    int shift = 64 - __builtin_clzl(alignment - 1); /* of the next power of two */
     return _rjem_mallocx(bent(size), shift); /* MALLOCX_LG_ALIGN(shift) */
 }
 

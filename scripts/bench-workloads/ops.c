@@ -1,6 +1,6 @@
 /* A loop of one operation, for counting instructions.
  *
- *   ops malloc|malloc-free|new-delete|calloc-free|realloc-in-place|realloc-grow N
+ *   ops malloc|malloc-free|new-delete|calloc-free|aligned-free|realloc-of-nothing|realloc-in-place|realloc-grow N
  *
  * new-delete is what a C++ compiler makes of them: the sized operator delete.
  * realloc-in-place asks for sizes of one size class in turn; realloc-grow for 64 and 128 bytes in turn, which moves.
@@ -20,6 +20,10 @@ int main(int argc, char **argv)
         for (long i = 0; i < n; i++) _ZdlPvm(escapes(_Znwm(64)), 64);
     } else if (strcmp(operation, "calloc-free") == 0) {
         for (long i = 0; i < n; i++) free(escapes(calloc(1, 64)));
+    } else if (strcmp(operation, "aligned-free") == 0) {
+        for (long i = 0; i < n; i++) free(escapes(aligned_alloc(64, 64)));
+    } else if (strcmp(operation, "realloc-of-nothing") == 0) {
+        for (long i = 0; i < n; i++) free(escapes(realloc(escapes(NULL), 64)));
     } else if (strcmp(operation, "realloc-in-place") == 0) {
         char *block = malloc(64);
         for (long i = 0; i < n; i++) block = escapes(realloc(block, 56 + (size_t)(i & 1) * 8));
