@@ -10,18 +10,14 @@
 //! Frame 0 of every recorded stack is the address of the function here plus one, so that readers
 //! find the allocation function's name there whatever the compiler inlined or tail-called.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
 use crate::blocks;
 use crate::fast::{free, malloc};
 use crate::hook::Before;
 use crate::je::Fit;
-use crate::walk::{Here, here};
+use crate::walk::Here;
 use crate::{early, errno, hook, je};
-
-const PAGE: usize = 4096;
-/// glibc's smallest alignment of memalign: twice the size of a word.
-pub(crate) const MIN_ALIGN: usize = 16;
 
 /// A PC inside an exported function.
 macro_rules! entry {
@@ -40,13 +36,15 @@ fn out_of_memory() -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// The sampled way of a function, in two halves. The first passes on where the program called us: the stack
-/// and frame pointers, before any frame of ours. The frequent way reaches it by a jump, with nothing
-/// to save before it; so a walk begins at the program's frame, and not four of ours before it.
-macro_rules! sampled_way {
-    ($name:ident, $($argument:ident: $kind:ty),*; $sp:literal, $bp:literal => $second:ident) => {
+/// The first half of a function that wants to know where the program called it: it passes that on, the stack and frame pointers before
+/// any frame of ours, in the two registers behind its arguments. So a walk begins at the program's frame, and not four of ours before it; and
+/// where this is the sampled way of a function, the frequent one reaches it by a jump, with nothing to save before it.
+macro_rules! first_half {
+    ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;
+     $sp:literal, $bp:literal => $second:ident) => {
+        $(#[$attribute])*
         #[unsafe(naked)]
-        pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> *mut c_void {
+        pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
             std::arch::naked_asm!(
                 ".cfi_startproc",
                 concat!("mov ", $sp, ", rsp"),
@@ -59,9 +57,16 @@ macro_rules! sampled_way {
     };
 }
 
-sampled_way!(malloc_sampled, size: usize; "rsi", "rdx" => malloc_called_from);
-sampled_way!(calloc_sampled, size: usize; "rsi", "rdx" => calloc_called_from);
-sampled_way!(resize_sampled, ptr: *mut c_void, size: usize, entry: u64; "rcx", "r8" => resize_called_from);
+mod aligned;
+
+pub(crate) use aligned::{MIN_ALIGN, memalign, posix_memalign, pvalloc, valloc};
+
+first_half! { malloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => malloc_called_from }
+first_half! { calloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => calloc_called_from }
+first_half! {
+    resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void;
+    "rcx", "r8" => resize_called_from
+}
 
 extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
     if early::is_now() {
@@ -264,113 +269,6 @@ unsafe fn resize_early(ptr: *mut c_void, size: usize) -> *mut c_void {
         unsafe { early::copy(ptr, new, size) };
     }
     new
-}
-
-/// The block and what the hooks make of it; `entry` as in the module's text.
-#[inline]
-fn aligned(alignment: usize, size: usize, entry: u64) -> *mut c_void {
-    let sampled = !hook::passes(size);
-    if sampled && early::is_now() {
-        return early::allocate(alignment, size);
-    }
-    let ptr = je::aligned(alignment, size);
-    if sampled {
-        hook::allocated(entry, ptr, size, Fit::Aligned, here!());
-    }
-    ptr
-}
-
-/// glibc's memalign and, before 2.38, aligned_alloc: an alignment that is no power of two is rounded up to
-/// one; one beyond half the address space is EINVAL.
-fn memalign_as_glibc(alignment: usize, size: usize, entry: u64) -> *mut c_void {
-    if alignment > usize::MAX / 2 + 1 {
-        errno::set(libc::EINVAL);
-        return std::ptr::null_mut();
-    }
-    let ptr = aligned(alignment.max(MIN_ALIGN).next_power_of_two(), size, entry);
-    if ptr.is_null() {
-        return out_of_memory();
-    }
-    ptr
-}
-
-/// Whether the glibc that is there has an aligned_alloc that wants a power of two.
-#[cold]
-#[inline(never)]
-fn glibc_refuses_it() -> bool {
-    if early::is_now() {
-        return false; // in an IFUNC resolver: libc cannot be reached from here yet
-    }
-    // SAFETY: libc's own text, `2.36`, which lives as long as it does.
-    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
-    let Some(minor) = version.to_bytes().strip_prefix(b"2.") else {
-        return true; // later than any 2
-    };
-    let digits = minor.iter().take_while(|byte| byte.is_ascii_digit());
-    let ten_and = |n: u32, digit: &u8| n.saturating_mul(10).saturating_add((digit - b'0').into());
-    digits.fold(0, ten_and) >= 38
-}
-
-/// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a
-/// word) or ENOMEM; errno and, on failure, `*out` are left alone.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn posix_memalign(
-    out: *mut *mut c_void,
-    alignment: usize,
-    size: usize,
-) -> c_int {
-    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
-        return libc::EINVAL;
-    }
-    let ptr = aligned(alignment.max(MIN_ALIGN), size, entry!(posix_memalign));
-    if ptr.is_null() {
-        return libc::ENOMEM;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { *out = ptr };
-    0
-}
-
-/// As the glibc that is there: up to 2.37 it is memalign, and since then an alignment that is no power of two is EINVAL.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
-    if !alignment.is_power_of_two() && glibc_refuses_it() {
-        errno::set(libc::EINVAL);
-        return std::ptr::null_mut();
-    }
-    memalign_as_glibc(alignment, size, entry!(aligned_alloc))
-}
-
-/// An aligned block. Null with ENOMEM or EINVAL.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn memalign(alignment: usize, size: usize) -> *mut c_void {
-    memalign_as_glibc(alignment, size, entry!(memalign))
-}
-
-/// A page-aligned block.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn valloc(size: usize) -> *mut c_void {
-    memalign_as_glibc(PAGE, size, entry!(valloc))
-}
-
-/// A page-aligned block of whole pages. The request is what the program asked for, not the rounding.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn pvalloc(size: usize) -> *mut c_void {
-    let sampled = !hook::passes(size);
-    if sampled && early::is_now() {
-        return early::allocate(PAGE, size);
-    }
-    let ptr = match size.checked_next_multiple_of(PAGE) {
-        Some(rounded) => je::aligned(PAGE, rounded),
-        None => std::ptr::null_mut(),
-    };
-    if sampled {
-        hook::allocated(entry!(pvalloc), ptr, size, Fit::Aligned, here!());
-    }
-    if ptr.is_null() {
-        return out_of_memory();
-    }
-    ptr
 }
 
 /// C23. The size is not trusted: a wrong one is the program's error, and must not become ours.

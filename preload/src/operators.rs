@@ -106,7 +106,7 @@ macro_rules! new {
                 "mov edi, {smallest}",
                 "jmp 3b",
                 ".cfi_adjust_cfa_offset -8",
-                // Where the program called us is passed on, as in `exports::sampled_way`.
+                // Where the program called us is passed on, as in `exports.rs`.
                 "4:",
                 "mov rdx, rsp",
                 "mov rcx, rbp",
