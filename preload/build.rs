@@ -19,4 +19,6 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,separate-code");
     // An arena for which there is no memory: see spare.rs.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=_rjem_je_base_new");
+    // Functions that an old libc does not have: see std_system.rs.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=gettid,--wrap=statx");
 }

@@ -1,13 +1,17 @@
 //! A module that was found after boot: asked of the loader without its lock, and read by the kernel.
 //!
 //! Danger: `_dl_find_object`, glibc's question for unwinders, answers with pointers into what another thread may be unloading. So
-//! nothing is read through them but by way of `memory.rs`.
+//! nothing is read through them but by way of `memory.rs`. An older glibc has no such question; there its list is read (`listed.rs`).
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::image::Image;
 use crate::memory::{Memory, Plain};
+
+mod listed;
+
+pub(crate) use listed::something_opens;
 
 /// `_dl_find_object`, or 0 where glibc is older than 2.35.
 static FIND_OBJECT: AtomicU64 = AtomicU64::new(0);
@@ -16,16 +20,63 @@ static FIND_OBJECT: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn prepare() {
     // Not the program's, should it have one of that name.
     // SAFETY: RTLD_NEXT and a C string; a null answer means that glibc has no such function.
-    let find = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_dl_find_object".as_ptr()) };
-    FIND_OBJECT.store(find as u64, Ordering::Relaxed);
+    let find = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_dl_find_object".as_ptr()) } as u64;
+    // Nor that of a library after us that knows nothing: libc's knows this code.
+    if find != 0 && ask(find, prepare as *const () as u64).is_some() {
+        FIND_OBJECT.store(find, Ordering::Relaxed);
+    }
 }
 
-/// An address in the loader's code, where it has that function; else 0.
-pub(crate) fn in_loader() -> u64 {
-    FIND_OBJECT.load(Ordering::Relaxed)
+/// Whether it is worth while to ask for the module at an address of which nothing is known yet.
+pub(crate) fn may_be_at(address: u64) -> bool {
+    match FIND_OBJECT.load(Ordering::Relaxed) {
+        0 => listed::is_worth_a_look(),
+        find => ask(find, address).is_some(),
+    }
+}
+
+/// The loader, for as long as one look takes.
+pub(crate) enum Loader {
+    /// Has `_dl_find_object`, at that address.
+    Answers(u64),
+    Listed(listed::List),
+}
+
+impl Loader {
+    /// `None`: another thread is changing its list.
+    pub(crate) fn now(memory: &Memory) -> Option<Loader> {
+        match FIND_OBJECT.load(Ordering::Relaxed) {
+            0 => listed::List::read(memory).map(Loader::Listed),
+            find => Some(Loader::Answers(find)),
+        }
+    }
+
+    /// The module that an address belongs to.
+    pub(crate) fn at(&self, address: u64) -> Option<Found> {
+        match self {
+            Loader::Answers(find) => ask(*find, address),
+            Loader::Listed(list) => list.at(address),
+        }
+    }
+
+    /// The same, and whatever else is known now: of a list all of it, which is read seldom.
+    pub(crate) fn around(self, address: u64) -> Vec<Found> {
+        match self {
+            Loader::Answers(find) => ask(find, address).into_iter().collect(),
+            Loader::Listed(list) => list.all(),
+        }
+    }
+}
+
+/// Whether modules were found when [`may_be_at`] had said that it is worth while.
+pub(crate) fn was_worth_it(it_was: bool) {
+    if it_was {
+        listed::was_worth_it();
+    }
 }
 
 /// A module as glibc tells of it: its `struct dl_find_object` on x86-64.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Found {
     flags: u64,
@@ -43,22 +94,20 @@ pub(crate) struct Found {
 struct LinkMap {
     bias: u64,
     name: *const c_char,
+    dynamic: u64,
+    next: *const LinkMap,
 }
 
-// SAFETY: integers and a raw pointer.
+// SAFETY: integers and raw pointers.
 unsafe impl Plain for LinkMap {}
 // SAFETY: integers.
 unsafe impl Plain for libc::Elf64_Ehdr {}
 // SAFETY: integers.
 unsafe impl Plain for libc::Elf64_Phdr {}
 
-/// Asks the loader, without a lock, which module an address belongs to.
-pub(crate) fn at(address: u64) -> Option<Found> {
-    let find = FIND_OBJECT.load(Ordering::Relaxed);
-    if find == 0 {
-        return None;
-    }
-    // SAFETY: the address of `_dl_find_object`, which has this type.
+/// Asks the loader, without a lock, which module an address belongs to. `find` is the address of `_dl_find_object`.
+fn ask(find: u64, address: u64) -> Option<Found> {
+    // SAFETY: that function has this type.
     let find: unsafe extern "C" fn(u64, *mut Found) -> c_int = unsafe { std::mem::transmute(find) };
     let mut found = std::mem::MaybeUninit::zeroed();
     // SAFETY: it fills the structure when it returns 0; it takes no lock and may be called anywhere.
@@ -105,18 +154,26 @@ fn program_headers(
     memory: &Memory,
     header: &libc::Elf64_Ehdr,
 ) -> Option<Vec<libc::Elf64_Phdr>> {
-    if &header.e_ident[..4] != b"\x7fELF"
-        || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
-    {
-        return None;
-    }
-    let at = found.map_start.checked_add(header.e_phoff)?;
-    let headers: Vec<libc::Elf64_Phdr> = memory.values(at, header.e_phnum.into())?;
+    let headers = headers_at(found.map_start, memory, header)?;
     let is_first = |header: &libc::Elf64_Phdr| {
         let start = bias.wrapping_add(header.p_vaddr);
         header.p_type == libc::PT_LOAD && start & !4095 == found.map_start
     };
     headers.iter().any(is_first).then_some(headers)
+}
+
+/// Those that a file's header names, if it is one and lies at `start`.
+fn headers_at(
+    start: u64,
+    memory: &Memory,
+    header: &libc::Elf64_Ehdr,
+) -> Option<Vec<libc::Elf64_Phdr>> {
+    if &header.e_ident[..4] != b"\x7fELF"
+        || usize::from(header.e_phentsize) != size_of::<libc::Elf64_Phdr>()
+    {
+        return None;
+    }
+    memory.values(start.checked_add(header.e_phoff)?, header.e_phnum.into())
 }
 
 /// In place of program headers that are not found: the module is known, and so are its names; its frames are unwound by frame pointers.

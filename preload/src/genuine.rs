@@ -8,7 +8,7 @@
 //!
 //! The jump's target is found when it is first wanted; at the latest at boot, where the list that is read
 //! cannot change. Functions without a state (`memcpy`, `strlen`) and libc's private ones are bound as usual.
-//! `je_system.rs` does the same for the functions that are better made than found.
+//! `je_system.rs` and `std_system.rs` do the same for the functions that are better made than found.
 
 use std::arch::global_asm;
 use std::ffi::CStr;
@@ -83,10 +83,10 @@ macro_rules! genuine {
 }
 
 // Everything that this library imports from libc but for memory and string functions, `gettimeofday` (which libc
-// chooses by a resolver), libc's private names (`__cxa_*`, `__errno_location`), the loader's
-// data, and what Rust's library only uses where it exists (`gettid`, `statx`). A test compares.
+// chooses by a resolver), libc's private names (`__cxa_*`, `__errno_location`), and the loader's
+// data. A test compares.
 genuine! {
-    "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "fstat64" "getauxval" "getcwd" "getenv"
+    "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
     "gnu_get_libc_version" "lseek64" "mmap64" "open64" "pthread_attr_destroy" "pthread_attr_init"
     "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
     "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
@@ -94,7 +94,7 @@ genuine! {
     "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"
     "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
     "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
-    "sigemptyset" "sigfillset" "stat64" "sysconf" "write" "writev"
+    "sigemptyset" "sigfillset" "sysconf" "write" "writev"
 }
 
 unsafe extern "C" {

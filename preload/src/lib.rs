@@ -110,6 +110,7 @@ mod snapshot;
 mod spare;
 mod spared;
 mod stack;
+mod std_system;
 mod sys;
 mod system_call;
 mod tls;

@@ -18,9 +18,12 @@ unsafe extern "C" {
 struct RDebug {
     version: i32,
     map: *const Module,
+    breakpoint: usize,
+    state: i32,
+    loader: usize,
 }
 
-// SAFETY: the loader's own; what is read of it is a pointer that is set once.
+// SAFETY: the loader's own; what is read of it is a pointer and an address that are set once.
 unsafe impl Sync for RDebug {}
 
 /// glibc's `struct link_map`, its public part.
@@ -43,6 +46,18 @@ pub(crate) fn modules() -> impl Iterator<Item = &'static Module> {
         next = module.next;
         Some(module)
     })
+}
+
+/// The address of the first node of that list, the program's.
+pub(crate) fn first() -> u64 {
+    // SAFETY: as in `modules`.
+    unsafe { _r_debug.map as u64 }
+}
+
+/// An address in the loader's memory, where that begins.
+pub(crate) fn start_of_loader() -> u64 {
+    // SAFETY: the loader's, set with its list.
+    unsafe { _r_debug.loader as u64 }
 }
 
 /// At boot or before: whether the program itself, or a library that stands before us, defines that function. What the loader

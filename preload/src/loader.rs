@@ -12,6 +12,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::found;
 use crate::loaded;
 use crate::modules;
 use crate::next::Next;
@@ -71,6 +72,7 @@ extern "C" fn real_dlopen() -> *mut c_void {
     extern "C" fn none(_: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()
     }
+    found::something_opens();
     REAL_OPEN
         .address()
         .unwrap_or(none as extern "C" fn(*const c_char, c_int) -> *mut c_void as *mut c_void)
@@ -112,6 +114,7 @@ extern "C" fn real_dlmopen() -> *mut c_void {
     extern "C" fn none(_: libc::Lmid_t, _: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()
     }
+    found::something_opens(); // there may be one of the program's own name space
     REAL_OPEN_IN.address().unwrap_or(
         none as extern "C" fn(libc::Lmid_t, *const c_char, c_int) -> *mut c_void as *mut c_void,
     )

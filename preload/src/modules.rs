@@ -4,7 +4,7 @@
 //!
 //! Model: an immutable snapshot, replaced whole. A walk holds one snapshot (`seats.rs` keeps it
 //! alive); a PC that lies in none of its modules is looked up with `_dl_find_object`, glibc's
-//! lock-free question made for unwinders, and a new snapshot with one more module is
+//! lock-free question made for unwinders (or, without that, in the loader's list: `found.rs`), and a new snapshot with one more module is
 //! put in place. The loader's locked list is read once, at boot, where we are the loader's guest.
 //! `dl_iterate_phdr` in a sample could deadlock against a thread that allocates inside the loader.
 //!
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use framehop::Unwinder;
 use framehop::x86_64::UnwinderX86_64;
 
-use crate::found::{self, Found};
+use crate::found::{self, Found, Loader};
 use crate::image::{Image, Table};
 use crate::memory::Memory;
 use crate::notices::{self, Notice};
@@ -72,6 +72,14 @@ impl Snapshot {
         let after = self.entries.partition_point(|e| e.range.start <= address);
         let entry = self.entries.get(after.checked_sub(1)?)?;
         (address < entry.range.end).then_some(entry)
+    }
+
+    /// Whether a module is known, and as it is now. (Of one whose headers were not found, the table is not known.)
+    fn has(&self, found: &Found) -> bool {
+        let entry = self.find(found.map_start);
+        entry.is_some_and(|entry| {
+            entry.range.start == found.map_start && [0, found.eh_frame_hdr].contains(&entry.table)
+        })
     }
 
     /// Whether an address is in the code of a module.
@@ -157,49 +165,66 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
 /// Puts a snapshot in place that knows the module around `address`, which a walk came to. False: no
 /// module is there, or another thread kept us from finding out.
 pub(crate) fn discover(_: &Entered, address: u64) -> bool {
-    let Some(found) = found::at(address) else {
+    if !found::may_be_at(address) {
+        return false;
+    }
+    let mut is_known = false;
+    change(|snapshot| {
+        let was_known = snapshot.find(address).is_some(); // another thread was faster
+        let learnt = !was_known && learn(snapshot, address);
+        // Whoever asked will look for the address again, and must find it.
+        is_known = was_known || learnt && snapshot.find(address).is_some();
+        learnt
+    });
+    is_known
+}
+
+/// Adds the module around `address`, which was found after boot, and what else was found on the way. False: nothing was, or it is being unloaded.
+fn learn(snapshot: &mut Snapshot, address: u64) -> bool {
+    let memory = Memory::open();
+    let Some(loader) = Loader::now(&memory) else {
         return false;
     };
-    change(|snapshot| {
-        snapshot.find(address).is_some() // another thread was faster
-            // Whoever asked will look for the address again, and must find it.
-            || learn(snapshot, &found, address).is_some() && snapshot.find(address).is_some()
-    })
-}
-
-/// Adds a module that was found after boot. `None`: it is none, or is being unloaded.
-fn learn(snapshot: &mut Snapshot, found: &Found, address: u64) -> Option<()> {
-    // What is known of those addresses was unloaded past the exported `dlclose`, as libc does with character set converters. Left
-    // there, it would stand before parts of this module.
-    let overlaps =
-        |entry: &Entry| entry.range.start < found.map_end && found.map_start < entry.range.end;
-    if take_out(snapshot, |entry| !entry.permanent && overlaps(entry)) {
-        something_was_closed();
-    }
-    found.look(&Memory::open(), |image| {
-        // SAFETY: nothing of the module is read in place.
-        unsafe { add(snapshot, image) }.then_some(())
-    })?;
-    if !found::at(address).is_some_and(|now| now.is_same(found)) {
-        // What was copied may be in part another's. The snapshot is dropped; the log knows of the module already.
-        if let Some(entry) = snapshot.find(address) {
-            notices::announce(Notice::Gone {
-                number: entry.number,
-            });
+    let mut modules = loader.around(address);
+    modules.retain(|found| !snapshot.has(found));
+    for found in &modules {
+        // What is known of those addresses was unloaded past the exported `dlclose`, as libc does with character set converters. Left
+        // there, it would stand before parts of this module.
+        let overlaps =
+            |entry: &Entry| entry.range.start < found.map_end && found.map_start < entry.range.end;
+        if take_out(snapshot, |entry| !entry.permanent && overlaps(entry)) {
+            something_was_closed();
         }
-        return None;
+        found.look(&memory, |image| {
+            // SAFETY: nothing of the module is read in place.
+            unsafe { add(snapshot, image) }.then_some(())
+        });
     }
-    Some(())
+    // What was copied of those that are no longer there may be in part another's. The log knows of them already.
+    let now = Loader::now(&memory);
+    modules.retain(|found| {
+        let now = now.as_ref().and_then(|loader| loader.at(found.map_start));
+        let stays = now.is_some_and(|now| now.is_same(found));
+        if !stays {
+            take_out(snapshot, |entry| entry.range.start == found.map_start);
+        }
+        stays && snapshot.has(found)
+    });
+    found::was_worth_it(!modules.is_empty());
+    !modules.is_empty()
 }
 
-/// Puts a snapshot in place without the modules that are no longer there.
+/// Puts a snapshot in place without the modules that are no longer there. Where the loader cannot be asked just now, the next walk does this.
 pub(crate) fn revalidate(_: &Entered) {
     let closed = CLOSED.load(Ordering::Acquire);
     change(|snapshot| {
         let memory = Memory::open();
+        let Some(loader) = Loader::now(&memory) else {
+            return false;
+        };
         take_out(snapshot, |entry| {
             let is_there = || {
-                let found = found::at(entry.range.start).filter(|found| {
+                let found = loader.at(entry.range.start).filter(|found| {
                     found.eh_frame_hdr == entry.table && found.map_start == entry.range.start
                 });
                 // SAFETY: nothing of the module is read in place.

@@ -20,7 +20,7 @@ use crate::stack::Readable;
 use crate::sys;
 use crate::tls::Entered;
 use crate::walkers::{MAX_FRAMES, Walker};
-use crate::{found, made_code, modules};
+use crate::{loaded, made_code, modules};
 
 #[cfg(feature = "verify")]
 mod verify;
@@ -111,7 +111,7 @@ pub(crate) fn prepare(depth: u32) {
     }
     // SAFETY: asks for one number of the auxiliary vector.
     let loader = match unsafe { libc::getauxval(libc::AT_BASE) } {
-        0 => found::in_loader(), // it was told to run the program
+        0 => loaded::start_of_loader(), // it was told to run the program
         base => base,
     };
     if let Some(loader) = snapshot.and_then(|s| s.find(loader)) {

@@ -5,6 +5,9 @@ use std::process::Command;
 
 use heapprof_tests::{Log, Run};
 
+/// What is preloaded: us, and us over a glibc without `_dl_find_object`.
+const LOADERS: [&[&str]; 2] = [&[""], &["", "old_loader.so"]];
+
 /// A program with plug-ins beside it.
 fn with_plug_ins(source: &str, plug_ins: &[(&str, &str)]) -> Run {
     let run = Run::compiled("program", source, &["-w", "-ldl"]);
@@ -75,15 +78,16 @@ fn built_again_and_loaded_at_the_same_place() {
     let plug_ins = plug_ins
         .each_ref()
         .map(|(name, source)| (*name, source.as_str()));
-    // No other block is sampled, or hardly ever.
-    let ran = with_plug_ins(PROGRAM, &plug_ins)
-        .interval(1 << 20)
-        .run()
-        .well();
-    let log = ran.log().whole();
-    for (n, name) in [(0, "alpha"), (1, "alpha"), (2, "gamma")] {
-        let stacks = stacks_of(&log, 20_000_001 + n);
-        assert_eq!(stacks, [["malloc", name, "work", "main"]], "plug-in {n}");
+    for loader in LOADERS {
+        // No other block is sampled, or hardly ever.
+        let run = with_plug_ins(PROGRAM, &plug_ins).preloading(loader);
+        let ran = run.interval(1 << 20).run().well();
+        let log = ran.log().whole();
+        for (n, name) in [(0, "alpha"), (1, "alpha"), (2, "gamma")] {
+            let stacks = stacks_of(&log, 20_000_001 + n);
+            let whole = [["malloc", name, "work", "main"]];
+            assert_eq!(stacks, whole, "plug-in {n}, {loader:?}");
+        }
     }
 }
 
@@ -163,9 +167,13 @@ fn over_one_that_went_unnoticed() {
     let plug_ins = plug_ins
         .each_ref()
         .map(|(name, source)| (*name, source.as_str()));
-    let ran = with_plug_ins(PROGRAM, &plug_ins).interval(1).run().well();
-    let stacks = stacks_of(&ran.log().whole(), 4000);
-    assert_eq!(stacks, vec![["malloc", "work", "use", "main"]; 9]);
+    for loader in LOADERS {
+        let run = with_plug_ins(PROGRAM, &plug_ins).preloading(loader);
+        let ran = run.interval(1).run().well();
+        let stacks = stacks_of(&ran.log().whole(), 4000);
+        let whole = vec![["malloc", "work", "use", "main"]; 9];
+        assert_eq!(stacks, whole, "{loader:?}");
+    }
 }
 
 /// Megabytes of unwind tables, and no memory for a copy of them.

@@ -41,8 +41,18 @@ fn outside(log: &Log, size: u64) -> Vec<usize> {
 /// lock. A library that reads their tables in place faults in this in nearly every run.
 #[test]
 fn dlopen_storm() {
-    let run = Run::fixture("dlopen_storm").interval(32768).prefix("t");
-    let ran = run.run().well();
+    storm(&[""]);
+}
+
+/// The same over a glibc without `_dl_find_object`, where the loader's list is read while others change it.
+#[test]
+fn dlopen_storm_over_an_old_loader() {
+    storm(&["", "old_loader.so"]);
+}
+
+fn storm(libraries: &[&str]) {
+    let run = Run::fixture("dlopen_storm").preloading(libraries);
+    let ran = run.interval(32768).prefix("t").run().well();
     let log = ran.log().whole();
     // Root first. The program is asked, which reads each of a thousand modules' symbols once.
     let folded = Run::heapprof()

@@ -1,0 +1,40 @@
+//! Rust's library's way to the kernel, where libc may have none.
+//!
+//! Danger: assembly under libc's names. `stat64` and `fstat64` are functions of libc's since 2.33 only (before that a
+//! compiler puts other names in their place), `gettid` since 2.30, `statx` since 2.28; and of a version that any of a library's imports wants, a weak one as well, the
+//! loader asks libc, and runs no program without. So they are defined here as plain system calls, hidden: only this library's own
+//! calls reach them. What a kernel does not know fails with ENOSYS, as in libc, and Rust's library has other ways.
+
+use std::arch::global_asm;
+
+use crate::errno;
+
+/// A hidden function that makes the system call of that number with its own arguments, and returns as libc's does.
+macro_rules! system_calls {
+    ($($name:literal = $number:literal;)*) => {
+        $(global_asm!(
+            ".pushsection .text.heapprof_system, \"ax\", @progbits",
+            concat!(".globl ", $name),
+            concat!(".hidden ", $name),
+            concat!(".type ", $name, ", @function"),
+            concat!($name, ":"),
+            ".cfi_startproc",
+            "mov r10, rcx",
+            concat!("mov eax, ", $number),
+            "syscall",
+            errno::return_as_libc!(),
+            ".cfi_endproc",
+            concat!(".size ", $name, ", . - ", $name),
+            ".popsection",
+        );)*
+    };
+}
+
+// The kernel's `struct stat` is libc's, on x86-64. Rust's library imports the last two weakly, and an assembler that sees both would make
+// these weak as well: there the linker puts our names in place of libc's (`build.rs`).
+system_calls! {
+    "stat64" = 4;
+    "fstat64" = 5;
+    "__wrap_gettid" = 186;
+    "__wrap_statx" = 332;
+}
