@@ -70,7 +70,11 @@ static int is_intact(const char *canary)
 
 OWN_FRAME static int run_handler(void)
 {
+#ifdef _SC_SIGSTKSZ
     size_t size = (size_t)sysconf(_SC_SIGSTKSZ);
+#else
+    size_t size = SIGSTKSZ; /* glibc before 2.34 */
+#endif
     char *memory = malloc(CANARY + size);
     memset(memory, 0x5a, CANARY);
     stack_t alternate = {.ss_sp = memory + CANARY, .ss_size = size};

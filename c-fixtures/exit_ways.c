@@ -18,7 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#if __has_include(<threads.h>)
 #include <threads.h>
+#else
+#define thrd_exit(status) pthread_exit(NULL) /* glibc before 2.28 */
+#endif
 #include <time.h>
 #include <unistd.h>
 

@@ -115,6 +115,10 @@ static void fence(const int *list, size_t count, unsigned listed, unsigned other
     }
 }
 
+#ifndef SYS_clone3
+#define SYS_clone3 435 /* headers of before Linux 5.3 */
+#endif
+
 static int without_threads(void)
 {
     const int clones[] = {SYS_clone, SYS_clone3};

@@ -7,7 +7,11 @@
 #define FRAMES_H
 
 /* A function with one body, one name and its own frame: not inlined, not cloned, not merged with a twin. */
+#if !defined(__GNUC__) || __GNUC__ >= 8
 #define OWN_FRAME __attribute__((noipa))
+#else
+#define OWN_FRAME __attribute__((noinline, noclone, no_icf))
+#endif
 
 /* A function that has no frame anywhere, at any optimisation level. */
 #define NO_FRAME static inline __attribute__((always_inline))

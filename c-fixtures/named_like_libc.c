@@ -120,6 +120,7 @@ WRAP(int, dladdr, (const void *at, Dl_info *info), at, info)
 WRAP(int, backtrace, (void **to, int n), to, n)
 WRAP(int, _Unwind_Backtrace, (int (*f)(void *, void *), void *x), f, x)
 WRAP(const void *, _Unwind_Find_FDE, (void *pc, void *bases), pc, bases)
+struct dl_find_object; /* glibc before 2.35 has none */
 WRAP(int, _dl_find_object, (void *pc, struct dl_find_object *result), pc, result)
 WRAP(int, unw_backtrace, (void **to, int n), to, n)
 WRAP(int, fputs, (const char *text, FILE *to), text, to)
