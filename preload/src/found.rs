@@ -27,11 +27,11 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Whether it is worth while to ask for the module at an address of which nothing is known yet.
-pub(crate) fn may_be_at(address: u64) -> bool {
+/// Whether it is worth while to ask for the module at an address of which nothing is known yet; what comes back is to be kept meanwhile.
+pub(crate) fn may_be_at(address: u64) -> Option<listed::Look> {
     match FIND_OBJECT.load(Ordering::Relaxed) {
         0 => listed::is_worth_a_look(),
-        find => ask(find, address).is_some(),
+        find => ask(find, address).map(|_| listed::no_look()),
     }
 }
 
@@ -68,9 +68,12 @@ impl Loader {
     }
 }
 
-/// Whether modules were found when [`may_be_at`] had said that it is worth while.
-pub(crate) fn was_worth_it(it_was: bool) {
-    if it_was {
+/// What came of it when [`may_be_at`] had said that it is worth while.
+pub(crate) fn came_of_it(found: bool, lost: bool) {
+    if lost {
+        listed::is_changing();
+    }
+    if found {
         listed::was_worth_it();
     }
 }

@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::loaded;
 
-/// Where libc's functions are: since 2.34 all in the first.
-const LIBC: [&[u8]; 3] = [b"libc.so.6", b"libpthread.so.0", b"libdl.so.2"];
+/// Where libc's functions are: since 2.34 all in the second. Before, those of the first come first: the second has some of them as well, which do
+/// nothing as long as the first is not initialised, and some not, so that a mutex would be locked and never unlocked.
+const LIBC: [&[u8]; 3] = [b"libpthread.so.0", b"libc.so.6", b"libdl.so.2"];
 
 macro_rules! genuine {
     ($($name:literal)*) => {

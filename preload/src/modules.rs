@@ -165,9 +165,9 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
 /// Puts a snapshot in place that knows the module around `address`, which a walk came to. False: no
 /// module is there, or another thread kept us from finding out.
 pub(crate) fn discover(_: &Entered, address: u64) -> bool {
-    if !found::may_be_at(address) {
+    let Some(_look) = found::may_be_at(address) else {
         return false;
-    }
+    };
     let mut is_known = false;
     change(|snapshot| {
         let was_known = snapshot.find(address).is_some(); // another thread was faster
@@ -201,16 +201,17 @@ fn learn(snapshot: &mut Snapshot, address: u64) -> bool {
         });
     }
     // What was copied of those that are no longer there may be in part another's. The log knows of them already.
-    let now = Loader::now(&memory);
+    let (now, mut lost) = (Loader::now(&memory), false);
     modules.retain(|found| {
         let now = now.as_ref().and_then(|loader| loader.at(found.map_start));
         let stays = now.is_some_and(|now| now.is_same(found));
         if !stays {
+            lost = true;
             take_out(snapshot, |entry| entry.range.start == found.map_start);
         }
         stays && snapshot.has(found)
     });
-    found::was_worth_it(!modules.is_empty());
+    found::came_of_it(!modules.is_empty(), lost);
     !modules.is_empty()
 }
 

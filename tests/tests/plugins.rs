@@ -132,7 +132,7 @@ fn over_one_that_went_unnoticed() {
         int main(void)
         {
             /* Not the one that others see first. */
-            int (*unnoticed)(void *) = dlsym(dlopen("libc.so.6", RTLD_NOW), "dlclose");
+            int (*unnoticed)(void *) = dlsym(dlopen("libdl.so.2", RTLD_NOW), "dlclose");
             fill();
             fill();
             struct link_map *upper = dlopen("./middling.so", RTLD_NOW), *lower = dlopen("./small.so", RTLD_NOW);

@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 #[test]
 fn a_thread_that_is_cancelled_goes_on_to_its_next_cancellation_point() {
     for interval in [1, 64 << 20] {
-        let run = Run::compiled("is_cancelled", IS_CANCELLED_BEFORE, &["-pthread"]);
+        let run = Run::compiled("is_cancelled", IS_CANCELLED_BEFORE, &["-pthread", "-ldl"]);
         let plugin = Build::get().fixture("plugin_b.so");
         let ran = run.arg(&plugin).interval(interval).prefix("t").run();
         assert_eq!((ran.code(), &*ran.stderr), (5, ""), "{interval}");

@@ -15,33 +15,78 @@ use crate::{clock, loaded};
 
 /// Between two readings: at first, and at most, twice as long after each that was of no use. What was not opened by the exported `dlopen` (libc opens
 /// character set converters and name services past it) is found so late.
-const WAIT_NS: u64 = 20_000_000;
+const WAIT_NS: u64 = 1_000_000;
 const LONGEST_WAIT_NS: u64 = 1_000_000_000;
+/// So long after something began to be opened it may still not be in the list; then no wait is longer than the shortest.
+const OPENING_NS: u64 = 100_000_000;
 
 /// A list that goes on beyond so many is none.
 const MOST: usize = 1 << 16;
 
-/// Something was opened since the last reading.
+/// Something was opened since the last reading, or that was of no use because of another thread.
 static OPENED: AtomicBool = AtomicBool::new(false);
+/// When something was last opened.
+static OPENED_NS: AtomicU64 = AtomicU64::new(0);
 /// When to look again though nothing was, and how long was waited for that.
 static NEXT_NS: AtomicU64 = AtomicU64::new(0);
 static WAITED_NS: AtomicU64 = AtomicU64::new(WAIT_NS);
 
-/// To be called before every `dlopen`, which it may be too early for: then the next reading is a wait away.
+/// To be called before every `dlopen`.
 pub(crate) fn something_opens() {
+    OPENED_NS.store(clock::now_ns(), Ordering::Relaxed);
     OPENED.store(true, Ordering::Release);
 }
 
-/// Whether a walk that has come to unknown code shall have the list read. Yes is said once.
-pub(super) fn is_worth_a_look() -> bool {
-    let now = clock::now_ns();
-    if !OPENED.swap(false, Ordering::AcqRel) && now < NEXT_NS.load(Ordering::Relaxed) {
-        return false;
+/// So long at most is a look waited for by others who want the same: copying the tables of something large takes milliseconds.
+const LOOK_NS: u64 = 100_000_000;
+
+/// Until when somebody looks, at the latest. 0: nobody does.
+static LOOKING_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+
+/// A look that is worth while, until its end.
+pub(crate) struct Look {
+    until_ns: u64,
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        // Unless another one has begun since, which has an end of its own.
+        if self.until_ns != 0 {
+            let (until, relaxed) = (self.until_ns, Ordering::Relaxed);
+            let _ = LOOKING_UNTIL_NS.compare_exchange(until, 0, Ordering::Release, relaxed);
+        }
     }
-    let wait = WAITED_NS.load(Ordering::Relaxed);
+}
+
+/// The list was being changed.
+pub(super) fn is_changing() {
+    OPENED.store(true, Ordering::Release);
+}
+
+/// Whether a walk that has come to unknown code shall have the list read. Yes is said to one thread, and to those that come while it
+/// looks: it may find what they want.
+pub(super) fn is_worth_a_look() -> Option<Look> {
+    let now = clock::now_ns();
+    let is_opened = OPENED.swap(false, Ordering::AcqRel);
+    if !is_opened && now < NEXT_NS.load(Ordering::Relaxed) {
+        let until_ns = LOOKING_UNTIL_NS.load(Ordering::Acquire);
+        return (now < until_ns).then_some(Look { until_ns });
+    }
+    let until_ns = now + LOOK_NS;
+    LOOKING_UNTIL_NS.store(until_ns, Ordering::Release);
+    let is_opening = now.saturating_sub(OPENED_NS.load(Ordering::Relaxed)) < OPENING_NS;
+    let wait = match is_opening {
+        true => WAIT_NS,
+        false => WAITED_NS.load(Ordering::Relaxed),
+    };
     NEXT_NS.store(now + wait, Ordering::Relaxed);
     WAITED_NS.store((2 * wait).min(LONGEST_WAIT_NS), Ordering::Relaxed);
-    true
+    Some(Look { until_ns })
+}
+
+/// Of a glibc that need not be looked for.
+pub(super) fn no_look() -> Look {
+    Look { until_ns: 0 }
 }
 
 /// It was worth it: more may follow.
@@ -55,6 +100,14 @@ pub(crate) struct List(Vec<Found>);
 impl List {
     /// `None`: it is being changed.
     pub(super) fn read(memory: &Memory) -> Option<List> {
+        let list = List::read_now(memory);
+        if list.is_none() {
+            is_changing();
+        }
+        list
+    }
+
+    fn read_now(memory: &Memory) -> Option<List> {
         let mut modules = Vec::new();
         let mut next = loaded::first();
         for _ in 0..MOST {
