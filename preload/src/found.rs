@@ -35,6 +35,11 @@ pub(crate) fn may_be_at(address: u64) -> Option<listed::Look> {
     }
 }
 
+/// Whether there is a module whose beginning is not known.
+pub(crate) fn has_news(is_known: impl Fn(u64) -> bool) -> bool {
+    FIND_OBJECT.load(Ordering::Relaxed) != 0 || listed::has_news(is_known)
+}
+
 /// The loader, for as long as one look takes.
 pub(crate) enum Loader {
     /// Has `_dl_find_object`, at that address.

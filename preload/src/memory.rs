@@ -32,6 +32,11 @@ impl Memory {
         Memory(proc::memory())
     }
 
+    /// As where there is no `/proc`: no descriptor is taken. For what is hardly ever unmapped.
+    pub(crate) fn without_descriptor() -> Memory {
+        Memory(None)
+    }
+
     /// `len` bytes from `address` on, if all can be read, and there is memory for them.
     pub(crate) fn bytes(&self, address: u64, len: usize) -> Option<Vec<u8>> {
         // Of a large library that is megabytes, of which the reserve (`own_alloc.rs`) has none.

@@ -181,6 +181,9 @@ pub(crate) fn discover(_: &Entered, address: u64) -> bool {
 
 /// Adds the module around `address`, which was found after boot, and what else was found on the way. False: nothing was, or it is being unloaded.
 fn learn(snapshot: &mut Snapshot, address: u64) -> bool {
+    if !found::has_news(|start| snapshot.entries.iter().any(|it| it.range.start == start)) {
+        return false;
+    }
     let memory = Memory::open();
     let Some(loader) = Loader::now(&memory) else {
         return false;

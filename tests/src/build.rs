@@ -100,6 +100,7 @@ pub(crate) fn c_program(folder: &Path, name: &str, source: &str, flags: &[&str])
         .arg(&out)
         .arg(&c)
         .args(flags)
+        .arg("-ldl") // a library of its own before glibc 2.34
         .output()
         .expect("gcc runs (scripts/install-deps installs it)");
     assert!(

@@ -4,7 +4,7 @@
 //! read is believed only as far as it can be checked, and a list that does not end as lists do is no answer.
 //!
 //! The loader's lock is not taken, as by its own function `dl_iterate_phdr`: a thread that allocates inside the loader would wait for itself. But a reading
-//! takes three system calls for each module. So it is read when something was opened since, and else seldom: walks through code that was
+//! takes some system calls for each module. So it is read when something was opened since, and else seldom: walks through code that was
 //! made at run time meet unknown addresses all the time ([`is_worth_a_look`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,6 +92,28 @@ pub(super) fn no_look() -> Look {
 /// It was worth it: more may follow.
 pub(super) fn was_worth_it() {
     WAITED_NS.store(WAIT_NS, Ordering::Relaxed);
+}
+
+/// Whether the list has a module whose beginning is not known. Its nodes are blocks of the loader's, from malloc, whose memory is not unmapped; so they are
+/// read without a descriptor, which a program whose walks meet unknown code again and again might miss just then.
+pub(super) fn has_news(is_known: impl Fn(u64) -> bool) -> bool {
+    let memory = Memory::without_descriptor();
+    let mut next = loaded::first();
+    for count in 0..MOST {
+        if next == 0 {
+            return false;
+        }
+        let Some(map) = memory.value::<LinkMap>(next) else {
+            break;
+        };
+        // The first is the program, which is known from the start, and may have no bias.
+        if count > 0 && !is_known(map.bias) {
+            return true;
+        }
+        next = map.next as u64;
+    }
+    is_changing();
+    false
 }
 
 /// The modules of the program's name space. (In one that `dlmopen` makes nothing of ours is called.)
