@@ -20,7 +20,7 @@ fn main() {
     // An arena for which there is no memory: see spare.rs.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=_rjem_je_base_new");
     // Up to glibc 2.33 threads and dlsym are in libraries of their own, which a program may do without, and we not; so, then, may what it loads
-    // later, which comes to our dlopen. Since then these are empty, and take the loader 0.05 ms (of 0.9 that we take: by hand, `/bin/true` a hundred times).
+    // later, which comes to our dlopen. Since then these are empty, and take the loader 0.06 ms (of 0.9 that we take: by hand, `/bin/true` a hundred times).
     println!(
         "cargo::rustc-cdylib-link-arg=-Wl,--push-state,--no-as-needed,-l:libdl.so.2,-l:libpthread.so.0,--pop-state"
     );

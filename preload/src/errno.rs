@@ -50,3 +50,16 @@ macro_rules! return_as_libc {
     };
 }
 pub(crate) use return_as_libc;
+
+/// The same for those who do not ask for errno: it stays what it is.
+macro_rules! left_as_it_was {
+    () => {
+        "cmp rax, -4095
+        jae 9f
+        ret
+        9:
+        mov rax, -1
+        ret"
+    };
+}
+pub(crate) use left_as_it_was;

@@ -15,34 +15,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use crate::environment::Environment;
 use crate::{errno, spare, sys};
 
-/// A hidden function that makes the system call of that number with its own arguments, and returns -1 as libc's does. errno is
-/// left alone: jemalloc does not ask for it here, and makes these calls in the middle of a free, which has to leave it alone. (The
-/// kernel refuses to take back locked memory, for one.)
-macro_rules! system_calls {
-    ($($name:literal = $number:literal;)*) => {
-        $(global_asm!(
-            ".pushsection .text.heapprof_system, \"ax\", @progbits",
-            concat!(".globl ", $name),
-            concat!(".hidden ", $name),
-            concat!(".type ", $name, ", @function"),
-            concat!($name, ":"),
-            ".cfi_startproc",
-            "mov r10, rcx",
-            concat!("mov eax, ", $number),
-            "syscall",
-            "cmp rax, -4095",
-            "jae 2f",
-            "ret",
-            "2:",
-            "mov rax, -1",
-            "ret",
-            ".cfi_endproc",
-            concat!(".size ", $name, ", . - ", $name),
-            ".popsection",
-        );)*
-    };
-}
-
 // As the others, but that there is a spare for what the kernel refuses, and that jemalloc's MAP_NORESERVE is taken away: with
 // it the kernel grants more than there is memory, and a program that would be refused, as it is under glibc, is killed later.
 global_asm!(
@@ -70,27 +42,18 @@ global_asm!(
     flags = const !libc::MAP_NORESERVE,
 );
 
-system_calls! {
-    "mprotect" = 10;
-    "madvise" = 28;
+// errno is left alone: jemalloc does not ask for it here, and makes these calls in the middle of a free, which has to leave it alone. (The
+// kernel refuses to take back locked memory, for one.)
+sys::hidden_system_calls! {
+    "mprotect" = 10, errno::left_as_it_was!();
+    "madvise" = 28, errno::left_as_it_was!();
 }
 
 // With errno set: a failure ends in a message of jemalloc's that has it. It keeps what it has mapped, and comes here with what it cut
 // off of a new mapping only.
-global_asm!(
-    ".pushsection .text.heapprof_system, \"ax\", @progbits",
-    ".globl munmap",
-    ".hidden munmap",
-    ".type munmap, @function",
-    "munmap:",
-    ".cfi_startproc",
-    "mov eax, 11",
-    "syscall",
-    errno::return_as_libc!(),
-    ".cfi_endproc",
-    ".size munmap, . - munmap",
-    ".popsection",
-);
+sys::hidden_system_calls! {
+    "munmap" = 11, errno::return_as_libc!();
+}
 
 global_asm!(
     ".pushsection .text.heapprof_system, \"ax\", @progbits",

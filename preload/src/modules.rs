@@ -189,7 +189,9 @@ fn learn(snapshot: &mut Snapshot, address: u64) -> bool {
         return false;
     };
     let mut modules = loader.around(address);
-    modules.retain(|found| !snapshot.has(found));
+    // Of the one that is asked for, what is known is not right.
+    let is_asked_for = |found: &Found| (found.map_start..found.map_end).contains(&address);
+    modules.retain(|found| is_asked_for(found) || !snapshot.has(found));
     for found in &modules {
         // What is known of those addresses was unloaded past the exported `dlclose`, as libc does with character set converters. Left
         // there, it would stand before parts of this module.

@@ -5,36 +5,13 @@
 //! loader asks libc, and runs no program without. So they are defined here as plain system calls, hidden: only this library's own
 //! calls reach them. What a kernel does not know fails with ENOSYS, as in libc, and Rust's library has other ways.
 
-use std::arch::global_asm;
-
-use crate::errno;
-
-/// A hidden function that makes the system call of that number with its own arguments, and returns as libc's does.
-macro_rules! system_calls {
-    ($($name:literal = $number:literal;)*) => {
-        $(global_asm!(
-            ".pushsection .text.heapprof_system, \"ax\", @progbits",
-            concat!(".globl ", $name),
-            concat!(".hidden ", $name),
-            concat!(".type ", $name, ", @function"),
-            concat!($name, ":"),
-            ".cfi_startproc",
-            "mov r10, rcx",
-            concat!("mov eax, ", $number),
-            "syscall",
-            errno::return_as_libc!(),
-            ".cfi_endproc",
-            concat!(".size ", $name, ", . - ", $name),
-            ".popsection",
-        );)*
-    };
-}
+use crate::{errno, sys};
 
 // The kernel's `struct stat` is libc's, on x86-64. Rust's library imports the last two weakly, and an assembler that sees both would make
 // these weak as well: there the linker puts our names in place of libc's (`build.rs`).
-system_calls! {
-    "stat64" = 4;
-    "fstat64" = 5;
-    "__wrap_gettid" = 186;
-    "__wrap_statx" = 332;
+sys::hidden_system_calls! {
+    "stat64" = 4, errno::return_as_libc!();
+    "fstat64" = 5, errno::return_as_libc!();
+    "__wrap_gettid" = 186, errno::return_as_libc!();
+    "__wrap_statx" = 332, errno::return_as_libc!();
 }

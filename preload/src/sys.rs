@@ -89,3 +89,26 @@ pub(crate) unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> 
         Ok(answer as u64)
     }
 }
+
+/// Hidden functions under libc's names: each makes the system call of that number with its own arguments, and returns as the assembly behind
+/// the comma has it (`errno.rs`).
+macro_rules! hidden_system_calls {
+    ($($name:literal = $number:literal, $return:expr;)*) => {
+        $(std::arch::global_asm!(
+            ".pushsection .text.heapprof_system, \"ax\", @progbits",
+            concat!(".globl ", $name),
+            concat!(".hidden ", $name),
+            concat!(".type ", $name, ", @function"),
+            concat!($name, ":"),
+            ".cfi_startproc",
+            "mov r10, rcx",
+            concat!("mov eax, ", $number),
+            "syscall",
+            $return,
+            ".cfi_endproc",
+            concat!(".size ", $name, ", . - ", $name),
+            ".popsection",
+        );)*
+    };
+}
+pub(crate) use hidden_system_calls;
