@@ -15,8 +15,8 @@ use crate::settings::Settings;
 use crate::tls::{self, Entered, Inside};
 use crate::{
     again, ahead, beginning, blocks, cancel, clock, control, exec, exit, exports, fork, genuine,
-    health, je, je_map, je_system, main_thread, modules, namespace, operators, own_alloc, program,
-    seats, setid, signal, spare, stack, sys, system_call, walk, writer,
+    health, je, je_cache, je_map, je_system, main_thread, modules, namespace, operators, own_alloc,
+    program, seats, setid, signal, spare, stack, sys, system_call, walk, writer,
 };
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
@@ -72,6 +72,7 @@ extern "C" fn construct(
         return;
     }
     je_map::learn();
+    je_cache::learn();
     clock::choose();
     operators::prepare();
     // The default would print, with a backtrace, through locks and the loader.

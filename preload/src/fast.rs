@@ -1,32 +1,27 @@
 //! The fast ways: `malloc` and `free` of everything that is not sampled, in assembly.
 //!
 //! Danger: hand-written machine code on the way of every allocation. What it does is
-//! [`hook::passes`](crate::hook::passes) and the first half of [`blocks::may_be_sampled`] followed by jemalloc,
-//! and nothing else; five and six instructions. By hand, because of four things that a compiler does not do here:
-//! subtract in thread-local memory through its offset, keep the rare sizes, below 9 or beyond all memory, out of the way of all others, jump
-//! straight to jemalloc (Rust reaches a foreign function through the GOT only), and lie in one cache line. docs/performance.md
+//! [`hook::passes`](crate::hook::passes) and the first half of [`blocks::may_be_sampled`], in three and six instructions, followed by a small block out
+//! of jemalloc's cache or into it (`je_cache.rs`), or by jemalloc, and nothing else. By hand, because of four things that a compiler does not do here:
+//! subtract in thread-local memory through its offset, keep the rare sizes, below 9 or beyond a page, out of the way of all others, jump
+//! straight to jemalloc (Rust reaches a foreign function through the GOT only), and begin at a cache line. docs/performance.md
 //! has what each is worth.
 //!
 //! The last is what `.p2align` behind a function does: each is a section of its own, which is aligned as what is in it, so
-//! the function, at its beginning, is too. There is no other way to say so of a naked function.
+//! the function, at its beginning, is too. There is no other way to say so of a naked function. As they lie then, no frequent jump touches the end of
+//! 32 bytes, where Intel's processors from Skylake to Cascade Lake do not keep it decoded ("Mitigations for Jump Conditional Code Erratum").
 //!
-//! The question and the way to jemalloc are one conditional jump, which is taken nearly always. The other way round, a jump to the
-//! sampled way and behind it one to jemalloc, they would be two: a processor keeps no room for a conditional jump that was never
-//! taken, but does for one that was taken once. And no frequent jump touches the end of 32 bytes, where Intel's processors from
-//! Skylake to Cascade Lake do not keep it decoded ("Mitigations for Jump Conditional Code Erratum").
-//!
-//! Both are leaves: they touch no stack and end in a jump, so that whatever they jump to returns to the
+//! Both are leaves: they touch no stack, and return to the program or end in a jump, so that whatever they jump to returns to the
 //! program, and a walk from there finds the program's frame where it would be without us. Unwind tables (`.cfi_…`) say so of each of
 //! their instructions: a signal may come at any, and its handler walk on, ours or a profiler's.
 
-use std::arch::naked_asm;
 use std::ffi::c_void;
 
 use heapprof_core::Filter;
-use tikv_jemalloc_sys as sys;
 
 use crate::exports::{free_sampled, malloc_sampled};
-use crate::{blocks, je, tls};
+use crate::je_cache::{put_asm, take_asm};
+use crate::{blocks, tls};
 
 /// Allocates `size` bytes; 0 gives a block of its own. Null with ENOMEM.
 ///
@@ -35,16 +30,16 @@ use crate::{blocks, je, tls};
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
-    naked_asm!(
+    take_asm!(
+        [
         ".cfi_startproc",
         "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
-        "cmp rdi, {smallest}",
-        "jl 2f", // so are sizes above isize::MAX
+        ][
         "sub qword ptr fs:[rax + {left}], rdi",
-        "jns {malloc}",
-        "jmp {sampled}",
+        "js {sampled}",
+        ] [
         "2:",
-        // Those fail, and must not be subtracted: see `Sampler::passes`.
+        // Below 9, above a page, or above `isize::MAX`. Those fail, and must not be subtracted: see `Sampler::passes`.
         "test rdi, rdi",
         "js {sampled}",
         // An empty block counts as one byte on the line (core::Sampler); jemalloc is asked for no less
@@ -54,14 +49,16 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
         "adc rcx, 0",
         "sub qword ptr fs:[rax + {left}], rcx",
         "js {sampled}",
-        "mov edi, {smallest}",
+        "mov eax, {smallest}",
+        "cmp rdi, rax",
+        "cmovb rdi, rax",
+        "3:",
         "jmp {malloc}",
         ".cfi_endproc",
         ".p2align 6",
-        smallest = const je::SMALLEST,
+        ]
         left = const tls::LEFT,
         sampled = sym malloc_sampled,
-        malloc = sym sys::malloc,
     )
 }
 
@@ -72,22 +69,25 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
-    naked_asm!(
+    put_asm!(
+        [
         ".cfi_startproc",
         "lea rcx, [rip + {filter}]",
         "mov rax, qword ptr [rcx + {multiplier}]",
         "imul rax, rdi",
         "shr rax, {shift}",
         "cmp byte ptr [rcx + rax + {counters}], 0",
-        "je {free}",
-        "jmp {sampled}",
+        "jne {sampled}",
+        ] [
+        "3:",
+        "jmp {free}",
         ".cfi_endproc",
         ".p2align 6",
+        ]
         multiplier = const Filter::MULTIPLIER_AT,
         counters = const Filter::COUNTERS_AT,
         shift = const Filter::SHIFT,
         filter = sym blocks::FILTER,
         sampled = sym free_sampled,
-        free = sym sys::free,
     )
 }

@@ -1,4 +1,4 @@
-//! jemalloc: its blocks, those of the program and our own. What else calls it: the two jumps of `fast.rs`, `je_control.rs` for its
+//! jemalloc: its blocks, those of the program and our own. What else calls it: `je_cache.rs`, for small blocks of the program's, `je_control.rs` for its
 //! values, `je_map.rs`, `spare.rs`.
 //!
 //! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::je_map::Class;
-use crate::{je_control, je_map, tls};
+use crate::{je_cache, je_control, je_map, tls};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -57,7 +57,7 @@ pub(crate) fn learn() {
 #[inline(always)]
 pub(crate) fn malloc(size: usize) -> *mut c_void {
     // SAFETY: any size is allowed.
-    unsafe { sys::malloc(size.max(SMALLEST)) }
+    unsafe { je_cache::malloc(size.max(SMALLEST)) }
 }
 
 /// Zeroed.
@@ -194,7 +194,7 @@ fn small_class_of(size: usize) -> usize {
 #[inline(always)]
 pub(crate) unsafe fn free(ptr: *mut c_void) {
     // SAFETY: the caller's promise.
-    unsafe { sys::free(ptr) }
+    unsafe { je_cache::free(ptr) }
 }
 
 /// A block aligned to `alignment`, a power of two and no less than glibc promises of every block; null when there is no memory.

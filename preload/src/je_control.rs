@@ -52,6 +52,12 @@ pub(crate) fn allocated_counter() -> *const u64 {
     unsafe { read(c"thread.allocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
 }
 
+/// The same of what it freed.
+pub(crate) fn freed_counter() -> *const u64 {
+    // SAFETY: a pointer to a 64-bit number.
+    unsafe { read(c"thread.deallocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
+}
+
 /// jemalloc's own account of the whole process, in bytes. What is ours is mapped, and not allocated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stats {

@@ -20,17 +20,19 @@ unsafe extern "C" {
     /// `emap_t arena_emap_global`: an `rtree_t`, which ends in its root.
     static _rjem_je_arena_emap_global: u8;
     /// `size_t sz_index2size_tab[]`: bytes of each class; its first place.
-    static _rjem_je_sz_index2size_tab: usize;
+    pub(crate) static _rjem_je_sz_index2size_tab: usize;
 }
 
 /// Where the root is in the map, behind the pointer to what it is allocated from and a mutex.
 const ROOT_AT: usize = 0x78;
 /// Bits of an address below the page number; of the page number in a leaf, and in the root.
-const PAGE_BITS: u32 = 12;
-const LEAF_BITS: u32 = 18;
+pub(crate) const PAGE_BITS: u32 = 12;
+pub(crate) const LEAF_BITS: u32 = 18;
 const ROOT_BITS: u32 = 18;
 /// Where a page's entry has the class of what is in it.
-const CLASS_AT: u32 = 48;
+pub(crate) const CLASS_AT: u32 = 48;
+/// The bit of an entry that says that it is small.
+pub(crate) const IS_SMALL: u32 = 1;
 /// The classes that entries can name; there is none beyond (`SC_NSIZES`).
 const CLASSES: usize = 256;
 /// Bytes of the largest block whose class tells them (jemalloc's `USIZE_GROW_SLOW_THRESHOLD`).
@@ -146,8 +148,14 @@ pub(crate) fn learn() {
     ROOT.store(root.cast_mut(), Ordering::Relaxed);
 }
 
+/// The root; `None`: it is not known.
+pub(crate) fn root() -> Option<*mut c_void> {
+    let root = ROOT.load(Ordering::Relaxed);
+    (!root.is_null()).then_some(root.cast())
+}
+
 /// Bytes of a class, of those that there are.
-fn size_of_class(number: usize) -> usize {
+pub(crate) fn size_of_class(number: usize) -> usize {
     let sizes = &raw const _rjem_je_sz_index2size_tab;
     // SAFETY: jemalloc's table has a place for each class, in order of their sizes, up to sizes that no block can have, and is constant once
     // there are any. Nobody asks for one beyond the first that is above `LARGEST`.

@@ -72,6 +72,7 @@ mod image;
 mod inheritance;
 mod inlet;
 mod je;
+mod je_cache;
 mod je_control;
 mod je_map;
 mod je_system;

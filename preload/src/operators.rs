@@ -17,10 +17,9 @@ use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use tikv_jemalloc_sys as jemalloc;
-
 use crate::fast::free;
 use crate::je::Fit;
+use crate::je_cache::take_asm;
 use crate::tls::{self, Inside};
 use crate::walk::Here;
 use crate::{early, exports, hook, je, loaded, loader, say};
@@ -74,54 +73,59 @@ macro_rules! new {
         #[unsafe(export_name = $name)]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $function(size: usize, tag: usize) -> *mut c_void {
-            naked_asm!(
-                ".cfi_startproc",
-                "cmp byte ptr [rip + {serving}], {ours}",
-                "jne 4f",
-                "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
-                "cmp rdi, {smallest}",
-                "jl 2f", // so are sizes above isize::MAX
-                "sub qword ptr fs:[rax + {left}], rdi",
-                "js 4f",
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "3:",
-                "call {malloc}",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -8",
-                "test rax, rax",
-                "jz 5f",
-                "ret",
-                "2:",
-                // Those fail, and must not be subtracted: see `Sampler::passes`.
-                "test rdi, rdi",
-                "js 4f",
-                "cmp rdi, 1",
-                "mov rcx, rdi",
-                "adc rcx, 0",
-                "sub qword ptr fs:[rax + {left}], rcx",
-                "js 4f",
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "mov edi, {smallest}",
-                "jmp 3b",
-                ".cfi_adjust_cfa_offset -8",
-                // Where the program called us is passed on, as in `exports.rs`.
-                "4:",
-                "mov rdx, rsp",
-                "mov rcx, rbp",
-                concat!("mov r8d, ", $index),
-                "jmp {called}",
-                "5:",
-                // The tag is gone, and nobody reads it: a C++ library's `nothrow_t` has no members.
-                concat!("mov ecx, ", $index),
-                "jmp {failed}",
-                ".cfi_endproc",
+            take_asm!(
+                [
+                    ".cfi_startproc",
+                    "cmp byte ptr [rip + {serving}], {ours}",
+                    "jne 4f",
+                    "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
+                ]
+                [
+                    "sub qword ptr fs:[rax + {left}], rdi",
+                    "js 4f",
+                ]
+                [
+                    "3:",
+                    "push rdi",
+                    ".cfi_adjust_cfa_offset 8",
+                    "8:",
+                    "call {malloc}",
+                    "pop rdi",
+                    ".cfi_adjust_cfa_offset -8",
+                    "test rax, rax",
+                    "jz 5f",
+                    "ret",
+                    "2:",
+                    // Those fail, and must not be subtracted: see `Sampler::passes`.
+                    "test rdi, rdi",
+                    "js 4f",
+                    "cmp rdi, 1",
+                    "mov rcx, rdi",
+                    "adc rcx, 0",
+                    "sub qword ptr fs:[rax + {left}], rcx",
+                    "js 4f",
+                    "push rdi",
+                    ".cfi_adjust_cfa_offset 8",
+                    "mov eax, {smallest}",
+                    "cmp rdi, rax",
+                    "cmovb rdi, rax",
+                    "jmp 8b",
+                    ".cfi_adjust_cfa_offset -8",
+                    // Where the program called us is passed on, as in `exports.rs`.
+                    "4:",
+                    "mov rdx, rsp",
+                    "mov rcx, rbp",
+                    concat!("mov r8d, ", $index),
+                    "jmp {called}",
+                    "5:",
+                    // The tag is gone, and nobody reads it: a C++ library's `nothrow_t` has no members.
+                    concat!("mov ecx, ", $index),
+                    "jmp {failed}",
+                    ".cfi_endproc",
+                ]
                 serving = sym SERVING,
                 ours = const OURS,
-                smallest = const je::SMALLEST,
                 left = const tls::LEFT,
-                malloc = sym jemalloc::malloc,
                 called = sym new_called_from,
                 failed = sym elsewhere,
             )

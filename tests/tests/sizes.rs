@@ -51,6 +51,50 @@ fn check_every_size(ran: &Finished) {
     );
 }
 
+/// Small blocks do not come to jemalloc (`je_cache.rs`), but where its options want more done with each, or no cache of them: then it is as it
+/// says in jemalloc(3).
+#[test]
+fn options_of_jemalloc_that_every_block_must_meet() {
+    const SOURCE: &str = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        /* The last of one thread's blocks that was freed is the first that it gets, from a cache. */
+        int main(void)
+        {
+            volatile unsigned char *block = NULL;
+            for (int i = 0; i < 10; i++) {
+                if (block) block[99] = 7;
+                free((void *)block);
+                block = malloc(100);
+            }
+            printf("filled with %02x\n", block[99]);
+            block[0] = 1, block[99] = 2;
+            free((void *)block);
+            printf("freed are %02x\n", block[99]);
+        }
+    "#;
+    for interval in [0, 1, 1 << 40] {
+        for (options, says) in [
+            ("", "filled with 07\nfreed are 02\n"),
+            ("tcache:false", "freed are 02\n"),
+            ("junk:alloc", "filled with a5\nfreed are 02\n"),
+            ("junk:free", "freed are 5a\n"),
+            ("zero:true", "filled with 00\nfreed are 02\n"),
+        ] {
+            let ran = Run::compiled("options", SOURCE, &["-w", "-O1", "-fno-builtin"])
+                .env("_RJEM_MALLOC_CONF", options)
+                .interval(interval)
+                .run();
+            assert_eq!(ran.code(), 0, "{options}: {}", ran.stderr);
+            assert!(
+                ran.stdout.ends_with(says),
+                "{options}, {interval}: {}",
+                ran.stdout
+            );
+        }
+    }
+}
+
 /// Reallocs of nothing and of blocks where blocks lie in the lowest gigabyte, as null does: under valgrind, by a tool that leaves malloc alone.
 #[test]
 fn null_is_no_block_where_blocks_lie_low() {
