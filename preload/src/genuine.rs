@@ -134,7 +134,10 @@ pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
 
 /// The code of that function in libc.
 pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
-    loaded::modules()
-        .filter(|module| LIBC.contains(&module.file()))
-        .find_map(|module| module.function(name))
+    // In the order of the names, and not of the loader's list: in a program that is linked with libc alone that has libc first.
+    LIBC.iter().find_map(|file| {
+        loaded::modules()
+            .filter(|module| module.file() == *file)
+            .find_map(|module| module.function(name))
+    })
 }
