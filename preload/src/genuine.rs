@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::loaded;
+use crate::loaded::{self, Module};
 
 /// Where libc's functions are: since 2.34 all in the second. Before, those of the first come first: the second has some of them as well, which do
 /// nothing as long as the first is not initialised, and some not, so that a mutex would be locked and never unlocked.
@@ -105,9 +105,10 @@ unsafe extern "C" {
 
 /// At boot: finds all, while nobody can change the loader's list.
 pub(crate) fn prepare() {
+    let libc = libc();
     // SAFETY: ours, above: so many words.
-    for slot in unsafe { &heapprof_genuine } {
-        find(slot);
+    for (slot, name) in unsafe { &heapprof_genuine }.iter().zip(NAMES) {
+        lead(slot, function(&libc, name));
     }
 }
 
@@ -116,10 +117,14 @@ pub(crate) fn prepare() {
 extern "C" fn find(slot: &AtomicUsize) -> usize {
     let first = (&raw const heapprof_genuine) as usize;
     let index = (std::ptr::from_ref(slot) as usize - first) / size_of::<AtomicUsize>();
-    let found = NAMES.get(index).and_then(|name| in_libc(name));
-    let found = found.unwrap_or(missing as *const () as usize);
-    slot.store(found, Ordering::Release);
-    found
+    lead(slot, NAMES.get(index).and_then(|name| code_in_libc(name)))
+}
+
+/// Lets a jump lead to that function, and returns where it is.
+fn lead(slot: &AtomicUsize, code: Option<Range<usize>>) -> usize {
+    let start = code.map_or(missing as *const () as usize, |code| code.start);
+    slot.store(start, Ordering::Release);
+    start
 }
 
 /// In place of a function that this libc does not have.
@@ -134,10 +139,22 @@ pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
 
 /// The code of that function in libc.
 pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
-    // In the order of the names, and not of the loader's list: in a program that is linked with libc alone that has libc first.
-    LIBC.iter().find_map(|file| {
-        loaded::modules()
-            .filter(|module| module.file() == *file)
-            .find_map(|module| module.function(name))
-    })
+    function(&libc(), name)
+}
+
+/// Those of [`LIBC`] that are loaded, in that order. The loader's is another: of a program that is linked with libc alone, libc comes first.
+fn libc() -> [Option<&'static Module>; LIBC.len()] {
+    let mut found = [None; LIBC.len()];
+    for module in loaded::modules() {
+        if let Some(at) = LIBC.iter().position(|file| *file == module.file()) {
+            found[at].get_or_insert(module);
+        }
+    }
+    found
+}
+
+/// The code of a function in the first of these that has it.
+fn function(libc: &[Option<&Module>], name: &CStr) -> Option<Range<usize>> {
+    let mut loaded = libc.iter().flatten();
+    loaded.find_map(|module| module.function(name))
 }
