@@ -8,7 +8,7 @@
 //!
 //! The jump's target is found when it is first wanted; at the latest at boot, where the list that is read
 //! cannot change. Functions without a state (`memcpy`, `strlen`) and libc's private ones are bound as usual.
-//! `je_system.rs` and `std_system.rs` do the same for the functions that are better made than found.
+//! `je_system.rs`, `je_strings.rs` and `std_system.rs` do the same for the functions that are better made than found.
 
 use std::arch::global_asm;
 use std::ffi::CStr;
