@@ -6,7 +6,8 @@
 //! malloc and free (`imalloc_fastpath`, `free_fastpath`), step for step: what is looked at, what is counted, and when it does not
 //! suffice. Then nothing has been changed yet, and jemalloc's own function is called. At boot two blocks are
 //! allocated and freed by jemalloc, and where that does not change those words as described here, all calls are jemalloc's. So they are in a thread without a
-//! cache, and with options that want more done (`junk`, `tcache`): its limits are 0.
+//! cache, and with options that want more done (`junk`, `tcache`): its limits are 0. Who takes another jemalloc is told by `scripts/count-instructions`,
+//! whose ceilings are below what it takes to call jemalloc.
 //!
 //! Why it is faster: the thread pointer is added once, and not in each access through `fs`, which takes longer; a size leads to
 //! bin and class in one step; what both hooks and jemalloc ask of a size is asked once; there is no jump to jemalloc. docs/performance.md has what that is worth.

@@ -32,7 +32,7 @@ const ROOT_BITS: u32 = 18;
 /// Where a page's entry has the class of what is in it.
 pub(crate) const CLASS_AT: u32 = 48;
 /// The bit of an entry that says that it is small.
-pub(crate) const IS_SMALL: u32 = 1;
+pub(crate) const IS_SMALL: usize = 1;
 /// The classes that entries can name; there is none beyond (`SC_NSIZES`).
 const CLASSES: usize = 256;
 /// Bytes of the largest block whose class tells them (jemalloc's `USIZE_GROW_SLOW_THRESHOLD`).
@@ -92,16 +92,16 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
         return Class::UNKNOWN;
     }
     // SAFETY: the root, as `learn` has seen.
-    let number = unsafe { look_up(root, ptr) };
+    let entry = unsafe { look_up(root, ptr) };
     // SAFETY: the caller's promise; an entry names a class, and there are fewer.
-    let size = number.map(|number| unsafe { SIZES.get_unchecked(number) });
+    let size = entry.map(|entry| unsafe { SIZES.get_unchecked(entry >> CLASS_AT) });
     size.map_or(Class::UNKNOWN, |size| Class {
         below: size.below.load(Ordering::Relaxed),
         bytes: size.bytes.load(Ordering::Relaxed),
     })
 }
 
-/// The number of a block's class. Of null there is none, or 0.
+/// What the map has of a block. Of null that is nothing, or 0.
 ///
 /// # Safety
 /// As [`class`]; `root` is the root of a map as described above.
@@ -117,8 +117,7 @@ unsafe fn look_up(root: *const AtomicPtr<AtomicUsize>, ptr: *mut c_void) -> Opti
         return None;
     }
     // SAFETY: as above.
-    let entry = unsafe { (*leaf.add(in_leaf)).load(Ordering::Relaxed) };
-    Some(entry >> CLASS_AT)
+    Some(unsafe { (*leaf.add(in_leaf)).load(Ordering::Relaxed) })
 }
 
 /// At boot: whether the map is what we take it for, and what its classes are.
@@ -172,8 +171,11 @@ fn agrees(root: *const AtomicPtr<AtomicUsize>, size: usize) -> bool {
     // SAFETY: a live block may be asked about, and freed once. What is found is used as an index only if it is one of the table's.
     unsafe {
         let usable = sys::malloc_usable_size(block.cast());
-        let number = look_up(root, block.cast()).filter(|&number| number < CLASSES_AT_LEAST);
+        let entry = look_up(root, block.cast()).unwrap_or(0);
         je::own_free(block);
-        number.map(size_of_class) == Some(usable)
+        let (number, is_small) = (entry >> CLASS_AT, entry & IS_SMALL != 0);
+        number < CLASSES_AT_LEAST
+            && size_of_class(number) == usable
+            && is_small == (size <= je::LARGEST_SMALL)
     }
 }

@@ -4,40 +4,13 @@
 //! ThreadSanitizer's own, which begins before our constructor and allocates while it looks for the functions that it intercepts; asked for one of them then, it ends the program.
 //! They are defined here, hidden: only this library's own calls reach them, which are few, and of short strings.
 
-use std::arch::global_asm;
+use crate::sys;
 
-macro_rules! hidden_functions {
-    ($($name:literal: $($line:literal,)*;)*) => {
-        global_asm!($(
-            ".pushsection .text.heapprof_strings, \"ax\", @progbits",
-            concat!(".globl ", $name),
-            concat!(".hidden ", $name),
-            concat!(".type ", $name, ", @function"),
-            concat!($name, ":"),
-            ".cfi_startproc",
-            $($line,)*
-            ".cfi_endproc",
-            concat!(".size ", $name, ", . - ", $name),
-            ".popsection",
-        )*);
-    };
-}
-
-hidden_functions! {
-    // The difference of the first bytes that differ; 0 if there are none up to the end.
+sys::hidden_functions! {
     "strcmp":
-        "2:",
-        "movzx eax, byte ptr [rdi]",
-        "movzx ecx, byte ptr [rsi]",
-        "inc rdi",
-        "inc rsi",
-        "sub eax, ecx",
-        "jnz 3f",
-        "test ecx, ecx",
-        "jnz 2b",
-        "3:",
-        "ret",;
-    // The same of the first `rdx` bytes.
+        "mov rdx, -1",
+        "jmp strncmp";
+    // The difference of the first bytes that differ, of `rdx` at most; 0 if there are none up to the end.
     "strncmp":
         "xor eax, eax",
         "2:",
@@ -52,7 +25,7 @@ hidden_functions! {
         "test ecx, ecx",
         "jnz 2b",
         "3:",
-        "ret",;
+        "ret";
     // Where the first byte `sil` is, which may be the end; null if it is nowhere.
     "strchr":
         "2:",
@@ -65,5 +38,5 @@ hidden_functions! {
         "jnz 2b",
         "xor eax, eax",
         "3:",
-        "ret",;
+        "ret";
 }

@@ -62,8 +62,8 @@ macro_rules! operators {
     };
 }
 
-/// `operator new` of a size. The frequent way is malloc's (`fast.rs`), but for the question who serves and for a
-/// result that must not be null; it therefore calls, with the size kept in the word that aligns the stack.
+/// `operator new` of a size. The frequent way is malloc's (`fast.rs`), but for the question who serves. Where jemalloc is asked, the result may be
+/// null, and must not; so it is called there, with the size kept in the word that aligns the stack.
 macro_rules! new {
     ($index:literal $function:ident $name:literal) => {
         /// A block of that many bytes, or what the C++ library makes of there being none.

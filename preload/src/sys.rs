@@ -90,10 +90,9 @@ pub(crate) unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> 
     }
 }
 
-/// Hidden functions under libc's names: each makes the system call of that number with its own arguments, and returns as the assembly behind
-/// the comma has it (`errno.rs`).
-macro_rules! hidden_system_calls {
-    ($($name:literal = $number:literal, $return:expr;)*) => {
+/// Hidden functions under libc's names, in assembly: only this library's own calls reach them.
+macro_rules! hidden_functions {
+    ($($name:literal: $($line:expr),*;)*) => {
         $(std::arch::global_asm!(
             ".pushsection .text.heapprof_system, \"ax\", @progbits",
             concat!(".globl ", $name),
@@ -101,14 +100,21 @@ macro_rules! hidden_system_calls {
             concat!(".type ", $name, ", @function"),
             concat!($name, ":"),
             ".cfi_startproc",
-            "mov r10, rcx",
-            concat!("mov eax, ", $number),
-            "syscall",
-            $return,
+            $($line,)*
             ".cfi_endproc",
             concat!(".size ", $name, ", . - ", $name),
             ".popsection",
         );)*
     };
 }
-pub(crate) use hidden_system_calls;
+
+/// Those that make the system call of that number with their own arguments, and return as the assembly behind the comma has it (`errno.rs`).
+macro_rules! hidden_system_calls {
+    ($($name:literal = $number:literal, $return:expr;)*) => {
+        crate::sys::hidden_functions! {
+            $($name: "mov r10, rcx", concat!("mov eax, ", $number), "syscall", $return;)*
+        }
+    };
+}
+
+pub(crate) use {hidden_functions, hidden_system_calls};

@@ -330,7 +330,7 @@ fn the_library_imports_nothing_that_a_program_may_export() {
     assert_eq!(others, [""; 0]);
 }
 
-/// `malloc` and `free` of what is not sampled (preload/src/fast.rs) begin at a cache line, and so lie in one.
+/// `malloc` and `free` of what is not sampled (preload/src/fast.rs) begin at a cache line: where their jumps lie is reckoned from there.
 #[test]
 fn the_fast_ways_begin_at_a_line() {
     let listed = Command::new("nm")
