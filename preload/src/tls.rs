@@ -92,6 +92,14 @@ const _: () = assert!(!std::mem::needs_drop::<Thread>());
 /// since 2.26 (`__glibc_unused2` of `tcbhead_t`) and are zero: a `Thread` as good as any (`early.rs`).
 const OFFSET: usize = 128;
 
+/// Bytes that are there to move the main thread's descriptor, whose first line jemalloc, libc and we read in every call: it lies above the
+/// blocks of all libraries. In programs without thread-local words of their own (Debian 12) it would be 0xc0 bytes behind the beginning of a page,
+/// where every block of a page, and most of several pages, begin as well: while stores to such a block wait for memory, a processor that
+/// tells addresses apart by their lowest twelve bits lets the descriptor's readers wait with them. With these it is 0x280 bytes behind,
+/// and our words, which lie below it, are not moved there either. docs/performance.md has what it is worth. In other
+/// threads nothing moves: there the descriptor's place is fixed, and these bytes are below all that is ours.
+const UNUSED: usize = 448;
+
 global_asm!(
     ".pushsection .tbss.heapprof_thread,\"awT\",@nobits",
     ".balign 64",
@@ -102,9 +110,10 @@ global_asm!(
     "heapprof_thread:",
     ".zero {size}",
     ".popsection",
-    // The one word that is not zero at first: see `is_ready`.
+    // The one word that is not zero at first: see `is_ready`. It is the first of our thread-local block.
     ".pushsection .tdata.heapprof_ready,\"awT\",@progbits",
     ".balign 8",
+    ".zero {unused}",
     ".globl heapprof_ready",
     ".hidden heapprof_ready",
     ".type heapprof_ready, @object",
@@ -112,6 +121,7 @@ global_asm!(
     "heapprof_ready:",
     ".quad 1",
     ".popsection",
+    unused = const UNUSED,
     size = const OFFSET + SIZE,
 );
 
