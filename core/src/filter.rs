@@ -6,7 +6,7 @@
 //! | value | live samples |
 //! | --- | --- |
 //! | 0 | none |
-//! | 1 to 127 | one, whose address has this [tag](tag) |
+//! | 1 to 127 | one, whose address has this [tag] |
 //! | 128 | one, of which nothing is known: there were more |
 //! | 129 to 254 | two to 127 |
 //! | 255 | that many once: from then on it says "maybe" for ever, which costs time and never truth |

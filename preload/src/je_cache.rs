@@ -54,6 +54,9 @@ pub(crate) const FULL: usize = std::mem::offset_of!(Bin, full);
 pub(crate) const EMPTY: usize = std::mem::offset_of!(Bin, empty);
 const _: () = assert!(size_of::<Bin>() == 24); // `put_asm` multiplies by that
 
+/// The classes of which several blocks share a slab, up to [`je::LARGEST_SMALL`] bytes (`SC_NBINS`). Those come first.
+const SMALL_CLASSES: usize = 36;
+
 /// The largest request that has a place in the table, as in jemalloc's (`SC_LOOKUP_MAXCLASS`).
 const LARGEST: usize = 4096;
 /// So many sizes are served, and eight that follow each other have a place in common: classes are multiples of eight.
@@ -84,7 +87,7 @@ pub(crate) const PLACES_AT: usize = std::mem::offset_of!(Known, places);
 /// The assembly of a naked function that takes a block of `rdi` bytes out of its bin and returns it: the lines before, the question whether such
 /// sizes are served, the lines between, the taking, the lines after, and operands for those lines.
 ///
-/// Among the lines after must be label 2, where it goes on with a size that is not served, and label 3, with one whose bin has no block, or
+/// Labels 7 and 9 are its own. Among the lines after must be label 2, where it goes on with a size that is not served, and label 3, with one whose bin has no block, or
 /// jemalloc wants to be called; `rdi` and the stack are as they were. Registers that are changed: `rdx` and `r8` before the lines between, which leave
 /// them alone; `rax`, `rcx`, `rsi`, `r9` and `r10` after them.
 macro_rules! take_asm {
@@ -104,7 +107,7 @@ macro_rules! take_asm {
             "movzx esi, word ptr [rdx + 4*r8 + {places}]",
             "add r9, rax",
             "cmp r9, qword ptr [rcx + {allocated_limit}]",
-            "jae 3f",
+            "jae 9f",
             "add rsi, rcx",
             "mov r10, qword ptr [rsi]",
             "mov rax, qword ptr [r10]", // of an empty bin, a word that is there and is nobody's
@@ -124,7 +127,17 @@ macro_rules! take_asm {
             "mov qword ptr [rcx + {allocated}], r9",
             "inc qword ptr [rsi + {requests}]",
             "ret",
+            "9:",
+            "cmp qword ptr [rcx + {allocated_limit}], 0",
+            "jne 3f",
+            "push rdi",
+            ".cfi_adjust_cfa_offset 8",
+            "call {comes_without}",
+            "pop rdi",
+            ".cfi_adjust_cfa_offset -8",
+            "jmp 3f",
             $($after,)*
+            comes_without = sym $crate::je_threads::comes_without,
             smallest = const $crate::je::SMALLEST,
             known = sym $crate::je_cache::KNOWN,
             places = const $crate::je_cache::PLACES_AT,
@@ -140,7 +153,7 @@ macro_rules! take_asm {
 }
 
 /// The same that puts the block at `rdi` into its bin: the lines before, the putting, the lines after, with label 3 for null, for what is
-/// not small, and where the bin is full, or jemalloc wants to be called; `rdi` and the stack are as they were. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
+/// not small, and where the bin is full, or jemalloc wants to be called; `rdi` and the stack are as they were. Label 9 is its own. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
 ///
 /// The map is read as in `je_map.rs`, but for addresses of more than 48 bits, which are nobody's: whoever frees one has the fault
 /// here, and not in jemalloc.
@@ -164,7 +177,7 @@ macro_rules! put_asm {
             "mov rax, qword ptr [r8 + 8*rsi]",
             "lea r8, [rip + {sizes}]",
             "test al, {is_small}",
-            "jz 3f",
+            "jz 9f",
             "shr rax, {class_at}",
             "mov r9, qword ptr [rcx + {freed}]",
             "lea rsi, [rax + 2*rax]",
@@ -172,7 +185,7 @@ macro_rules! put_asm {
             "lea rsi, [rcx + 8*rsi]",
             "mov r10, qword ptr [rsi + {bins}]",
             "cmp r9, qword ptr [rcx + {freed_limit}]",
-            "jae 3f",
+            "jae 9f",
             "cmp r10w, word ptr [rsi + {bins} + {full}]",
             "je 3f",
             "mov qword ptr [r10 - 8], rdi",
@@ -180,7 +193,17 @@ macro_rules! put_asm {
             "mov qword ptr [rsi + {bins}], r10",
             "mov qword ptr [rcx + {freed}], r9",
             "ret",
+            "9:", // large blocks, too: a cache that ends has the arena's free pages given back
+            "cmp qword ptr [rcx + {freed_limit}], 0",
+            "jne 3f",
+            "push rdi",
+            ".cfi_adjust_cfa_offset 8",
+            "call {comes_without}",
+            "pop rdi",
+            ".cfi_adjust_cfa_offset -8",
+            "jmp 3f",
             $($after,)*
+            comes_without = sym $crate::je_threads::comes_without,
             known = sym $crate::je_cache::KNOWN,
             root = const $crate::je_cache::ROOT_AT,
             page_bits = const $crate::je_map::PAGE_BITS,
@@ -243,6 +266,34 @@ pub(crate) fn learn() {
     }
     KNOWN.root.store(root, Ordering::Relaxed);
     KNOWN.sizes.store(SIZES, Ordering::Release);
+}
+
+/// Whether jemalloc is as described here.
+pub(crate) fn is_known() -> bool {
+    KNOWN.sizes.load(Ordering::Acquire) != 0
+}
+
+/// Usable bytes that this thread allocated, and those that it freed, together, if [`is_known`].
+pub(crate) fn bytes_of_this_thread() -> u64 {
+    let count = |offset| {
+        // SAFETY: a word of this thread's, as in `Look::at`.
+        unsafe { thread().add(offset).cast::<u64>().read() }
+    };
+    count(ALLOCATED).wrapping_add(count(FREED))
+}
+
+/// The bins of small classes from which a thread, with its words there, has taken nothing since jemalloc last counted that, and which hold nothing.
+pub(crate) fn unused_bins(thread: *mut u8) -> impl Iterator<Item = *mut c_void> {
+    let classes = if is_known() { SMALL_CLASSES } else { 0 };
+    let bins =
+        (0..classes).map(move |class| thread.wrapping_add(BINS).cast::<Bin>().wrapping_add(class));
+    let unused = bins.filter(|&bin| {
+        // SAFETY: the thread's own, as in `Look::at`.
+        let bin = unsafe { bin.read() };
+        // Of a thread without a cache they are all zero.
+        !bin.head.is_null() && bin.requests == 0 && bin.head.addr() as u16 == bin.empty
+    });
+    unused.map(|bin| bin.cast())
 }
 
 /// jemalloc's words of this thread.

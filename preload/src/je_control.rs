@@ -58,6 +58,24 @@ pub(crate) fn freed_counter() -> *const u64 {
     unsafe { read(c"thread.deallocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
 }
 
+/// Makes a cache for this thread. Nobody need know whether there is the memory for it: jemalloc gets on without.
+#[cold]
+pub(crate) fn give_cache() {
+    let name = c"thread.tcache.enabled";
+    let mut yes = true;
+    let place = (&raw mut yes).cast();
+    // SAFETY: reads a bool, and is asked for nothing.
+    unsafe {
+        sys::mallctl(
+            name.as_ptr(),
+            null_mut(),
+            null_mut(),
+            place,
+            size_of::<bool>(),
+        )
+    };
+}
+
 /// jemalloc's own account of the whole process, in bytes. What is ours is mapped, and not allocated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stats {

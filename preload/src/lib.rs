@@ -77,6 +77,7 @@ mod je_control;
 mod je_map;
 mod je_strings;
 mod je_system;
+mod je_threads;
 mod left;
 mod levels;
 mod loaded;

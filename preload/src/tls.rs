@@ -15,6 +15,7 @@ use std::cell::{Cell, UnsafeCell};
 use heapprof_core::{Sampler, bytes_on_the_line};
 
 use crate::frames::Header;
+use crate::je_threads::Cache;
 use crate::left;
 use crate::seats::Place;
 
@@ -36,6 +37,8 @@ pub(crate) struct Thread {
     pub(crate) holds_writer: Cell<bool>,
     /// Whether this thread is between our fork handlers.
     pub(crate) forking: Cell<bool>,
+    /// Whether jemalloc has a cache for it.
+    pub(crate) cache: Cell<Cache>,
     /// How often the program has asked that this thread be left out, and not taken it back.
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.

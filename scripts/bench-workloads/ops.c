@@ -1,14 +1,38 @@
 /* A loop of one operation, for counting instructions.
  *
  *   ops malloc|malloc-free|new-delete|calloc-free|aligned-free|realloc-of-nothing|realloc-in-place|realloc-grow N
+ *   ops malloc-free-in-thread|free-in-thread|hundredth-of-thread N
  *
+ * The first of these is malloc-free in another thread than the main one, the second malloc here and free there; of the last, a hundred are a thread that
+ * allocates ten blocks, frees them, and ends.
  * new-delete is what a C++ compiler makes of them: the sized operator delete.
  * realloc-in-place asks for sizes of one size class in turn; realloc-grow for 64 and 128 bytes in turn, which moves.
  */
 #include "work.h"
 
+#include <pthread.h>
+
 void *_Znwm(size_t);
 void _ZdlPvm(void *, size_t);
+
+static void *pairs(void *n)
+{
+    for (long i = 0; i < (long)n; i++) free(escapes(malloc(64)));
+    return NULL;
+}
+
+static void *frees(void *blocks)
+{
+    for (void **block = blocks; *block != NULL; block++) free(*block);
+    return NULL;
+}
+
+static void in_thread(void *(*work)(void *), void *argument)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, work, argument) != 0) exit(1);
+    pthread_join(thread, NULL);
+}
 
 int main(int argc, char **argv)
 {
@@ -32,6 +56,14 @@ int main(int argc, char **argv)
         char *block = malloc(64);
         for (long i = 0; i < n; i++) block = escapes(realloc(block, 64 + (size_t)(i & 1) * 64));
         free(block);
+    } else if (strcmp(operation, "malloc-free-in-thread") == 0) {
+        in_thread(pairs, (void *)n);
+    } else if (strcmp(operation, "free-in-thread") == 0) {
+        void **blocks = calloc((size_t)n + 1, sizeof *blocks);
+        for (long i = 0; i < n; i++) blocks[i] = malloc(64);
+        in_thread(frees, blocks);
+    } else if (strcmp(operation, "hundredth-of-thread") == 0) {
+        for (long i = 0; i < n / 100; i++) in_thread(pairs, (void *)10);
     } else if (strcmp(operation, "malloc") == 0) {
         for (long i = 0; i < n; i++) escapes(malloc(64));
     } else {

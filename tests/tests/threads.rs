@@ -404,3 +404,138 @@ fn whoever_takes_the_first_sample_does_not_bind_our_thread() {
     let run = Run::compiled("binds", SOURCE, &["-pthread"]);
     assert_eq!(run.interval(1 << 20).run().code(), 0);
 }
+
+/// A thread has a cache of jemalloc's once that pays, and none for what destructors do after jemalloc's own: a cache, 28 KiB and more, would then stay for ever
+/// (`je_threads.rs`). Measured against the same program with jemalloc told to have none at all.
+#[test]
+fn caches_come_late_and_go() {
+    const SOURCE: &str = r#"
+        #include <errno.h>
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        enum { THREADS = 300, SMALL = 1000 };
+        static pthread_barrier_t all_are_there, may_go;
+        static pthread_key_t key;
+        static int lost_errno;
+
+        /* 64 KiB allocated, and then freed. */
+        static void work(void)
+        {
+            void *blocks[SMALL];
+            errno = 77;
+            for (int i = 0; i < SMALL; i++) blocks[i] = malloc(64);
+            for (int i = 0; i < SMALL; i++) free(blocks[i]);
+            lost_errno |= errno != 77;
+        }
+        static void *waits(void *block)
+        {
+            free(block);
+            block = malloc(64);
+            pthread_barrier_wait(&all_are_there);
+            pthread_barrier_wait(&may_go);
+            return block;
+        }
+        static void *works(void *nothing) { work(); return nothing; }
+        /* In the last round: there is none in which jemalloc could be called again. */
+        static void destroys(void *round)
+        {
+            if ((long)round < 4) pthread_setspecific(key, (char *)round + 1);
+            else work();
+        }
+        static void *leaves(void *nothing)
+        {
+            free(malloc(64));
+            pthread_setspecific(key, (void *)1);
+            return nothing;
+        }
+        static long resident(void)
+        {
+            long pages = 0;
+            FILE *statm = fopen("/proc/self/statm", "r");
+            if (fscanf(statm, "%*d %ld", &pages) != 1) exit(2);
+            fclose(statm);
+            return pages * 4;
+        }
+        int main(void)
+        {
+            pthread_t threads[THREADS];
+            pthread_barrier_init(&all_are_there, NULL, THREADS + 1);
+            pthread_barrier_init(&may_go, NULL, THREADS + 1);
+            pthread_key_create(&key, destroys);
+            for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, waits, malloc(64));
+            pthread_barrier_wait(&all_are_there);
+            printf("waiting %ld\n", resident());
+            pthread_barrier_wait(&may_go);
+            for (int i = 0; i < THREADS; i++) {
+                void *block;
+                pthread_join(threads[i], &block);
+                free(block);
+            }
+            for (int i = 0; i < THREADS; i++) {
+                pthread_create(&threads[0], NULL, i % 2 ? works : leaves, NULL);
+                pthread_join(threads[0], NULL);
+            }
+            printf("gone %ld\n", resident());
+            return lost_errno;
+        }
+    "#;
+    for interval in [0, 1 << 40] {
+        let kib = |options, when: &str| {
+            let run = Run::compiled("caches", SOURCE, &["-w", "-O1", "-fno-builtin", "-pthread"]);
+            let ran = run
+                .env("_RJEM_MALLOC_CONF", options)
+                .interval(interval)
+                .run()
+                .well();
+            let said = ran.stdout.lines().find_map(|line| line.strip_prefix(when));
+            said.unwrap().trim().parse::<i64>().unwrap()
+        };
+        for when in ["waiting", "gone"] {
+            let (ours, without) = (kib("", when), kib("tcache:false", when));
+            assert!(
+                ours < without + 2500,
+                "{when}: {ours} KiB, and {without} without caches"
+            );
+        }
+    }
+}
+
+/// What a thread had in large blocks is the kernel's again when it ends, as jemalloc's arenas are when their last threads leave them.
+#[test]
+fn a_thread_that_ends_leaves_no_free_pages() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        static void *works(void *nothing)
+        {
+            void *block = malloc(16 << 20);
+            memset(block, 1, 16 << 20);
+            free(block);
+            return nothing;
+        }
+        static long resident(void)
+        {
+            long pages = 0;
+            FILE *statm = fopen("/proc/self/statm", "r");
+            if (fscanf(statm, "%*d %ld", &pages) != 1) exit(2);
+            fclose(statm);
+            return pages * 4;
+        }
+        int main(void)
+        {
+            pthread_t thread;
+            long before = resident();
+            pthread_create(&thread, NULL, works, NULL);
+            pthread_join(thread, NULL);
+            printf("%ld KiB more\n", resident() - before);
+            return resident() - before > 4096;
+        }
+    "#;
+    let run = Run::compiled("leaves", SOURCE, &["-w", "-O1", "-fno-builtin", "-pthread"]);
+    let ran = run.interval(0).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stdout);
+}

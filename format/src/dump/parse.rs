@@ -261,7 +261,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The name as it was before [`push_name`], as far as can be told.
+/// The name as it was before `push_name`, as far as can be told.
 fn parse_name(name: &str) -> String {
     name.trim().replace("operator- -", "operator--")
 }

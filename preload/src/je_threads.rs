@@ -1,0 +1,97 @@
+//! When a thread has a cache of jemalloc's: from some kilobytes on, until it ends.
+//!
+//! Danger: variables and functions of another library, which does not promise any. jemalloc makes a thread's cache at its first
+//! allocation, 28 KiB that are zeroed, and empties it at its end, with two locks for each of three dozen classes. A thread of a hundred blocks
+//! is done sooner without. So jemalloc is told at boot that threads have none (`opt.tcache`; the main thread has its own by then), and a
+//! thread comes here when jemalloc is to allocate or free for it what a cache would have (`je_cache.rs`: its limits are 0). When it has
+//! allocated and freed [`ENOUGH`], it is given one (`thread.tcache.enabled`).
+//!
+//! At its end, to which the linker leads jemalloc through us (`--wrap`, build.rs), it is through with caches: one that came later,
+//! for what other destructors free, would never be given back. And jemalloc need not look at bins that nothing was taken from: it is told, by
+//! a function of its own, that their classes are not cached.
+
+use std::arch::global_asm;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{errno, je_cache, je_control, tls};
+
+/// Usable bytes, of small blocks some 250 calls: a call without a cache takes some 40 ns more, a cache some 10 µs (docs/performance.md).
+const ENOUGH: u64 = 20 << 10;
+
+/// What a thread is to jemalloc's caches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Cache {
+    /// It has none yet, or had one before we came.
+    NotYet = 0,
+    /// It has been given one.
+    Given = 1,
+    /// It ends.
+    Over = 2,
+}
+
+/// Whether threads come here without one.
+static COMES_LATE: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    /// `bool opt_tcache`: whether a thread has a cache from its first allocation on.
+    #[link_name = "_rjem_je_opt_tcache"]
+    static FROM_THE_START: AtomicBool;
+
+    /// jemalloc's own, by the linker's name for what it wraps.
+    #[link_name = "__real__rjem_je_tcache_cleanup"]
+    fn empty_bins(thread: *mut c_void);
+
+    /// Makes a bin one of a class that is not cached.
+    fn _rjem_je_cache_bin_init_disabled(bin: *mut c_void, most: u16);
+}
+
+global_asm!(
+    ".pushsection .text.heapprof_leaves, \"ax\", @progbits",
+    ".globl __wrap__rjem_je_tcache_cleanup",
+    ".hidden __wrap__rjem_je_tcache_cleanup",
+    ".type __wrap__rjem_je_tcache_cleanup, @function",
+    "__wrap__rjem_je_tcache_cleanup:",
+    ".cfi_startproc",
+    "jmp {ours}",
+    ".cfi_endproc",
+    ".size __wrap__rjem_je_tcache_cleanup, . - __wrap__rjem_je_tcache_cleanup",
+    ".popsection",
+    ours = sym leaves,
+);
+
+/// At boot, once it is known where a thread's limits are: from now on, caches come late. Unless the program's user wants none
+/// at all (`tcache:false` in `_RJEM_MALLOC_CONF`).
+pub(crate) fn prepare() {
+    // SAFETY: a C bool, which is a byte, 0 or 1. jemalloc writes it while it reads its options, which is done, and reads it in each thread's
+    // first allocation.
+    let from_the_start = unsafe { &FROM_THE_START };
+    if je_cache::is_known() && from_the_start.swap(false, Ordering::Relaxed) {
+        COMES_LATE.store(true, Ordering::Relaxed);
+    }
+}
+
+/// For assembly: before a thread without a cache allocates or frees, whether it is time for one. errno is left alone.
+pub(crate) extern "C" fn comes_without() {
+    if !COMES_LATE.load(Ordering::Relaxed) {
+        return;
+    }
+    let thread = tls::current();
+    if thread.cache.get() == Cache::NotYet && je_cache::bytes_of_this_thread() >= ENOUGH {
+        // First: jemalloc, or a signal's handler meanwhile, may come here again.
+        thread.cache.set(Cache::Given);
+        errno::left_alone(je_control::give_cache);
+    }
+}
+
+/// In jemalloc, in a thread that ends: gives back what its bins hold.
+extern "C" fn leaves(thread: *mut c_void) {
+    tls::current().cache.set(Cache::Over);
+    for bin in je_cache::unused_bins(thread.cast()) {
+        // SAFETY: a bin of this thread's, in which there is nothing, and of which there is nothing to be added up.
+        unsafe { _rjem_je_cache_bin_init_disabled(bin, 0) };
+    }
+    // SAFETY: jemalloc's own argument, handed on.
+    unsafe { empty_bins(thread) }
+}
