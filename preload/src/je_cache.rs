@@ -130,6 +130,10 @@ macro_rules! take_asm {
             "9:",
             "cmp qword ptr [rcx + {allocated_limit}], 0",
             "jne 3f",
+            "mov rax, qword ptr [rcx + {allocated}]",
+            "add rax, qword ptr [rcx + {freed}]",
+            "cmp rax, {enough}",
+            "jb 3f",
             "push rdi",
             ".cfi_adjust_cfa_offset 8",
             "call {comes_without}",
@@ -138,6 +142,8 @@ macro_rules! take_asm {
             "jmp 3f",
             $($after,)*
             comes_without = sym $crate::je_threads::comes_without,
+            enough = const $crate::je_threads::ENOUGH,
+            freed = const $crate::je_cache::FREED,
             smallest = const $crate::je::SMALLEST,
             known = sym $crate::je_cache::KNOWN,
             places = const $crate::je_cache::PLACES_AT,
@@ -196,6 +202,10 @@ macro_rules! put_asm {
             "9:", // large blocks, too: a cache that ends has the arena's free pages given back
             "cmp qword ptr [rcx + {freed_limit}], 0",
             "jne 3f",
+            "mov rax, qword ptr [rcx + {allocated}]",
+            "add rax, qword ptr [rcx + {freed}]",
+            "cmp rax, {enough}",
+            "jb 3f",
             "push rdi",
             ".cfi_adjust_cfa_offset 8",
             "call {comes_without}",
@@ -204,6 +214,8 @@ macro_rules! put_asm {
             "jmp 3f",
             $($after,)*
             comes_without = sym $crate::je_threads::comes_without,
+            enough = const $crate::je_threads::ENOUGH,
+            allocated = const $crate::je_cache::ALLOCATED,
             known = sym $crate::je_cache::KNOWN,
             root = const $crate::je_cache::ROOT_AT,
             page_bits = const $crate::je_map::PAGE_BITS,
@@ -271,15 +283,6 @@ pub(crate) fn learn() {
 /// Whether jemalloc is as described here.
 pub(crate) fn is_known() -> bool {
     KNOWN.sizes.load(Ordering::Acquire) != 0
-}
-
-/// Usable bytes that this thread allocated, and those that it freed, together, if [`is_known`].
-pub(crate) fn bytes_of_this_thread() -> u64 {
-    let count = |offset| {
-        // SAFETY: a word of this thread's, as in `Look::at`.
-        unsafe { thread().add(offset).cast::<u64>().read() }
-    };
-    count(ALLOCATED).wrapping_add(count(FREED))
 }
 
 /// The bins of small classes from which a thread, with its words there, has taken nothing since jemalloc last counted that, and which hold nothing.

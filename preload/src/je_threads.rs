@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::{errno, je_cache, je_control, tls};
 
 /// Usable bytes, of small blocks some 250 calls: a call without a cache takes some 40 ns more, a cache some 10 µs (docs/performance.md).
-const ENOUGH: u64 = 20 << 10;
+pub(crate) const ENOUGH: u32 = 20 << 10;
 
 /// What a thread is to jemalloc's caches.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,13 +72,13 @@ pub(crate) fn prepare() {
     }
 }
 
-/// For assembly: before a thread without a cache allocates or frees, whether it is time for one. errno is left alone.
+/// For assembly: before a thread without a cache allocates or frees more than enough. errno is left alone.
 pub(crate) extern "C" fn comes_without() {
     if !COMES_LATE.load(Ordering::Relaxed) {
         return;
     }
     let thread = tls::current();
-    if thread.cache.get() == Cache::NotYet && je_cache::bytes_of_this_thread() >= ENOUGH {
+    if thread.cache.get() == Cache::NotYet {
         // First: jemalloc, or a signal's handler meanwhile, may come here again.
         thread.cache.set(Cache::Given);
         errno::left_alone(je_control::give_cache);
