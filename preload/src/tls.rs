@@ -96,7 +96,7 @@ const _: () = assert!(!std::mem::needs_drop::<Thread>());
 const OFFSET: usize = 128;
 
 /// Bytes that are there to move the main thread's descriptor, whose first line jemalloc, libc and we read in every call: it lies above the
-/// blocks of all libraries. In programs without thread-local words of their own (Debian 12) it would be 0xc0 bytes behind the beginning of a page,
+/// blocks of all libraries. In programs without thread-local words of their own (Debian 11 to 13) it would be 0xc0 bytes behind the beginning of a page,
 /// where every block of a page, and most of several pages, begin as well: while stores to such a block wait for memory, a processor that
 /// tells addresses apart by their lowest twelve bits lets the descriptor's readers wait with them. With these it is 0x280 bytes behind,
 /// and our words, which lie below it, are not moved there either. docs/performance.md has what it is worth. In other
