@@ -16,20 +16,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{errno, je_cache, je_control, tls};
 
-/// Usable bytes, of small blocks some 250 calls: a call without a cache takes some 40 ns more, a cache some 10 µs (docs/performance.md).
+/// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/performance.md).
 pub(crate) const ENOUGH: u32 = 20 << 10;
 
-/// What a thread is to jemalloc's caches.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Cache {
-    /// It has none yet, or had one before we came.
-    NotYet = 0,
-    /// It has been given one.
-    Given = 1,
-    /// It ends.
-    Over = 2,
+/// In assembly, at label 9: whether it is time for a cache, and then on with label 3, where jemalloc is called. `rcx` has jemalloc's words of the thread; `rax` is changed.
+/// Both limits are 0 or neither (`te_next_event_fast_set_non_nominal`).
+macro_rules! unless_cached_asm {
+    () => {
+        "9:
+        cmp qword ptr [rcx + {allocated_limit}], 0
+        jne 3f
+        mov rax, qword ptr [rcx + {allocated}]
+        add rax, qword ptr [rcx + {freed}]
+        cmp rax, {enough}
+        jb 3f
+        push rdi
+        .cfi_adjust_cfa_offset 8
+        call {comes_without}
+        pop rdi
+        .cfi_adjust_cfa_offset -8
+        jmp 3f"
+    };
 }
+pub(crate) use unless_cached_asm;
 
 /// Whether threads come here without one.
 static COMES_LATE: AtomicBool = AtomicBool::new(false);
@@ -78,18 +87,18 @@ pub(crate) extern "C" fn comes_without() {
         return;
     }
     let thread = tls::current();
-    if thread.cache.get() == Cache::NotYet {
-        // First: jemalloc, or a signal's handler meanwhile, may come here again.
-        thread.cache.set(Cache::Given);
+    // Before it is given: jemalloc, or a signal's handler meanwhile, may come here again.
+    if !thread.cache_is_settled.replace(true) {
         errno::left_alone(je_control::give_cache);
     }
 }
 
 /// In jemalloc, in a thread that ends: gives back what its bins hold.
 extern "C" fn leaves(thread: *mut c_void) {
-    tls::current().cache.set(Cache::Over);
+    tls::current().cache_is_settled.set(true);
     for bin in je_cache::unused_bins(thread.cast()) {
-        // SAFETY: a bin of this thread's, in which there is nothing, and of which there is nothing to be added up.
+        // SAFETY: a bin of this thread's, in which there is nothing, and of which there is nothing to be added up. Another thread may be reading it, to
+        // add up what caches hold (`tcache_bytes` of an arena's, which we never ask for); jemalloc has it read bins that change, too.
         unsafe { _rjem_je_cache_bin_init_disabled(bin, 0) };
     }
     // SAFETY: jemalloc's own argument, handed on.

@@ -15,7 +15,6 @@ use std::cell::{Cell, UnsafeCell};
 use heapprof_core::{Sampler, bytes_on_the_line};
 
 use crate::frames::Header;
-use crate::je_threads::Cache;
 use crate::left;
 use crate::seats::Place;
 
@@ -37,8 +36,8 @@ pub(crate) struct Thread {
     pub(crate) holds_writer: Cell<bool>,
     /// Whether this thread is between our fork handlers.
     pub(crate) forking: Cell<bool>,
-    /// Whether jemalloc has a cache for it.
-    pub(crate) cache: Cell<Cache>,
+    /// Whether it was given a cache of jemalloc's, or ends; see `je_threads.rs`.
+    pub(crate) cache_is_settled: Cell<bool>,
     /// How often the program has asked that this thread be left out, and not taken it back.
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.

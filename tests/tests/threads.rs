@@ -405,6 +405,20 @@ fn whoever_takes_the_first_sample_does_not_bind_our_thread() {
     assert_eq!(run.interval(1 << 20).run().code(), 0);
 }
 
+/// Before a source: KiB of the process that are resident.
+const RESIDENT: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    static long resident(void)
+    {
+        long pages = 0;
+        FILE *statm = fopen("/proc/self/statm", "r");
+        if (fscanf(statm, "%*d %ld", &pages) != 1) exit(2);
+        fclose(statm);
+        return pages * 4;
+    }
+"#;
+
 /// A thread has a cache of jemalloc's once that pays, and none for what destructors do after jemalloc's own: a cache, 28 KiB and more, would then stay for ever
 /// (`je_threads.rs`). Measured against the same program with jemalloc told to have none at all.
 #[test]
@@ -412,9 +426,6 @@ fn caches_come_late_and_go() {
     const SOURCE: &str = r#"
         #include <errno.h>
         #include <pthread.h>
-        #include <stdio.h>
-        #include <stdlib.h>
-        #include <unistd.h>
         enum { THREADS = 300, SMALL = 1000 };
         static pthread_barrier_t all_are_there, may_go;
         static pthread_key_t key;
@@ -450,14 +461,6 @@ fn caches_come_late_and_go() {
             pthread_setspecific(key, (void *)1);
             return nothing;
         }
-        static long resident(void)
-        {
-            long pages = 0;
-            FILE *statm = fopen("/proc/self/statm", "r");
-            if (fscanf(statm, "%*d %ld", &pages) != 1) exit(2);
-            fclose(statm);
-            return pages * 4;
-        }
         int main(void)
         {
             pthread_t threads[THREADS];
@@ -481,9 +484,14 @@ fn caches_come_late_and_go() {
             return lost_errno;
         }
     "#;
+    let source = [RESIDENT, SOURCE].concat();
     for interval in [0, 1 << 40] {
         let kib = |options, when: &str| {
-            let run = Run::compiled("caches", SOURCE, &["-w", "-O1", "-fno-builtin", "-pthread"]);
+            let run = Run::compiled(
+                "caches",
+                &source,
+                &["-w", "-O1", "-fno-builtin", "-pthread"],
+            );
             let ran = run
                 .env("_RJEM_MALLOC_CONF", options)
                 .interval(interval)
@@ -507,8 +515,6 @@ fn caches_come_late_and_go() {
 fn a_thread_that_ends_leaves_no_free_pages() {
     const SOURCE: &str = r#"
         #include <pthread.h>
-        #include <stdio.h>
-        #include <stdlib.h>
         #include <string.h>
         static void *works(void *nothing)
         {
@@ -516,14 +522,6 @@ fn a_thread_that_ends_leaves_no_free_pages() {
             memset(block, 1, 16 << 20);
             free(block);
             return nothing;
-        }
-        static long resident(void)
-        {
-            long pages = 0;
-            FILE *statm = fopen("/proc/self/statm", "r");
-            if (fscanf(statm, "%*d %ld", &pages) != 1) exit(2);
-            fclose(statm);
-            return pages * 4;
         }
         int main(void)
         {
@@ -535,7 +533,12 @@ fn a_thread_that_ends_leaves_no_free_pages() {
             return resident() - before > 4096;
         }
     "#;
-    let run = Run::compiled("leaves", SOURCE, &["-w", "-O1", "-fno-builtin", "-pthread"]);
+    let source = [RESIDENT, SOURCE].concat();
+    let run = Run::compiled(
+        "leaves",
+        &source,
+        &["-w", "-O1", "-fno-builtin", "-pthread"],
+    );
     let ran = run.interval(0).run();
     assert_eq!(ran.code(), 0, "{}", ran.stdout);
 }
