@@ -45,6 +45,14 @@ static double seconds(clockid_t clock)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
+/* How often another thread was given the processor though this one had something to do. */
+static long interruptions(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+}
+
 int main(void)
 {
     /* Neighbours of two kinds, so that each is one for the kernel. */
@@ -56,10 +64,12 @@ int main(void)
     while (seconds(CLOCK_MONOTONIC) < begin + 2) {
         code *entry = write_code();
         for (int round = 0; round < 100; round++) {
+            long interrupted = interruptions();
             double before = seconds(CLOCK_MONOTONIC);
             for (int i = 0; i < 2000; i++) entry(allocates);
             double took = seconds(CLOCK_MONOTONIC) - before;
-            if (took > longest) longest = took;
+            /* Whoever waits for a lock gave the processor away: that counts. */
+            if (took > longest && interruptions() == interrupted) longest = took;
         }
     }
     others = seconds(CLOCK_PROCESS_CPUTIME_ID) - seconds(CLOCK_THREAD_CPUTIME_ID) - others;

@@ -18,7 +18,7 @@ use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
 use crate::walkers::Walker;
-use crate::{beginning, clock, counters, early_frees, exit, fork, health, je, sys};
+use crate::{beginning, clock, counters, early_frees, exit, fork, health, je, je_slabs, sys};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -282,6 +282,7 @@ fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
         Some(entered) => sampled_deferred(&entered, entry, block, here, before),
         None => lost_inside(thread, block),
     }
+    je_slabs::keep(thread);
 }
 
 /// A mark fell on a block that is allocated while this thread is in one of our pieces of code.

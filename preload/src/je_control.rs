@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
@@ -56,6 +57,38 @@ pub(crate) fn allocated_counter() -> *const u64 {
 pub(crate) fn freed_counter() -> *const u64 {
     // SAFETY: a pointer to a 64-bit number.
     unsafe { read(c"thread.deallocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
+}
+
+/// Where "thread.arena" is in jemalloc's tree of names, which makes it a tenth of the work; 0: not known yet.
+static THREAD_ARENA: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// At boot: finds names that threads ask for.
+pub(crate) fn learn() {
+    let name = c"thread.arena";
+    let mut place = [0; THREAD_ARENA.len()];
+    let mut len = place.len();
+    // SAFETY: writes at most `len` numbers.
+    let error = unsafe { sys::mallctlnametomib(name.as_ptr(), place.as_mut_ptr(), &raw mut len) };
+    if error == 0 && len == place.len() {
+        for (known, number) in THREAD_ARENA.iter().zip(place) {
+            known.store(number, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The number of the arena that this thread's blocks come from. Takes no lock.
+pub(crate) fn arena_of_thread() -> Option<u32> {
+    let place = [0, 1].map(|at: usize| THREAD_ARENA[at].load(Ordering::Relaxed));
+    if place == [0, 0] {
+        return None; // jemalloc does not look whether such a place is one
+    }
+    let mut arena = 0u32;
+    let mut len = size_of::<u32>();
+    let at = (&raw mut arena).cast();
+    // SAFETY: the value of that name is an unsigned int; nothing is written to it.
+    let error =
+        unsafe { sys::mallctlbymib(place.as_ptr(), place.len(), at, &raw mut len, null_mut(), 0) };
+    (error == 0).then_some(arena)
 }
 
 /// Makes a cache for this thread. Nobody need know whether there is the memory for it: jemalloc gets on without.

@@ -75,6 +75,7 @@ mod je;
 mod je_cache;
 mod je_control;
 mod je_map;
+mod je_slabs;
 mod je_strings;
 mod je_system;
 mod je_threads;

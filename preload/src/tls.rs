@@ -38,6 +38,8 @@ pub(crate) struct Thread {
     pub(crate) forking: Cell<bool>,
     /// Whether it was given a cache of jemalloc's, or ends; see `je_threads.rs`.
     pub(crate) cache_is_settled: Cell<bool>,
+    /// Whether its arena's slabs have been looked after; see `je_slabs.rs`.
+    pub(crate) slabs_are_kept: Cell<bool>,
     /// How often the program has asked that this thread be left out, and not taken it back.
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.
