@@ -95,6 +95,16 @@ class Runner:
                 os.unlink(socket)
 
 
+_said = None
+
+
 def progress(text):
+    """What is being done now. To a file: a line for each round."""
+    global _said
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr)
+        return
+    round_ = text.partition(":")[0]
+    if round_ and round_ != _said:
+        print(f"bench: {round_}", file=sys.stderr, flush=True)
+    _said = round_
