@@ -59,7 +59,7 @@ pub(crate) fn freed_counter() -> *const u64 {
     unsafe { read(c"thread.deallocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
 }
 
-/// Where "thread.arena" is in jemalloc's tree of names, which makes it a tenth of the work; 0: not known yet.
+/// Where "thread.arena" is in jemalloc's tree of names, so that no thread has to search for it; 0: not known yet.
 static THREAD_ARENA: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// At boot: finds names that threads ask for.
