@@ -4,7 +4,7 @@ mod cli;
 
 use std::process::ExitCode;
 
-#[cfg(target_env = "musl")]
+#[cfg(all(target_env = "musl", feature = "jemalloc"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,12 +1,10 @@
 //! `--older-than`: what is in use and has been for so long, against a naive model.
 
-mod common;
-
-use common::encoded::{alloc, free, stack, start};
-use common::history::{
+use crate::common::encoded::{alloc, free, stack, start};
+use crate::common::history::{
     ByStack, MS, S, Truth, US, asked, by_stack, folder, json, moment, ok, play, server, steps, view,
 };
-use common::{heapprof, stderr, write};
+use crate::common::{heapprof, stderr, write};
 use heapprof_core::{Estimate, SizeClass, Temporary, Weight};
 use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Passed, Record, Sums};
 use heapprof_symbolizer::export::{Format, Options};
@@ -21,7 +19,7 @@ fn old(age_ns: u64, at: Moment) -> View {
 
 /// What the list of blocks says.
 fn survivors(truth: &Truth, age_ns: u64, at_ns: u64) -> ByStack {
-    let survives = |block: &common::history::Block| {
+    let survives = |block: &crate::common::history::Block| {
         block.came.0.saturating_add(age_ns) <= at_ns && block.went.is_none_or(|went| went.0 > at_ns)
     };
     truth.sum(survives, |_| true)

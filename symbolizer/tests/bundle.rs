@@ -6,12 +6,9 @@
 //!      removed once the bundle is made      the same outputs as before
 //! ```
 
-mod common;
-mod resolve_fixture;
-
-use common::{LogBuilder, heapprof, stderr};
+use crate::common::{LogBuilder, heapprof, stderr};
+use crate::resolve_fixture::{C_INLINES, Fixture, installed};
 use heapprof_format::{Module, Segment};
-use resolve_fixture::{C_INLINES, Fixture, installed};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -434,7 +431,7 @@ fn a_bundle_of_another_allocators_profile_is_read() {
     let gperftools =
         "heap profile: 1: 2 [3: 4] @ heapprofile\n1: 2 [3: 4] @ 0x1\n\nMAPPED_LIBRARIES:\n";
     for (name, text) in [("j.heap", jemalloc), ("g.heap", gperftools)] {
-        let file = common::write(folder.path(), name, text.as_bytes());
+        let file = crate::common::write(folder.path(), name, text.as_bytes());
         let file = file.to_str().unwrap();
         let bundle = file.replace(".heap", ".tar");
         let pprof = file.replace(".heap", ".pb.gz");

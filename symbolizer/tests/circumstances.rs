@@ -1,8 +1,6 @@
 //! What must stand beside the numbers wherever they go: when recording was stopped, and what a metric is not.
 
-mod common;
-
-use common::{LogBuilder, heapprof, json, ok, stderr};
+use crate::common::{LogBuilder, heapprof, json, ok, stderr};
 use heapprof_core::SizeClass;
 use heapprof_format::{Checkpoint, EndReason, Passed, Record, Sums};
 use heapprof_symbolizer::export::pprof::proto;
@@ -29,7 +27,7 @@ fn paused(interval: u64) -> (tempfile::TempDir, String) {
     log.free(first);
     log.alloc(stack, 300);
     let folder = tempfile::tempdir().unwrap();
-    let path = common::write(folder.path(), "s.heaplog", &log.end());
+    let path = crate::common::write(folder.path(), "s.heaplog", &log.end());
     (folder, path.to_str().unwrap().to_owned())
 }
 
@@ -149,7 +147,7 @@ fn of_several_processes_the_stops_are_summed_and_listed() {
     let stack = log.stack(&[0x1101]);
     log.alloc(stack, 7);
     let folder = tempfile::tempdir().unwrap();
-    let other = common::write(folder.path(), "o.heaplog", &log.end());
+    let other = crate::common::write(folder.path(), "o.heaplog", &log.end());
     let other = other.to_str().unwrap();
     let text = ok(&["top", &one, other]);
     let words = "recording was stopped for 0.250 s, in sum over 1 of the processes";
@@ -170,13 +168,13 @@ fn of_several_processes_the_stops_are_summed_and_listed() {
 #[test]
 fn nothing_was_lost_is_said_of_whole_files_only() {
     const SAID: &str = "nothing was lost";
-    let whole = common::server_log(1);
+    let whole = crate::common::server_log(1);
     let mut damaged = whole.clone();
     damaged[300] ^= 0xff;
     let torn = &whole[..whole.len() - 1];
     let folder = tempfile::tempdir().unwrap();
     for (bytes, is_said) in [(&whole[..], true), (&damaged, false), (torn, false)] {
-        let log = common::write(folder.path(), "s.heaplog", bytes);
+        let log = crate::common::write(folder.path(), "s.heaplog", bytes);
         let text = ok(&["info", log.to_str().unwrap()]);
         let is_hurt = text.contains("  damaged: ") || text.contains("  cut off at ");
         assert_eq!(
@@ -305,7 +303,7 @@ fn forms_say_that_they_add_up_processes() {
         let stack = log.stack(&[0x1101]);
         log.alloc(stack, 7);
         let folder = tempfile::tempdir().unwrap();
-        let path = common::write(folder.path(), "o.heaplog", &log.end());
+        let path = crate::common::write(folder.path(), "o.heaplog", &log.end());
         (folder, path.to_str().unwrap().to_owned())
     };
     for format in WITH_WORDS {
@@ -352,7 +350,7 @@ fn rotated() -> (tempfile::TempDir, String) {
     log.free(id);
     log.wait(S);
     let folder = tempfile::tempdir().unwrap();
-    let path = common::write(folder.path(), "s.heaplog", &log.end());
+    let path = crate::common::write(folder.path(), "s.heaplog", &log.end());
     (folder, path.to_str().unwrap().to_owned())
 }
 
@@ -395,7 +393,7 @@ fn dhat_has_lifetimes_of_as_many_blocks_as_it_counts() {
 #[test]
 fn counts_of_a_part_and_of_the_whole_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
-    let log = common::write(folder.path(), "s.heaplog", &common::server_log(1));
+    let log = crate::common::write(folder.path(), "s.heaplog", &crate::common::server_log(1));
     let log = log.to_str().unwrap();
     let whole = ok(&["info", log]);
     assert!(whole.contains("  samples, 5 of them in use"), "{whole}");
@@ -422,7 +420,7 @@ fn a_recording_that_ended_before_its_process_says_so_wherever_numbers_are() {
         let stack = log.stack(&[0x1101, 0x1201]);
         log.alloc(stack, 1000);
         log.record(|time_ns| Record::End { time_ns, reason });
-        let path = common::write(folder.path(), &format!("{pid}.heaplog"), &log.cut());
+        let path = crate::common::write(folder.path(), &format!("{pid}.heaplog"), &log.cut());
         path.to_str().unwrap().to_owned()
     };
     let failed = log(EndReason::LogFailed, "failed");

@@ -1,9 +1,7 @@
 //! The errors of estimates: stated wherever numbers are, adding up, and as large as they say.
 
-mod common;
-
-use common::history::{History, MS, asked, json, moment, ok, view};
-use common::{heapprof, stdout};
+use crate::common::history::{History, MS, asked, json, moment, ok, view};
+use crate::common::{heapprof, stdout};
 use heapprof_symbolizer::{Moment, View};
 
 #[test]
@@ -88,7 +86,7 @@ fn the_errors_that_a_dump_states_are_in_json() {
             "heap profile: 1: 2000 [3: 4000] @ heapprofile\n# interval: 524288 bytes\n{comment}\
              1: 2000 [3: 4000] @ 0x1010 0x2010\nMAPPED_LIBRARIES:\n"
         );
-        let path = common::write(folder.path(), name, text.as_bytes());
+        let path = crate::common::write(folder.path(), name, text.as_bytes());
         path.to_str().unwrap().to_owned()
     };
     let comment =
@@ -228,13 +226,13 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
 fn what_has_no_sample_has_a_bound_and_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str, interval: u64, blocks: u64| {
-        let mut log = common::LogBuilder::new(interval);
+        let mut log = crate::common::LogBuilder::new(interval);
         let stack = log.stack(&[0x1101]);
         for _ in 0..blocks {
             let id = log.alloc(stack, 1000);
             log.free(id);
         }
-        let path = common::write(folder.path(), name, &log.end());
+        let path = crate::common::write(folder.path(), name, &log.end());
         path.to_str().unwrap().to_owned()
     };
     let (none, freed) = (

@@ -1,8 +1,6 @@
 //! How much of a profile has names, and how the commands say so.
 
-mod common;
-
-use common::{
+use crate::common::{
     SERVER_TRUTH, frame, heapprof, server_log, server_profile, server_symbols, stderr, stdout,
     write,
 };

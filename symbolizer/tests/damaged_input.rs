@@ -1,11 +1,9 @@
 //! Every command on input that is damaged, cut, foreign or empty: exit status 1 and one line that
 //! names the file, the offset or line, and the cause; or, where something can be read, what was.
 
-mod common;
-
 use std::path::Path;
 
-use common::{SERVER_TRUTH, heapprof, server_log, stderr, stdout, totals_line, write};
+use crate::common::{SERVER_TRUTH, heapprof, server_log, stderr, stdout, totals_line, write};
 use heapprof_symbolizer::export::Format;
 
 /// All commands that read a file, without the file.
@@ -253,8 +251,8 @@ fn names_do_not_speak_to_the_terminal() {
 #[test]
 fn no_cut_and_no_flipped_byte_of_a_pprof_profile_makes_reading_panic() {
     use std::io::Write;
-    let profile = common::server_profile(4096);
-    let symbols = common::server_symbols(&profile);
+    let profile = crate::common::server_profile(4096);
+    let symbols = crate::common::server_symbols(&profile);
     let mut gzip = Vec::new();
     let options = heapprof_symbolizer::export::Options::default();
     Format::Pprof

@@ -1,18 +1,13 @@
 //! Names from debuginfod servers: what is fetched, kept and refused, and servers that do what they can to hang, fill or
 //! deceive us.
 
-mod common;
-mod debuginfod_world;
-mod loopback;
-mod resolve_fixture;
-
-use debuginfod_world::{COMPLETE, World, hex, world};
+use crate::debuginfod_world::{COMPLETE, World, hex, world};
+use crate::loopback::{Server, free_port, status};
+use crate::resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use heapprof_symbolizer::resolve::{
     Debuginfod, DebuginfodSettings, FetchAccount, Identity, ModuleRef, Role, SearchPath,
     resolve_module,
 };
-use loopback::{Server, free_port, status};
-use resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};

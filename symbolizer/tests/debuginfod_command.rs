@@ -1,16 +1,11 @@
 //! `--debuginfod` on the command line: when nobody is asked, what is said and shown, https, and Debian's own server beside elfutils'
 //! own client.
 
-mod common;
-mod debuginfod_world;
-mod loopback;
-mod resolve_fixture;
-
-use common::{stderr, stdout};
-use debuginfod_world::{COMPLETE, hex, world};
+use crate::common::{stderr, stdout};
+use crate::debuginfod_world::{COMPLETE, hex, world};
+use crate::loopback::{Server, free_port, is_served};
+use crate::resolve_fixture::lines;
 use heapprof_symbolizer::resolve::{Debuginfod, DebuginfodSettings, Outcome};
-use loopback::{Server, free_port, is_served};
-use resolve_fixture::lines;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,13 +1,11 @@
 //! Help, manual pages and completions come from the same definitions: every command and every option that the
 //! help speaks of is in the page and in each shell's script, and the shells take their scripts.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{heapprof, stderr, stdout};
+use crate::common::{heapprof, stderr, stdout};
 
 /// The first words of the lines under a heading of the help, as it indents them.
 fn listed(help: &str, heading: &str) -> Vec<String> {

@@ -1,9 +1,7 @@
 //! Differences of two views of one log, for every metric that is a sum: what is before and after is what `top` shows of
 //! each view, and the error is that of what differs, sample by sample.
 
-mod common;
-
-use common::{LogBuilder, heapprof, json, ok, stderr};
+use crate::common::{LogBuilder, heapprof, json, ok, stderr};
 use heapprof_core::Weight;
 use heapprof_format::{Alloc, Record};
 use std::collections::BTreeMap;
@@ -92,7 +90,7 @@ fn log(interval: u64) -> (tempfile::TempDir, String, Vec<Block>) {
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let path = common::write(folder.path(), "s.heaplog", &log.end());
+    let path = crate::common::write(folder.path(), "s.heaplog", &log.end());
     (folder, path.to_str().unwrap().to_owned(), blocks)
 }
 
@@ -283,7 +281,7 @@ fn what_is_there_at_both_moments_has_no_error() {
         log.alloc(comes, 10);
     }
     let folder = tempfile::tempdir().unwrap();
-    let file = common::write(folder.path(), "s.heaplog", &log.end());
+    let file = crate::common::write(folder.path(), "s.heaplog", &log.end());
     let file = file.to_str().unwrap();
     for metric in ["in-use-bytes", "slack", "allocated-bytes"] {
         let document = json(&[

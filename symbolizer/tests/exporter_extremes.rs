@@ -2,10 +2,8 @@
 //! no double holds, recursion, nothing but one stack. Whatever goes in, the totals come out, nothing is
 //! negative, and nothing speaks to a terminal.
 
-mod common;
-
-use common::totals::{agrees, cells, export, text};
-use common::{LogBuilder, frame};
+use crate::common::totals::{agrees, cells, export, text};
+use crate::common::{LogBuilder, frame};
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::resolve::{Frame, Name};
 use heapprof_symbolizer::{

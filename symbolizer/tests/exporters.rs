@@ -4,12 +4,10 @@
 //! `UPDATE_GOLDEN=1 cargo test -p heapprof-symbolizer --test exporters` writes the golden files
 //! anew; look at the difference before you commit it.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::totals::{agrees, cells, export, jemalloc_total, pprof, text};
-use common::{LogBuilder, SERVER_TRUTH, named, server_profile, server_symbols};
+use crate::common::totals::{agrees, cells, export, jemalloc_total, pprof, text};
+use crate::common::{LogBuilder, SERVER_TRUTH, named, server_profile, server_symbols};
 use heapprof_format::{Alloc, Dump, Record, Start};
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::export::pprof::proto;

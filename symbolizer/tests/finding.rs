@@ -1,12 +1,9 @@
 //! The right file among several: by checksum, by build-id, by time.
 
-mod common;
-mod resolve_fixture;
-
-use common::{LogBuilder, heapprof, stderr, stdout};
+use crate::common::{LogBuilder, heapprof, stderr, stdout};
+use crate::resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use heapprof_format::{Module, Segment};
 use heapprof_symbolizer::resolve::{Outcome, Role};
-use resolve_fixture::{C_INLINES, Fixture, installed, lines};
 
 const BIAS: u64 = 0x5555_0000_0000;
 

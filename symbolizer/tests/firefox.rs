@@ -1,12 +1,10 @@
 //! The Firefox profiler's form, by the rules of version 55 of its processed profile: which keys there are, of what type,
 //! which rows they name, what order they must have; and what its views of native allocations make of them.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::totals::export;
-use common::{SERVER_TRUTH, server_profile, server_symbols};
+use crate::common::totals::export;
+use crate::common::{SERVER_TRUTH, server_profile, server_symbols};
 use heapprof_symbolizer::Metric;
 use heapprof_symbolizer::export::Format;
 use serde_json::{Value, json};

@@ -1,8 +1,6 @@
 //! A log's profile holds what its records say, exactly; and what a damaged log still says.
 
-mod common;
-
-use common::{LogBuilder, SERVER_TRUTH, server_log, server_profile};
+use crate::common::{LogBuilder, SERVER_TRUTH, server_log, server_profile};
 use heapprof_core::{Totals, Weight};
 use heapprof_format::{FILE_HEADER_LEN, ReadErrorKind};
 use heapprof_symbolizer::{Ending, Metric, Numbers, Precision, profile_of_log};

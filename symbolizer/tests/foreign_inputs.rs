@@ -1,12 +1,10 @@
 //! Heap profiles that others made: gperftools' and Go's, of real programs, and what their own tools say of them.
 //! (jemalloc's are in `readers.rs`, whose dumps jeprof reads.)
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{heapprof, stderr, stdout, totals_line};
+use crate::common::{heapprof, stderr, stdout, totals_line};
 
 fn run(program: &str, args: &[&str], folder: &Path, env: &[(&str, &str)]) -> String {
     let mut command = Command::new(program);

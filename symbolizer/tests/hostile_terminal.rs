@@ -1,12 +1,10 @@
 //! Every command, on a log in which every text is one that a terminal would obey, and on an archive whose members
 //! are called as files that nobody wants written.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{LogBuilder, heapprof, stderr, stdout, write};
+use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use heapprof_symbolizer::By;
 use heapprof_symbolizer::export::Format;
 

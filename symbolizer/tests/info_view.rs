@@ -1,9 +1,7 @@
 //! `heapprof info` of a part of a log counts what is in that part.
 
-mod common;
-
-use common::history::{S, folder, json};
-use common::{LogBuilder, write};
+use crate::common::history::{S, folder, json};
+use crate::common::{LogBuilder, write};
 
 #[test]
 fn stacks_are_counted_that_have_a_sample_there() {

@@ -1,12 +1,10 @@
 //! What a forked process had from its parent was in use when its log begins, and was not allocated then.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::encoded::{alloc, free, stack, start};
-use common::history::{MS, S, folder, json, ok, own};
-use common::{heapprof, stderr};
+use crate::common::encoded::{alloc, free, stack, start};
+use crate::common::history::{MS, S, folder, json, ok, own};
+use crate::common::{heapprof, stderr};
 use heapprof_core::{SizeClass, Temporary, Totals};
 use heapprof_format::{
     Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Module, PARENT_LOG, Passed,
@@ -30,7 +28,7 @@ fn child(folder: &Path, story: impl FnOnce(&mut Encoder)) -> PathBuf {
         alloc(&mut parent, MS, id, MB);
     }
     let bytes = [&FILE_HEADER[..], parent.finish()].concat();
-    let parent = common::write(folder, "parent.heaplog", &bytes);
+    let parent = crate::common::write(folder, "parent.heaplog", &bytes);
 
     let mut child = Encoder::new();
     let settings = vec![
@@ -45,7 +43,7 @@ fn child(folder: &Path, story: impl FnOnce(&mut Encoder)) -> PathBuf {
         reason: EndReason::Exit,
     });
     bytes.extend_from_slice(child.finish());
-    common::write(folder, "child.heaplog", &bytes)
+    crate::common::write(folder, "child.heaplog", &bytes)
 }
 
 /// ```text
@@ -309,7 +307,7 @@ fn it_may_have_many_deep_stacks() {
         }
     }
     bytes.extend_from_slice(parent.finish());
-    let parent = common::write(folder.path(), "parent.heaplog", &bytes);
+    let parent = crate::common::write(folder.path(), "parent.heaplog", &bytes);
     let mut child = Encoder::new();
     let settings = vec![
         (FORKED_AT.into(), (31 * S).to_string()),
@@ -322,7 +320,7 @@ fn it_may_have_many_deep_stacks() {
         reason: EndReason::Exit,
     });
     bytes.extend_from_slice(child.finish());
-    let path = common::write(folder.path(), "child.heaplog", &bytes);
+    let path = crate::common::write(folder.path(), "child.heaplog", &bytes);
 
     let profile = Input::open(&path).unwrap().read(|_| {}).unwrap();
     assert!(
@@ -401,7 +399,7 @@ fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
     alloc(&mut rotated, MS, 1, MB);
     rotated.record(&Record::CheckpointEnd { time_ns: 2 * S });
     let late = [&FILE_HEADER[..], rotated.finish()].concat();
-    common::write(folder.path(), "parent.heaplog", &late);
+    crate::common::write(folder.path(), "parent.heaplog", &late);
     let text = ok(&["top", child]);
     assert!(
         text.contains("forked from pid 30: at least 1 samples in use then"),
@@ -410,7 +408,7 @@ fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
     assert!(!text.contains("numbers are exact\n"), "{text}");
 
     // Read together with the parent, the child need not have it: it is the parent's.
-    let parent = common::write(folder.path(), "elsewhere.heaplog", &bytes);
+    let parent = crate::common::write(folder.path(), "elsewhere.heaplog", &bytes);
     std::fs::remove_file(folder.path().join("parent.heaplog")).unwrap();
     let text = ok(&["top", child, parent.to_str().unwrap()]);
     assert!(!text.contains("is missing, because"), "{text}");
@@ -488,7 +486,7 @@ fn blocks_of_a_plug_in_that_was_unloaded_before_the_fork_are_still_its_own() {
     from(&mut parent, 1, 0x7000_0200);
     block(&mut parent, 5 * MS, 2, 1);
     let bytes = [&FILE_HEADER[..], parent.finish()].concat();
-    let parent = common::write(folder.path(), "parent.heaplog", &bytes);
+    let parent = crate::common::write(folder.path(), "parent.heaplog", &bytes);
 
     let mut child = Encoder::new();
     let settings = vec![
@@ -501,7 +499,7 @@ fn blocks_of_a_plug_in_that_was_unloaded_before_the_fork_are_still_its_own() {
     from(&mut child, 0, 0x7000_0300);
     block(&mut child, MS, 3, 0);
     bytes.extend_from_slice(child.finish());
-    let path = common::write(folder.path(), "child.heaplog", &bytes);
+    let path = crate::common::write(folder.path(), "child.heaplog", &bytes);
 
     let profile = Input::open(&path).unwrap().read(|_| ()).unwrap();
     let mut modules: Vec<&str> = profile

@@ -1,11 +1,9 @@
 //! A join, against a naive model: lists of blocks of several processes, with the times at which they came and went.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::processes::{S, begin, load, put};
-use common::{LogBuilder, heapprof, stderr};
+use crate::common::processes::{S, begin, load, put};
+use crate::common::{LogBuilder, heapprof, stderr};
 use heapprof_core::{SizeClass, Temporary};
 use heapprof_format::{Alloc, Checkpoint, EndReason, Free, Passed, Record, Start, Sums};
 use heapprof_symbolizer::{
@@ -471,10 +469,10 @@ fn each_process_has_its_own() {
     let [first, second] = [0, 1].map(|i| put(folder.path(), &format!("{i}.heaplog"), &logs[i]));
     let joined = put(folder.path(), "all.heaplog", &joined(&logs));
     let dump = folder.path().join("1.heap").display().to_string();
-    common::ok(&["export", "--format", "gperftools", "-o", &dump, &second]);
+    crate::common::ok(&["export", "--format", "gperftools", "-o", &dump, &second]);
     let in_use = |args: &[&str]| -> Vec<(String, u64)> {
         let args = [&["top", "--by", "process", "--json", "-n", "0"], args].concat();
-        let document: serde_json::Value = serde_json::from_str(&common::ok(&args)).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&crate::common::ok(&args)).unwrap();
         let groups = document["groups"].as_array().unwrap().iter();
         groups
             .map(|group| {
@@ -518,7 +516,7 @@ fn each_process_has_its_own() {
             .copied()
             .chain(files.iter().map(|f| f.as_str()))
             .collect();
-        let drawn: serde_json::Value = serde_json::from_str(&common::ok(&args)).unwrap();
+        let drawn: serde_json::Value = serde_json::from_str(&crate::common::ok(&args)).unwrap();
         assert_eq!(drawn["groups"], serde_json::json!([both[0].0, both[1].0]));
         let steps = drawn["steps"].as_array().unwrap().iter();
         let in_use: Vec<_> = steps
@@ -533,7 +531,7 @@ fn each_process_has_its_own() {
         ];
         assert_eq!(in_use, expected.map(|step| serde_json::json!(step)));
     }
-    let tree = common::ok(&["tree", "--by", "process", "--at", "peak", &joined]);
+    let tree = crate::common::ok(&["tree", "--by", "process", "--at", "peak", &joined]);
     // The other is less than a hundredth.
     assert!(tree.contains("├ server, pid 40"), "{tree}");
 }

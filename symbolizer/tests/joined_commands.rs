@@ -1,9 +1,7 @@
 //! The commands, of several processes that are joined: forks, code made at run time, curves.
 
-mod common;
-
-use common::LogBuilder;
-use common::processes::{S, begin, load, put};
+use crate::common::LogBuilder;
+use crate::common::processes::{S, begin, load, put};
 use heapprof_format::{FORKED_AT, PARENT_LOG, Start};
 use heapprof_symbolizer::By;
 
@@ -14,7 +12,7 @@ const MS: u64 = 1_000_000;
 fn what_a_child_inherited_is_there_once() {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| put(folder.path(), name, bytes);
-    let run = |args: &[&str]| common::ok(args);
+    let run = |args: &[&str]| crate::common::ok(args);
     let mut parent = LogBuilder::new(1);
     parent.begins(begin(30, 1));
     load(&mut parent, 0, 0x1000);
@@ -50,7 +48,7 @@ fn what_a_child_inherited_is_there_once() {
     let elsewhere =
         "what 2 of them had from before their fork is counted in the parent's log alone";
     assert!(run(&["top", &out]).contains(elsewhere));
-    let at = |moment: &str| common::totals_line(&run(&["top", &out, "--at", moment]));
+    let at = |moment: &str| crate::common::totals_line(&run(&["top", &out, "--at", moment]));
     assert_eq!(at("1.5"), [1, 5000, 1, 5000]);
     assert_eq!(at("peak"), [3, 5018, 3, 5018]);
     assert_eq!(at("end"), [1, 5000, 3, 5018]);
@@ -59,7 +57,7 @@ fn what_a_child_inherited_is_there_once() {
     run(&["bundle", "-o", &bundle, &children[0]]);
     for how in [&["top"][..], &["top", "--joined", "--at", "peak"]] {
         let top = run(&[how, &[&parent, &bundle]].concat());
-        assert_eq!(common::totals_line(&top), [2, 5009, 2, 5009]);
+        assert_eq!(crate::common::totals_line(&top), [2, 5009, 2, 5009]);
         assert!(top.contains("what 1 of them had from before"), "{top}");
         assert!(!top.contains("counted in each"), "{top}");
     }
@@ -72,7 +70,7 @@ fn what_a_child_inherited_is_there_once() {
     assert_eq!(at("end"), [2, 18, 4, 10_018]);
     // Nor in a window, and no occasion for a dump: two blocks of nine bytes are.
     let window = run(&["top", &out, "--from", "0", "--to", "end"]);
-    assert_eq!(common::totals_line(&window), [2, 18, 2, 18]);
+    assert_eq!(crate::common::totals_line(&window), [2, 18, 2, 18]);
     let dumps = run(&["dump", "--every", "5B", "-o", &out, &out]);
     assert_eq!(dumps.lines().count(), 2, "{dumps}");
     let steps = run(&[
@@ -113,13 +111,13 @@ fn code_made_at_run_time_keeps_its_process() {
     }
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (root, joined, bundle) = (path("root"), path("all.heaplog"), path("all.tar"));
-    common::ok(&["join", "-o", &joined, &logs[0], &logs[1]]);
-    common::ok(&["bundle", "--sysroot", &root, "-o", &bundle, &joined]);
+    crate::common::ok(&["join", "-o", &joined, &logs[0], &logs[1]]);
+    crate::common::ok(&["bundle", "--sysroot", &root, "-o", &bundle, &joined]);
     for args in [
         vec!["top", "--sysroot", &root, &joined],
         vec!["top", &bundle],
     ] {
-        let top = common::ok(&args);
+        let top = crate::common::ok(&args);
         for (bytes, name) in [(" 40 B", "renders"), (" 41 B", "parses")] {
             let is_it = |line: &str| line.contains(bytes) && line.contains(name);
             assert!(top.lines().any(is_it), "{args:?}: {top}");
@@ -131,14 +129,14 @@ fn code_made_at_run_time_keeps_its_process() {
 #[test]
 fn curves_are_what_top_says_at_their_moments() {
     let folder = tempfile::tempdir().unwrap();
-    let logs = common::processes::three(folder.path(), [1, 4096, 1]);
+    let logs = crate::common::processes::three(folder.path(), [1, 4096, 1]);
     let asked = |args: &[&str]| -> serde_json::Value {
         let args: Vec<&str> = args
             .iter()
             .copied()
             .chain(logs.iter().map(String::as_str))
             .collect();
-        serde_json::from_str(&common::ok(&args)).unwrap()
+        serde_json::from_str(&crate::common::ok(&args)).unwrap()
     };
     for by in By::ALL.map(By::name) {
         let drawn = asked(&[

@@ -1,11 +1,9 @@
 //! Every JSON document has the keys that `docs/json.md` lists, of their types, and no others.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use common::{LogBuilder, heapprof, stderr, stdout, write};
+use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use heapprof_format::{Counter, Module, Record, Segment, WalkEnd};
 use serde_json::Value;
 
@@ -193,7 +191,11 @@ fn conforms(section: &str, commands: &[&[&str]]) {
 fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
     let documented = documented(section);
     let folder = tempfile::tempdir().expect("a folder");
-    let whole = write(folder.path(), "whole.heaplog", &common::server_log(1));
+    let whole = write(
+        folder.path(),
+        "whole.heaplog",
+        &crate::common::server_log(1),
+    );
     let rich = [1, 4096].map(|interval| rich_log(folder.path(), interval));
     let mut seen: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
     for log in [&whole, &rich[0], &rich[1]].into_iter().chain(files) {

@@ -1,9 +1,7 @@
 //! `--fail-above`: for tests that watch over memory.
 
-mod common;
-
-use common::history::{History, S, asked, folder};
-use common::{heapprof, stderr, stdout, write};
+use crate::common::history::{History, S, asked, folder};
+use crate::common::{heapprof, stderr, stdout, write};
 
 /// The exit status, and what was said.
 fn status(args: &[&str]) -> (i32, String) {

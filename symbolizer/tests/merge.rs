@@ -1,10 +1,8 @@
 //! Several logs, added up: stacks are joined by file and offset, sums and variances add, times are each process's own
 //! or one of the clock on the wall.
 
-mod common;
-
-use common::processes::{begin, load, put, three};
-use common::{LogBuilder, heapprof, json, ok, stderr, stdout, totals_line};
+use crate::common::processes::{begin, load, put, three};
+use crate::common::{LogBuilder, heapprof, json, ok, stderr, stdout, totals_line};
 use heapprof_format::{Module, Segment, Start};
 use std::collections::BTreeMap;
 

@@ -1,9 +1,7 @@
 //! Several processes of one family, and what their clocks say: forks, and moments of each.
 
-mod common;
-
-use common::processes::{S, begin, load, put, three};
-use common::{LogBuilder, heapprof, ok, stderr, stdout, totals_line};
+use crate::common::processes::{S, begin, load, put, three};
+use crate::common::{LogBuilder, heapprof, ok, stderr, stdout, totals_line};
 use heapprof_format::{Record, Start};
 use std::path::Path;
 

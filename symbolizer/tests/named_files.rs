@@ -1,8 +1,6 @@
 //! Files that options name: an output takes no input's place, and what names are to be found in must be there.
 
-mod common;
-
-use common::{LogBuilder, heapprof, server_log, stderr};
+use crate::common::{LogBuilder, heapprof, server_log, stderr};
 use heapprof_format::{Checkpoint, Record};
 
 /// The only recording of a run is not replaced by what was made of it, by whatever name it is called.
@@ -11,10 +9,10 @@ fn an_output_never_replaces_a_recording() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let bytes = server_log(1);
-    common::write(folder.path(), "a.heaplog", &bytes);
-    common::write(folder.path(), "a.tar", &bytes);
+    crate::common::write(folder.path(), "a.heaplog", &bytes);
+    crate::common::write(folder.path(), "a.tar", &bytes);
     // Another one, that is not read.
-    common::write(folder.path(), "b.heaplog", &bytes);
+    crate::common::write(folder.path(), "b.heaplog", &bytes);
     let (log, tar, other, link) = (
         path("a.heaplog"),
         path("a.tar"),
@@ -83,8 +81,8 @@ fn nor_any_segment_of_it() {
     }));
     log.given(&Record::CheckpointEnd { time_ns: 0 });
     let bytes = log.end();
-    let older = common::write(folder.path(), "s.0001.heaplog", &bytes);
-    let newest = common::write(folder.path(), "s.heaplog", &server_log(1));
+    let older = crate::common::write(folder.path(), "s.0001.heaplog", &bytes);
+    let newest = crate::common::write(folder.path(), "s.heaplog", &server_log(1));
     let (older, newest) = (older.to_str().unwrap(), newest.to_str().unwrap());
     let out = heapprof(&["export", "-f", "folded", "-o", older, newest]);
     assert_eq!(out.status.code(), Some(1));
@@ -95,7 +93,7 @@ fn nor_any_segment_of_it() {
 #[test]
 fn places_of_names_that_are_not_there_are_errors() {
     let folder = tempfile::tempdir().unwrap();
-    let log = common::write(folder.path(), "a.heaplog", &server_log(1));
+    let log = crate::common::write(folder.path(), "a.heaplog", &server_log(1));
     let log = log.to_str().unwrap();
     for option in ["--debug-dir", "--sysroot", "--perf-map"] {
         for command in [
@@ -140,8 +138,8 @@ fn places_of_names_that_are_not_there_are_errors() {
 #[test]
 fn an_output_does_not_replace_a_link() {
     let folder = tempfile::tempdir().unwrap();
-    let log = common::write(folder.path(), "a.heaplog", &server_log(1));
-    let file = common::write(folder.path(), "target.folded", b"before");
+    let log = crate::common::write(folder.path(), "a.heaplog", &server_log(1));
+    let file = crate::common::write(folder.path(), "target.folded", b"before");
     let link = folder.path().join("link.folded");
     std::os::unix::fs::symlink("target.folded", &link).unwrap();
     let out = heapprof(&[
@@ -161,7 +159,7 @@ fn an_output_does_not_replace_a_link() {
 #[test]
 fn standard_output_has_a_name() {
     let folder = tempfile::tempdir().unwrap();
-    let log = common::write(folder.path(), "a.heaplog", &server_log(1));
+    let log = crate::common::write(folder.path(), "a.heaplog", &server_log(1));
     let into = folder.path().join("redirected");
     let status = std::process::Command::new(env!("CARGO_BIN_EXE_heapprof"))
         // As /dev/stdout, but nobody's machine suffers.
@@ -180,7 +178,7 @@ fn standard_output_has_a_name() {
 fn dumps_are_made_also_when_nobody_reads_their_names() {
     let made = |is_read: bool| {
         let folder = tempfile::tempdir().unwrap();
-        let log = common::write(folder.path(), "a.heaplog", &server_log(1));
+        let log = crate::common::write(folder.path(), "a.heaplog", &server_log(1));
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_heapprof"))
             .args(["dump", "--every", "1"])
             .arg(&log)

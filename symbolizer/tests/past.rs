@@ -1,9 +1,7 @@
 //! What a log tells of the past besides the four numbers: peaks, temporary blocks, heaptime, slack, growth.
 
-mod common;
-
-use common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
-use common::{heapprof, stderr, stdout};
+use crate::common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
+use crate::common::{heapprof, stderr, stdout};
 use heapprof_core::Temporary;
 use heapprof_symbolizer::{Reading, profile_of_view};
 use proptest::prelude::*;

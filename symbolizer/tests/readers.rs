@@ -3,12 +3,10 @@
 //! They must state the same totals as `heapprof top`, for all four metrics, and show the names. A
 //! reader that is not installed is a failure, not a skip: `scripts/install-deps` installs them.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{LogBuilder, heapprof, stderr, stdout, totals_line, write};
+use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line, write};
 use heapprof_format::{Module, Segment};
 use heapprof_symbolizer::Metric;
 use tempfile::TempDir;

@@ -1,12 +1,10 @@
 //! The programs that people open dumps with, run for real on profiles at the edges: blocks of no bytes and of a few, stacks that are
 //! not in the file. Whatever goes in, they open it, and state the totals that `heapprof top` states.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{LogBuilder, heapprof, stderr, stdout, totals_line, write};
+use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line, write};
 use tempfile::TempDir;
 
 /// A file of a log in that form, and the totals of the log: in use and allocated, objects and bytes of each.

@@ -1,14 +1,12 @@
 //! A report's page, against a naive model: what its own script makes of the numbers in it, run in node.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::encoded::{alloc, free, stack, start};
-use common::history::{ByStack, History, S, STACKS, asked, folder, json, ok};
-use common::processes::{begin, load, put};
-use common::{LogBuilder, heapprof, stderr, write};
+use crate::common::encoded::{alloc, free, stack, start};
+use crate::common::history::{ByStack, History, S, STACKS, asked, folder, json, ok};
+use crate::common::processes::{begin, load, put};
+use crate::common::{LogBuilder, heapprof, stderr, write};
 use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Record};
 use heapprof_symbolizer::Bytes;
 use serde_json::Value;

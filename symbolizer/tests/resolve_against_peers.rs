@@ -4,8 +4,6 @@
 //! gimli's addr2line crate reads the same DWARF with other code (tables kept, one question at a time). Every
 //! function, file and line must be the same, innermost first; where they may differ is written at `same`.
 
-mod resolve_fixture;
-
 use heapprof_symbolizer::resolve::{Frame, ModuleRef, SearchPath, resolve_module};
 use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
@@ -109,7 +107,7 @@ fn this_program_has_the_frames_that_addr2line_sees() {
 
 #[test]
 fn optimised_cpp_has_the_frames_that_addr2line_sees() {
-    let fixture = resolve_fixture::Fixture::new();
+    let fixture = crate::resolve_fixture::Fixture::new();
     let text = "#include <algorithm>\n#include <iostream>\n#include <map>\n#include <regex>\n#include <string>\n\
         int main(int argc, char **argv) {\n  std::map<std::string, std::regex> all;\n\
         for (int i = 0; i < argc; i++) all.emplace(argv[i], std::regex(argv[i]));\n\
@@ -126,7 +124,7 @@ fn glibc_has_the_frames_that_addr2line_sees() {
     if !Path::new("/usr/share/doc/libc6-dbg").exists() {
         return eprintln!("skipped: no libc6-dbg (apt install libc6-dbg)");
     }
-    let fixture = resolve_fixture::Fixture::new();
+    let fixture = crate::resolve_fixture::Fixture::new();
     let id = fixture.build_id("/lib/x86_64-linux-gnu/libc.so.6");
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let debug = format!("/usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..]);

@@ -1,8 +1,6 @@
 //! Frames from DWARF of every kind that compilers write: versions 2 to 5, split, compressed, lines only.
 
-mod resolve_fixture;
-
-use resolve_fixture::{C_INLINES, CPP_INLINES, Fixture, RUST_INLINES, installed, lines};
+use crate::resolve_fixture::{C_INLINES, CPP_INLINES, Fixture, RUST_INLINES, installed, lines};
 
 const C_EXPECTED: [&str; 3] = [
     "(inlined) leaf program.c:3",

@@ -1,11 +1,9 @@
 //! Which files are used for a module, which are refused, and what the report says.
 
-mod resolve_fixture;
-
+use crate::resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use heapprof_symbolizer::resolve::{
     Asked, Identity, ModuleRef, Outcome, Role, SearchPath, resolve_all, resolve_module,
 };
-use resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use std::path::Path;
 
 const COMPLETE: [&str; 3] = [

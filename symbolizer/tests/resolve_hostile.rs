@@ -1,9 +1,7 @@
 //! Files that lie: damaged at random, cut short, or made to be read for ever. The promise is an answer in
 //! bounded time, never a panic, whatever the answer.
 
-mod resolve_fixture;
-
-use resolve_fixture::{C_INLINES, CPP_INLINES, Fixture, lines};
+use crate::resolve_fixture::{C_INLINES, CPP_INLINES, Fixture, lines};
 use std::time::{Duration, Instant};
 
 /// The same numbers every time, spread well (splitmix64).

@@ -1,8 +1,6 @@
 //! Names where no linkage name is at hand, names with suffixes, and names that no table has.
 
-mod resolve_fixture;
-
-use resolve_fixture::{Fixture, installed, lines};
+use crate::resolve_fixture::{Fixture, installed, lines};
 
 /// What is static has no linkage name in gcc's debug information: an unnamed namespace, a lambda, a local class, a
 /// class in a namespace, a function that is declared in one place and defined in another.

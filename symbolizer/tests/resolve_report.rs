@@ -1,9 +1,7 @@
 //! What the report says about a module, cause by cause: what was tried, why it failed, what to do.
 
-mod resolve_fixture;
-
+use crate::resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use heapprof_symbolizer::resolve::{ModuleRef, SearchPath, resolve_module};
-use resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use std::path::Path;
 
 /// The report on `program`, asked for one address of it.

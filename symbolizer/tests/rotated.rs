@@ -1,12 +1,10 @@
 //! Of a log that rotated, and of which the oldest segments are gone: the largest heap, where it is known and where it is not.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::encoded::{alloc, free, stack, start};
-use common::history::{folder, json, ok};
-use common::{heapprof, stderr, write};
+use crate::common::encoded::{alloc, free, stack, start};
+use crate::common::history::{folder, json, ok};
+use crate::common::{heapprof, stderr, write};
 use heapprof_core::Weight;
 use heapprof_format::{
     Alloc, Checkpoint, Encoder, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start,

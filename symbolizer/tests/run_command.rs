@@ -2,8 +2,6 @@
 //! the program's own. A harmless library stands in for libheapprof.so; the real one is tested by
 //! the end-to-end tests.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{stderr, stdout};
+use crate::common::{stderr, stdout};
 
 /// A folder with an empty shared library in it.
 fn folder() -> tempfile::TempDir {
@@ -336,7 +334,7 @@ fn a_run_without_a_log_says_so() {
 #[test]
 fn another_processs_log_is_not_taken_for_this_runs() {
     let folder = folder();
-    fs::write(folder.path().join("made"), common::server_log(4096)).unwrap();
+    fs::write(folder.path().join("made"), crate::common::server_log(4096)).unwrap();
     let script = "cp made out.heaplog; : > out.0001.heap";
     let output = run(folder.path(), &["-o", "out", "--", "sh", "-c", script]);
     assert!(
@@ -374,15 +372,15 @@ fn the_summary_names_the_files_and_the_largest_sites() {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();
-    let mut log = common::LogBuilder::new(1);
+    let mut log = crate::common::LogBuilder::new(1);
     log.start_of("/bin/server", pid, now.as_nanos() as u64);
     log.module("/bin/server", 0x1000, 0x8000);
     for i in 0..7 {
         let stack = log.stack(&[0x1000, 0x2001 + i]);
         log.alloc(stack, 4096 << i);
     }
-    common::write(folder.path(), "out.heaplog", &log.end());
-    common::write(folder.path(), "out.0001.heap", b"");
+    crate::common::write(folder.path(), "out.heaplog", &log.end());
+    crate::common::write(folder.path(), "out.0001.heap", b"");
     drop(child.stdin.take());
 
     let output = child.wait_with_output().unwrap();

@@ -1,12 +1,10 @@
 //! Views over a log by time, against a naive model: moments, windows, dumps afterwards, timelines.
 
-mod common;
-
-use common::history::{
+use crate::common::history::{
     ByStack, History, MS, S, STACKS, US, asked, at, by_stack, folder, moment, ok, play, server,
     steps, view, window,
 };
-use common::{LogBuilder, heapprof, stderr, stdout, totals_line};
+use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line};
 use heapprof_core::Totals;
 use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
@@ -100,7 +98,7 @@ fn moments_that_are_not_there_are_errors() {
 fn the_command_line_shows_a_moment_and_a_window() {
     let (log, truth) = server(1);
     let folder = folder();
-    let path = common::write(folder.path(), "s.heaplog", &log);
+    let path = crate::common::write(folder.path(), "s.heaplog", &log);
     let file = path.to_str().unwrap();
     let sum = |by: &ByStack| {
         by.values().fold([0; 4], |mut sum, four| {
@@ -127,7 +125,7 @@ fn the_command_line_shows_a_moment_and_a_window() {
 fn a_dump_has_no_times_and_says_so() {
     let folder = folder();
     let text = "heap profile: 1: 2 [3: 4] @ heapprofile\n1: 2 [3: 4] @ 0x10\nMAPPED_LIBRARIES:\n";
-    let path = common::write(folder.path(), "a.heap", text.as_bytes());
+    let path = crate::common::write(folder.path(), "a.heap", text.as_bytes());
     let out = heapprof(&["top", path.to_str().unwrap(), "--at", "peak"]);
     assert!(!out.status.success());
     let said = stderr(&out);
@@ -367,7 +365,7 @@ fn a_timelines_columns_are_no_formulas() {
     let mut h = History::new(1);
     h.alloc(0, 100, 0);
     h.at(S);
-    let log = common::write(folder.path(), "s.heaplog", &h.end().0);
+    let log = crate::common::write(folder.path(), "s.heaplog", &h.end().0);
     let map = folder.path().join("perf.map");
     std::fs::write(&map, "0 100000 =cmd|' /C calc'!A0\n").unwrap();
     let args = ["--csv", "--top", "1", "--perf-map", map.to_str().unwrap()];
@@ -391,7 +389,7 @@ fn a_picture_is_of_what_is_shown() {
     log.given(&Record::CheckpointEnd { time_ns: 5 * S });
     log.wait(7 * S);
     log.alloc(stack, 1000);
-    let log = common::write(folder.path(), "s.heaplog", &log.end());
+    let log = crate::common::write(folder.path(), "s.heaplog", &log.end());
     let name = format!("ns::{}::end", "n".repeat(1000));
     let map = folder.path().join("perf.map");
     std::fs::write(&map, format!("2000 100 {name}\n")).unwrap();

@@ -1,10 +1,8 @@
 //! `heapprof top --by …`: the same numbers whatever they are grouped by and written as, and filters that leave out
 //! what they say.
 
-mod common;
-
-use common::totals::cells;
-use common::{LogBuilder, SERVER_TRUTH, heapprof, server_log, stderr, stdout, write};
+use crate::common::totals::cells;
+use crate::common::{LogBuilder, SERVER_TRUTH, heapprof, server_log, stderr, stdout, write};
 use heapprof_symbolizer::{By, Metric};
 use serde_json::Value;
 use tempfile::TempDir;

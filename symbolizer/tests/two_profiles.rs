@@ -1,9 +1,7 @@
 //! Differences of two profiles: what is called real, exact, noise or unknown. Statistics, tested as statistics: fixed seeds, and the
 //! probability of a false alarm beside each bound.
 
-mod common;
-
-use common::{LogBuilder, json, ok};
+use crate::common::{LogBuilder, json, ok};
 use heapprof_core::{Row, SizeClass, Totals, Weight};
 use heapprof_format::{Module, Segment};
 use heapprof_symbolizer::resolve::SearchPath;
@@ -169,7 +167,7 @@ fn what_one_side_may_have_missed_is_not_exact() {
         if small {
             log.alloc(one, 4000);
         }
-        let path = common::write(folder.path(), name, &log.end());
+        let path = crate::common::write(folder.path(), name, &log.end());
         path.to_str().unwrap().to_owned()
     };
     let (sampled, exact) = (put("a.heaplog", 8192, false), put("b.heaplog", 1, true));
@@ -232,7 +230,7 @@ fn a_rebuilt_module_without_names_is_not_compared_by_address() {
         [(0x1301, "site"), (0x1401, "kept")].map(|(avma, name)| {
             (
                 after.place(avma, 0),
-                vec![common::frame(name, "v.c", 1, false)],
+                vec![crate::common::frame(name, "v.c", 1, false)],
             )
         }),
     );
@@ -305,7 +303,7 @@ fn programs_of_two_names_are_compared_function_by_function() {
     let before = profile("/no/such/shop", 1000);
     let after = profile("/no/such/shop-2", 1005);
     let named = |profile: &Profile| {
-        let frame = common::frame("site", "v.c", 1, false);
+        let frame = crate::common::frame("site", "v.c", 1, false);
         Symbols::given(profile, [(profile.place(0x1201, 0), vec![frame])])
     };
     let (of_before, of_after) = (named(&before), named(&after));

@@ -1,9 +1,7 @@
 //! What differs between two moments of a log, or two logs. (`differences.rs`: by every metric.)
 
-mod common;
-
-use common::history::{History, S, asked, folder, json, ok, server};
-use common::{heapprof, stderr, stdout};
+use crate::common::history::{History, S, asked, folder, json, ok, server};
+use crate::common::{heapprof, stderr, stdout};
 use heapprof_format::{Encoder, FILE_HEADER, Record, Start};
 
 #[test]
@@ -70,11 +68,11 @@ fn two_runs_differ_with_the_errors_of_both() {
     let both = single * 2f64.sqrt();
     assert!((1.0..1.05).contains(&(error / both)), "{error} {single}");
 
-    let exact = common::write(folder.path(), "exact.heaplog", &server(1).0);
+    let exact = crate::common::write(folder.path(), "exact.heaplog", &server(1).0);
     let out = heapprof(&["diff", &a, exact.to_str().unwrap()]);
     assert!(stderr(&out).contains("sampling intervals differ (4096 bytes and 1 bytes)"));
-    let other = common::write(folder.path(), "o.heaplog", &{
-        let mut log = common::LogBuilder::new(1);
+    let other = crate::common::write(folder.path(), "o.heaplog", &{
+        let mut log = crate::common::LogBuilder::new(1);
         log.program("/bin/other");
         let stack = log.stack(&[0x10]);
         log.alloc(stack, 1);
@@ -118,7 +116,7 @@ fn a_difference_says_what_else_differs() {
             }));
             bytes = [&FILE_HEADER[..], encoder.finish()].concat();
         }
-        let path = common::write(folder.path(), name, &bytes);
+        let path = crate::common::write(folder.path(), name, &bytes);
         path.to_str().unwrap().to_owned()
     };
     let a = log("a.heaplog", 4096, 1, "server", 10);
@@ -144,11 +142,11 @@ fn a_difference_says_what_else_differs() {
     assert!(document["remarks"][0].as_str().unwrap().contains("client"));
     // What is printed alike does not differ.
     let brief = |name: &str, ms: u64| {
-        let mut log = common::LogBuilder::new(1);
+        let mut log = crate::common::LogBuilder::new(1);
         log.wait(ms * 1_000_000);
         let stack = log.stack(&[0x10]);
         log.alloc(stack, 1);
-        let path = common::write(folder.path(), name, &log.end());
+        let path = crate::common::write(folder.path(), name, &log.end());
         path.to_str().unwrap().to_owned()
     };
     let out = heapprof(&["diff", &brief("d.heaplog", 2), &brief("e.heaplog", 20)]);

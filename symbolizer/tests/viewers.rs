@@ -1,14 +1,12 @@
 //! Viewers with a picture, as far as they can be asked without one: valgrind's own DHAT viewer, run in node; and
 //! the rules that speedscope's schema states.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use common::totals::export;
-use common::{SERVER_TRUTH, server_profile, server_symbols, stderr, stdout, write};
+use crate::common::totals::export;
+use crate::common::{SERVER_TRUTH, server_profile, server_symbols, stderr, stdout, write};
 use heapprof_symbolizer::Metric;
 use heapprof_symbolizer::export::Format;
 use serde_json::Value;

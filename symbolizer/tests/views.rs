@@ -1,8 +1,6 @@
 //! Filters, groups and trees: what is shown of a profile, the same in every command and format.
 
-mod common;
-
-use common::{
+use crate::common::{
     LogBuilder, SERVER_TRUTH, frame, heapprof, named, server_profile, server_symbols, stderr,
     stdout, write,
 };

@@ -1,8 +1,6 @@
 //! What is asked for wrongly: the message names the option, says what is wanted, and the status is 2.
 
-mod common;
-
-use common::{heapprof, stderr};
+use crate::common::{heapprof, stderr};
 
 /// `arguments` are refused, with these words.
 fn refused(arguments: &[&str], words: &[&str]) {
@@ -117,7 +115,7 @@ fn failed(arguments: &[&str], status: i32, words: &[&str]) {
 #[test]
 fn a_dash_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let log = common::write(folder.path(), "a.heaplog", &common::server_log(1));
+    let log = crate::common::write(folder.path(), "a.heaplog", &crate::common::server_log(1));
     let log = log.to_str().unwrap();
     failed(&["top", "-"], 1, &["standard input is not read"]);
     for command in [
@@ -143,7 +141,7 @@ fn a_dash_is_no_file() {
 #[test]
 fn what_is_given_twice_and_can_be_in_force_once_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let log = common::write(folder.path(), "a.heaplog", &common::server_log(1));
+    let log = crate::common::write(folder.path(), "a.heaplog", &crate::common::server_log(1));
     let log = log.to_str().unwrap();
     for (first, second) in [("10MB", "20MB"), ("1s", "2s")] {
         failed(

@@ -1,5 +1,4 @@
 //! What the tests share: logs built record by record, profiles with names, and the binary.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod encoded;
 pub(crate) mod history;

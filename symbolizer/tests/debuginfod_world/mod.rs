@@ -1,5 +1,4 @@
 //! A program whose debug information only a server has, and how heapprof asks for it.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::process::{Command, Output};
 use std::time::Duration;

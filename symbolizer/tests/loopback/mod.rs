@@ -1,26 +1,22 @@
 //! Servers on loopback for the tests of debuginfod: one whose answers a test writes byte by byte, and ports where
 //! nobody listens.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses a part of it"
-)]
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 /// A server that runs until the test program ends.
-pub struct Server {
+pub(crate) struct Server {
     /// `http://127.0.0.1:PORT`
-    pub url: String,
+    pub(crate) url: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     /// Each request's path is given to `answer`, which writes what it likes; then the connection is closed.
-    pub fn answering(answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Server {
+    pub(crate) fn answering(
+        answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -40,12 +36,12 @@ impl Server {
     }
 
     /// Serves one body at every path.
-    pub fn of(body: Vec<u8>) -> Server {
+    pub(crate) fn of(body: Vec<u8>) -> Server {
         Server::answering(move |_, stream| ok(stream, &body))
     }
 
     /// The same by path; 404 for every other.
-    pub fn of_files(files: Vec<(String, Vec<u8>)>) -> Server {
+    pub(crate) fn of_files(files: Vec<(String, Vec<u8>)>) -> Server {
         Server::answering(
             move |path, stream| match files.iter().find(|(known, _)| known == path) {
                 Some((_, body)) => ok(stream, body),
@@ -55,7 +51,7 @@ impl Server {
     }
 
     /// The paths that were asked for.
-    pub fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("no test panics there").clone()
     }
 }
@@ -78,7 +74,7 @@ fn path_of(head: &str) -> String {
 }
 
 /// A whole answer. The client may be gone, which is its right.
-pub fn ok(stream: &mut TcpStream, body: &[u8]) {
+pub(crate) fn ok(stream: &mut TcpStream, body: &[u8]) {
     let _ = write!(
         stream,
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -88,7 +84,7 @@ pub fn ok(stream: &mut TcpStream, body: &[u8]) {
 }
 
 /// An answer without content.
-pub fn status(stream: &mut TcpStream, status: &str) {
+pub(crate) fn status(stream: &mut TcpStream, status: &str) {
     let _ = write!(
         stream,
         "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -96,13 +92,13 @@ pub fn status(stream: &mut TcpStream, status: &str) {
 }
 
 /// A port that was free a moment ago.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
 /// Whether a GET of a path is answered with status 200.
-pub fn is_served(port: u16, path: &str) -> bool {
+pub(crate) fn is_served(port: u16, path: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
         return false;
     };

@@ -2,18 +2,12 @@
 //!
 //! Where the compiler put a place is asked of `nm` and `objdump`, never of the code under test.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses a part of it"
-)]
-
 use heapprof_symbolizer::resolve::{ModuleRef, ModuleSymbols, SearchPath, resolve_module};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A C program in which `leaf` and `middle` are inlined into `outer`, across two lines each.
-pub const C_INLINES: &str = "\
+pub(crate) const C_INLINES: &str = "\
 extern int sink(int);
 static inline __attribute__((always_inline)) int leaf(int x) {
     return sink(x * 3) + 1;
@@ -35,7 +29,7 @@ int main(int argc, char **argv) {
 ";
 
 /// The same in C++: a namespace, a template, a lambda and a local class.
-pub const CPP_INLINES: &str = "\
+pub(crate) const CPP_INLINES: &str = "\
 namespace ns {
 int sink(int);
 struct Shape {
@@ -62,10 +56,10 @@ int main(int argc, char **) {
 ";
 
 /// And in Rust.
-pub const RUST_INLINES: &str = "\
+pub(crate) const RUST_INLINES: &str = "\
 mod ns {
     #[inline(never)]
-    pub fn sink(x: i32) -> i32 {
+    pub(crate) fn sink(x: i32) -> i32 {
         std::hint::black_box(x)
     }
     #[inline(always)]
@@ -73,7 +67,7 @@ mod ns {
         sink(x.into()).wrapping_add(1)
     }
     #[inline(never)]
-    pub fn outer(x: i32) -> i32 {
+    pub(crate) fn outer(x: i32) -> i32 {
         leaf(x).wrapping_mul(5)
     }
 }
@@ -84,12 +78,12 @@ fn main() {
 ";
 
 /// A folder that is removed when the test ends, with helpers to build in it.
-pub struct Fixture {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
 }
 
 /// A frame in one line: `function file:line`, the file without its folder, `(inlined)` in front where it is.
-pub fn lines(symbols: &ModuleSymbols, svma: u64) -> Vec<String> {
+pub(crate) fn lines(symbols: &ModuleSymbols, svma: u64) -> Vec<String> {
     let frames = symbols.frames_of(svma).iter();
     frames
         .map(|frame| {
@@ -105,17 +99,17 @@ pub fn lines(symbols: &ModuleSymbols, svma: u64) -> Vec<String> {
 }
 
 impl Fixture {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Fixture {
             dir: tempfile::tempdir().expect("a temporary folder"),
         }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         std::fs::write(&path, text).expect("a file");
@@ -123,7 +117,7 @@ impl Fixture {
     }
 
     /// Runs a program in the folder; panics if it fails.
-    pub fn run(&self, program: &str, args: &[&str]) -> String {
+    pub(crate) fn run(&self, program: &str, args: &[&str]) -> String {
         // rustc no longer lets a stable program choose the legacy mangling, but old binaries have it.
         let output = Command::new(program)
             .args(args)
@@ -140,7 +134,7 @@ impl Fixture {
     }
 
     /// Compiles `text` (its language told by the name) to `program`.
-    pub fn compile(&self, name: &str, text: &str, flags: &[&str]) -> PathBuf {
+    pub(crate) fn compile(&self, name: &str, text: &str, flags: &[&str]) -> PathBuf {
         self.write(name, text);
         let compiler = match name.rsplit('.').next() {
             Some("c") => "gcc",
@@ -157,7 +151,7 @@ impl Fixture {
     }
 
     /// Puts `text`, in assembly, together to `program`; where its `main` is, and what is said of that address.
-    pub fn assemble(&self, text: String) -> (u64, ModuleSymbols) {
+    pub(crate) fn assemble(&self, text: String) -> (u64, ModuleSymbols) {
         self.write("program.s", text);
         self.run("gcc", &["-Wl,--build-id", "-o", "program", "program.s"]);
         let main = self.address_of("program", "main");
@@ -165,7 +159,7 @@ impl Fixture {
     }
 
     /// `program` of [`C_INLINES`] without symbols that are not dynamic, its debug information in the file `detached`.
-    pub fn stripped(detached: &str) -> Fixture {
+    pub(crate) fn stripped(detached: &str) -> Fixture {
         let fixture = Fixture::new();
         fixture.compile("program.c", C_INLINES, &["-g", "-rdynamic"]);
         fixture.run("objcopy", &["--only-keep-debug", "program", detached]);
@@ -174,7 +168,7 @@ impl Fixture {
     }
 
     /// The address of a symbol, as `nm` has it. The name is matched whole, or as the part of a mangled one.
-    pub fn address_of(&self, file: &str, symbol: &str) -> u64 {
+    pub(crate) fn address_of(&self, file: &str, symbol: &str) -> u64 {
         let table = self.run("nm", &[file]);
         let mut rows = table.lines().filter_map(|line| {
             let mut fields = line.split(' ');
@@ -189,7 +183,7 @@ impl Fixture {
     }
 
     /// The address of the one call to `callee` in `caller`, as `objdump` has it.
-    pub fn call_site(&self, file: &str, caller: &str, callee: &str) -> u64 {
+    pub(crate) fn call_site(&self, file: &str, caller: &str, callee: &str) -> u64 {
         let listing = self.run("objdump", &["-d", "--no-show-raw-insn", file]);
         let mut inside = false;
         for line in listing.lines() {
@@ -207,7 +201,7 @@ impl Fixture {
     }
 
     /// The build-id, as `readelf` has it.
-    pub fn build_id(&self, file: &str) -> Vec<u8> {
+    pub(crate) fn build_id(&self, file: &str) -> Vec<u8> {
         let notes = self.run("readelf", &["-n", file]);
         let hex = notes
             .split("Build ID: ")
@@ -222,7 +216,7 @@ impl Fixture {
     }
 
     /// A search path that sees nothing of this machine.
-    pub fn search(&self) -> SearchPath {
+    pub(crate) fn search(&self) -> SearchPath {
         SearchPath {
             debug_dirs: vec![self.path("debug")],
             ..SearchPath::default()
@@ -230,18 +224,23 @@ impl Fixture {
     }
 
     /// Resolves one address of `program`, its build-id recorded rightly.
-    pub fn resolve(&self, svma: u64) -> ModuleSymbols {
+    pub(crate) fn resolve(&self, svma: u64) -> ModuleSymbols {
         let id = self.build_id("program");
         self.resolve_as(&self.path("program"), Some(&id), &[svma])
     }
 
-    pub fn resolve_as(&self, path: &Path, build_id: Option<&[u8]>, svmas: &[u64]) -> ModuleSymbols {
+    pub(crate) fn resolve_as(
+        &self,
+        path: &Path,
+        build_id: Option<&[u8]>,
+        svmas: &[u64],
+    ) -> ModuleSymbols {
         resolve_module(&ModuleRef { path, build_id }, svmas, &self.search())
     }
 }
 
 /// The path of a program of this machine, if it is installed.
-pub fn installed(program: &str) -> bool {
+pub(crate) fn installed(program: &str) -> bool {
     Command::new(program)
         .arg("--version")
         .output()
