@@ -13,11 +13,17 @@ use serde_json::Value;
 
 /// What a page says.
 fn read(page: &Path) -> Value {
+    searched(page, "")
+}
+
+/// And of what is found by a text.
+fn searched(page: &Path, text: &str) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("node")
         .arg(root.join("tests/readers/report_numbers.js"))
         .arg(root.join("src/report/model.js"))
         .arg(page)
+        .arg(text)
         .output()
         .unwrap_or_else(|error| panic!("node: {error}; run scripts/install-deps"));
     assert!(output.status.success(), "{}", stderr(&output));
@@ -124,6 +130,64 @@ fn views_are_what_they_say() {
     assert!(change(1.0) > 0.0);
     let said = report(&log, &["--steps", "5"]);
     assert_eq!(said["nearest"], serde_json::json!([0, 0, 2, 5]));
+}
+
+/// What is found is shown alone, or is left out: sums, errors, sites and tree are of the rest.
+#[test]
+fn what_is_found_alone_or_left_out() {
+    let (folder, log, _) = asked(4096);
+    let map = folder.path().join("perf.map");
+    std::fs::write(
+        &map,
+        "10 8 main\n1000 10 Parse::json\n1010 10 draw\n1020 10 Parse::xml\n1030 10 log\n",
+    )
+    .unwrap();
+    let page = folder.path().join("page.html");
+    let [map, out] = [&map, &page].map(|path| path.to_str().unwrap());
+    ok(&["report", &log, "--perf-map", map, "-o", out]);
+    let part = |text: &str, what: &str| searched(&page, text)["found"][what].clone();
+    let number = |value: &Value, key: &str| value[key].as_f64().unwrap();
+    let sites = |value: &Value| -> Vec<String> {
+        let sites = value["sites"].as_array().unwrap().iter();
+        let mut names: Vec<String> = sites.map(|it| it[0].as_str().unwrap().into()).collect();
+        names.sort();
+        names
+    };
+
+    let all = part("", "mark");
+    assert_eq!(sites(&all), ["Parse::json", "Parse::xml", "draw", "log"]);
+    let (only, without) = (part("PARSE::", "only"), part("PARSE::", "without"));
+    assert_eq!(sites(&only), ["Parse::json", "Parse::xml"]);
+    assert_eq!(sites(&without), ["draw", "log"]);
+    for key in ["total", "variance", "root"] {
+        let (a, b) = (number(&only, key), number(&without, key));
+        assert!(a > 0.0 && b > 0.0, "{key}: {a} {b}");
+        let sum = number(&all, key);
+        assert!((a + b - sum).abs() <= 1e-9 * sum, "{key}: {a} + {b}, {sum}");
+    }
+    assert_eq!(part("parse::", "mark"), all, "marked, all are there");
+    // A caller counts as well as a site.
+    assert_eq!(part("main", "only"), all);
+    assert_eq!(part("main", "without")["total"], 0.0);
+    assert_eq!(part("nowhere", "only")["total"], 0.0);
+    assert_eq!(part("nowhere", "without"), all);
+}
+
+/// A link to what is chosen chooses it, and a link to what this page has not, nothing.
+#[test]
+fn a_link_leads_to_what_was_chosen() {
+    let (_folder, log, _) = asked(1);
+    let said = report(&log, &["--steps", "20"]);
+    let chosen = |more: Value| {
+        let mut all = serde_json::json!({"view": "grown", "unit": "blocks", "a": 1, "b": 20});
+        let more = more.as_object().unwrap().clone();
+        all.as_object_mut().unwrap().extend(more);
+        all
+    };
+    let search = serde_json::json!({"search": "a&b=c “d”", "found": "only"});
+    assert_eq!(said["links"][0], chosen(search));
+    assert_eq!(said["links"][1], chosen(serde_json::json!({})));
+    assert_eq!(said["links"][2], serde_json::json!({}));
 }
 
 /// The largest are shown with their callers; nothing is missing from any site.

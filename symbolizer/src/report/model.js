@@ -46,9 +46,22 @@ function numberOf(group, view, unit, a, b) {
   }
 }
 
-/** The numbers of all groups in a view, with their sum. */
-function numbersOf(data, view, unit, a, b) {
-  const numbers = data.groups.map((group) => numberOf(group, view, unit, a, b));
+/** Of each frame, whether a text is in its function, its file with line, or its module; capitals or not. */
+function hitsOf(data, text) {
+  const searched = text.toLowerCase();
+  return data.frames.map((frame) => searched !== "" && Object.values(wordsOf(data, frame)).join("\n").toLowerCase().includes(searched));
+}
+
+/** Of each group, whether it counts: all do where hits are only marked, and else those with a hit in their stack ("only") or the others
+ * ("without"). Of stacks whose callers are not told apart the site alone is searched. */
+function countsOf(data, hits, found) {
+  return data.groups.map((group) => found === "mark" || group.stack.some((frame) => hits[frame]) === (found === "only"));
+}
+
+/** The numbers of all groups in a view, with their sum. Those that do not count have nothing. */
+function numbersOf(data, view, unit, a, b, counts) {
+  const nothing = { value: 0, variance: 0 };
+  const numbers = data.groups.map((group, index) => (counts?.[index] === false ? nothing : numberOf(group, view, unit, a, b)));
   const total = { value: 0, variance: 0 };
   for (const number of numbers) {
     total.value += number.value;
@@ -69,6 +82,12 @@ function sitesOf(data, numbers) {
     sites.set(group.site, site);
   });
   return [...sites.values()].sort((x, y) => y.value - x.value);
+}
+
+/** The function, the file with line, and the module of a frame (an entry of `data.frames`). */
+function wordsOf(data, [name, file, line, module]) {
+  const text = (number) => (number < 0 ? "" : data.texts[number]);
+  return { name: text(name), where: text(file) + (line > 0 ? `:${line}` : ""), module: text(module) };
 }
 
 /** What makes two frames one in the flame graph: the function and the module, and not the line. */
@@ -164,6 +183,30 @@ function momentAt(data, time) {
   return nearest;
 }
 
+/** What is chosen, as the end of the page's address, so that a link leads to it and a reload keeps it. */
+function linkOf({ view, unit, a, b, search, found }) {
+  return new URLSearchParams({ view, unit, a, b, ...(search === "" ? {} : { find: search, found }) }).toString();
+}
+
+/** What such an end chooses. What this page does not have is not chosen: the link may be another page's. */
+function chosenBy(data, link) {
+  const said = new URLSearchParams(link);
+  const most = data.steps.end_s.length + (data.peak?.is_known ? 1 : 0);
+  const isMoment = (text) => /^\d{1,5}$/.test(text) && Number(text) <= most;
+  const chosen = {};
+  const take = (key, name, isThere, value = (text) => text) => {
+    const text = said.get(name);
+    if (text !== null && isThere(text)) chosen[key] = value(text);
+  };
+  take("view", "view", (text) => Object.hasOwn(VIEWS, text));
+  take("unit", "unit", (text) => Object.hasOwn(SERIES.in_use, text));
+  take("a", "a", isMoment, Number);
+  take("b", "b", isMoment, Number);
+  take("search", "find", () => true);
+  take("found", "found", (text) => ["mark", "only", "without"].includes(text));
+  return chosen;
+}
+
 /** As the command line writes bytes: `16.5 MiB`. */
 function bytes(value) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -188,5 +231,5 @@ function seconds(value) {
 
 // For tests; a browser has no modules here.
 if (typeof module !== "undefined") {
-  module.exports = { at, numberOf, numbersOf, sitesOf, treeOf, layout, groupsOf, curveOf, timeOf, momentAt, bytes, count };
+  module.exports = { at, numberOf, hitsOf, countsOf, numbersOf, sitesOf, treeOf, layout, groupsOf, curveOf, timeOf, momentAt, linkOf, chosenBy, bytes, count };
 }

@@ -4,7 +4,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const last = data.steps.end_s.length;
 const peak = data.peak?.is_known ? last + 1 : null;
 
-/** What is shown. `focus` is the node of the flame graph that one looks into, `picked` the groups whose curve is drawn. */
+/** What is shown. `focus` is the node of the flame graph that one looks into, `picked` the groups whose curve is drawn. `hits` are the frames
+ * that have what is searched, `found` what is done with them, and `counts` which groups are left. */
 const state = {
   view: "in_use",
   unit: "bytes",
@@ -13,11 +14,16 @@ const state = {
   b: data.processes && peak !== null ? peak : last,
   from_callee: false,
   search: "",
+  hits: [],
+  found: "mark",
+  counts: data.groups.map(() => true),
   sites: 15,
   focus: null,
   picked: null,
   site: null,
+  ...chosenBy(data, location.hash.slice(1)),
 };
+if (timeOf(data, state.a) > timeOf(data, state.b)) state.a = 0;
 
 const find = (id) => document.getElementById(id);
 
@@ -44,12 +50,7 @@ function plusMinus(variance, beside = "± ") {
   return beside + bound + shown(Math.sqrt(variance) * data.standard_errors);
 }
 
-/** Function, and file with line, of a frame. */
-function wordsOf(frame) {
-  const [name, file, line, module] = data.frames[frame];
-  const text = (number) => (number < 0 ? "" : data.texts[number]);
-  return { name: text(name), where: text(file) + (line > 0 ? `:${line}` : ""), module: text(module) };
-}
+const words = (frame) => wordsOf(data, data.frames[frame]);
 
 /** The end of a path, which is what tells it from others. */
 function endOf(where) {
@@ -57,11 +58,15 @@ function endOf(where) {
   return parts.length > 4 ? `…/${parts.slice(-3).join("/")}` : where;
 }
 
-const isHit = (frame) => {
-  if (state.search === "" || frame === null) return false;
-  const { name, where, module } = wordsOf(frame);
-  return `${name}\n${where}\n${module}`.toLowerCase().includes(state.search);
-};
+const isFiltered = () => state.search !== "" && state.found !== "mark";
+
+/** Of the groups that count, those whose curve is drawn beside the whole, and their name. */
+function picked() {
+  const chosen = state.picked ?? (isFiltered() ? { groups: data.groups, name: `${state.found} “${state.search}”` } : null);
+  if (chosen === null) return null;
+  const left = new Set(data.groups.filter((_, index) => state.counts[index]));
+  return { groups: chosen.groups.filter((group) => left.has(group)), name: chosen.name };
+}
 
 function nameOfMoment(moment) {
   if (moment === 0) return data.from_s > 0 ? `${seconds(data.from_s)} (what is known begins)` : "the start";
@@ -146,8 +151,9 @@ function drawTimeline() {
   parts.push(svg("path", { class: "area", d: `${line(curve)}L${x(times[last])} ${floor}L${x(times[0])} ${floor}Z` }));
   parts.push(svg("path", { class: "highest", d: line(highest.map((value, n) => [(x(times[n]) + x(times[n + 1])) / 2, y(value)])) }));
   parts.push(svg("path", { class: "curve", d: line(curve) }));
-  if (state.picked) {
-    const own = curveOf(data, state.picked.groups).map((value, n) => [x(times[n]), y(value)]);
+  const chosen = picked();
+  if (chosen) {
+    const own = curveOf(data, chosen.groups).map((value, n) => [x(times[n]), y(value)]);
     parts.push(svg("path", { class: "picked", d: line(own) }));
   }
 
@@ -231,7 +237,7 @@ function listenToTimeline() {
 function drawSites({ numbers, total }) {
   const sites = sitesOf(data, numbers);
   const rows = sites.slice(0, state.sites).map((site) => {
-    const { name, where, module } = wordsOf(site.frame);
+    const { name, where, module } = words(site.frame);
     const row = element("tr", { tabindex: "0", title: [where, module].filter(Boolean).join("\n") });
     if (state.site === site.frame) row.classList.add("chosen");
     row.append(
@@ -286,7 +292,7 @@ function drawFlames(all) {
   let deepest = 0;
   const drawn = boxes.map(({ node, depth, left, width, is_outer }) => {
     deepest = Math.max(deepest, depth);
-    const name = node.frame === null ? `all: ${shown(node.value)}` : wordsOf(node.frame).name;
+    const name = node.frame === null ? `all: ${shown(node.value)}` : words(node.frame).name;
     const box = element("div", { tabindex: "-1" }, width * wide > 24 ? name : "");
     box.style.left = `${(100 * left).toFixed(4)}%`;
     box.style.width = `${(100 * width).toFixed(4)}%`;
@@ -294,7 +300,7 @@ function drawFlames(all) {
     if (node.frame === null) box.classList.add("all");
     else box.style.background = colourOf(name);
     box.classList.toggle("outer", is_outer);
-    box.classList.toggle("hit", isHit(node.frame));
+    box.classList.toggle("hit", state.hits[node.frame] === true);
     box.addEventListener("click", () => {
       state.focus = node === root ? null : node;
       state.site = null;
@@ -312,20 +318,26 @@ function drawFlames(all) {
   drawFound(all);
 }
 
-/** How much passes through what was searched for. */
+/** How much passes through what was searched for; where the rest is not shown, what was not searched. */
 function drawFound({ numbers, total }) {
   if (state.search === "") {
     find("found").textContent = "";
     return;
   }
+  const merged = data.groups.reduce((sum, group) => sum + (group.stacks ?? 0), 0);
+  const unseen = merged > 0 ? `; of ${count(merged)} stacks with less only the site was searched (--stacks keeps more)` : "";
+  if (isFiltered()) {
+    find("found").textContent = unseen.slice(2);
+    return;
+  }
   let value = 0;
   let variance = 0;
   data.groups.forEach((group, index) => {
-    if (!group.stack.some(isHit)) return;
+    if (!group.stack.some((frame) => state.hits[frame])) return;
     value += numbers[index].value;
     variance += numbers[index].variance;
   });
-  find("found").textContent = `“${state.search}”: ${shown(value)} ${plusMinus(variance)} (${percent(value, total.value) || "0%"})`;
+  find("found").textContent = `“${state.search}”: ${shown(value)} ${plusMinus(variance)} (${percent(value, total.value) || "0%"})${unseen}`;
 }
 
 function showTip(event, node, total) {
@@ -333,7 +345,7 @@ function showTip(event, node, total) {
   const lines = [];
   if (node.frame === null) lines.push("all");
   else {
-    const { name, where, module } = wordsOf(node.frame);
+    const { name, where, module } = words(node.frame);
     lines.push(name);
     if (where) lines.push(where);
     if (module) lines.push(module);
@@ -392,9 +404,18 @@ function makeChoices() {
     state.a = 0;
     state.b = last;
   });
-  on("search", "input", (input) => {
-    state.search = input.value.trim().toLowerCase();
-  });
+  find("search").value = state.search;
+  find("with-found").value = state.found;
+  const searched = () => {
+    state.search = find("search").value.trim();
+    state.found = find("with-found").value;
+    state.hits = hitsOf(data, state.search);
+    // As long as nothing is searched, nothing is left out.
+    state.counts = countsOf(data, state.hits, isFiltered() ? state.found : "mark");
+  };
+  searched();
+  on("search", "input", searched);
+  on("with-found", "change", searched);
   on("callers", "change", (input) => {
     state.from_callee = input.checked;
     state.focus = null;
@@ -408,22 +429,39 @@ function makeChoices() {
   });
 }
 
-function drawTotal({ total }) {
+function drawTotal({ total }, whole) {
   const { label, needs_a } = VIEWS[state.view];
   const what = label.replace(/ (at|from) .*/, "");
   const when = needs_a ? `from ${nameOfMoment(state.a)} to ${nameOfMoment(state.b)}` : `at ${nameOfMoment(state.b)}`;
   find("moments").textContent = needs_a ? `A ${nameOfMoment(state.a)} · B ${nameOfMoment(state.b)}` : `B ${nameOfMoment(state.b)}`;
   const unit = state.unit === "bytes" ? "" : " blocks";
-  const picked = state.picked ? `. The red curve: ${state.picked.name}` : "";
-  find("total").textContent = `${what} ${when}: ${shown(total.value)}${unit} ${plusMinus(total.variance)}${picked}`;
+  const share = isFiltered() ? `, ${percent(total.value, whole.value) || "0%"} of all` : "";
+  const red = picked() ? `. The red curve: ${picked().name}` : "";
+  find("total").textContent = `${what} ${when}: ${shown(total.value)}${unit} ${plusMinus(total.variance)}${share}${red}`;
+}
+
+let later = null;
+
+/** What is chosen goes into the address when nothing was drawn for a while: browsers allow some hundred changes a minute. */
+function keepInAddress() {
+  clearTimeout(later);
+  later = setTimeout(() => {
+    try {
+      history.replaceState(null, "", `#${linkOf(state)}`);
+    } catch {
+      // Where a page has no address of its own, as in a preview. It can do without.
+    }
+  }, 300);
 }
 
 function draw() {
-  const all = numbersOf(data, state.view, state.unit, state.a, state.b);
-  drawTotal(all);
+  const numbers = (counts) => numbersOf(data, state.view, state.unit, state.a, state.b, counts);
+  const all = numbers(state.counts);
+  drawTotal(all, isFiltered() ? numbers().total : all.total);
   drawTimeline();
   drawSites(all);
   drawFlames(all);
+  keepInAddress();
 }
 
 drawHead();

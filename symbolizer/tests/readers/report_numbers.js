@@ -1,8 +1,8 @@
 // What a report's page says, as its own model adds it up:
 //
-//   node report_numbers.js MODEL.js PAGE.html
+//   node report_numbers.js MODEL.js PAGE.html [TEXT]
 //
-// Prints JSON: of each moment the groups' numbers, and of some views what is shown of them.
+// Prints JSON: of each moment the groups' numbers, of some views what is shown of them, and what is found by the text.
 
 const fs = require("fs");
 const model = require(process.argv[2]);
@@ -54,7 +54,22 @@ for (const view of ["in_use", "grown", "shrunk", "allocated"]) {
   };
 }
 
+const found = {};
+for (const what of ["mark", "only", "without"]) {
+  const counts = model.countsOf(data, model.hitsOf(data, process.argv[4] ?? ""), what);
+  const { numbers, total } = model.numbersOf(data, "allocated", "bytes", 0, last, counts);
+  const root = model.treeOf(data, numbers, false);
+  const sites = model.sitesOf(data, numbers).map(({ frame, value }) => [nameOf(frame), value]);
+  found[what] = { total: total.value, variance: total.variance, root: root.value, sites };
+}
+
 const texts = [0, 1, 1023, 1024, 1535, 1047552, 16.5 * 2 ** 20, 5e12].map(model.bytes);
 const nearest = [0, 0.26, 3.3, 9.9].map((time) => model.momentAt(data, time));
+const state = { view: "grown", unit: "blocks", a: 1, b: last, search: "a&b=c “d”", found: "only" };
+const links = [
+  model.chosenBy(data, model.linkOf(state)),
+  model.chosenBy(data, model.linkOf({ ...state, search: "" })),
+  model.chosenBy(data, `view=toString&unit=x&a=${last + 2}&b=-1&found=all&other=1`),
+];
 const scripts_count = scripts.length;
-console.log(JSON.stringify({ data, moments, views, texts, nearest, curve: model.curveOf(data, data.groups), scripts_count }));
+console.log(JSON.stringify({ data, moments, views, found, texts, nearest, curve: model.curveOf(data, data.groups), links, scripts_count }));
