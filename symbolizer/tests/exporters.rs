@@ -1,7 +1,7 @@
 //! The same tests for every exporter: what goes in comes out, whatever the names, and it looks as
 //! it did before.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p heapprof-symbolizer --test exporters` writes the golden files
+//! `UPDATE_GOLDEN=1 cargo test -p heapprof-symbolizer --test all exporters::` writes the golden files
 //! anew; look at the difference before you commit it.
 
 use std::path::PathBuf;
