@@ -16,7 +16,7 @@ const state = {
   search: "",
   hits: [],
   found: "mark",
-  counts: data.groups.map(() => true),
+  counts: [],
   sites: 15,
   focus: null,
   picked: null,
@@ -60,8 +60,8 @@ function endOf(where) {
 
 const isFiltered = () => state.search !== "" && state.found !== "mark";
 
-/** Of the groups that count, those whose curve is drawn beside the whole, and their name. */
-function picked() {
+/** Of the groups that count, those whose curve is drawn beside the whole, and their name; null: there is no such curve. */
+function besideTheWhole() {
   const chosen = state.picked ?? (isFiltered() ? { groups: data.groups, name: `${state.found} “${state.search}”` } : null);
   if (chosen === null) return null;
   const left = new Set(data.groups.filter((_, index) => state.counts[index]));
@@ -112,7 +112,7 @@ function scaleOf(width) {
   };
 }
 
-function drawTimeline() {
+function drawTimeline(beside) {
   const picture = find("timeline");
   const { clientWidth: width, clientHeight: height } = picture;
   const { x } = scaleOf(width);
@@ -151,9 +151,8 @@ function drawTimeline() {
   parts.push(svg("path", { class: "area", d: `${line(curve)}L${x(times[last])} ${floor}L${x(times[0])} ${floor}Z` }));
   parts.push(svg("path", { class: "highest", d: line(highest.map((value, n) => [(x(times[n]) + x(times[n + 1])) / 2, y(value)])) }));
   parts.push(svg("path", { class: "curve", d: line(curve) }));
-  const chosen = picked();
-  if (chosen) {
-    const own = curveOf(data, chosen.groups).map((value, n) => [x(times[n]), y(value)]);
+  if (beside) {
+    const own = curveOf(data, beside.groups).map((value, n) => [x(times[n]), y(value)]);
     parts.push(svg("path", { class: "picked", d: line(own) }));
   }
 
@@ -324,20 +323,20 @@ function drawFound({ numbers, total }) {
     find("found").textContent = "";
     return;
   }
-  const merged = data.groups.reduce((sum, group) => sum + (group.stacks ?? 0), 0);
-  const unseen = merged > 0 ? `; of ${count(merged)} stacks with less only the site was searched (--stacks keeps more)` : "";
-  if (isFiltered()) {
-    find("found").textContent = unseen.slice(2);
-    return;
+  const parts = [];
+  if (!isFiltered()) {
+    let value = 0;
+    let variance = 0;
+    data.groups.forEach((group, index) => {
+      if (!group.stack.some((frame) => state.hits[frame])) return;
+      value += numbers[index].value;
+      variance += numbers[index].variance;
+    });
+    parts.push(`“${state.search}”: ${shown(value)} ${plusMinus(variance)} (${percent(value, total.value) || "0%"})`);
   }
-  let value = 0;
-  let variance = 0;
-  data.groups.forEach((group, index) => {
-    if (!group.stack.some((frame) => state.hits[frame])) return;
-    value += numbers[index].value;
-    variance += numbers[index].variance;
-  });
-  find("found").textContent = `“${state.search}”: ${shown(value)} ${plusMinus(variance)} (${percent(value, total.value) || "0%"})${unseen}`;
+  const merged = data.groups.reduce((sum, group) => sum + (group.stacks ?? 0), 0);
+  if (merged > 0) parts.push(`of ${count(merged)} stacks with less only the site was searched (--stacks keeps more)`);
+  find("found").textContent = parts.join("; ");
 }
 
 function showTip(event, node, total) {
@@ -429,14 +428,14 @@ function makeChoices() {
   });
 }
 
-function drawTotal({ total }, whole) {
+function drawTotal({ total }, whole, beside) {
   const { label, needs_a } = VIEWS[state.view];
   const what = label.replace(/ (at|from) .*/, "");
   const when = needs_a ? `from ${nameOfMoment(state.a)} to ${nameOfMoment(state.b)}` : `at ${nameOfMoment(state.b)}`;
   find("moments").textContent = needs_a ? `A ${nameOfMoment(state.a)} · B ${nameOfMoment(state.b)}` : `B ${nameOfMoment(state.b)}`;
   const unit = state.unit === "bytes" ? "" : " blocks";
   const share = isFiltered() ? `, ${percent(total.value, whole.value) || "0%"} of all` : "";
-  const red = picked() ? `. The red curve: ${picked().name}` : "";
+  const red = beside ? `. The red curve: ${beside.name}` : "";
   find("total").textContent = `${what} ${when}: ${shown(total.value)}${unit} ${plusMinus(total.variance)}${share}${red}`;
 }
 
@@ -457,8 +456,9 @@ function keepInAddress() {
 function draw() {
   const numbers = (counts) => numbersOf(data, state.view, state.unit, state.a, state.b, counts);
   const all = numbers(state.counts);
-  drawTotal(all, isFiltered() ? numbers().total : all.total);
-  drawTimeline();
+  const beside = besideTheWhole();
+  drawTotal(all, isFiltered() ? numbers().total : all.total, beside);
+  drawTimeline(beside);
   drawSites(all);
   drawFlames(all);
   keepInAddress();
@@ -469,3 +469,5 @@ makeChoices();
 listenToTimeline();
 draw();
 addEventListener("resize", draw);
+// A link to another choice, opened where the page is open already.
+addEventListener("hashchange", () => location.reload());
