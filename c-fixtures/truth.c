@@ -207,19 +207,20 @@ OWN_FRAME static void *site_realloc_to_zero_origin(void)
     return block;
 }
 
-/* glibc frees and returns NULL. An allocator that returns a block here is not glibc's equal: one note, and
- * the block goes back. */
+/* glibc frees and returns NULL, musl returns an empty block. An allocator that does otherwise is not its equal: one note. */
 OWN_FRAME static void site_realloc_to_zero(void *block)
 {
     static int noted;
     volatile size_t zero = 0;
     void *nothing = realloc(block, zero);
     account_free(site_realloc_to_zero_origin_account, 333);
-    if (nothing == NULL)
-        return;
-    free(nothing);
-    if (!__atomic_exchange_n(&noted, 1, __ATOMIC_RELAXED))
-        fprintf(stderr, "truth: note: realloc(p, 0) returned a block\n");
+    if (nothing != NULL) {
+        account_alloc(site_realloc_to_zero_account, nothing, 0);
+        account_free(site_realloc_to_zero_account, 0);
+        free(nothing);
+    }
+    if ((nothing != NULL) != (BLOCKS_OF_ZERO > 0) && !__atomic_exchange_n(&noted, 1, __ATOMIC_RELAXED))
+        fprintf(stderr, "truth: note: realloc(p, 0) %s\n", nothing == NULL ? "returned null" : "returned a block");
 }
 
 /* Neighbours first, so that most cannot grow where they are. */
@@ -294,6 +295,10 @@ OWN_FRAME static void site_valloc(void)
     for (int i = 0; i < 20; i++)
         account_keep(site_valloc_account, valloc(5000), 5000);
 }
+
+#ifndef __GLIBC__
+void *pvalloc(size_t); /* in no other libc; the profiler has it */
+#endif
 
 OWN_FRAME static void site_pvalloc(void)
 {

@@ -14,6 +14,15 @@
 
 #include <stddef.h>
 
+#include <features.h>
+
+/* realloc(p, 0) is a free and nothing else with glibc, and a free and an empty block with musl. */
+#ifdef __GLIBC__
+#define BLOCKS_OF_ZERO 0
+#else
+#define BLOCKS_OF_ZERO 200
+#endif
+
 #define KIB 1024ull
 #define MIB (1024ull * KIB)
 
@@ -37,7 +46,7 @@
     X(site_realloc_moved_origin,    PER_THREAD, 100, 100 * 100,                      0, 0) \
     X(site_realloc_moved,           PER_THREAD, 100, 100 * 2000,                     100, 100 * 2000) \
     X(site_realloc_to_zero_origin,  PER_THREAD, 200, 200 * 333,                      0, 0) \
-    X(site_realloc_to_zero,         PER_THREAD, 0, 0,                                0, 0) \
+    X(site_realloc_to_zero,         PER_THREAD, BLOCKS_OF_ZERO, 0,                   0, 0) \
     X(site_reallocarray,            PER_THREAD, 200, 100 * (10 * 50 + 20 * 50),      100, 100 * 20 * 50) \
     X(site_posix_memalign,          PER_THREAD, 200, 200 * 500,                      200, 200 * 500) \
     X(site_posix_memalign_2m,       MAIN_ONLY,  1, 2 * MIB,                          1, 2 * MIB) \

@@ -15,6 +15,7 @@
 //! | [`Memo`] | sampled malloc | what has this walk in common with that one? |
 //! | [`Words`] | sampled malloc | what of the stack must hold for it to be that one? |
 //! | [`Rules`] | sampled malloc | by which rule is a frame at this address unwound? |
+//! | [`way_out`] | sampled malloc | by which is one of a function without unwind tables? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`StackLane`] | sampled malloc | what are the frames of a stack that is not known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
@@ -64,6 +65,7 @@ mod stack_set;
 mod tap;
 mod temporary;
 mod timeline;
+mod way_out;
 mod weight;
 mod weight_cache;
 
@@ -96,4 +98,5 @@ pub use stack_lane::{SentStack, StackLane};
 pub use stack_set::StackSet;
 pub use temporary::Temporary;
 pub use timeline::{ClockReading, Scale, Timeline};
+pub use way_out::{WayOut, way_out};
 pub use weight::Weight;

@@ -77,6 +77,24 @@ impl Rule {
         rule.unwrap_or(Rule::other(module))
     }
 
+    /// The caller's stack pointer is so many bytes up, and its frame pointer the word at `saved` bytes up, if that is not passed on. `None`: such a
+    /// rule cannot be.
+    pub(crate) fn by_stack(module: u32, up: i32, saved: Option<i32>) -> Option<Rule> {
+        let words = |bytes: i32| (bytes % 8 == 0).then_some(bytes / 8);
+        let up = u16::try_from(words(up)?).ok().filter(|&up| up > 0)?;
+        let saved = match saved {
+            Some(saved) => i16::try_from(words(saved)?).ok()?,
+            None => NOT_SAVED,
+        };
+        Some(Rule { up, saved, module })
+    }
+
+    /// As functions do that keep a frame pointer.
+    pub(crate) fn by_register(module: u32) -> Rule {
+        let (up, saved) = (0, 0);
+        Rule { up, saved, module }
+    }
+
     fn that_leads_to(module: u32, caller: Place) -> Option<Rule> {
         if caller.address != caller.sp.checked_sub(8)? | WORD {
             return None;

@@ -32,9 +32,41 @@ fn has_room_for(bytes: usize) -> bool {
     has_room
 }
 
+#[cfg(target_env = "gnu")]
 #[unsafe(link_section = ".init_array")]
 #[used]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
+
+/// musl passes nothing to constructors.
+#[cfg(target_env = "musl")]
+#[unsafe(link_section = ".init_array")]
+#[used]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct_alone() {
+        let environment = je_system::environment_of_libc();
+        // SAFETY: what the kernel gave the program: ours is the first constructor, so nobody has put another in its place.
+        let arguments = unsafe { arguments_below(environment) };
+        construct(0, arguments, environment);
+    }
+    construct_alone
+};
+
+/// The program's arguments, below its environment: their number, they themselves, and a null.
+///
+/// # Safety
+/// The environment as the kernel wrote it.
+#[cfg(target_env = "musl")]
+unsafe fn arguments_below(environment: *const *const c_char) -> *const *const c_char {
+    // From the null below the environment downwards: what stands below the first is their number, which no address is as small as.
+    let mut first = environment.wrapping_sub(1);
+    let mut count = 0;
+    // SAFETY: the caller's promise: no further down than their number.
+    while unsafe { *first.wrapping_sub(1) } as usize != count {
+        first = first.wrapping_sub(1);
+        count += 1;
+    }
+    first
+}
 
 extern "C" fn construct(
     _count: c_int,

@@ -47,8 +47,9 @@ impl Drop for Deferred {
     }
 }
 
-/// How much of the descriptor is looked at. It has had the type in its first 800 bytes, and itself twice as many, since glibc 2.3.
-const LOOKED_AT: usize = 1024;
+/// How much of the descriptor is looked at. It has had the type in its first 800 bytes, and itself twice as many, since glibc 2.3; musl's is
+/// 200 bytes long.
+const LOOKED_AT: usize = if cfg!(target_env = "musl") { 192 } else { 1024 };
 
 /// Where the descriptor says that the type is asynchronous: the offset of the byte in the upper 24 bits, and in the lower 8 the bit of
 /// that byte. 0: not known.

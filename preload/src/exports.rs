@@ -192,6 +192,11 @@ unsafe extern "C-unwind" fn resize_rarely(
     size: usize,
     entry: u64,
 ) -> *mut c_void {
+    if size == 0 && !ptr.is_null() && cfg!(target_env = "musl") {
+        // There it is a block like that of malloc(0), and null a failure, after which a program frees the old one itself.
+        // SAFETY: the caller's promise.
+        return unsafe { resize_to_nothing(ptr, entry) };
+    }
     if size == 0 && !ptr.is_null() {
         // SAFETY: the caller's promise.
         unsafe { free(ptr) };
@@ -203,6 +208,23 @@ unsafe extern "C-unwind" fn resize_rarely(
     }
     // SAFETY: as above.
     unsafe { resize_sampled(ptr, size, entry) }
+}
+
+/// musl's realloc to no bytes: a free, and an allocation of an empty block. null with ENOMEM leaves the old one as it was.
+///
+/// # Safety
+/// As realloc(3), with a block.
+unsafe fn resize_to_nothing(ptr: *mut c_void, entry: u64) -> *mut c_void {
+    let new = match hook::passes(0) {
+        true => je::malloc(0),
+        // SAFETY: there is no old block.
+        false => unsafe { resize_sampled(std::ptr::null_mut(), 0, entry) },
+    };
+    if !new.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { free(ptr) };
+    }
+    new
 }
 
 /// Law 3: take the old sample, call, and on failure put it back. The new block is sampled by a draw

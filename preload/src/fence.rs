@@ -76,7 +76,11 @@ const TO_BEGIN: &[Call] = &[
     call(libc::SYS_getresgid, [0; 4]),
 ];
 /// What libc's `pthread_create` says, where there is no `clone3`.
-const THREAD: u64 = 0x3d_0f00;
+const THREAD: u64 = if cfg!(target_env = "musl") {
+    0x7d_0f00
+} else {
+    0x3d_0f00
+};
 const FUTEX_WAIT: u64 = libc::FUTEX_WAIT as u64;
 const FUTEX_WAKE: u64 = libc::FUTEX_WAKE as u64;
 const FUTEX_PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;

@@ -4,33 +4,19 @@
 //! writer are left behind unread, but for which ids were given and, if it stood still, its ledger (`inheritance.rs`); the tables of samples are lock-free and stay, so that frees of blocks
 //! that the parent sampled find them; the child's own session begins with its first sample.
 //!
-//! libc calls the handlers of `pthread_atfork` in their order, those before the fork in reverse. Ours must come between
-//! jemalloc's, which take and give back its locks, and all others, which may allocate:
-//!
-//! ```text
-//!  before:      the program's ── ours ── jemalloc's
-//!  afterwards:  jemalloc's ── ours ── the program's
-//! ```
-//!
-//! A library may register its own before anything has allocated, or before our constructor. So what registers them is
-//! exported, and sees to it that ours and jemalloc's are there.
+//! Which handlers are called when: `atfork.rs`.
 
-use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::blocks;
 use crate::tls::{self, Inside, Thread};
 use crate::{
-    beginning, clock, control, counters, descriptors, desk, early, exit, fence, genuine, health,
-    hold, hook, inheritance, je, main_thread, modules, origin, say, seats, session, setid, sys,
-    writer,
+    atfork, beginning, clock, control, counters, descriptors, desk, exit, fence, health, hold,
+    hook, inheritance, main_thread, modules, origin, say, seats, session, setid, sys, writer,
 };
 
 /// The process we believe to be in; 0: one in which nothing is recorded.
 static PID: AtomicU32 = AtomicU32::new(0);
-/// Whether our handlers are registered.
-static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// Whether there is anything in this process that a copy of it could be wrong about.
 static BOOTED: AtomicBool = AtomicBool::new(false);
 
@@ -45,63 +31,8 @@ pub(crate) fn has_forked() -> bool {
 /// At boot.
 pub(crate) fn register() {
     PID.store(sys::getpid(), Ordering::Release);
-    register_handlers();
+    atfork::register_ours();
     BOOTED.store(true, Ordering::Release);
-}
-
-/// At boot, or when somebody else registers handlers before.
-fn register_handlers() {
-    if !REGISTERED.swap(true, Ordering::AcqRel) {
-        // SAFETY: functions that live as long as the process: the library is never unloaded.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    }
-}
-
-/// A handler, or null.
-type Handler = *mut c_void;
-
-unsafe extern "C" {
-    /// What stands for this library in what it registers. Of the compiler's start files.
-    static __dso_handle: u8;
-}
-
-/// libc's own, once it is found: with jemalloc's first allocation, at boot at the latest.
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-
-/// What `pthread_atfork` calls, which is linked into every program and library; `owner` is what goes with the
-/// library when that is unloaded. 0, or ENOMEM.
-///
-/// # Safety
-/// As pthread_atfork(3).
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn __register_atfork(
-    prepare: Handler,
-    parent: Handler,
-    child: Handler,
-    owner: *mut c_void,
-) -> c_int {
-    if early::is_now() {
-        return libc::ENOMEM; // in an IFUNC resolver: libc cannot be reached from here yet
-    }
-    let mut real = REAL.load(Ordering::Acquire);
-    if real.is_null() {
-        real = genuine::in_libc(c"__register_atfork").unwrap_or(0) as *mut c_void;
-        REAL.store(real, Ordering::Release);
-    }
-    if real.is_null() {
-        return libc::ENOMEM;
-    }
-    // SAFETY: libc's function of that name, whose type is this one's.
-    let real: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
-        unsafe { std::mem::transmute(real) };
-    if owner.cast_const() != (&raw const __dso_handle).cast() {
-        // Its first allocation has jemalloc register its handlers, by way of us: they are ours.
-        // SAFETY: a block that nobody else has.
-        unsafe { je::free(je::malloc(1)) };
-        register_handlers();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { real(prepare, parent, child, owner) }
 }
 
 /// Whether this is the process that our state belongs to, and not a vfork child that borrows it.
@@ -120,7 +51,7 @@ pub(crate) fn is_unprepared_child(thread: &Thread) -> bool {
 
 /// In the parent: from here on, what it does is not the child's. Afterwards would be too late: the parent may
 /// run before the child does.
-extern "C" fn before() {
+pub(crate) extern "C" fn before() {
     HAS_FORKED.store(true, Ordering::Relaxed);
     fence::before_fork();
     let thread = tls::current();
@@ -133,7 +64,7 @@ extern "C" fn before() {
     thread.forking.set(true);
 }
 
-extern "C" fn in_parent() {
+pub(crate) extern "C" fn in_parent() {
     let thread = tls::current();
     thread.forking.set(false);
     if thread.holds_writer.replace(false) {
@@ -141,7 +72,7 @@ extern "C" fn in_parent() {
     }
 }
 
-extern "C" fn in_child() {
+pub(crate) extern "C" fn in_child() {
     let thread = tls::current();
     if !BOOTED.load(Ordering::Acquire) {
         return thread.forking.set(false);

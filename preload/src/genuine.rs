@@ -17,9 +17,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::loaded::{self, Module};
 
-/// Where libc's functions are: since 2.34 all in the second. Before, those of the first come first: the second has some of them as well, which do
+/// Where glibc's functions are: since 2.34 all in the second. Before, those of the first come first: the second has some of them as well, which do
 /// nothing as long as the first is not initialised, and some not, so that a mutex would be locked and never unlocked.
+#[cfg(target_env = "gnu")]
 const LIBC: [&[u8]; 3] = [b"libpthread.so.0", b"libc.so.6", b"libdl.so.2"];
+
+/// Its place among [`LIBC`].
+#[cfg(target_env = "gnu")]
+fn place_of(module: &Module) -> Option<usize> {
+    LIBC.iter().position(|file| *file == module.file())
+}
+
+/// musl is one file, the loader's, by whatever name that is there.
+#[cfg(target_env = "musl")]
+const LIBC: [&[u8]; 1] = [b"libc.so"];
+
+/// Its place among [`LIBC`].
+#[cfg(target_env = "musl")]
+fn place_of(module: &Module) -> Option<usize> {
+    module.is_loader().then_some(0)
+}
 
 macro_rules! genuine {
     ($($name:literal)*) => {
@@ -86,6 +103,7 @@ macro_rules! genuine {
 // Everything that this library imports from libc but for memory and string functions, `gettimeofday` (which libc
 // chooses by a resolver), libc's private names (`__cxa_*`, `__errno_location`), and the loader's
 // data. A test compares.
+#[cfg(target_env = "gnu")]
 genuine! {
     "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
     "gnu_get_libc_version" "lseek64" "mmap64" "open64" "pthread_attr_destroy" "pthread_attr_init"
@@ -96,6 +114,20 @@ genuine! {
     "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
     "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
     "sigemptyset" "sigfillset" "sysconf" "write" "writev"
+}
+
+// The same of musl, where Rust's library uses some other names, and its unwinder is part of ours (`build.rs`).
+#[cfg(target_env = "musl")]
+genuine! {
+    "abort" "at_quick_exit" "atexit" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
+    "fflush" "fprintf" "fstat" "fwrite" "lseek" "open" "pthread_attr_destroy" "pthread_attr_init"
+    "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
+    "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
+    "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
+    "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_rwlock_rdlock" "pthread_rwlock_unlock" "pthread_rwlock_wrlock" "pthread_self"
+    "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
+    "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
+    "sigemptyset" "sigfillset" "snprintf" "stat" "sysconf" "write" "writev"
 }
 
 unsafe extern "C" {
@@ -146,7 +178,7 @@ pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
 fn libc() -> [Option<&'static Module>; LIBC.len()] {
     let mut found = [None; LIBC.len()];
     for module in loaded::modules() {
-        if let Some(at) = LIBC.iter().position(|file| *file == module.file()) {
+        if let Some(at) = place_of(module) {
             found[at].get_or_insert(module);
         }
     }

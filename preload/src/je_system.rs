@@ -92,21 +92,31 @@ pub(crate) fn remember_environment(environment: *const *const c_char) {
     ENVIRONMENT.store(environment.cast_mut(), Ordering::Relaxed);
 }
 
-/// jemalloc's options from the environment, if there are any; and before them, where the address space is limited, one
-/// arena. A thread whose new arena finds no room for itself crashes in jemalloc 5.3; threads that share one
-/// never make another.
-extern "C" fn options(name: *const c_char) -> *const c_char {
+/// The environment as libc knows it.
+pub(crate) fn environment_of_libc() -> *const *const c_char {
     unsafe extern "C" {
         // The name by which libc itself knows it: `environ` may be another's.
         static __environ: *const *const c_char;
     }
+    // SAFETY: a word of libc's, which the program may change, but not while the loader calls us.
+    unsafe { __environ }
+}
+
+/// jemalloc's options from the environment, if there are any; and before them, where the address space is limited, one
+/// arena. A thread whose new arena finds no room for itself crashes in jemalloc 5.3; threads that share one
+/// never make another.
+extern "C" fn options(name: *const c_char) -> *const c_char {
     // SAFETY: asks for one number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
         let known = ENVIRONMENT.load(Ordering::Relaxed).cast_const();
         // SAFETY: jemalloc passes a C string, and this is before the program runs, or as early as another
         // library's constructor: nobody changes the environment meanwhile.
         let (name, environment) = unsafe {
-            let block = if known.is_null() { __environ } else { known };
+            let block = if known.is_null() {
+                environment_of_libc()
+            } else {
+                known
+            };
             (CStr::from_ptr(name), Environment::new(block))
         };
         let value = name.to_str().ok().and_then(|name| environment.get(name));

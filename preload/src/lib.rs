@@ -34,12 +34,17 @@
 //!    not ours.
 //! 10. Every loss has a counter by cause, and the counters are in every output.
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
-compile_error!("heapprof's library runs on x86-64 Linux with glibc; see README.md, Limits");
+#[cfg(not(all(
+    target_os = "linux",
+    target_arch = "x86_64",
+    any(target_env = "gnu", target_env = "musl")
+)))]
+compile_error!("heapprof's library runs on x86-64 Linux with glibc or musl; see README.md, Limits");
 
 mod again;
 mod ahead;
 mod api;
+mod atfork;
 mod beginning;
 mod blocks;
 mod boot;
@@ -81,6 +86,8 @@ mod je_system;
 mod je_threads;
 mod left;
 mod levels;
+#[cfg(target_env = "musl")]
+mod libc_code;
 mod loaded;
 mod loader;
 mod made_code;

@@ -8,12 +8,33 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
 
+#[cfg(target_env = "gnu")]
 unsafe extern "C" {
     /// The loader's own account for debuggers.
     static _r_debug: RDebug;
 }
 
-/// The head of glibc's `struct r_debug`.
+#[cfg(target_env = "musl")]
+unsafe extern "C" {
+    /// Where that is, in musl's words.
+    static _dl_debug_addr: &'static RDebug;
+}
+
+/// The loader's own account for debuggers.
+fn account() -> &'static RDebug {
+    // SAFETY: the loader's, set before it relocates anything (musl's: before it calls constructors).
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        &_r_debug
+    }
+    // SAFETY: as above.
+    #[cfg(target_env = "musl")]
+    unsafe {
+        _dl_debug_addr
+    }
+}
+
+/// The head of `struct r_debug`, the same in both libraries.
 #[repr(C)]
 struct RDebug {
     version: i32,
@@ -26,7 +47,7 @@ struct RDebug {
 // SAFETY: the loader's own; what is read of it is a pointer and an address that are set once.
 unsafe impl Sync for RDebug {}
 
-/// glibc's `struct link_map`, its public part.
+/// `struct link_map`, its public part.
 #[repr(C)]
 pub(crate) struct Module {
     bias: usize,
@@ -37,8 +58,7 @@ pub(crate) struct Module {
 
 /// What is loaded, in the order in which the loader looks for functions: the program first.
 pub(crate) fn modules() -> impl Iterator<Item = &'static Module> {
-    // SAFETY: the loader's, set before it relocates anything.
-    let mut next = unsafe { _r_debug.map };
+    let mut next = account().map;
     std::iter::from_fn(move || {
         // SAFETY: the loader's list: a chain of nodes that ends with null. At boot and before, only the thread that is
         // here could change it.
@@ -50,14 +70,18 @@ pub(crate) fn modules() -> impl Iterator<Item = &'static Module> {
 
 /// The address of the first node of that list, the program's.
 pub(crate) fn first() -> u64 {
+    account().map as u64
+}
+
+/// An address in the program's memory: of its dynamic section.
+pub(crate) fn address_in_program() -> u64 {
     // SAFETY: as in `modules`.
-    unsafe { _r_debug.map as u64 }
+    unsafe { account().map.as_ref() }.map_or(0, |program| program.dynamic as u64)
 }
 
 /// An address in the loader's memory, where that begins.
 pub(crate) fn start_of_loader() -> u64 {
-    // SAFETY: the loader's, set with its list.
-    unsafe { _r_debug.loader as u64 }
+    account().loader as u64
 }
 
 /// At boot or before: whether the program itself, or a library that stands before us, defines that function. What the loader
@@ -103,6 +127,12 @@ impl Module {
     fn path(&self) -> &CStr {
         // SAFETY: the loader's C string.
         unsafe { CStr::from_ptr(self.name) }
+    }
+
+    /// Whether it is the loader's.
+    #[cfg(target_env = "musl")]
+    pub(crate) fn is_loader(&self) -> bool {
+        self.bias as u64 == start_of_loader()
     }
 
     /// The name of its file, without folders.

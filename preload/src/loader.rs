@@ -20,7 +20,14 @@ use crate::tls::Entered;
 
 static REAL_CLOSE: Next = Next::new(c"dlclose");
 static REAL_OPEN: Next = Next::new(c"dlopen");
+#[cfg(target_env = "gnu")]
 static REAL_OPEN_IN: Next = Next::new(c"dlmopen");
+
+/// The flag. musl's loader has neither it nor `dlmopen`.
+#[cfg(target_env = "gnu")]
+const DEEPBIND: c_int = libc::RTLD_DEEPBIND;
+#[cfg(target_env = "musl")]
+const DEEPBIND: c_int = 0;
 
 /// As dlclose(3).
 ///
@@ -63,7 +70,7 @@ pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mu
         "jmp rax",
         ".cfi_endproc",
         real = sym real_dlopen,
-        without_deepbind = const !libc::RTLD_DEEPBIND,
+        without_deepbind = const !DEEPBIND,
     )
 }
 
@@ -82,6 +89,7 @@ extern "C" fn real_dlopen() -> *mut c_void {
 ///
 /// # Safety
 /// As there: `path` is a C string.
+#[cfg(target_env = "gnu")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlmopen(
@@ -105,11 +113,12 @@ pub(crate) unsafe extern "C" fn dlmopen(
         "jmp rax",
         ".cfi_endproc",
         real = sym real_dlmopen,
-        without_deepbind = const !libc::RTLD_DEEPBIND,
+        without_deepbind = const !DEEPBIND,
     )
 }
 
 /// libc's dlmopen, or one that fails, if there is none.
+#[cfg(target_env = "gnu")]
 extern "C" fn real_dlmopen() -> *mut c_void {
     extern "C" fn none(_: libc::Lmid_t, _: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()

@@ -7,6 +7,21 @@ use std::io::Write as _;
 
 use crate::{je_control, sys};
 
+/// `struct mallinfo2` and, of `int`s, `struct mallinfo`, as mallinfo(3) has them. musl has neither, and a program may ask for the functions all the same.
+#[repr(C)]
+pub(crate) struct Account<N> {
+    arena: N,
+    ordblks: N,
+    smblks: N,
+    hblks: N,
+    hblkhd: N,
+    usmblks: N,
+    fsmblks: N,
+    uordblks: N,
+    fordblks: N,
+    keepcost: N,
+}
+
 /// Gives unused memory back to the kernel. 1 if there was any. `pad` has no counterpart here.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
@@ -24,9 +39,9 @@ pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_i
 /// The account in glibc's terms: of what is mapped, which is all in arenas, uordblks is in blocks of the program's. Nothing is in hblkhd: glibc
 /// has there what is in use beyond its arenas, and who wants to know what is in use (the JVM) adds it to uordblks.
 #[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallinfo2() -> libc::mallinfo2 {
+pub(crate) extern "C-unwind" fn mallinfo2() -> Account<usize> {
     let stats = je_control::stats();
-    libc::mallinfo2 {
+    Account {
         arena: stats.mapped,
         ordblks: 0,
         smblks: 0,
@@ -42,9 +57,9 @@ pub(crate) extern "C-unwind" fn mallinfo2() -> libc::mallinfo2 {
 
 /// The same in `int`s, which wrap beyond 2 GiB, as glibc's do.
 #[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallinfo() -> libc::mallinfo {
+pub(crate) extern "C-unwind" fn mallinfo() -> Account<c_int> {
     let wide = mallinfo2();
-    libc::mallinfo {
+    Account {
         arena: wide.arena as c_int,
         ordblks: wide.ordblks as c_int,
         smblks: wide.smblks as c_int,

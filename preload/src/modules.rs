@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     /// Addresses (avma) that belong to it.
     pub(crate) range: Range<u64>,
     /// Those of them from its first code to its last.
-    code: Range<u64>,
+    pub(crate) code: Range<u64>,
     /// Its number in the log.
     pub(crate) number: u32,
     /// Where `.eh_frame_hdr` is mapped (0: none): tells it from another module at its place.
@@ -149,8 +149,16 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
     }
     // SAFETY: the loader's own program headers of a loaded module.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    // SAFETY: the loader's name, a C string or null.
-    let name = unsafe { name_of(info.dlpi_name) };
+    // SAFETY: asks for numbers of the auxiliary vector.
+    let [program, vdso] =
+        [libc::AT_PHDR, libc::AT_SYSINFO_EHDR].map(|kind| unsafe { libc::getauxval(kind) });
+    // By glibc's names for these two. musl has the program's first argument for the one, which may be anything, and nothing for the other.
+    let name = match info.dlpi_phdr as u64 {
+        at if at == program => &[][..],
+        at if at & !4095 == vdso => b"linux-vdso.so.1",
+        // SAFETY: the loader's name, a C string or null.
+        _ => unsafe { name_of(info.dlpi_name) },
+    };
     let image = Image {
         bias: info.dlpi_addr,
         headers,

@@ -1,14 +1,14 @@
 //! The program: the file that this process runs.
 //!
 //! Mostly that is `/proc/self/exe`. Where the loader was told to run it (`ld-linux-x86-64.so.2 ./server`, as programs are
-//! started that bring a libc of their own), the kernel knows the loader only; then it is the file that the program's headers are mapped from.
+//! started that bring a libc of their own), the kernel knows the loader only; then it is the file that a part of the program is mapped from.
 //! Below a root without `/proc` it is what was executed, by the words of whoever did.
 
 use std::ffi::CStr;
 
 use heapprof_format::Mapping;
 
-use crate::{proc, sys};
+use crate::{loaded, proc, sys};
 
 /// Its absolute path, or nothing where that is not known.
 pub(crate) fn path() -> Vec<u8> {
@@ -18,16 +18,16 @@ pub(crate) fn path() -> Vec<u8> {
             .or_else(named_to_the_kernel);
         path.unwrap_or_default()
     };
-    match headers_if_run_by_the_loader() {
+    match address_if_run_by_the_loader() {
         None => executed(),
-        Some(headers) => mapped_at(headers).unwrap_or_else(executed),
+        Some(address) => mapped_at(address).unwrap_or_else(executed),
     }
 }
 
 /// The name by which it was executed, without folders, where its file has another: it is what people know the process by, as `ps` does.
 /// `path` is [`path`].
 pub(crate) fn executed_as(path: &[u8]) -> Option<Vec<u8>> {
-    if headers_if_run_by_the_loader().is_some() {
+    if address_if_run_by_the_loader().is_some() {
         return None; // that is the loader's
     }
     let executed = executed_path()?;
@@ -44,16 +44,11 @@ pub(crate) fn file_name(path: &[u8]) -> &[u8] {
     name.strip_suffix(b" (deleted)").unwrap_or(name)
 }
 
-/// Where the program's headers are, if the loader is what the kernel was told to run: then there is no other that it loaded beside.
-fn headers_if_run_by_the_loader() -> Option<u64> {
-    // SAFETY: asks for numbers of the auxiliary vector. The loader puts those of what it runs in place of its own.
-    let (base, headers) = unsafe {
-        (
-            libc::getauxval(libc::AT_BASE),
-            libc::getauxval(libc::AT_PHDR),
-        )
-    };
-    (base == 0 && headers != 0).then_some(headers)
+/// An address in the program's file, if the loader is what the kernel was told to run: then there is no other that it loaded beside.
+fn address_if_run_by_the_loader() -> Option<u64> {
+    // SAFETY: asks for a number of the auxiliary vector.
+    let base = unsafe { libc::getauxval(libc::AT_BASE) };
+    (base == 0).then(loaded::address_in_program)
 }
 
 /// The path by which it was executed, if that is absolute: from which folder another led on is forgotten.

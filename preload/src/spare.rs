@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::tls::{self, Thread};
-use crate::{errno, sys};
+use crate::{errno, je, sys};
 
 /// Size and alignment of an arena's first block, in bytes.
 const BLOCK: usize = 2 << 20;
@@ -36,6 +36,9 @@ static MAKING: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 
 /// At boot: lays the spare by.
 pub(crate) fn prepare() {
+    // Has jemalloc begin, if nobody has allocated yet: with musl nobody has. (With glibc a name that the loader does not find costs it a block.)
+    // SAFETY: a block that nobody else has.
+    unsafe { je::free(je::malloc(1)) };
     if !sys::address_space_is_limited()
         && let Some(start) = sys::map_zeroed(PIECES * PIECE)
     {

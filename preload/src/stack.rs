@@ -48,8 +48,8 @@ static BLOCK_AT: AtomicUsize = AtomicUsize::new(NOT_LOOKED_FOR);
 const NOT_LOOKED_FOR: usize = 0;
 const NOT_FOUND: usize = usize::MAX;
 
-/// How much of the descriptor is looked at. It has been longer since glibc 2.4.
-const LOOKED_AT: usize = 2048;
+/// How much of the descriptor is looked at. It has been longer since glibc 2.4; musl's is 200 bytes long.
+const LOOKED_AT: usize = if cfg!(target_env = "musl") { 192 } else { 2048 };
 
 /// Our own thread's stack is less than that, or nothing is learnt of it: it is how a length is told from an address.
 const MOST_OF_OURS: u64 = 16 << 20;

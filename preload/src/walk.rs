@@ -10,10 +10,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{Error, FrameAddress, Unwinder};
+#[cfg(target_env = "musl")]
+use heapprof_core::WayOut;
 use heapprof_core::{Frame, Met, Place, Rule};
 use heapprof_format::WalkEnd;
 
 use crate::genuine;
+#[cfg(target_env = "musl")]
+use crate::libc_code;
 use crate::room::Room;
 use crate::seats::Seat;
 use crate::stack::Readable;
@@ -124,6 +128,8 @@ pub(crate) fn prepare(depth: u32) {
     }
     SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
     CONTEXT_ROOT.store(context_root().unwrap_or(0), Ordering::Relaxed);
+    #[cfg(target_env = "musl")]
+    libc_code::prepare();
 }
 
 /// Asks libc: a context is made that nobody enters.
@@ -397,6 +403,13 @@ impl Step {
             let Some(at) = place_of_code(place) else {
                 return Pause::End(WalkEnd::Root);
             };
+            #[cfg(target_env = "musl")]
+            if libc_code::holds(lookup) {
+                match self.leave_libc(entered, walker) {
+                    None => continue,
+                    Some(end) => return Pause::End(end),
+                }
+            }
             // Written in its place, and read again only after the walk: a copy made now would wait for
             // the stores before it.
             walker.fresh.push(self.frame());
@@ -456,6 +469,42 @@ impl Step {
                         false => WalkEnd::NoRule,
                     });
                 }
+            }
+        }
+    }
+
+    /// The frame is one of libc's own, which has no unwind tables.
+    #[cfg(target_env = "musl")]
+    #[cold]
+    fn leave_libc(&mut self, entered: &Entered, walker: &mut Walker) -> Option<WalkEnd> {
+        let place = self.place;
+        let fresh = &mut walker.fresh;
+        match libc_code::way_out(place.address, place.returns, self.module_number) {
+            WayOut::Returns(rule) => {
+                fresh.push(self.frame());
+                let words = self.stack.words();
+                let caller = fresh.last_mut().and_then(|frame| frame.unwind(rule, words));
+                let Some(caller) = caller else {
+                    return Some(WalkEnd::StackUnreadable);
+                };
+                if caller.address == self.signal_return {
+                    // The trampoline's frame: its words are not all noted.
+                    fresh.last_mut().map(Frame::note_more);
+                    return self.cross_signal(entered, walker, caller.sp).err();
+                }
+                if place.returns {
+                    walker.rules.insert(place.address, rule);
+                }
+                self.place = caller;
+                None
+            }
+            WayOut::Never => {
+                fresh.push(self.frame());
+                Some(WalkEnd::Root)
+            }
+            WayOut::Unknown => {
+                fresh.push(self.frame());
+                Some(WalkEnd::NoRule)
             }
         }
     }

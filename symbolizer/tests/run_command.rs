@@ -211,30 +211,56 @@ fn static_programs_are_refused() {
 }
 
 #[test]
-fn programs_of_another_libc_or_processor_are_refused() {
+fn programs_of_another_processor_are_refused() {
     let folder = folder();
     let path = program(folder.path(), "hello", HELLO, &[]);
     let bytes = fs::read(&path).unwrap();
+    let mut arm = bytes.clone();
+    arm[18..20].copy_from_slice(&183u16.to_le_bytes());
+    let mut small = bytes;
+    small[4] = 1;
+    for (name, bytes) in [("arm", arm), ("small", small)] {
+        let path = executable(folder.path(), name, &bytes);
+        refused(folder.path(), &path, &["64-bit x86"]);
+    }
+}
+
+fn executable(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, bytes).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A library is known by the word that it asks of its libc's loader; a program by its loader.
+#[test]
+fn a_library_for_another_libc_is_refused() {
+    let folder = folder();
+    let of_glibc = program(folder.path(), "hello", HELLO, &[]);
+    let bytes = fs::read(&of_glibc).unwrap();
     let loader = b"/lib64/ld-linux-x86-64.so.2";
     let at = bytes
         .windows(loader.len())
         .position(|w| w == loader)
         .unwrap();
-    let mut musl = bytes.clone();
+    let mut musl = bytes;
     musl[at..at + loader.len()].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0\0\0");
-    let mut arm = bytes.clone();
-    arm[18..20].copy_from_slice(&183u16.to_le_bytes());
-    let mut small = bytes;
-    small[4] = 1;
-    for (name, bytes, word) in [
-        ("musl", musl, "musl"),
-        ("arm", arm, "64-bit x86"),
-        ("small", small, "64-bit x86"),
+    let of_musl = executable(folder.path(), "musl", &musl);
+    for (word, program, libc) in [
+        ("_r_debug", &of_musl, "musl"),
+        ("_dl_debug_addr", &of_glibc, "glibc"),
     ] {
-        let path = folder.path().join(name);
-        fs::write(&path, bytes).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        refused(folder.path(), &path, &[word]);
+        let source = folder.path().join("asks.c");
+        fs::write(
+            &source,
+            format!("extern int {word}; int *asks(void) {{ return &{word}; }}"),
+        )
+        .unwrap();
+        let source = source.display().to_string();
+        let library = folder.path().join("libheapprof.so");
+        gcc(&["-shared", "-fPIC", &source, "-o"], &library);
+        let said = format!("another C library than {libc}");
+        refused(folder.path(), program, &[&said, "HEAPPROF_LIBRARY"]);
     }
 }
 

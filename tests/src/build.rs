@@ -1,7 +1,8 @@
 //! A build: the library, the program and the fixtures that are tested.
 //!
 //! `HEAPPROF_TARGET_DIR` names the folder with `libheapprof.so` and `heapprof`; without it,
-//! `target/release` of the repository.
+//! `target/release` of the repository. The library for programs of musl is in `musl` beside that folder (`scripts/build-musl`). With `HEAPPROF_TEST_LIBC=musl` all fixtures are such
+//! programs (`scripts/musl-suites`).
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -12,12 +13,26 @@ use std::sync::OnceLock;
 /// See the module's text.
 #[derive(Debug)]
 pub struct Build {
-    /// `libheapprof.so`.
-    pub library: PathBuf,
+    /// `libheapprof.so`, for programs of glibc.
+    library: PathBuf,
+    /// The same for programs of musl.
+    musl_library: PathBuf,
     /// The `heapprof` program.
     pub heapprof: PathBuf,
     /// Folder of the fixtures.
     pub fixtures: PathBuf,
+}
+
+/// Whether the fixtures are programs of musl.
+pub(crate) fn is_over_musl() -> bool {
+    std::env::var_os("HEAPPROF_TEST_LIBC").is_some_and(|libc| libc == "musl")
+}
+
+/// Whether an ELF file names musl's loader, or was linked with musl.
+fn is_of_musl(file: &Path) -> bool {
+    let bytes = fs::read(file).unwrap_or_default();
+    let has = |words: &[u8]| bytes.windows(words.len()).any(|part| part == words);
+    bytes.starts_with(b"\x7fELF") && has(b"/lib/ld-musl-") && !has(b"/lib64/ld-linux-")
 }
 
 /// The repository's root.
@@ -47,6 +62,43 @@ impl Build {
         path
     }
 
+    /// The library for that program.
+    pub fn library_for(&self, program: &Path) -> &Path {
+        match is_of_musl(program) {
+            true => &self.musl_library,
+            false => &self.library,
+        }
+    }
+
+    /// The library for the fixtures.
+    pub fn library(&self) -> &Path {
+        match is_over_musl() {
+            true => &self.musl_library,
+            false => &self.library,
+        }
+    }
+
+    /// The path of a fixture that is a program of musl.
+    ///
+    /// # Panics
+    /// When there is no fixture of that name, no library for it, or the fixtures cannot be built.
+    pub fn fixture_over_musl(&self, name: &str) -> PathBuf {
+        static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+        assert!(
+            self.musl_library.is_file(),
+            "{} is missing: run scripts/build-musl",
+            self.musl_library.display()
+        );
+        let fixtures = FOLDER.get_or_init(|| {
+            let folder = repository().join("target/fixtures-musl");
+            make_fixtures(&folder, &["LIBC=musl"]);
+            folder
+        });
+        let path = fixtures.join(name);
+        assert!(path.exists(), "there is no fixture {name} over musl");
+        path
+    }
+
     fn find() -> Build {
         let release = std::env::var_os("HEAPPROF_TARGET_DIR")
             .map_or_else(|| repository().join("target/release"), PathBuf::from);
@@ -59,10 +111,15 @@ impl Build {
                 file.display()
             );
         }
-        let fixtures = repository().join("target/fixtures");
-        make_fixtures(&fixtures);
+        let (fixtures, over) = match is_over_musl() {
+            true => ("target/fixtures-musl", &["LIBC=musl"][..]),
+            false => ("target/fixtures", &[][..]),
+        };
+        let fixtures = repository().join(fixtures);
+        make_fixtures(&fixtures, over);
         Build {
             library,
+            musl_library: release.join("../musl/libheapprof.so"),
             heapprof,
             fixtures,
         }
@@ -70,7 +127,7 @@ impl Build {
 }
 
 /// Several test programs may start at once: one of them builds, the others wait.
-fn make_fixtures(out: &Path) {
+fn make_fixtures(out: &Path, over: &[&str]) {
     fs::create_dir_all(out).expect("target/ is writable");
     let lock = File::create(out.join(".lock")).expect("target/fixtures/ is writable");
     // SAFETY: a descriptor of ours; the lock goes with it.
@@ -81,6 +138,7 @@ fn make_fixtures(out: &Path) {
         .arg("-C")
         .arg(repository().join("c-fixtures"))
         .arg(format!("OUT={}", out.display()))
+        .args(over)
         .output()
         .expect("make runs (scripts/install-deps installs it)");
     assert!(
@@ -95,12 +153,27 @@ fn make_fixtures(out: &Path) {
 pub(crate) fn c_program(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let (c, out) = (folder.join(format!("{name}.c")), folder.join(name));
     fs::write(&c, source).expect("the folder is writable");
-    let compiled = Command::new("gcc")
+    // musl's compiler: see c-fixtures/Makefile.
+    let (compiler, over): (&str, &[&str]) = match is_over_musl() {
+        true => (
+            "musl-gcc",
+            &[
+                "-Wl,--eh-frame-hdr",
+                "-idirafter",
+                "/usr/include",
+                "-idirafter",
+                "/usr/include/x86_64-linux-gnu",
+            ],
+        ),
+        false => ("gcc", &[]),
+    };
+    let compiled = Command::new(compiler)
+        .args(over)
         .args(["-std=gnu11", "-g", "-O1", "-fno-builtin", "-Wall", "-o"])
         .arg(&out)
         .arg(&c)
         .args(flags)
-        .arg("-ldl") // a library of its own before glibc 2.34
+        .arg("-ldl") // a library of its own before glibc 2.34, and an empty one of musl's
         .output()
         .expect("gcc runs (scripts/install-deps installs it)");
     assert!(

@@ -42,6 +42,11 @@ impl Run {
         Run::program(Build::get().fixture(name))
     }
 
+    /// The same as a program of musl.
+    pub fn over_musl(name: &str) -> Run {
+        Run::program(Build::get().fixture_over_musl(name))
+    }
+
     /// Any program, under the library.
     ///
     /// # Panics
@@ -99,7 +104,7 @@ impl Run {
     pub fn preloading(self, libraries: &[&str]) -> Run {
         let build = Build::get();
         let path = |name: &&str| match *name {
-            "" => build.library.display().to_string(),
+            "" => build.library_for(&self.program).display().to_string(),
             name if build.fixtures.join(name).exists() => build.fixture(name).display().to_string(),
             name => name.to_owned(),
         };
@@ -225,7 +230,7 @@ impl Run {
             .stderr(stream("stderr"))
             .process_group(0);
         if self.preload {
-            command.env("LD_PRELOAD", &Build::get().library);
+            command.env("LD_PRELOAD", Build::get().library_for(&self.program));
         }
         if let Some(signal) = self.ignored_signal {
             // SAFETY: between fork and exec, one system call without memory.

@@ -81,7 +81,7 @@ fn every_command_refuses_what_is_no_profile() {
         ("binary.heap", (0..=255).cycle().take(4096).collect()),
         (
             "elf.heaplog",
-            fs::read(&Build::get().library).unwrap()[..4096].to_vec(),
+            fs::read(Build::get().library()).unwrap()[..4096].to_vec(),
         ),
         ("newer.heaplog", newer),
         ("rotten.heaplog", rotten),

@@ -95,7 +95,7 @@ fn every_export_is_listed() {
     let listed = fs::read_to_string(repository().join("docs/exports.md")).unwrap();
     let names = Command::new("nm")
         .args(["--dynamic", "--defined-only", "--format=posix"])
-        .arg(&Build::get().library)
+        .arg(Build::get().library())
         .output()
         .expect("nm runs (scripts/install-deps installs it)");
     let names = String::from_utf8(names.stdout).unwrap();

@@ -277,7 +277,7 @@ fn the_working_directory_is_gone_from_the_start() {
             "mkdir gone && cd gone && rmdir ../gone && LD_PRELOAD=$1 exec $0 exit",
         ])
         .arg(Build::get().fixture("exit_ways"))
-        .arg(&Build::get().library)
+        .arg(Build::get().library())
         .interval(1);
     let ran = run.run();
     assert_eq!(ran.code(), 3, "{}", ran.stderr);
@@ -401,7 +401,7 @@ fn files_are_for_their_owner_only() {
         let ran = Run::tool("/bin/sh")
             .args(["-c", "umask 0; LD_PRELOAD=$1 exec \"$0\""])
             .arg(Build::get().fixture(fixture))
-            .arg(&Build::get().library)
+            .arg(Build::get().library())
             .interval(1)
             .prefix("t")
             .env("HEAPPROF_MAX_LOG", "64K")

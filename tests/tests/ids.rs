@@ -89,7 +89,7 @@ fn a_root_that_may_not_control_is_told_who_may() {
         fs::copy(file, &copy).unwrap();
         copy.display().to_string()
     };
-    let library = ours("libheapprof.so", &Build::get().library);
+    let library = ours("libheapprof.so", Build::get().library());
     let heapprof = ours("heapprof", &Build::get().heapprof);
     let mut running = run
         .arg(format!("LD_PRELOAD={library}"))

@@ -12,7 +12,7 @@ fn after(before: &str, fixture: &str, args: &[&str]) -> Run {
     Run::tool("/bin/sh")
         .args(["-c", &format!("{before}\nLD_PRELOAD=$1 exec \"$0\" $2")])
         .arg(Build::get().fixture(fixture))
-        .arg(&Build::get().library)
+        .arg(Build::get().library())
         .arg(args.join(" "))
         .interval(1)
         .prefix("t")
@@ -114,7 +114,7 @@ fn file_size() {
             let ran = Run::tool("/bin/sh")
                 .args(["-c", &script])
                 .arg(Build::get().fixture(fixture))
-                .arg(&Build::get().library)
+                .arg(Build::get().library())
                 .arg(args.join(" "))
                 .interval(1)
                 .prefix("t")
@@ -262,7 +262,7 @@ fn full_file_system() {
         let ran = run
             .args(["-rm", "sh", "-c", &script])
             .arg(Build::get().fixture("churn"))
-            .arg(&Build::get().library)
+            .arg(Build::get().library())
             .interval(1)
             .run()
             .well();
@@ -314,7 +314,7 @@ fn read_only_file_system() {
     let ran = run
         .args(["-rm", "sh", "-c", script])
         .arg(Build::get().fixture("exit_ways"))
-        .arg(&Build::get().library)
+        .arg(Build::get().library())
         .interval(1)
         .run();
     assert_eq!(ran.code(), 3, "{}", ran.stderr);
@@ -433,7 +433,7 @@ fn rotation_at_the_limit_of_descriptors() {
     "#;
     let begins = Run::compiled("at_its_limit", SOURCE, &["-w", "-pthread", "-fno-builtin"]);
     let ran = begins
-        .arg(&Build::get().library)
+        .arg(Build::get().library())
         .env("HEAPPROF_MAX_LOG", "256K")
         .interval(1)
         .prefix("t")

@@ -8,7 +8,7 @@ fn without_proc(run: Run, program: &std::path::Path, argument: &str) -> Finished
     let script = "mount -t tmpfs none /proc && LD_PRELOAD=$1 exec \"$0\" $2";
     run.args(["-rm", "sh", "-c", script])
         .arg(program)
-        .arg(&Build::get().library)
+        .arg(Build::get().library())
         .arg(argument)
         .prefix("t")
         .run()

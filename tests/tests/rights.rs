@@ -192,7 +192,7 @@ fn setuid_programs_are_left_alone() {
         Run::tool("unshare")
             .args(["-m", "sh", "-c", script])
             .arg(Build::get().fixture("exit_ways"))
-            .arg(&Build::get().library)
+            .arg(Build::get().library())
             .arg(mode)
             .interval(1)
             .inside(run.folder())

@@ -475,7 +475,7 @@ fn on_a_small_disk(size: &str, bound: &str, operations: &str) -> Finished {
     let script = format!(
         "mkdir disk kept && mount -t tmpfs -o size={size} none disk && \
          LD_PRELOAD={} HEAPPROFILE=$PWD/disk/t {} {operations} && cp disk/* kept/",
-        build.library.display(),
+        build.library().display(),
         build.fixture("rotates").display()
     );
     Run::tool("/usr/bin/unshare")

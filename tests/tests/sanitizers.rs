@@ -50,7 +50,7 @@ fn sanitizers_and_valgrind() {
         .args([
             "--quiet",
             "env",
-            &format!("LD_PRELOAD={}", Build::get().library.display()),
+            &format!("LD_PRELOAD={}", Build::get().library().display()),
         ])
         .arg(Build::get().fixture("exit_ways"))
         .arg("exit")

@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 
 /// The word of the library in that process whose symbol has `part` in its name.
 fn word(running: &Running, part: &str) -> u64 {
-    let library = &Build::get().library;
+    let library = Build::get().library();
     let bytes = std::fs::read(library).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let mut symbols = file.symbols();

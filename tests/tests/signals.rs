@@ -153,7 +153,7 @@ for pipe in full, broken:
     let build = heapprof_tests::Build::get();
     let ran = Run::tool("python3")
         .args(["-c", script])
-        .arg(&build.library)
+        .arg(build.library())
         .arg(build.fixture("exit_ways"))
         .run()
         .well();
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
 fn bounds_of_hooks() -> Vec<String> {
     let listed = std::process::Command::new("nm")
         .args(["--print-size", "--defined-only"])
-        .arg(&Build::get().library)
+        .arg(Build::get().library())
         .output()
         .expect("nm runs (scripts/install-deps installs it)");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -119,7 +119,7 @@ fn null_is_no_block_where_blocks_lie_low() {
         let ran = Run::tool("valgrind")
             .args(["--quiet", "--tool=none"])
             .arg(&program)
-            .env("LD_PRELOAD", &Build::get().library)
+            .env("LD_PRELOAD", Build::get().library())
             .interval(interval)
             .run();
         assert_eq!(ran.code(), 0, "{}", ran.stderr);

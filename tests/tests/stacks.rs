@@ -160,7 +160,7 @@ fn damaged_tables() {
     let (first, _) = check(run);
 
     // The same, there from the start: their tables are read in place.
-    let mut preload = Build::get().library.clone().into_os_string();
+    let mut preload = Build::get().library().as_os_str().to_owned();
     for path in &copies {
         preload.push(":");
         preload.push(path);

@@ -106,7 +106,7 @@ fn cancel_storm() {
 
 /// Names of the library's functions that tell whoever unwinds them what to do (they have a language-specific data area).
 fn functions_with_a_say() -> BTreeSet<String> {
-    let library = std::fs::read(&Build::get().library).unwrap();
+    let library = std::fs::read(Build::get().library()).unwrap();
     let file = object::File::parse(&*library).unwrap();
     let section = file.section_by_name(".eh_frame").unwrap();
     let bytes = section.uncompressed_data().unwrap();

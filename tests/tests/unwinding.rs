@@ -75,6 +75,12 @@ fn plt_and_vdso() {
     assert_all_whole(&check("plt_and_vdso"));
 }
 
+/// Where libc has no unwind tables (musl), too.
+#[test]
+fn through_libc() {
+    assert_all_whole(&check("through_libc"));
+}
+
 #[test]
 fn exception_unwind() {
     assert_all_whole(&check("exception_unwind"));

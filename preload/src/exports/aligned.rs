@@ -2,7 +2,7 @@
 //!
 //! Danger: the C boundary, as in `exports.rs`.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
 use super::out_of_memory;
 use crate::je::Fit;
@@ -57,7 +57,20 @@ fn memalign_as_glibc(alignment: usize, size: usize, entry: u64, at: Registers) -
     ptr
 }
 
-/// Whether the glibc that is there has an aligned_alloc that wants a power of two.
+/// Whether the libc that is there has an aligned_alloc that wants a power of two. musl's does, and its memalign is the same; 0 is one there.
+#[cfg(target_env = "musl")]
+fn libc_refuses(alignment: usize) -> bool {
+    alignment & alignment.wrapping_neg() != alignment
+}
+
+/// The same.
+#[cfg(target_env = "gnu")]
+#[inline]
+fn libc_refuses(alignment: usize) -> bool {
+    !alignment.is_power_of_two() && glibc_refuses_it()
+}
+
+#[cfg(target_env = "gnu")]
 #[cold]
 #[inline(never)]
 fn glibc_refuses_it() -> bool {
@@ -65,7 +78,7 @@ fn glibc_refuses_it() -> bool {
         return false; // in an IFUNC resolver: libc cannot be reached from here yet
     }
     // SAFETY: libc's own text, `2.36`, which lives as long as it does.
-    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
     let Some(minor) = version.to_bytes().strip_prefix(b"2.") else {
         return true; // later than any 2
     };
@@ -115,7 +128,7 @@ extern "C-unwind" fn aligned_alloc_called_from(
     sp: *const u64,
     bp: u64,
 ) -> *mut c_void {
-    if !alignment.is_power_of_two() && glibc_refuses_it() {
+    if libc_refuses(alignment) {
         errno::set(libc::EINVAL);
         return std::ptr::null_mut();
     }
@@ -135,6 +148,10 @@ extern "C-unwind" fn memalign_called_from(
     sp: *const u64,
     bp: u64,
 ) -> *mut c_void {
+    if cfg!(target_env = "musl") && libc_refuses(alignment) {
+        errno::set(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
     memalign_as_glibc(alignment, size, entry!(memalign), (sp, bp))
 }
 

@@ -11,7 +11,7 @@ pub(crate) fn address_space_is_limited() -> bool {
             libc::SYS_prlimit64,
             [
                 0,
-                u64::from(libc::RLIMIT_AS),
+                libc::RLIMIT_AS as u64,
                 0,
                 limit.as_mut_ptr() as u64,
                 0,

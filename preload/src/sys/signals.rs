@@ -46,9 +46,13 @@ pub(super) fn swallow_signal_of(error: Errno) {
     };
 }
 
-/// The two signals by which libc's threads reach each other: to cancel one, and to have all change their ids, which waits
-/// for an answer. Linux's first real-time signals, not for programs to use.
-const LIBCS_OWN: u64 = 0b11 << (32 - 1);
+/// The signals by which libc's threads reach each other: to cancel one, and to have all change their ids, which waits
+/// for an answer; musl has one more, for timers. Linux's first real-time signals, not for programs to use.
+const LIBCS_OWN: u64 = if cfg!(target_env = "musl") {
+    0b111
+} else {
+    0b11
+} << (32 - 1);
 
 /// Blocks every signal but libc's own in this thread and returns the mask before.
 pub(crate) fn block_signals() -> u64 {

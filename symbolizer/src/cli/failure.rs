@@ -23,10 +23,12 @@ pub(crate) enum Failure {
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(
-        "libheapprof.so was not found beside {}, nor in ../lib or ../lib/x86_64-linux-gnu; set HEAPPROF_LIBRARY to its path",
+        "libheapprof.so for programs of {libc} was not found beside {}, nor in ../lib; set HEAPPROF_LIBRARY to its path",
         beside.display()
     )]
-    NoLibrary { beside: PathBuf },
+    NoLibrary { libc: &'static str, beside: PathBuf },
+    #[error("{} is for programs of another C library than {libc}, which this one is linked with; set HEAPPROF_LIBRARY to that for {libc}, or leave it unset", path.display())]
+    OtherLibrary { path: PathBuf, libc: &'static str },
     #[error(
         "where heapprof itself lies, and libheapprof.so beside it, cannot be told without /proc; set HEAPPROF_LIBRARY to the library's path"
     )]

@@ -42,7 +42,8 @@ Environment, as without `heapprof run`:
   HEAP_PROFILE_TIME_INTERVAL          a dump every so many seconds; 0: none [0]
   HEAPPROFILESIGNAL                   a dump on this signal (12, SIGUSR2)
   HEAPPROF_LIBRARY                    path of libheapprof.so, if it lies elsewhere than beside
-                                      heapprof, in ../lib or ../lib/x86_64-linux-gnu
+                                      heapprof, in ../lib or ../lib/x86_64-linux-gnu (for
+                                      programs of musl -musl)
 
 Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
 1, it cannot be profiled; 2, the command line makes no sense.";
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             program.path().display()
         ));
     }
-    let library = library::find()?;
+    let library = library::find(program.libc())?;
 
     let mut command = Command::new(&path);
     command

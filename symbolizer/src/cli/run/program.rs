@@ -57,10 +57,27 @@ fn executable(path: &Path) -> Result<(), NotFound> {
     }
 }
 
+/// The C library that a program is linked with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Libc {
+    Glibc,
+    Musl,
+}
+
+impl Libc {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Libc::Glibc => "glibc",
+            Libc::Musl => "musl",
+        }
+    }
+}
+
 /// What was found inside.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
+    libc: Libc,
     obstacle: Option<&'static str>,
     own_allocator: Option<String>,
 }
@@ -79,6 +96,7 @@ impl Program {
         }
         let mut program = Program {
             path,
+            libc: Libc::Glibc,
             obstacle: None,
             own_allocator: None,
         };
@@ -96,6 +114,11 @@ impl Program {
     /// The file that will run: for a script, its interpreter.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What its loader is part of.
+    pub(crate) fn libc(&self) -> Libc {
+        self.libc
     }
 
     /// Why nothing of it could be seen.
@@ -130,19 +153,17 @@ impl Program {
             .iter()
             .find(|header| header.p_type(endian) == PT_INTERP)
             .and_then(|header| header.data(endian, bytes).ok());
+        let of_musl = |loader: &&[u8]| loader.windows(7).any(|part| part == b"ld-musl");
+        if interpreter.filter(of_musl).is_some() || defines(&file, "_dl_debug_addr") {
+            self.libc = Libc::Musl;
+        }
         match interpreter {
             // What it is told to run is loaded by it, and what is preloaded with it.
             None if is_loader(&file) => {}
             None => {
                 self.obstacle = Some(
                     "it is a static executable, into which nothing can be preloaded; link it \
-                     dynamically (without -static, or for Rust with a -gnu target)",
-                );
-            }
-            Some(loader) if loader.windows(7).any(|w| w == b"ld-musl") => {
-                self.obstacle = Some(
-                    "it uses musl's loader and libc, and libheapprof.so needs glibc; build it for \
-                     a -gnu target",
+                     dynamically (without -static, or for Rust with a -gnu target or -C target-feature=-crt-static)",
                 );
             }
             Some(_) if is_sanitized(&file) => {
@@ -177,11 +198,15 @@ fn is_sanitized(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
         .any(|name| runtimes.contains(&name))
 }
 
-/// Whether it is glibc's loader, run as a program.
+/// Whether it is a loader, glibc's or musl's, run as a program.
 fn is_loader(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
+    defines(file, "_rtld_global") || defines(file, "_dl_debug_addr")
+}
+
+fn defines(file: &ElfFile<'_, FileHeader64<Endianness>>, name: &str) -> bool {
     file.dynamic_symbols()
         .filter(|symbol| symbol.is_definition())
-        .any(|symbol| symbol.name() == Ok("_rtld_global"))
+        .any(|symbol| symbol.name() == Ok(name))
 }
 
 fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String> {
