@@ -20,21 +20,22 @@ use crate::loaded::{self, Module};
 /// Where glibc's functions are: since 2.34 all in the second. Before, those of the first come first: the second has some of them as well, which do
 /// nothing as long as the first is not initialised, and some not, so that a mutex would be locked and never unlocked.
 #[cfg(target_env = "gnu")]
-const LIBC: [&[u8]; 3] = [b"libpthread.so.0", b"libc.so.6", b"libdl.so.2"];
-
-/// Its place among [`LIBC`].
+const LIBC: [&[u8]; PARTS] = [b"libpthread.so.0", b"libc.so.6", b"libdl.so.2"];
 #[cfg(target_env = "gnu")]
-fn place_of(module: &Module) -> Option<usize> {
+const PARTS: usize = 3;
+/// musl is one file.
+#[cfg(target_env = "musl")]
+const PARTS: usize = 1;
+
+/// Which part of libc that is.
+#[cfg(target_env = "gnu")]
+fn part(module: &Module) -> Option<usize> {
     LIBC.iter().position(|file| *file == module.file())
 }
 
-/// musl is one file, the loader's, by whatever name that is there.
+/// The same of musl: it is the loader, by whatever name that is there.
 #[cfg(target_env = "musl")]
-const LIBC: [&[u8]; 1] = [b"libc.so"];
-
-/// Its place among [`LIBC`].
-#[cfg(target_env = "musl")]
-fn place_of(module: &Module) -> Option<usize> {
+fn part(module: &Module) -> Option<usize> {
     module.is_loader().then_some(0)
 }
 
@@ -103,31 +104,31 @@ macro_rules! genuine {
 // Everything that this library imports from libc but for memory and string functions, `gettimeofday` (which libc
 // chooses by a resolver), libc's private names (`__cxa_*`, `__errno_location`), and the loader's
 // data. A test compares.
-#[cfg(target_env = "gnu")]
-genuine! {
-    "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
-    "gnu_get_libc_version" "lseek64" "mmap64" "open64" "pthread_attr_destroy" "pthread_attr_init"
-    "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
-    "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
-    "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
-    "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"
-    "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
-    "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
-    "sigemptyset" "sigfillset" "sysconf" "write" "writev"
+macro_rules! genuine_and {
+    ($($of_one:literal)*) => {
+        genuine! {
+            "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
+            "pthread_attr_destroy" "pthread_attr_init"
+            "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
+            "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
+            "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
+            "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"
+            "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
+            "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
+            "sigemptyset" "sigfillset" "sysconf" "write" "writev"
+            $($of_one)*
+        }
+    };
 }
 
-// The same of musl, where Rust's library uses some other names, and its unwinder is part of ours (`build.rs`).
+#[cfg(target_env = "gnu")]
+genuine_and! { "gnu_get_libc_version" "lseek64" "mmap64" "open64" }
+
+// Rust's library has other names there, and its unwinder is part of ours (`build.rs`).
 #[cfg(target_env = "musl")]
-genuine! {
-    "abort" "at_quick_exit" "atexit" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
-    "fflush" "fprintf" "fstat" "fwrite" "lseek" "open" "pthread_attr_destroy" "pthread_attr_init"
-    "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
-    "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
-    "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
-    "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_rwlock_rdlock" "pthread_rwlock_unlock" "pthread_rwlock_wrlock" "pthread_self"
-    "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
-    "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
-    "sigemptyset" "sigfillset" "snprintf" "stat" "sysconf" "write" "writev"
+genuine_and! {
+    "at_quick_exit" "atexit" "fflush" "fprintf" "fstat" "fwrite" "lseek" "open"
+    "pthread_rwlock_rdlock" "pthread_rwlock_unlock" "pthread_rwlock_wrlock" "snprintf" "stat"
 }
 
 unsafe extern "C" {
@@ -175,10 +176,10 @@ pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
 }
 
 /// Those of [`LIBC`] that are loaded, in that order. The loader's is another: of a program that is linked with libc alone, libc comes first.
-fn libc() -> [Option<&'static Module>; LIBC.len()] {
-    let mut found = [None; LIBC.len()];
+fn libc() -> [Option<&'static Module>; PARTS] {
+    let mut found = [None; PARTS];
     for module in loaded::modules() {
-        if let Some(at) = place_of(module) {
+        if let Some(at) = part(module) {
             found[at].get_or_insert(module);
         }
     }

@@ -42,8 +42,8 @@ Environment, as without `heapprof run`:
   HEAP_PROFILE_TIME_INTERVAL          a dump every so many seconds; 0: none [0]
   HEAPPROFILESIGNAL                   a dump on this signal (12, SIGUSR2)
   HEAPPROF_LIBRARY                    path of libheapprof.so, if it lies elsewhere than beside
-                                      heapprof, in ../lib or ../lib/x86_64-linux-gnu (for
-                                      programs of musl -musl)
+                                      heapprof, in ../lib, ../lib/x86_64-linux-gnu or, that for
+                                      programs of musl, ../lib/x86_64-linux-musl
 
 Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
 1, it cannot be profiled; 2, the command line makes no sense.";
