@@ -417,6 +417,7 @@ fn is_conditional(opcode: Opcode) -> bool {
 mod tests {
     use super::*;
     use crate::rules::Kind;
+    use proptest::prelude::*;
 
     const MODULE: u32 = 7;
 
@@ -547,5 +548,13 @@ mod tests {
         assert_eq!(out_of(&[0x50, 0xc3], None), WayOut::Unknown); // push rax; ret
         assert_eq!(out_of(&[0x48], None), WayOut::Unknown); // half an instruction
         assert_eq!(out_of(&[], None), WayOut::Unknown);
+    }
+
+    proptest! {
+        /// Whatever the bytes are: there is an end, and nothing beyond them is looked at.
+        #[test]
+        fn any_bytes(code in prop::collection::vec(any::<u8>(), 0..200), from in 0usize..250, returns: bool) {
+            let _ = way_out(&code, from, returns, MODULE, |called| called % 3 == 0);
+        }
     }
 }
