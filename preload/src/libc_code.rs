@@ -2,7 +2,8 @@
 //!
 //! Danger: code read as data. musl is built without unwind tables and without frame pointers, so a walk would end at `strdup` or `getline`, and
 //! nowhere would it be seen that it has come to the root. What a function does to the stack until it returns says where its caller is
-//! (`heapprof_core::way_out`). It is asked once for each return address; the rule is kept as those are that come from tables.
+//! (`heapprof_core::way_out`). It is asked once for each return address, and takes some memory of our arena then, as learning a module does; the rule is
+//! kept as those are that come from tables.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

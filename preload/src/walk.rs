@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{Error, FrameAddress, Unwinder};
-#[cfg(target_env = "musl")]
-use heapprof_core::WayOut;
 use heapprof_core::{Frame, Met, Place, Rule};
 use heapprof_format::WalkEnd;
 
@@ -26,6 +24,8 @@ use crate::tls::Entered;
 use crate::walkers::{MAX_FRAMES, Walker};
 use crate::{loaded, made_code, modules};
 
+#[cfg(target_env = "musl")]
+mod through_libc;
 #[cfg(feature = "verify")]
 mod verify;
 
@@ -469,42 +469,6 @@ impl Step {
                         false => WalkEnd::NoRule,
                     });
                 }
-            }
-        }
-    }
-
-    /// The frame is one of libc's own, which has no unwind tables.
-    #[cfg(target_env = "musl")]
-    #[cold]
-    fn leave_libc(&mut self, entered: &Entered, walker: &mut Walker) -> Option<WalkEnd> {
-        let place = self.place;
-        let fresh = &mut walker.fresh;
-        match libc_code::way_out(place.address, place.returns, self.module_number) {
-            WayOut::Returns(rule) => {
-                fresh.push(self.frame());
-                let words = self.stack.words();
-                let caller = fresh.last_mut().and_then(|frame| frame.unwind(rule, words));
-                let Some(caller) = caller else {
-                    return Some(WalkEnd::StackUnreadable);
-                };
-                if caller.address == self.signal_return {
-                    // The trampoline's frame: its words are not all noted.
-                    fresh.last_mut().map(Frame::note_more);
-                    return self.cross_signal(entered, walker, caller.sp).err();
-                }
-                if place.returns {
-                    walker.rules.insert(place.address, rule);
-                }
-                self.place = caller;
-                None
-            }
-            WayOut::Never => {
-                fresh.push(self.frame());
-                Some(WalkEnd::Root)
-            }
-            WayOut::Unknown => {
-                fresh.push(self.frame());
-                Some(WalkEnd::NoRule)
             }
         }
     }

@@ -217,12 +217,20 @@ fn a_static_program() {
     assert!(told.stderr.contains("static executable"), "{}", told.stderr);
 }
 
+/// `hello`, a program of musl, and beside it the empty folders `lib` and `out`.
+fn hello_of_musl() -> Finished {
+    let run = Run::tool("musl-gcc");
+    std::fs::write(run.folder().join("hello.c"), HELLO).unwrap();
+    for folder in ["lib", "out"] {
+        std::fs::create_dir(run.folder().join(folder)).unwrap();
+    }
+    run.args(["hello.c", "-o", "hello"]).run().well()
+}
+
 /// `heapprof run` takes the library that is for it. musl's own loader refuses that for glibc, so it is not tried.
 #[test]
 fn a_program_of_musl() {
-    let run = Run::tool("musl-gcc");
-    std::fs::write(run.folder().join("hello.c"), HELLO).unwrap();
-    let made = run.args(["hello.c", "-o", "hello"]).run().well();
+    let made = hello_of_musl();
     let alone = Run::tool(made.folder().join("hello")).run();
     assert_eq!((alone.code(), &*alone.stdout), (7, "hello\n"));
     let recorded = |program: &[&str]| {
@@ -264,12 +272,7 @@ fn programs_of_both_libraries() {
     if !is_root() || !may_mount() {
         return;
     }
-    let run = Run::tool("musl-gcc");
-    std::fs::write(run.folder().join("hello.c"), HELLO).unwrap();
-    let made = run.args(["hello.c", "-o", "hello"]).run().well();
-    for folder in ["lib", "out"] {
-        std::fs::create_dir(made.folder().join(folder)).unwrap();
-    }
+    let made = hello_of_musl();
     let script = r#"
         mount -t tmpfs none lib || exit 77
         for libc in gnu musl; do
@@ -316,12 +319,7 @@ fn a_program_of_musl_beside_an_installed_library() {
     if !is_root() || !may_mount() {
         return;
     }
-    let run = Run::tool("musl-gcc");
-    std::fs::write(run.folder().join("hello.c"), HELLO).unwrap();
-    let made = run.args(["hello.c", "-o", "hello"]).run().well();
-    for folder in ["lib", "out"] {
-        std::fs::create_dir(made.folder().join(folder)).unwrap();
-    }
+    let made = hello_of_musl();
     let script = r#"
         installed=/usr/lib/x86_64-linux-gnu
         mount -t tmpfs none lib && mkdir lib/up lib/work &&
