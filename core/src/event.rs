@@ -12,7 +12,7 @@
 //! | `SAMPLED` | id, time, stack, size, slack, counted |
 //! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next. And which sample ended with it, as a realloc has it, if one did: one of the last |
 //! | ... with `AGAIN` | without stack: it is that of the last sample |
-//! | ... with `ALONE` | without counted: it is size and slack |
+//! | ... with `ALONE` | without counted: it is size |
 
 use std::ops::ControlFlow;
 
@@ -89,7 +89,7 @@ pub struct Sampled {
     pub size: u64,
     /// Bytes beyond them that the block has.
     pub slack: u32,
-    /// Bytes that the thread allocated, by the allocator's own count, since its last sample that was recorded. The highest bit
+    /// Bytes that the thread laid on its line ([`Sampler::laid`](crate::Sampler::laid)) since its last sample that was recorded. The highest bit
     /// is a mark of whoever puts it in: there was no such sample. Lanes carry the word as it is.
     pub counted: u64,
 }
@@ -170,7 +170,7 @@ pub struct Next {
     pub size: u64,
     /// Bytes beyond them.
     pub slack: u64,
-    /// Bytes that the thread allocated since its last sample, and the mark.
+    /// Bytes that the thread laid on its line since its last sample, and the mark.
     pub counted: u64,
 }
 

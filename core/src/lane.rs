@@ -185,7 +185,7 @@ impl Lane {
                 | it.size << NEAR_SHIFT
                 | slack << SLACK_SHIFT;
             let again = (it.stack == near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
-            let alone = (it.counted == it.size + slack).then_some(ALONE);
+            let alone = (it.counted == it.size).then_some(ALONE);
             let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
             at = self.write(at, what | kind);
             if again.is_none() {
@@ -425,7 +425,7 @@ mod tests {
                 stack,
                 size,
                 slack: slack as u32,
-                counted: size + slack + more,
+                counted: size + more,
             };
             Coming::SampledNext { later, ended }
         });
@@ -525,7 +525,7 @@ mod tests {
                 stack,
                 size: 100,
                 slack: 12,
-                counted: 112,
+                counted: 100,
             };
             assert!(lane.put_sampled(by, &sampled, Ended::NONE, |_| {}));
             let between = lane.behind.0.put.load(Ordering::Relaxed);
@@ -547,7 +547,7 @@ mod tests {
                 stack: 8,
                 size: 100,
                 slack: 12,
-                counted: 112,
+                counted: 100,
             };
             let ended = lane.ended((id - 1).wrapping_sub(back));
             assert!(lane.put_sampled(by, &sampled, ended.unwrap_or_default(), |_| {}));

@@ -89,7 +89,7 @@ pub use pace::Pace;
 pub use rng::Rng;
 pub use rules::{Kind, Rule, Rules};
 pub use sample_table::{SampleTable, Vacant};
-pub use sampler::{Regime, Sampler, bytes_on_the_line};
+pub use sampler::{Regime, STRIDE, Sampler, bytes_on_the_line};
 pub use size_class::SizeClass;
 pub use slope::Slope;
 pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};

@@ -8,7 +8,7 @@
 //! from the end of the block; further marks on the same block need not be drawn.
 //!
 //! The distance that is left is one signed number. The question of every malloc is one
-//! subtraction and its sign; everything else happens once a sample.
+//! subtraction and its sign; everything else happens once a sample, or once in a [`STRIDE`].
 //!
 //! What is in force may change ([`Regime`]), and a thread must not keep a mark that lies gigabytes away. So
 //! no distance is walked in one go: the line is cut into pieces, and at the end of a piece without a mark the
@@ -32,6 +32,10 @@ const PIECE: i64 = 4 << 20;
 /// The same while nothing is sampled: what a thread allocates between a start and its next question is
 /// missing, and should be little against any interval.
 const PIECE_STOPPED: i64 = 16 << 10;
+
+/// A thread walks no further without stopping for whatever else is to be done as it allocates ([`Sampler::goes_on`]): so nobody need count bytes for
+/// that at each block. In bytes.
+pub const STRIDE: u64 = 1 << 20;
 
 /// What is in force for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +76,13 @@ impl Regime {
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub struct Sampler {
-    /// Whole bytes between here and the next mark, or the end of the piece: a block that makes it negative
-    /// lies on that.
+    /// Whole bytes between here and the end of the stride: a block that makes it negative lies on that.
     left: i64,
-    /// Mean distance under which `left` was drawn. 0: nothing is sampled; 1: everything is.
+    /// Whole bytes between there and the next mark, or the end of the piece. 0: it is the end of the stride.
+    beyond: i64,
+    /// How far the end of the stride is from where the line began.
+    end: u64,
+    /// Mean distance under which the mark was drawn. 0: nothing is sampled; 1: everything is.
     interval: u64,
     rng: Rng,
     /// Whether the piece ends before the next mark.
@@ -84,30 +91,52 @@ pub struct Sampler {
 
 impl Sampler {
     /// Where `left` is, for whoever asks in assembly: [`passes`](Self::passes) is to subtract the block's bytes
-    /// (1 for an empty one) from this signed number and to look at the sign.
+    /// (1 for an empty one) from this signed number, to look at the sign, and where that is set to ask whether it [`goes_on`](Self::goes_on).
     pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
 
     /// The same as `default()`, for statics.
     pub const ZERO: Sampler = Sampler {
         left: 0,
+        beyond: 0,
+        end: 0,
         interval: 0,
         rng: Rng::new(0),
         unmarked: false,
     };
 
-    /// Lays `size` bytes on the line; true when no mark fell on them.
+    /// Lays `size` bytes on the line; true when no mark fell on them, and no piece ended in them.
     #[inline(always)]
     pub fn passes(&mut self, size: usize) -> bool {
         // A request beyond isize::MAX never succeeds, and lays nothing: taken for a signed number, it would lead backwards, and whatever
         // comes next would lie where it is known that there is no mark.
-        let bytes = bytes_on_the_line(size as u64) as i64;
-        self.left = self.left.wrapping_sub(bytes.max(0));
+        self.left = self.left.wrapping_sub(bytes_laid(size));
+        self.left >= 0 || self.goes_on()
+    }
+
+    /// Where `left` became negative: whether no more than a stride ended in that block. Then it passes, and the next stride begins behind it.
+    #[inline(always)]
+    pub fn goes_on(&mut self) -> bool {
+        if self.beyond != 0 {
+            self.go(self.left.wrapping_add(self.beyond));
+        }
         self.left >= 0
     }
 
-    /// Whether a mark fell on the last block, or a piece ended in it, and nothing has been drawn since.
+    /// Whether a mark fell on the last block, or a stride or a piece ended in it, and nobody has gone on or drawn since.
     pub fn is_due(&self) -> bool {
         self.left < 0
+    }
+
+    /// The last block of `size` bytes is not on the line after all: there was no memory for it. Marks stay as far ahead as they are.
+    #[cold]
+    pub fn take_back(&mut self, size: usize) {
+        self.end = self.end.wrapping_sub(bytes_laid(size) as u64);
+    }
+
+    /// All bytes that were ever laid on the line, wrapping.
+    #[inline(always)]
+    pub fn laid(&self) -> u64 {
+        self.end.wrapping_sub(self.left as u64)
     }
 
     /// Begins the line with a seed of its own and draws the first mark.
@@ -120,25 +149,48 @@ impl Sampler {
     /// whenever the interval in force changes: having no memory, the process may be redrawn at any
     /// point of the line without a bias.
     pub fn draw(&mut self, interval: u64) {
-        self.interval = interval;
+        let distance = self.distance(interval);
         self.unmarked = false;
-        self.left = match interval {
-            0 => NEVER,
-            // Every block is at least a byte on the line, so a distance of 0 takes every one.
-            1 => 0,
-            _ => self.rng.exponential(interval),
-        };
+        self.go(distance);
     }
 
     /// As [`draw`](Self::draw), but goes no further than one piece. A block that does not pass is then to be
     /// [`decide`](Self::decide)d, and whatever comes of it, this is to be called again behind it.
+    #[inline(always)]
     pub fn draw_under(&mut self, regime: Regime) {
-        self.draw(regime.interval);
-        let piece = regime.piece();
-        if self.left >= piece {
-            self.left = piece - 1;
-            self.unmarked = true;
+        if regime.interval == 1 {
+            return self.draw(1); // no piece is that short
         }
+        self.draw_far_under(regime);
+    }
+
+    #[inline(never)]
+    fn draw_far_under(&mut self, regime: Regime) {
+        let distance = self.distance(regime.interval);
+        let piece = regime.piece();
+        self.unmarked = distance >= piece;
+        self.go(distance.min(piece - 1));
+    }
+
+    /// A distance to the next mark.
+    #[inline(always)]
+    fn distance(&mut self, interval: u64) -> i64 {
+        self.interval = interval;
+        match interval {
+            0 => NEVER,
+            // Every block is at least a byte on the line, so a distance of 0 takes every one.
+            1 => 0,
+            _ => self.rng.exponential(interval),
+        }
+    }
+
+    /// Begins a stride, so far from the next mark or the end of the piece.
+    #[inline(always)]
+    fn go(&mut self, distance: i64) {
+        let laid = self.laid();
+        self.left = distance.min(STRIDE as i64);
+        self.beyond = distance.wrapping_sub(self.left);
+        self.end = laid.wrapping_add(self.left as u64);
     }
 
     /// Begins the line under that regime.
@@ -149,7 +201,7 @@ impl Sampler {
         self.draw_under(regime);
     }
 
-    /// For a block of `size` bytes that did not pass: the interval under which it is sampled, if it is.
+    /// For a block of `size` bytes that did not pass, nor [goes on](Self::goes_on): the interval under which it is sampled, if it is.
     pub fn decide(&mut self, size: usize, regime: Regime) -> Option<u64> {
         let size = bytes_on_the_line(size as u64);
         match (regime.interval, self.interval) {
@@ -174,9 +226,7 @@ impl Sampler {
 
     /// Nothing is sampled until the next [`start`](Self::start) or [`draw`](Self::draw).
     pub fn stop(&mut self) {
-        self.left = NEVER;
-        self.interval = 0;
-        self.unmarked = false;
+        self.draw(0);
     }
 
     /// Mean distance between marks under which the last sampled block was chosen, in bytes.
@@ -191,7 +241,13 @@ pub fn bytes_on_the_line(size: u64) -> u64 {
     if size == 0 { 1 } else { size }
 }
 
-const _: () = assert!(size_of::<Sampler>() <= 32);
+/// Bytes that a request of `size` lays: none, if it can never succeed.
+#[inline(always)]
+fn bytes_laid(size: usize) -> i64 {
+    (bytes_on_the_line(size as u64) as i64).max(0)
+}
+
+const _: () = assert!(size_of::<Sampler>() <= 48);
 
 #[cfg(test)]
 mod tests {
@@ -301,6 +357,61 @@ mod tests {
 
     const MARKED_LATER: u64 = 1 << 50;
 
+    /// A piece without a mark ends here.
+    fn ends_here(sampler: &mut Sampler) {
+        (sampler.left, sampler.beyond, sampler.unmarked) = (0, 0, true);
+    }
+
+    #[test]
+    fn strides_move_no_mark() {
+        for interval in [0, 1, 4096, 3 * STRIDE, 40 * STRIDE] {
+            let mut sampler = Sampler::default();
+            sampler.start(5, interval);
+            let mut sizes = Rng::new(6);
+            let (mut laid, mut strides) = (0u64, 0);
+            for _ in 0..if cfg!(miri) { 300 } else { 30_000 } {
+                let size = match sizes.next_u64() % 4 {
+                    0 => sizes.next_u64() % (3 * STRIDE),
+                    _ => sizes.next_u64() % 5000,
+                };
+                laid += bytes_on_the_line(size);
+                let behind_goal = laid > sampler.end.saturating_add(sampler.beyond as u64);
+                let beyond = sampler.beyond;
+                let passes = sampler.passes(size as usize);
+                assert_eq!(sampler.laid(), laid);
+                assert_eq!(passes, !behind_goal, "interval {interval}, {laid} bytes");
+                assert_eq!(sampler.is_due(), behind_goal);
+                strides += u64::from(passes && sampler.beyond != beyond);
+                if !passes {
+                    sampler.draw(interval);
+                }
+            }
+            // They come as often as there is room for them between marks: at most one a stride, and, where there are no marks, as many.
+            let most = laid / STRIDE;
+            let least = if interval == 0 { most / 3 } else { 0 };
+            assert!(
+                (least..=most).contains(&strides),
+                "interval {interval}: {strides} of {most}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_not_there_is_taken_back() {
+        let mut sampler = Sampler::default();
+        sampler.start(1, 1 << 40);
+        let ahead = |sampler: &Sampler| sampler.left + sampler.beyond;
+        let at_first = ahead(&sampler);
+        for size in [0, 100, 1 << 30, usize::MAX] {
+            let before = sampler.laid();
+            sampler.passes(size);
+            sampler.take_back(size);
+            assert_eq!(sampler.laid(), before, "{size}");
+        }
+        // The mark is nearer by what was laid.
+        assert_eq!(at_first - ahead(&sampler), 1 + 100 + (1 << 30));
+    }
+
     fn under(interval: u64, record_over: u64) -> Regime {
         Regime {
             interval,
@@ -376,7 +487,7 @@ mod tests {
         let mut sampler = Sampler::default();
         sampler.start_under(7, regime);
         // No mark within a piece for once; the next one has one again.
-        (sampler.left, sampler.unmarked) = (0, true);
+        ends_here(&mut sampler);
         for _ in 0..1000 {
             sampler.draw_under(regime);
             while sampler.passes(1) {}
@@ -390,7 +501,7 @@ mod tests {
             let regime = under(interval, record_over);
             let mut sampler = Sampler::default();
             sampler.start_under(3, regime);
-            (sampler.left, sampler.unmarked) = (0, true);
+            ends_here(&mut sampler);
             assert!(!sampler.passes(size));
             sampler.decide(size, regime)
         };
@@ -407,7 +518,7 @@ mod tests {
         let first = |seed| {
             let mut sampler = Sampler::default();
             sampler.start_under(seed, under(1 << 12, 0));
-            sampler.left
+            sampler.end + sampler.beyond as u64
         };
         assert_ne!(first(1), first(2));
     }
@@ -417,7 +528,7 @@ mod tests {
         let regime = under(64, 0);
         let mut sampler = Sampler::default();
         sampler.start_under(3, regime);
-        (sampler.left, sampler.unmarked) = (0, true);
+        ends_here(&mut sampler);
         assert!(!sampler.passes(8));
         assert_eq!(sampler.interval(), 64);
         sampler.stop();

@@ -186,7 +186,7 @@ impl<'a> Tap<'a> {
                         counted = tap.word(more);
                         more += 1;
                     } else {
-                        counted = size + slack;
+                        counted = size;
                     }
                     words = more;
                 } else {
@@ -265,7 +265,7 @@ impl<'a> Tap<'a> {
                 }
                 let size = low(first >> NEAR_SHIFT, SIZE_BITS);
                 let slack = first >> SLACK_SHIFT;
-                let mut counted = size + slack;
+                let mut counted = size;
                 if first & ALONE == 0 {
                     let Some(more) = word(behind) else {
                         break; // as above

@@ -70,6 +70,15 @@ impl Weight {
         self.objects_variance.to_bits() | self.bytes_variance.to_bits() == 0
     }
 
+    /// The same sample, of a block of `size` bytes, as it lies on the sampler's line, where an empty block has a byte.
+    #[inline]
+    pub fn on_the_line(&self, size: u64) -> Weight {
+        match size {
+            0 => self.carrying(bytes_on_the_line(0)),
+            _ => *self,
+        }
+    }
+
     /// The same sample, seen as a block that carries `bytes` of something other than its size, such
     /// as the slack behind it: it stands for `bytes / p` of them, with variance
     /// `bytes² (1 - p) / p²`.

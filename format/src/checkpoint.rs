@@ -36,8 +36,8 @@ pub struct Checkpoint {
     pub peak_bytes: i128,
     /// Smallest and largest interval that a sample was taken under so far; both 0 without samples.
     pub intervals: (u64, u64),
-    /// Usable bytes of all that was ever allocated; see [`Sums`].
-    pub usable: Sums,
+    /// Bytes of all that was ever asked for, one for an empty block; see [`Sums`]. Earlier versions: usable bytes, which nothing is compared with that is read now.
+    pub requested: Sums,
 }
 
 /// An estimate: `heapprof_core::Estimate` as it is stored.
@@ -115,7 +115,7 @@ impl Checkpoint {
         put_wide(out, self.peak_bytes);
         put(out, self.intervals.0);
         put(out, self.intervals.1);
-        self.usable.put(out);
+        self.requested.put(out);
     }
 
     pub(crate) fn take_rest(time_ns: u64, bytes: &mut &[u8]) -> Option<Checkpoint> {
@@ -126,7 +126,7 @@ impl Checkpoint {
             peak_ns: take(bytes)?,
             peak_bytes: take_wide(bytes)?,
             intervals: (take(bytes)?, take(bytes)?),
-            usable: Sums::take(bytes)?,
+            requested: Sums::take(bytes)?,
         })
     }
 }

@@ -325,10 +325,12 @@ counters! {
     FreesOverflowed = 4, "frees past a full queue";
     /// Dumps written.
     DumpsWritten = 5, "dumps written";
-    /// Usable bytes that threads allocated up to their last samples, by the allocator's own count.
-    CountedBytes = 10, "bytes counted by the allocator";
-    /// Threads in that count.
+    /// Usable bytes that threads allocated up to their last samples, by the allocator's own count. Earlier versions only.
+    UsableBytes = 10, "bytes counted by the allocator";
+    /// Threads in the count of bytes.
     CountedThreads = 11, "threads sampled";
+    /// Bytes that threads asked for up to their last samples, one for an empty block.
+    CountedBytes = 12, "bytes asked for";
     /// Samples not recorded because the queue was full.
     LostQueueFull = 16, "samples lost: queue full";
     /// Samples not recorded because the sample table could not grow.

@@ -132,14 +132,14 @@ fn other() -> impl Strategy<Value = Record> {
         time.clone()
             .prop_map(|time_ns| Record::CheckpointEnd { time_ns }),
         (time, any::<u32>(), any::<u64>(), any::<i128>(), sums()).prop_map(
-            |(time_ns, segment, number, peak_bytes, usable)| Record::Checkpoint(Checkpoint {
+            |(time_ns, segment, number, peak_bytes, requested)| Record::Checkpoint(Checkpoint {
                 segment,
                 time_ns,
                 bytes_before: number,
                 peak_ns: number / 3,
                 peak_bytes,
                 intervals: (1, number),
-                usable,
+                requested,
             })
         ),
         start().prop_map(Record::Start),

@@ -110,7 +110,7 @@ fn record(what: u8, [a, b, c, d]: [u8; 4]) -> Record {
             time_ns,
             peak_bytes: i128::from(b) << (c % 120),
             intervals: (u64::from(b), u64::from(c)),
-            usable: sums,
+            requested: sums,
             ..Checkpoint::default()
         }),
         13 => Record::Passed(Passed {

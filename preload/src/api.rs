@@ -125,7 +125,7 @@ pub(crate) extern "C-unwind" fn IsHeapProfilerRunning() -> c_int {
 pub(crate) extern "C-unwind" fn GetHeapProfile() -> *mut c_char {
     let text = with_session(|_, session| desk::ask(session, Ask::Profile));
     let text = text.and_then(Result::ok).unwrap_or_default();
-    let copy = je::given(text.len() + 1).cast::<u8>();
+    let copy = je::malloc(text.len() + 1).cast::<u8>();
     if !copy.is_null() {
         // SAFETY: `copy` is a new block of one byte more than the text.
         unsafe {

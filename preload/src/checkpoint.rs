@@ -67,7 +67,7 @@ pub(crate) struct Keeping {
     peak_ns: u64,
     peak_bytes: Fixed,
     intervals: Option<(u64, u64)>,
-    usable: Estimate,
+    requested: Estimate,
 }
 
 impl Keeping {
@@ -85,7 +85,7 @@ impl Keeping {
             peak_ns: 0,
             peak_bytes: Fixed::default(),
             intervals: None,
-            usable: Estimate::default(),
+            requested: Estimate::default(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Keeping {
         let first = &mut self.first_ns[stack];
         *first = (*first).min(alloc.time_ns);
         let weight = ledger.weight(alloc.size, alloc.interval);
-        self.usable.add(&weight.carrying(alloc.size + alloc.slack));
+        self.requested.add(&weight.on_the_line(alloc.size));
         let (least, most) = self.intervals.unwrap_or((alloc.interval, alloc.interval));
         self.intervals = Some((least.min(alloc.interval), most.max(alloc.interval)));
         let in_use = ledger.total().in_use.bytes_fixed();
@@ -180,7 +180,7 @@ impl Keeping {
         checkpoint.peak_ns = self.peak_ns;
         checkpoint.peak_bytes = self.peak_bytes.to_bits();
         checkpoint.intervals = self.intervals.unwrap_or_default();
-        checkpoint.usable = sums(&self.usable);
+        checkpoint.requested = sums(&self.requested);
         out.record(&Record::Checkpoint(checkpoint));
         for &Change { time_ns, interval } in &self.stops {
             out.record(&Record::Regime {

@@ -242,7 +242,7 @@ extern "C-unwind" fn resize_called_from(
     }
     // SAFETY: the caller's promise.
     let class = unsafe { je::class(ptr) };
-    let (new, before) = if je::stays_in_place(class, size) {
+    let (new, before) = if class.fits(size) {
         // It goes on being this block's, and nobody else can meet it here.
         (ptr, Before::Here)
     } else {

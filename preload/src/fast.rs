@@ -33,7 +33,6 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     take_asm!(
         [
         ".cfi_startproc",
-        "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
         ][
         "sub qword ptr fs:[rax + {left}], rdi",
         "js {sampled}",
@@ -79,8 +78,6 @@ pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
         "cmp byte ptr [rcx + rax + {counters}], 0",
         "jne {sampled}",
         ] [
-        "3:",
-        "jmp {free}",
         ".cfi_endproc",
         ".p2align 6",
         ]

@@ -1,15 +1,18 @@
-//! Health: the allocator's own count of what it handed out, beside what the samples stand for.
+//! Health: the count of what threads asked for, beside what the samples stand for.
 //!
-//! jemalloc adds the usable size of every block that a thread allocates to a counter of that thread, on
-//! its own way and whatever our hooks do. (Its statistics by arena are no use here: what a thread
-//! takes from its cache is added to them only when that cache is filled or flushed, for a thread in balance
-//! never.) With each sample that it records, a thread tells by how much its counter went up since the one before; the
-//! writer adds that up. What reached the allocator past the hooks is then in the one sum and not in the other.
+//! The sampler's line has each request of a thread, whether a mark fell on it or not, so how far the thread has come on it
+//! ([`laid`](heapprof_core::Sampler::laid)) is an exact count of bytes, and no more to keep than the sampler does anyway. With each sample that it
+//! records, a thread tells by how much it has gone on since the one before; the writer adds that up. What was
+//! drawn wrongly, weighed wrongly or lost on its way is then in the one sum and not in the other.
+//!
+//! (Up to 94eb60f the count was jemalloc's own, of usable bytes. But a small block that a hook takes out of a thread's cache it counted only where
+//! the hook did that for it: six instructions in each malloc and five in each free, to be told by ourselves what we know. Its statistics
+//! by arena are no use here either: what a thread takes from its cache is added to them when that cache is filled or flushed, for a
+//! thread in balance never.)
 //!
 //! What a thread allocates after its last sample is never told: the reader makes it good from that sample
 //! (`symbolizer/src/health.rs`).
 
-use crate::je_control;
 use crate::tls::Thread;
 
 /// Before anything is recorded, in the thread that will go on: what it allocated so far is not in the log.
@@ -31,16 +34,10 @@ pub(crate) fn leave_out(thread: &Thread, recorded_so_far: bool) {
     thread.told_bytes.set(told);
 }
 
-/// This thread's count now, without our own blocks.
+/// What this thread has laid on its line so far.
 #[inline]
 fn counted(thread: &Thread) -> u64 {
-    if thread.counter.get().is_null() {
-        thread.counter.set(je_control::allocated_counter());
-    }
-    // SAFETY: null or this thread's counter in jemalloc's thread-local data, which lives as long as the thread; only
-    // this thread writes to it.
-    let all = unsafe { thread.counter.get().as_ref() }.copied();
-    all.unwrap_or(0).wrapping_sub(thread.own_bytes.get())
+    thread.with_sampler(|sampler| sampler.laid())
 }
 
 /// In what [`untold`] returns: nothing was told before, the thread is new to the writer.

@@ -18,7 +18,9 @@ use crate::session::{self, FreeEvent, SeatLanes, Session};
 use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
 use crate::walkers::Walker;
-use crate::{beginning, clock, counters, early_frees, exit, fork, health, je, je_slabs, sys};
+use crate::{
+    beginning, clock, counters, early_frees, exit, fork, health, je, je_cache, je_slabs, sys,
+};
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,7 +107,7 @@ fn has_recorded(thread: &Thread) -> bool {
         && thread.with_sampler(|sampler| sampler.interval() > 0)
 }
 
-/// True when no mark fell on a block of `size` bytes. Otherwise [`allocated`] must be called.
+/// True when no mark fell on a block of `size` bytes, and no stride or piece ended in it. Otherwise [`allocated`] must be called.
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
     tls::passes(size)
@@ -123,7 +125,7 @@ pub(crate) fn is_some(size: usize) -> bool {
     size as isize > 0
 }
 
-/// Whether a mark fell on the block that [`passes`] was last asked about in this thread.
+/// Whether the block that [`passes`] was last asked about in this thread did not pass.
 pub(crate) fn is_due() -> bool {
     tls::current().with_sampler(|sampler| sampler.is_due())
 }
@@ -250,7 +252,7 @@ struct Call {
     here: Here,
 }
 
-/// A mark fell on this block, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
+/// A mark fell on this block, or a stride or a piece ended in it, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
 /// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
 #[inline(always)]
 pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: je::Fit, here: Here) {
@@ -278,11 +280,17 @@ pub(crate) fn reallocated(
 fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
     let thread = tls::current();
     let _deferred = Deferred::begin(); // first made, last dropped
-    match thread.enter() {
-        Some(entered) => sampled_deferred(&entered, entry, block, here, before),
-        None => lost_inside(thread, block),
+    if !thread.with_sampler(Sampler::goes_on) {
+        match thread.enter() {
+            Some(entered) => sampled_deferred(&entered, entry, block, here, before),
+            None => lost_inside(thread, block),
+        }
+    }
+    if block.ptr.is_null() {
+        thread.with_sampler(|sampler| sampler.take_back(block.size));
     }
     je_slabs::keep(thread);
+    je_cache::look_through_now_and_then(thread);
 }
 
 /// A mark fell on a block that is allocated while this thread is in one of our pieces of code.
@@ -391,6 +399,7 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
     let decided = thread.with_sampler(|sampler| {
         if let Some(seed) = seed {
             sampler.start_under(seed, regime);
+            sampler.take_back(size); // it was laid before there was a line
             if sampler.passes(size) {
                 return None;
             }

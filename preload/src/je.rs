@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::je_map::Class;
-use crate::{je_cache, je_control, je_map, tls};
+use crate::{je_cache, je_control, je_map};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -86,7 +86,7 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
 #[inline(always)]
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    if stays_in_place(unsafe { je_map::class(ptr) }, size) {
+    if unsafe { je_map::class(ptr) }.fits(size) {
         return ptr;
     }
     // SAFETY: the caller's promise.
@@ -104,7 +104,7 @@ unsafe fn realloc_on(ptr: *mut c_void, size: usize) -> *mut c_void {
     }
     // SAFETY: the caller's promise.
     let class = unsafe { class(ptr) };
-    if stays_in_place(class, size) {
+    if class.fits(size) {
         return ptr;
     }
     // SAFETY: the caller's promise.
@@ -126,18 +126,6 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     let bytes = unsafe { sys::malloc_usable_size(ptr) };
     let below = bytes.wrapping_sub(spacing(bytes));
     Class { below, bytes }
-}
-
-/// Whether a block of that class is resized to `size` by leaving it as it is; if so, it now is. Were the class wrong, a
-/// block would be larger than need be, or moved without need, never too small.
-#[inline(always)]
-pub(crate) fn stays_in_place(class: Class, size: usize) -> bool {
-    let stays = class.fits(size);
-    if stays {
-        // On the sampler's line it is a new block; jemalloc, which is not asked, does not count it.
-        tls::count_off(class.bytes as u64);
-    }
-    stays
 }
 
 /// The rest of [`realloc`]: of a block that has `usable` bytes and does not stay in place.
@@ -295,35 +283,20 @@ fn own_flags() -> c_int {
     arena | sys::MALLOCX_TCACHE_NONE
 }
 
-/// A block for the program that none of its calls asked for: it is in no sample.
-pub(crate) fn given(size: usize) -> *mut c_void {
-    count_own(malloc(size).cast()).cast()
-}
-
 /// A block of our own.
 pub(crate) fn own_alloc(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
     let zero = if zeroed { sys::MALLOCX_ZERO } else { 0 };
     let flags = sys::MALLOCX_ALIGN(alignment) | zero | own_flags();
     // SAFETY: the global allocator never asks for 0 bytes, and alignments are powers of two.
-    count_own(unsafe { sys::mallocx(size.max(1), flags).cast() })
-}
-
-/// This block of ours is in this thread's count of bytes, where only the program's are wanted.
-fn count_own(ptr: *mut u8) -> *mut u8 {
-    if !ptr.is_null() {
-        let own = &crate::tls::current().own_bytes;
-        // SAFETY: a live block of ours.
-        own.set(own.get().wrapping_add(unsafe { usable(ptr.cast()) } as u64));
-    }
-    ptr
+    unsafe { sys::mallocx(size.max(1), flags).cast() }
 }
 
 /// # Safety
 /// `ptr` is a live block from [`own_alloc`].
 pub(crate) unsafe fn own_realloc(ptr: *mut u8, size: usize, alignment: usize) -> *mut u8 {
     let flags = sys::MALLOCX_ALIGN(alignment) | own_flags();
-    // SAFETY: the caller's promise. In place or not, it counts as allocated anew.
-    count_own(unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() })
+    // SAFETY: the caller's promise.
+    unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() }
 }
 
 /// # Safety

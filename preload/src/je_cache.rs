@@ -3,24 +3,30 @@
 //! Danger: memory laid out by another library, which does not promise how, changed by hand-written machine code on the way of
 //! every allocation. A thread has a stack of blocks for each small class, a bin (jemalloc 5.3, `internal/cache_bin.h`; where bins and counts
 //! are among a thread's words, `internal/tsd.h`, is that of the exact version in Cargo.lock). What is done here is what jemalloc calls the fast path of
-//! malloc and free (`imalloc_fastpath`, `free_fastpath`), step for step: what is looked at, what is counted, and when it does not
+//! malloc and free (`imalloc_fastpath`, `free_fastpath`): what is looked at, and when it does not
 //! suffice. Then nothing has been changed yet, and jemalloc's own function is called. At boot two blocks are
-//! allocated and freed by jemalloc, and where that does not change those words as described here, all calls are jemalloc's. So they are in a thread without a
-//! cache, and with options that want more done (`junk`, `tcache`): its limits are 0. Who takes another jemalloc is told by `scripts/count-instructions`,
-//! whose ceilings are below what it takes to call jemalloc.
+//! allocated and freed by jemalloc, and where that does not change those words as described here, all calls are jemalloc's. So they are with options that want
+//! more done (`junk`, `tcache`): its limits are 0; and in a thread without a cache: its bins are all zero, empty and full at once. Who takes another jemalloc is told by
+//! `scripts/count-instructions`, whose ceilings are below what it takes to call jemalloc.
 //!
-//! Why it is faster: the thread pointer is added once, and not in each access through `fs`, which takes longer; a size leads to
-//! bin and class in one step; what both hooks and jemalloc ask of a size is asked once; there is no jump to jemalloc. docs/performance.md has what that is worth.
+//! What is not done is counting: jemalloc adds up what a thread allocates and frees, in bytes, and requests by class, which nobody here asks for, and looks through
+//! the cache every 64 KiB of them, which is done at the end of each of the sampler's strides ([`look_through_now_and_then`]) and
+//! where a bin is full.
+//!
+//! Why it is faster: a size leads to its bin in one step, from the thread-local word that is needed anyway; what both hooks and jemalloc ask of a size is asked once;
+//! one count is kept, and not four; there is no jump to jemalloc. docs/performance.md has what that is worth.
 //!
 //! All of it is the thread's own. A signal handler that allocates, and came between two of these instructions, finds what it would find between two of jemalloc's.
 
 use std::arch::asm;
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
+use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
-use crate::{je, je_control, je_map};
+use crate::tls::{self, Thread};
+use crate::{errno, je, je_control, je_map};
 
 /// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
 /// the same of what it freed; and its first bin. While a limit is 0, nothing behind it may be used.
@@ -48,11 +54,12 @@ struct Bin {
     most: u16,
 }
 
-pub(crate) const REQUESTS: usize = std::mem::offset_of!(Bin, requests);
 pub(crate) const LOW_WATER: usize = std::mem::offset_of!(Bin, low_water);
 pub(crate) const FULL: usize = std::mem::offset_of!(Bin, full);
 pub(crate) const EMPTY: usize = std::mem::offset_of!(Bin, empty);
+pub(crate) const MOST: usize = std::mem::offset_of!(Bin, most);
 const _: () = assert!(size_of::<Bin>() == 24); // `put_asm` multiplies by that
+const _: () = assert!(je_map::CLASS_AT == 48); // and reads the class as a word's last two bytes
 
 /// The classes of which several blocks share a slab, up to [`je::LARGEST_SMALL`] bytes (`SC_NBINS`). Those come first.
 const SMALL_CLASSES: usize = 36;
@@ -71,14 +78,15 @@ pub(crate) struct Known {
     sizes: AtomicUsize,
     /// The root of the map of addresses; null: no block is taken back.
     root: AtomicPtr<c_void>,
-    /// By what a size is above the smallest, in eights: where the bin is among a thread's words, and, in the upper half, the usable bytes of its blocks.
-    places: [AtomicU32; PLACES],
+    /// By what a size is above the smallest, in eights: where the bin is, from `heapprof_thread` on (`tls.rs`). In the one block of thread-local
+    /// memory that a library has, the same in all threads.
+    places: [AtomicI32; PLACES],
 }
 
 pub(crate) static KNOWN: Known = Known {
     sizes: AtomicUsize::new(0),
     root: AtomicPtr::new(std::ptr::null_mut()),
-    places: [const { AtomicU32::new(0) }; PLACES],
+    places: [const { AtomicI32::new(0) }; PLACES],
 };
 
 pub(crate) const ROOT_AT: usize = std::mem::offset_of!(Known, root);
@@ -87,47 +95,41 @@ pub(crate) const PLACES_AT: usize = std::mem::offset_of!(Known, places);
 /// The assembly of a naked function that takes a block of `rdi` bytes out of its bin and returns it: the lines before, the question whether such
 /// sizes are served, the lines between, the taking, the lines after, and operands for those lines.
 ///
-/// Labels 7 and 9 are its own. Among the lines after must be label 2, where it goes on with a size that is not served, and label 3, with one whose bin has no block, or
-/// jemalloc wants to be called; `rdi` and the stack are as they were. Registers that are changed: `rdx` and `r8` before the lines between, which leave
-/// them alone; `rax`, `rcx`, `rsi`, `r9` and `r10` after them.
+/// Labels 6, 7 and 9 are its own. Among the lines after must be label 2, where it goes on with a size that is not served, and label 3, with one whose bin has no block;
+/// `rdi` and the stack are as they were. For the lines between, and after label 2, `rax` is the distance of `heapprof_thread` from the thread pointer.
+/// Registers that are changed: that, and `rcx` and `rdx`, which the lines between leave alone; behind them `rsi`, too.
 macro_rules! take_asm {
     ([$($before:expr,)*] [$($between:expr,)*] [$($after:expr,)*] $($operands:tt)*) => {
         std::arch::naked_asm!(
             $($before,)*
-            "lea r8, [rdi - {smallest}]",
+            "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
+            "lea rcx, [rdi - {smallest}]",
             "lea rdx, [rip + {known}]",
-            "cmp r8, qword ptr [rdx]",
+            "cmp rcx, qword ptr [rdx]",
             "jae 2f",
             $($between,)*
-            "mov rcx, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
-            "add rcx, qword ptr fs:[0]",
-            "shr r8, 3",
-            "mov r9, qword ptr [rcx + {allocated}]",
-            "movzx eax, word ptr [rdx + 4*r8 + {places} + 2]",
-            "movzx esi, word ptr [rdx + 4*r8 + {places}]",
-            "add r9, rax",
-            "cmp r9, qword ptr [rcx + {allocated_limit}]",
-            "jae 9f",
-            "add rsi, rcx",
-            "mov r10, qword ptr [rsi]",
-            "mov rax, qword ptr [r10]", // of an empty bin, a word that is there and is nobody's
-            "cmp r10w, word ptr [rsi + {low_water}]",
+            "shr ecx, 3",
+            "movsxd rsi, dword ptr [rdx + 4*rcx + {places}]",
+            "add rsi, rax",
+            "mov rcx, qword ptr fs:[rsi]",
+            "cmp cx, word ptr fs:[rsi + {low_water}]",
             "je 7f",
-            "add r10, 8",
-            "mov qword ptr [rsi], r10",
-            "mov qword ptr [rcx + {allocated}], r9",
-            "inc qword ptr [rsi + {requests}]",
+            "mov rax, qword ptr [rcx]",
+            "add rcx, 8",
+            "mov qword ptr fs:[rsi], rcx",
             "ret",
             "7:",
-            "cmp r10w, word ptr [rsi + {empty}]",
-            "je 3f",
-            "add r10, 8",
-            "mov qword ptr [rsi], r10",
-            "mov word ptr [rsi + {low_water}], r10w",
-            "mov qword ptr [rcx + {allocated}], r9",
-            "inc qword ptr [rsi + {requests}]",
+            "cmp cx, word ptr fs:[rsi + {empty}]", // so are both where there is no cache
+            "je 6f",
+            "mov rax, qword ptr [rcx]",
+            "add rcx, 8",
+            "mov qword ptr fs:[rsi], rcx",
+            "mov word ptr fs:[rsi + {low_water}], cx",
             "ret",
-            $crate::je_threads::unless_cached_asm!(),
+            "6:",
+            "mov rcx, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
+            "add rcx, qword ptr fs:[0]",
+            $crate::je_threads::unless_cached_asm!("3f"),
             $($after,)*
             comes_without = sym $crate::je_threads::comes_without,
             enough = const $crate::je_threads::ENOUGH,
@@ -137,7 +139,6 @@ macro_rules! take_asm {
             places = const $crate::je_cache::PLACES_AT,
             allocated = const $crate::je_cache::ALLOCATED,
             allocated_limit = const $crate::je_cache::ALLOCATED_LIMIT,
-            requests = const $crate::je_cache::REQUESTS,
             low_water = const $crate::je_cache::LOW_WATER,
             empty = const $crate::je_cache::EMPTY,
             malloc = sym tikv_jemalloc_sys::malloc,
@@ -146,8 +147,12 @@ macro_rules! take_asm {
     };
 }
 
-/// The same that puts the block at `rdi` into its bin: the lines before, the putting, the lines after, with label 3 for null, for what is
-/// not small, and where the bin is full, or jemalloc wants to be called; `rdi` and the stack are as they were. Label 9 is its own. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
+/// The same that puts the block at `rdi` into its bin, and calls jemalloc for null, for what is not small, and where the bin is full: the lines before, the
+/// putting, the lines after. Labels 2, 3 and 9 are its own. Changes `rax`, `rcx`, `rsi`, and `rcx` to `rcx`.
+///
+/// jemalloc empties a full bin by half. How many bytes that are it is told at once, where its own free tells it of each block: so a thread that only frees
+/// has its cache looked through, as one that allocates has in [`look_through`]. Up to a byte below the limit: that it is reached jemalloc sees only as it
+/// counts on itself, and would not from beyond. (Without a cache that limit is 0, and there is nothing to tell.)
 ///
 /// The map is read as in `je_map.rs`, but for addresses of more than 48 bits, which are nobody's: whoever frees one has the fault
 /// here, and not in jemalloc.
@@ -162,32 +167,38 @@ macro_rules! put_asm {
             "jz 3f",
             "shr rax, {page_bits} + {leaf_bits}",
             "mov rsi, rdi",
-            "add rcx, qword ptr fs:[0]",
             "shr rsi, {page_bits}",
             "mov r8, qword ptr [r8 + 8*rax]",
             "and esi, (1 << {leaf_bits}) - 1",
             "test r8, r8",
             "jz 3f",
-            "mov rax, qword ptr [r8 + 8*rsi]",
-            "lea r8, [rip + {sizes}]",
-            "test al, {is_small}",
+            "add rcx, qword ptr fs:[0]",
+            "test byte ptr [r8 + 8*rsi], {is_small}",
+            "movzx eax, word ptr [r8 + 8*rsi + {class_at} / 8]",
             "jz 9f", // a cache that ends has the arena's free pages given back: whoever frees large blocks is to have one
-            "shr rax, {class_at}",
-            "mov r9, qword ptr [rcx + {freed}]",
             "lea rsi, [rax + 2*rax]",
-            "add r9, qword ptr [r8 + 8*rax]",
-            "lea rsi, [rcx + 8*rsi]",
-            "mov r10, qword ptr [rsi + {bins}]",
-            "cmp r9, qword ptr [rcx + {freed_limit}]",
-            "jae 9f",
-            "cmp r10w, word ptr [rsi + {bins} + {full}]",
-            "je 3f",
+            "mov r10, qword ptr [rcx + 8*rsi + {bins}]",
+            "cmp r10w, word ptr [rcx + 8*rsi + {bins} + {full}]", // so are both where there is no cache
+            "je 2f",
             "mov qword ptr [r10 - 8], rdi",
             "sub r10, 8",
-            "mov qword ptr [rsi + {bins}], r10",
-            "mov qword ptr [rcx + {freed}], r9",
+            "mov qword ptr [rcx + 8*rsi + {bins}], r10",
             "ret",
-            $crate::je_threads::unless_cached_asm!(),
+            "3:",
+            "jmp {free}",
+            "2:",
+            "lea r8, [rip + {sizes}]",
+            "movzx r9d, word ptr [rcx + 8*rsi + {bins} + {most}]",
+            "mov rax, qword ptr [r8 + 8*rax]",
+            "shr r9d, 1",
+            "mov r8, qword ptr [rcx + {freed_limit}]",
+            "imul rax, r9",
+            "sub r8, 1",
+            "add rax, qword ptr [rcx + {freed}]",
+            "cmp rax, r8",
+            "cmova rax, r8",
+            "mov qword ptr [rcx + {freed}], rax",
+            $crate::je_threads::unless_cached_asm!("3b"),
             $($after,)*
             comes_without = sym $crate::je_threads::comes_without,
             enough = const $crate::je_threads::ENOUGH,
@@ -204,6 +215,7 @@ macro_rules! put_asm {
             freed_limit = const $crate::je_cache::FREED_LIMIT,
             bins = const $crate::je_cache::BINS,
             full = const $crate::je_cache::FULL,
+            most = const $crate::je_cache::MOST,
             free = sym tikv_jemalloc_sys::free,
             $($operands)*
         )
@@ -233,7 +245,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
     put_asm!(
         [".cfi_startproc",]
-        ["3:", "jmp {free}", ".cfi_endproc", ".p2align 6",]
+        [".cfi_endproc", ".p2align 6",]
     )
 }
 
@@ -249,9 +261,9 @@ pub(crate) fn learn() {
         while je_map::size_of_class(class) < je::SMALLEST + 7 + eights * 8 {
             class += 1;
         }
-        let bytes = je_map::size_of_class(class) as u32;
-        let bin = (BINS + class * size_of::<Bin>()) as u32;
-        place.store(bytes << 16 | bin, Ordering::Relaxed);
+        let bin = thread.wrapping_add(BINS).cast::<Bin>().wrapping_add(class);
+        let distance = bin.addr().wrapping_sub(tls::block().addr()) as isize;
+        place.store(distance as i32, Ordering::Relaxed);
     }
     KNOWN.root.store(root, Ordering::Relaxed);
     KNOWN.sizes.store(SIZES, Ordering::Release);
@@ -274,6 +286,49 @@ pub(crate) fn unused_bins(thread: *mut u8) -> impl Iterator<Item = *mut c_void> 
         !bin.head.is_null() && bin.requests == 0 && bin.head.addr() as u16 == bin.empty
     });
     unused.map(|bin| bin.cast())
+}
+
+/// What jemalloc does for its own sake as threads allocate (`te_base_cb_s`, `internal/thread_event_registry.h`).
+#[repr(C)]
+struct Event {
+    is_enabled: extern "C" fn() -> c_int,
+    next_wait: extern "C" fn(*mut c_void) -> u64,
+    postponed_wait: extern "C" fn(*mut c_void) -> u64,
+    happens: unsafe extern "C" fn(*mut c_void),
+}
+
+unsafe extern "C" {
+    /// Looks through a thread's cache, if that was not done in the last 10 ms: gives back half and more of what was not used meanwhile.
+    #[link_name = "_rjem_je_tcache_gc_te_handler"]
+    static LOOKS_THROUGH: Event;
+}
+
+/// To be called where a thread that allocates is asked anyway, at the end of a stride at the latest: has jemalloc look through its cache, as jemalloc
+/// would every 64 KiB, had it counted them.
+#[inline(always)]
+pub(crate) fn look_through_now_and_then(thread: &Thread) {
+    let laid = thread.with_sampler(|sampler| sampler.laid());
+    if laid.wrapping_sub(thread.looked_through_at.get()) >= STRIDE {
+        thread.looked_through_at.set(laid);
+        look_through();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_through() {
+    if !is_known() {
+        return; // jemalloc counts by itself
+    }
+    let thread = thread();
+    // SAFETY: this thread's own word, as in `Look::at`.
+    let limit = unsafe { thread.add(ALLOCATED_LIMIT).cast::<u64>().read() };
+    if limit == 0 {
+        return; // there is no cache, or it is not to be touched now
+    }
+    // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation,
+    // with none of its locks held.
+    errno::left_alone(|| unsafe { (LOOKS_THROUGH.happens)(thread.cast()) });
 }
 
 /// jemalloc's words of this thread.

@@ -71,7 +71,8 @@ pub(crate) struct Class {
 impl Class {
     const UNKNOWN: Class = Class { below: 0, bytes: 0 };
 
-    /// Whether a request of `size` bytes, which are not 0, belongs into it.
+    /// Whether a request of `size` bytes, which are not 0, belongs into it: then a block of this class is resized to it by leaving it as it is. Were
+    /// the class wrong, a block would be larger than need be, or moved without need, never too small.
     #[inline(always)]
     pub(crate) fn fits(self, size: usize) -> bool {
         size <= self.bytes && size > self.below

@@ -19,23 +19,30 @@ use crate::{errno, je_cache, je_control, tls};
 /// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/performance.md).
 pub(crate) const ENOUGH: u32 = 20 << 10;
 
-/// In assembly, at label 9: whether it is time for a cache, and then on with label 3, where jemalloc is called. `rcx` has jemalloc's words of the thread; `rax` is changed.
+/// In assembly, at label 9: whether it is time for a cache, and then on with that label, where jemalloc is called. `rcx` has jemalloc's words of the thread; `rax` is changed.
 /// Both limits are 0 or neither (`te_next_event_fast_set_non_nominal`).
 macro_rules! unless_cached_asm {
-    () => {
-        "9:
-        cmp qword ptr [rcx + {allocated_limit}], 0
-        jne 3f
-        mov rax, qword ptr [rcx + {allocated}]
-        add rax, qword ptr [rcx + {freed}]
-        cmp rax, {enough}
-        jb 3f
-        push rdi
-        .cfi_adjust_cfa_offset 8
-        call {comes_without}
-        pop rdi
-        .cfi_adjust_cfa_offset -8
-        jmp 3f"
+    ($jemalloc:literal) => {
+        concat!(
+            "9:
+            cmp qword ptr [rcx + {allocated_limit}], 0
+            jne ",
+            $jemalloc,
+            "
+            mov rax, qword ptr [rcx + {allocated}]
+            add rax, qword ptr [rcx + {freed}]
+            cmp rax, {enough}
+            jb ",
+            $jemalloc,
+            "
+            push rdi
+            .cfi_adjust_cfa_offset 8
+            call {comes_without}
+            pop rdi
+            .cfi_adjust_cfa_offset -8
+            jmp ",
+            $jemalloc,
+        )
     };
 }
 pub(crate) use unless_cached_asm;

@@ -78,7 +78,6 @@ macro_rules! new {
                     ".cfi_startproc",
                     "cmp byte ptr [rip + {serving}], {ours}",
                     "jne 4f",
-                    "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
                 ]
                 [
                     "sub qword ptr fs:[rax + {left}], rdi",

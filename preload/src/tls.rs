@@ -56,11 +56,7 @@ pub(crate) struct Thread {
     pub(crate) stack_high: Cell<u64>,
     /// A page above foreign stacks that could not be read.
     pub(crate) stack_hole: Cell<u64>,
-    /// jemalloc's count of the bytes that this thread allocated; null until it is asked for. See `health.rs`.
-    pub(crate) counter: Cell<*const u64>,
-    /// Of these, our own.
-    pub(crate) own_bytes: Cell<u64>,
-    /// Of the others, those that the writer has been told of.
+    /// Of the bytes on the sampler's line, those that the writer has been told of. See `health.rs`.
     pub(crate) told_bytes: Cell<u64>,
     /// Those that it was still to be told of when this thread last stopped recording.
     pub(crate) untold_bytes: Cell<u64>,
@@ -72,6 +68,8 @@ pub(crate) struct Thread {
     pub(crate) sought: Cell<u32>,
     /// What framehop is given to find it by.
     pub(crate) header: Cell<Header>,
+    /// Where the sampler's line was when jemalloc last looked through this thread's cache; see `je_cache.rs`.
+    pub(crate) looked_through_at: Cell<u64>,
 }
 
 /// Whose code a thread is running.
@@ -138,15 +136,12 @@ pub(crate) fn stack_pointer() -> u64 {
     sp
 }
 
-/// This thread's words.
+/// Where `heapprof_thread` is in this thread.
 #[inline(always)]
-pub(crate) fn current() -> &'static Thread {
+pub(crate) fn block() -> *const u8 {
     let block: *const u8;
     // SAFETY: reads the GOT entry that the static linker made for our own initial-exec symbol and
-    // the thread pointer at fs:0, both valid in every thread that can run compiled code. The block
-    // has room for a Thread at OFFSET, aligned (asserted above), is zero at first, which is a valid Thread
-    // (integers, and a Sampler documented to be valid when zero), and lives as long as the thread;
-    // the reference is never stored or sent, so 'static stands for "until this hook returns".
+    // the thread pointer at fs:0, both valid in every thread that can run compiled code.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + heapprof_thread@GOTTPOFF]",
@@ -154,15 +149,21 @@ pub(crate) fn current() -> &'static Thread {
             out(reg) block,
             options(pure, nomem, nostack),
         );
-        &*block.byte_add(OFFSET).cast()
     }
+    block
+}
+
+/// This thread's words.
+#[inline(always)]
+pub(crate) fn current() -> &'static Thread {
+    // SAFETY: the block has room for a Thread at OFFSET, aligned (asserted above), is zero at first, which is a valid Thread
+    // (integers, and a Sampler documented to be valid when zero), and lives as long as the thread;
+    // the reference is never stored or sent, so 'static stands for "until this hook returns".
+    unsafe { &*block().byte_add(OFFSET).cast() }
 }
 
 /// Offset of the sampler's count from `heapprof_thread`.
 pub(crate) const LEFT: usize = OFFSET + std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
-
-/// The same of the bytes that are ours.
-const OWN: usize = OFFSET + std::mem::offset_of!(Thread, own_bytes);
 
 /// Whether the loader is through with us. It relocates us first, then the program, and only then copies the initial
 /// values of thread-local words to the main thread; IFUNC resolvers run before and between. Until then jemalloc, whose
@@ -193,7 +194,8 @@ pub(crate) fn is_ready() -> bool {
     ready != 0
 }
 
-/// Lays `size` bytes on this thread's line; true when no mark fell on them. [`Sampler::passes`].
+/// Lays `size` bytes on this thread's line; true when no mark fell on them, nor a stride or a piece ended in them: [`Sampler::goes_on`] is still to
+/// be asked ([`Sampler::LEFT`]).
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
     passes_some((bytes_on_the_line(size as u64) as isize).max(0) as usize)
@@ -219,22 +221,6 @@ pub(crate) fn passes_some(bytes: usize) -> bool {
         );
     }
     true
-}
-
-/// Takes that many bytes off those of this thread that are ours ([`Thread::own_bytes`]). In one instruction, as above.
-#[inline(always)]
-pub(crate) fn count_off(bytes: u64) {
-    // SAFETY: as in `current`; a cell of eight bytes, which only this thread changes, and a signal handler on it before or after.
-    unsafe {
-        asm!(
-            "mov {offset}, qword ptr [rip + heapprof_thread@GOTTPOFF]",
-            "sub qword ptr fs:[{offset} + {own}], {bytes}",
-            offset = out(reg) _,
-            bytes = in(reg) bytes,
-            own = const OWN,
-            options(nostack),
-        );
-    }
 }
 
 impl Thread {

@@ -7,7 +7,9 @@ pub(crate) mod resume;
 
 use std::collections::{HashMap, HashSet};
 
-use heapprof_core::{Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary};
+use heapprof_core::{
+    Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary, bytes_on_the_line,
+};
 use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
 
 use crate::contrast::Contrast;
@@ -220,8 +222,8 @@ impl Fold {
             Record::Counters { time_ns, values } => {
                 self.passed(time_ns);
                 let longest = self.profile.run.intervals_seen.map_or(0, |(_, most)| most);
-                let usable = self.profile.usable;
-                let counted = Counted::at(&values, usable, &self.last_samples, longest);
+                let samples = self.profile.requested;
+                let counted = Counted::at(&values, samples, &self.last_samples, longest);
                 self.profile.counted = counted.or(self.profile.counted);
                 self.counters.extend(values);
             }
@@ -359,10 +361,10 @@ impl Fold {
             .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
         if !is_inherited(alloc) && !self.resuming {
-            let usable = alloc.size + alloc.slack.min(LARGEST_BLOCK);
-            let weight = weight.carrying(usable);
-            self.profile.usable.add(&weight);
-            self.last_samples.sampled(alloc.thread, weight, usable);
+            let weight = weight.on_the_line(alloc.size);
+            self.profile.requested.add(&weight);
+            let bytes = bytes_on_the_line(alloc.size);
+            self.last_samples.sampled(alloc.thread, weight, bytes);
         }
         let in_use = self.ledger.total().in_use.bytes_fixed();
         if in_use > self.peak.bytes && !self.resuming {

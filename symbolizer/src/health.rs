@@ -1,13 +1,13 @@
-//! Health: do the samples stand for what the allocator itself handed out?
+//! Health: do the samples stand for what threads asked for?
 //!
-//! The log holds, beside the samples, jemalloc's own count of usable bytes that threads allocated up to their last
+//! The log holds, beside the samples, how many bytes threads asked for up to their last
 //! samples (`preload/src/health.rs`). Both sums are of the same events in the log, so they must agree: exactly
-//! when everything is recorded, within their errors when sampled. A gap in the hooks, a lost record or a
+//! when everything is recorded, within their errors when sampled. A lost record, a wrong draw or a
 //! wrong weight shows as a difference.
 //!
-//! A thread's bytes after its last sample are not in the count. A block of `u` usable bytes, sampled with probability `p`, is
+//! A thread's bytes after its last sample are not in the count. A block of `s` bytes, sampled with probability `p`, is
 //! among them when neither it nor a later one is sampled, and it is the last sample when it is and no later one: the one
-//! happens `(1 - p) / p` times as often as the other, so `u (1 - p) / p` of each thread's last sample, what it stands for beyond
+//! happens `(1 - p) / p` times as often as the other, so `s (1 - p) / p` of each thread's last sample, what it stands for beyond
 //! itself, has the mean of what was not told (about an interval where the block is small, nothing where it is large or was taken
 //! for certain). With that added the last samples drop out of the difference, and as the samples before them are as independent as
 //! ever, whichever the last ones are, the difference has the variance of these.
@@ -26,10 +26,10 @@ const ERRORS: f64 = 3.3;
 /// several intervals may have passed. With 9, a Poisson number of any mean is more than 3.3 errors off once in 800 tries at most.
 const FEW: f64 = 9.0;
 
-/// Bytes that are allowed beside: what libc allocates for us inside our own calls (a thread, a buffer).
+/// Bytes that are allowed beside: what libc allocates for us inside our own calls (a thread, a buffer), and what there was no memory for.
 const ALLOWED: f64 = 65536.0;
 
-/// The last sample of each thread so far: what it stands for, and its usable bytes.
+/// The last sample of each thread so far: what it stands for, and its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct LastSamples {
     /// That of the newest sample of all: threads come in runs, and each of millions of samples comes here.
@@ -41,13 +41,13 @@ pub(crate) struct LastSamples {
 type LastSample = (Weight, u64);
 
 impl LastSamples {
-    /// A thread's next sample, with its usable bytes.
+    /// A thread's next sample, with its bytes.
     #[inline]
-    pub(crate) fn sampled(&mut self, thread: u32, usable: Weight, bytes: u64) {
+    pub(crate) fn sampled(&mut self, thread: u32, weight: Weight, bytes: u64) {
         match &mut self.newest {
-            Some((newest, last)) if *newest == thread => *last = (usable, bytes),
+            Some((newest, last)) if *newest == thread => *last = (weight, bytes),
             newest => {
-                if let Some((other, last)) = newest.replace((thread, (usable, bytes))) {
+                if let Some((other, last)) = newest.replace((thread, (weight, bytes))) {
                     self.of_thread.insert(other, last);
                 }
             }
@@ -63,8 +63,8 @@ impl LastSamples {
         let all = all.chain(self.newest.map(|(_, last)| last));
         all.fold(
             <_>::default(),
-            |(mut sum, sum_bytes): (Estimate, u64), (usable, bytes)| {
-                sum.add(&usable);
+            |(mut sum, sum_bytes): (Estimate, u64), (weight, bytes)| {
+                sum.add(&weight);
                 (sum, sum_bytes.saturating_add(bytes))
             },
         )
@@ -74,13 +74,13 @@ impl LastSamples {
 /// Both sums at the same event of the log, or those of several logs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Usable bytes that the samples stand for.
-    pub usable: Estimate,
-    /// Those that the allocator counted.
+    /// What the samples stand for.
+    pub samples: Estimate,
+    /// Bytes that threads counted.
     pub bytes: u64,
-    /// Of `usable`, the last sample of each thread.
+    /// Of `samples`, the last one of each thread.
     pub last: Estimate,
-    /// Usable bytes of these blocks themselves.
+    /// Bytes of these blocks themselves.
     pub last_bytes: u64,
     /// Last samples that were before the log begins (it rotates): as if of a byte each, under the longest interval.
     pub unknown: Estimate,
@@ -90,7 +90,7 @@ impl Counted {
     /// Of counters that were read when the samples stood for that, `longest` being the longest interval of one.
     pub(crate) fn at(
         values: &[(Counter, u64)],
-        usable: Estimate,
+        samples: Estimate,
         last: &LastSamples,
         longest: u64,
     ) -> Option<Counted> {
@@ -99,7 +99,7 @@ impl Counted {
         let (last, last_bytes) = last.sums();
         let unknown = threads.saturating_sub(last.samples);
         Some(Counted {
-            usable,
+            samples,
             bytes: value(Counter::CountedBytes)?,
             last,
             last_bytes,
@@ -109,7 +109,7 @@ impl Counted {
 
     /// Adds another log's.
     pub(crate) fn merge(&mut self, other: &Counted) {
-        self.usable.merge(&other.usable);
+        self.samples.merge(&other.samples);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.last.merge(&other.last);
         self.last_bytes = self.last_bytes.saturating_add(other.last_bytes);
@@ -120,11 +120,11 @@ impl Counted {
 /// The comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Health {
-    /// Usable bytes that the samples stand for, and how far the sums may be apart.
+    /// Bytes that the samples stand for, and how far the sums may be apart.
     pub samples: f64,
     /// See `samples`.
     pub tolerance: f64,
-    /// What the allocator counted, and what threads are expected to have allocated since.
+    /// What threads counted, and what they are expected to have asked for since.
     pub counted: f64,
 }
 
@@ -132,33 +132,25 @@ impl Health {
     /// Of a whole log. `None` when it has no count, or no samples.
     pub fn of(profile: &Profile) -> Option<Health> {
         let counted = profile.counted?;
-        if profile.run.span.is_some() || counted.usable.is_empty() {
+        if profile.run.span.is_some() || counted.samples.is_empty() {
             return None;
         }
         let (_, longest) = profile.run.intervals()?;
-        let usable = counted.usable.bytes_f64();
-        // The interval is one of requested bytes.
-        let requested = profile.totals().allocated.bytes_f64();
-        let wider = if requested > 0.0 {
-            (usable / requested).clamp(1.0, 16.0)
-        } else {
-            1.0
-        };
         let few = match longest {
             0 | 1 => 0.0,
-            longest => longest as f64 * wider * FEW.sqrt(),
+            longest => longest as f64 * FEW.sqrt(),
         };
         let since_last = counted.last.bytes_f64() - counted.last_bytes as f64;
         let unknown = counted.unknown.bytes_f64() - counted.unknown.samples as f64;
-        let before_last = counted.usable.without(&counted.last);
+        let before_last = counted.samples.without(&counted.last);
         let error = before_last
             .bytes_error()
-            .hypot(wider * counted.unknown.bytes_error())
+            .hypot(counted.unknown.bytes_error())
             .hypot(few);
         Some(Health {
-            samples: usable,
+            samples: counted.samples.bytes_f64(),
             tolerance: ERRORS * error + ALLOWED,
-            counted: counted.bytes as f64 + since_last + wider * unknown,
+            counted: counted.bytes as f64 + since_last + unknown,
         })
     }
 
@@ -179,12 +171,12 @@ mod tests {
     use crate::fold::Fold;
     use crate::merge::merged;
     use crate::profile::Run;
-    use heapprof_core::{Regime, Sampler};
+    use heapprof_core::{Regime, Sampler, bytes_on_the_line};
     use heapprof_format::{Alloc, Event, Record, Start};
 
     const MIB: u64 = 1 << 20;
 
-    /// A process that is recorded, and the allocator's count in it.
+    /// A process that is recorded, and its threads' count.
     struct Process {
         fold: Fold,
         samples: u64,
@@ -207,7 +199,7 @@ mod tests {
             }
         }
 
-        /// A block of a thread is sampled, behind `before` usable bytes that were not.
+        /// A block of a thread is sampled, behind `before` bytes that were not.
         fn sample(&mut self, thread: u32, before: u64, (size, slack): (u64, u64), interval: u64) {
             self.samples += 1;
             self.fold.event(Event::Alloc(Alloc {
@@ -219,7 +211,7 @@ mod tests {
                 stack: 0,
                 interval,
             }));
-            self.counted += before + size + slack;
+            self.counted += before + bytes_on_the_line(size);
             self.threads = self.threads.max(u64::from(thread) + 1);
         }
 
@@ -311,7 +303,7 @@ mod tests {
                 (Counter::CountedBytes, of_all.bytes),
                 (Counter::CountedThreads, 200),
             ],
-            of_all.usable,
+            of_all.samples,
             &LastSamples::default(),
             MIB,
         );
@@ -357,7 +349,7 @@ mod tests {
                     let size = sizes[(block + thread) as usize % sizes.len()];
                     let slack = size / 5;
                     if sampler.passes(size as usize) {
-                        before += size + slack;
+                        before += size;
                         continue;
                     }
                     match sampler.decide(size as usize, regime) {
@@ -365,7 +357,7 @@ mod tests {
                             process.sample(thread, before, (size, slack), interval);
                             before = 0;
                         }
-                        None => before += size + slack,
+                        None => before += size,
                     }
                     sampler.draw_under(regime);
                 }
@@ -376,7 +368,7 @@ mod tests {
             let difference = health.samples - health.counted;
             sum += difference;
             squares += difference * difference;
-            claimed += counted.usable.without(&counted.last).bytes_error().powi(2);
+            claimed += counted.samples.without(&counted.last).bytes_error().powi(2);
             alarms += u32::from(!health.agrees());
         }
         let n = f64::from(RUNS);

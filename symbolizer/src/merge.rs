@@ -189,7 +189,7 @@ impl Merge {
             }
             _ => None,
         };
-        self.profile.usable.merge(&part.usable);
+        self.profile.requested.merge(&part.requested);
         self.profile.temporary = self.profile.temporary.or(part.temporary);
         self.account(&file, &part);
 

@@ -52,9 +52,9 @@ pub struct Profile {
     pub peak: Option<Peak>,
     /// What the past of each row says, when it was asked for; else empty.
     pub pasts: Vec<Past>,
-    /// Usable bytes of all that the process itself allocated: requested, and what the allocator rounded up to.
-    pub usable: Estimate,
-    /// The allocator's own count, beside those, when the log has one.
+    /// Bytes of all that the process itself asked for, one for an empty block.
+    pub requested: Estimate,
+    /// What its threads counted, beside those, when the log has that.
     pub counted: Option<Counted>,
     /// By stack, what differs between two views, when that was asked for; may be shorter than the stacks.
     pub changes: Vec<Change>,

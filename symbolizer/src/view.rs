@@ -298,7 +298,7 @@ impl Profile {
         self.run.outside = Some(outside);
         self.rows.clear();
         self.stacks.clear();
-        self.usable = Estimate::default();
+        self.requested = Estimate::default();
         self.counted = None;
         self
     }

@@ -132,7 +132,7 @@ fn log_of(process: &Process, index: usize) -> Vec<u8> {
                 *row = (row.0 + 1, row.1 + block.size);
             }
         }
-        let usable: u64 = (process.blocks.iter().filter(known))
+        let requested: u64 = (process.blocks.iter().filter(known))
             .map(|block| block.size)
             .sum();
         log.given(&Record::Checkpoint(Checkpoint {
@@ -140,7 +140,10 @@ fn log_of(process: &Process, index: usize) -> Vec<u8> {
             time_ns: rotated_ms * MS,
             bytes_before: 77,
             intervals: (1, 1),
-            usable: exactly(process.blocks.iter().filter(known).count() as u64, usable),
+            requested: exactly(
+                process.blocks.iter().filter(known).count() as u64,
+                requested,
+            ),
             ..Checkpoint::default()
         }));
         log.flush();
@@ -277,7 +280,7 @@ proptest! {
             detailed.map(|ms| (ms - first) * MS)
         );
         // What the samples stand for is known without the checkpoint, too.
-        prop_assert_eq!(whole.usable.bytes(), whole.totals().allocated.bytes());
+        prop_assert_eq!(whole.requested.bytes(), whole.totals().allocated.bytes());
         for ms in moments {
             if ms < first || ms > last || detailed.is_some_and(|detailed| ms < detailed) {
                 continue;

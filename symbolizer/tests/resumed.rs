@@ -68,7 +68,7 @@ fn checkpoint() -> Vec<Record> {
             peak_ns: 3 * S,
             peak_bytes: 50_000 << 32,
             intervals: (1, 4096),
-            usable: whole_bytes(7, 6000),
+            requested: whole_bytes(7, 6000),
             ..Checkpoint::default()
         }),
         Record::Stack(Stack {
@@ -199,7 +199,10 @@ fn what_the_checkpoint_says_of_the_run_is_known() {
     assert_eq!((peak.bytes.round(), peak.time_ns), (50_000, 3 * S));
     assert_eq!(profile.run.intervals_seen, Some((1, 4096)));
     assert_eq!(profile.stacks[0].time_ns, S);
-    assert_eq!((profile.usable.samples, profile.usable.bytes()), (9, 7009));
+    assert_eq!(
+        (profile.requested.samples, profile.requested.bytes()),
+        (9, 7007)
+    );
     assert_eq!(profile.run.duration_ns, 10 * S);
     assert!(profile.account.remarks.is_empty());
 }

@@ -1,4 +1,4 @@
-//! The health line: what samples stand for, against the allocator's own count.
+//! The health line: what samples stand for, against the threads' own count.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn health_line(log: &Path) -> String {
 }
 
 #[test]
-fn recording_everything_agrees_with_the_allocator_to_some_kilobytes() {
+fn recording_everything_agrees_to_some_kilobytes() {
     let ran = truth(1);
     let health = Health::of(&read(&ran.log_path())).expect("a count");
     assert!(health.agrees(), "{health:?}");
@@ -62,7 +62,7 @@ fn sampling_agrees_within_its_error() {
     assert!(disagree.len() <= 1, "{disagree:?}");
 }
 
-/// Rewrites a log without some of its allocations, as if they had gone past the hooks.
+/// Rewrites a log without some of its allocations, as if they had been lost.
 fn without(log: &Path, mut gone: impl FnMut(u64) -> bool, to: &Path) {
     let bytes = fs::read(log).unwrap();
     let mut reader = Reader::new(&bytes).unwrap();
@@ -82,7 +82,7 @@ fn without(log: &Path, mut gone: impl FnMut(u64) -> bool, to: &Path) {
 }
 
 #[test]
-fn a_gap_in_the_hooks_shows() {
+fn what_was_lost_shows() {
     let ran = truth(1);
     let log = ran.log_path();
     let broken = ran.folder().join("broken.heaplog");
@@ -137,7 +137,7 @@ fn a_process_that_is_killed_while_it_does_nothing_has_an_account() {
     assert_eq!(sampled, [profile.totals().allocated.samples]);
 }
 
-/// Realloc in its place, which the allocator is not even asked about, threads that come and go, a fork.
+/// Realloc in its place, threads that come and go, a fork.
 #[test]
 fn reallocs_short_threads_and_children_agree() {
     const SOURCE: &str = r#"
@@ -258,4 +258,32 @@ fn the_text_of_a_profile_is_no_allocation() {
     let ran = ran.interval(1).prefix("t").run().well();
     let line = health_line(&ran.log_path());
     assert!(line.ends_with("agrees"), "{line}");
+}
+
+/// An empty block is a byte of what was asked for, and what there was no memory for was not asked for.
+#[test]
+fn empty_blocks_and_failures_agree() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        int main(void)
+        {
+            for (int i = 0; i < 300000; i++) { void *volatile block = malloc(0); free(block); }
+            void *block = malloc(2 << 20);
+            for (int i = 0; i < 1000; i++) {
+                if (malloc((size_t)1 << 50) || calloc(2, (size_t)1 << 50) || realloc(block, (size_t)1 << 50)) return 1;
+                if (i % 10 == 0) block = realloc(block, (2 << 20) + i);
+            }
+            return 0;
+        }
+    "#;
+    for interval in [1, 512 << 10] {
+        let ran = Run::compiled("empty", SOURCE, &["-w", "-fno-builtin"]);
+        let ran = ran.interval(interval).run().well();
+        let health = Health::of(&read(&ran.log_path())).expect("a count");
+        assert!(health.agrees(), "interval {interval}: {health:?}");
+        assert!(
+            health.counted > 200e6 && health.counted < 230e6,
+            "{health:?}"
+        );
+    }
 }

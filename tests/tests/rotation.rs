@@ -145,8 +145,8 @@ fn totals_and_live_set_are_the_truth_after_many_rotations() {
     let alone = read(&alone);
     assert_eq!(by_stack(&alone), by_stack(&all));
     assert_eq!(
-        (alone.peak.unwrap().bytes, alone.usable),
-        (all.peak.unwrap().bytes, all.usable)
+        (alone.peak.unwrap().bytes, alone.requested),
+        (all.peak.unwrap().bytes, all.requested)
     );
     let together = elsewhere.path().join("together.heaplog");
     let bytes: Vec<Vec<u8>> = files.iter().map(|path| fs::read(path).unwrap()).collect();

@@ -510,6 +510,67 @@ fn caches_come_late_and_go() {
     }
 }
 
+/// jemalloc looks through a thread's cache as the thread allocates, and as it frees, though small blocks do not come to it (`je_cache.rs`): what the cache holds of
+/// sizes that are not used any more is in nobody's use soon.
+#[test]
+fn a_cache_gives_back_what_is_no_longer_used() {
+    const SOURCE: &str = r#"
+        #include <malloc.h>
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        enum { KINDS = 14336 / 16, EACH = 15, BATCH = 100000 };
+        static void *of_all_sizes[KINDS * EACH], *batch[BATCH];
+        static pthread_barrier_t turn;
+        static int is_done;
+        static void fill_cache(void)
+        {
+            for (int i = 0; i < KINDS * EACH; i++) of_all_sizes[i] = malloc((i / EACH + 1) * 16);
+            for (int i = 0; i < KINDS * EACH; i++) free(of_all_sizes[i]);
+        }
+        static void allocate(void)
+        {
+            for (int i = 0; i < BATCH; i++) { void *volatile block = malloc(64); free(block); }
+        }
+        static void *frees(void *nothing)
+        {
+            fill_cache();
+            for (pthread_barrier_wait(&turn); pthread_barrier_wait(&turn), !is_done; pthread_barrier_wait(&turn))
+                for (int i = 0; i < BATCH; i++) free(batch[i]);
+            return nothing;
+        }
+        static void let_it_free(void)
+        {
+            for (int i = 0; i < BATCH; i++) batch[i] = malloc(64);
+            pthread_barrier_wait(&turn);
+            pthread_barrier_wait(&turn);
+        }
+        int main(int argc, char **argv)
+        {
+            int by_frees = argv[1][0] == 'f';
+            pthread_t thread;
+            pthread_barrier_init(&turn, NULL, 2);
+            if (by_frees) pthread_create(&thread, NULL, frees, NULL), pthread_barrier_wait(&turn);
+            else fill_cache();
+            size_t before = mallinfo2().uordblks, after = before;
+            for (int i = 0; i < 5000 && after > before / 10; i++) {
+                by_frees ? let_it_free() : allocate();
+                after = mallinfo2().uordblks;
+            }
+            printf("%zu in use, then %zu\n", before, after);
+            if (by_frees) is_done = 1, pthread_barrier_wait(&turn), pthread_join(thread, NULL);
+            return before < 1000000 || after > before / 10;
+        }
+    "#;
+    for interval in [0, 1 << 40, 512 << 10] {
+        for by in ["allocates", "frees"] {
+            let run = Run::compiled("looked", SOURCE, &["-w", "-O1", "-fno-builtin", "-pthread"]);
+            let ran = run.args([by]).interval(interval).run();
+            assert_eq!(ran.code(), 0, "{by}, {interval}: {}", ran.stdout);
+        }
+    }
+}
+
 /// What a thread had in large blocks is the kernel's again when it ends, as jemalloc's arenas are when their last threads leave them.
 #[test]
 fn a_thread_that_ends_leaves_no_free_pages() {

@@ -186,14 +186,14 @@ fn write_regimes(run: &Run, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the allocator itself handed out what the samples stand for.
+/// Whether threads asked for what the samples stand for.
 fn write_health(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let Some(health) = Health::of(profile) else {
         return Ok(());
     };
     write!(
         out,
-        "  health: samples stand for {} of usable memory, the allocator itself counted {} (± {}): ",
+        "  health: samples stand for {} of requested memory, the threads counted {} (± {}): ",
         Bytes(health.samples),
         Bytes(health.counted),
         Bytes(health.tolerance)
@@ -205,7 +205,7 @@ fn write_health(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     if percent < 0.0 {
         writeln!(
             out,
-            "DISAGREES by {percent:.1} %: allocations went past the hooks, or their records are missing"
+            "DISAGREES by {percent:.1} %: records are missing, or samples stand for too little"
         )
     } else {
         writeln!(
@@ -311,7 +311,10 @@ fn write_account(
         }
     };
     for &(counter, n) in &account.counters {
-        if !matches!(counter, Counter::CountedBytes | Counter::CountedThreads) {
+        if !matches!(
+            counter,
+            Counter::UsableBytes | Counter::CountedBytes | Counter::CountedThreads
+        ) {
             line(n, counter.describe())?;
         }
     }

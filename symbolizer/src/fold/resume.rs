@@ -30,7 +30,7 @@ impl Fold {
         if checkpoint.intervals != (0, 0) {
             self.profile.run.intervals_seen = Some(checkpoint.intervals);
         }
-        self.profile.usable = estimate(&checkpoint.usable);
+        self.profile.requested = estimate(&checkpoint.requested);
         // Nothing else comes before a checkpoint.
         self.inherited = self.ledger.total().in_use.bytes_fixed();
         self.peak_before(&checkpoint, Fixed::default());

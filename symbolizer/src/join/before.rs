@@ -17,7 +17,7 @@ pub(super) struct Before {
     in_use: NumberMap<u64, Alloc>,
     /// When each stack was first sampled.
     first_ns: NumberMap<u32, u64>,
-    usable: Estimate,
+    requested: Estimate,
     intervals: Option<(u64, u64)>,
     /// The most bytes that are known to have been in use at once, and when: those of one process alone, or of those whose detail goes so far
     /// back. In truth there may have been more.
@@ -42,7 +42,7 @@ impl Before {
             ledger: Ledger::new(),
             in_use: NumberMap::default(),
             first_ns: NumberMap::default(),
-            usable: Estimate::default(),
+            requested: Estimate::default(),
             intervals: None,
             most: (Fixed::default(), 0),
         })
@@ -51,7 +51,7 @@ impl Before {
     /// A log's own checkpoint begins; its process had the most in use at `peak_ns`.
     pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint, peak_ns: u64) {
         self.had(Fixed::from_bits(checkpoint.peak_bytes), peak_ns);
-        self.usable.merge(&estimate(&checkpoint.usable));
+        self.requested.merge(&estimate(&checkpoint.requested));
         if checkpoint.intervals != (0, 0) {
             self.sampled_under(checkpoint.intervals);
         }
@@ -72,8 +72,7 @@ impl Before {
             .alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
         self.in_use.insert(alloc.id, *alloc);
         if !from_checkpoint && !is_inherited(alloc) {
-            let usable = alloc.size.saturating_add(alloc.slack);
-            self.usable.add(&weight.carrying(usable));
+            self.requested.add(&weight.on_the_line(alloc.size));
         }
         self.sampled_under((alloc.interval, alloc.interval));
         if !from_checkpoint {
@@ -116,7 +115,7 @@ impl Before {
             peak_ns,
             peak_bytes: bytes.to_bits(),
             intervals: self.intervals.unwrap_or_default(),
-            usable: sums(&self.usable),
+            requested: sums(&self.requested),
         }
     }
 

@@ -185,7 +185,7 @@ impl<'a, W: Write> Writing<'a, W> {
         let (time_ns, whole) = (self.last_ns, self.whole);
         let parts = || whole.parts.iter();
         let all_have_ends = parts().all(|part| reason(part).is_some());
-        // The allocator's own count is compared with the samples so far, which a log that is cut off may have more of.
+        // The threads' count is compared with the samples so far, which a log that is cut off may have more of.
         let is_compared =
             all_have_ends && parts().all(|part| part.is_whole) && whole.counted.is_some();
         let mut values = whole.account.counters.clone();
