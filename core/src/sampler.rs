@@ -164,7 +164,7 @@ impl Sampler {
         self.draw_far_under(regime);
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn draw_far_under(&mut self, regime: Regime) {
         let distance = self.distance(regime.interval);
         let piece = regime.piece();

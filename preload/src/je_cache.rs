@@ -310,21 +310,23 @@ pub(crate) fn look_through_now_and_then(thread: &Thread) {
     let laid = thread.with_sampler(|sampler| sampler.laid());
     if laid.wrapping_sub(thread.looked_through_at.get()) >= STRIDE {
         thread.looked_through_at.set(laid);
-        look_through();
+        look_through(thread);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn look_through() {
+fn look_through(of: &Thread) {
     if !is_known() {
         return; // jemalloc counts by itself
     }
     let thread = thread();
-    // SAFETY: this thread's own word, as in `Look::at`.
-    let limit = unsafe { thread.add(ALLOCATED_LIMIT).cast::<u64>().read() };
-    if limit == 0 {
-        return; // there is no cache, or it is not to be touched now
+    // SAFETY: this thread's own words, as in `Look::at`.
+    let word = |at| unsafe { thread.add(at).cast::<u64>().read() };
+    let counted = word(ALLOCATED);
+    let counted_since = counted.wrapping_sub(of.counted_then.replace(counted));
+    if word(ALLOCATED_LIMIT) == 0 || counted_since >= STRIDE / 2 {
+        return; // there is no cache, or it is not to be touched now; or most of it was not out of the cache, and jemalloc has looked
     }
     // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation,
     // with none of its locks held.

@@ -70,6 +70,8 @@ pub(crate) struct Thread {
     pub(crate) header: Cell<Header>,
     /// Where the sampler's line was when jemalloc last looked through this thread's cache; see `je_cache.rs`.
     pub(crate) looked_through_at: Cell<u64>,
+    /// What jemalloc itself had counted of this thread's allocations then.
+    pub(crate) counted_then: Cell<u64>,
 }
 
 /// Whose code a thread is running.
