@@ -161,11 +161,6 @@ impl Sampler {
         if regime.interval == 1 {
             return self.draw(1); // no piece is that short
         }
-        self.draw_far_under(regime);
-    }
-
-    #[inline(always)]
-    fn draw_far_under(&mut self, regime: Regime) {
         let distance = self.distance(regime.interval);
         let piece = regime.piece();
         self.unmarked = distance >= piece;

@@ -1,7 +1,7 @@
 //! The fast ways: `malloc` and `free` of everything that is not sampled, in assembly.
 //!
 //! Danger: hand-written machine code on the way of every allocation. What it does is
-//! [`hook::passes`](crate::hook::passes) and the first half of [`blocks::may_be_sampled`], in three and six instructions, followed by a small block out
+//! [`hook::passes`](crate::hook::passes) and the first half of [`may_be_sampled`](crate::blocks::may_be_sampled), in three and six instructions, followed by a small block out
 //! of jemalloc's cache or into it (`je_cache.rs`), or by jemalloc, and nothing else. By hand, because of four things that a compiler does not do here:
 //! subtract in thread-local memory through its offset, keep the rare sizes, below 9 or beyond a page, out of the way of all others, jump
 //! straight to jemalloc (Rust reaches a foreign function through the GOT only), and begin at a cache line. docs/performance.md
@@ -17,11 +17,9 @@
 
 use std::ffi::c_void;
 
-use heapprof_core::Filter;
-
-use crate::exports::{free_sampled, malloc_sampled};
-use crate::je_cache::{put_asm, take_asm};
-use crate::{blocks, tls};
+use crate::exports::malloc_sampled;
+use crate::je_cache::take_asm;
+use crate::tls;
 
 /// Allocates `size` bytes; 0 gives a block of its own. Null with ENOMEM.
 ///
@@ -61,6 +59,31 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
     )
 }
 
+/// The assembly of a naked function that frees the block at `rdi`, as [`free`] does: the lines before, all of that, the lines after, and operands for those lines.
+macro_rules! free_asm {
+    ([$($before:expr,)*] [$($after:expr,)*] $($operands:tt)*) => {
+        $crate::je_cache::put_asm!(
+            [
+            $($before,)*
+            "lea rcx, [rip + {filter}]",
+            "mov rax, qword ptr [rcx + {multiplier}]",
+            "imul rax, rdi",
+            "shr rax, {shift}",
+            "cmp byte ptr [rcx + rax + {counters}], 0",
+            "jne {sampled}",
+            ]
+            [$($after,)*]
+            multiplier = const heapprof_core::Filter::MULTIPLIER_AT,
+            counters = const heapprof_core::Filter::COUNTERS_AT,
+            shift = const heapprof_core::Filter::SHIFT,
+            filter = sym $crate::blocks::FILTER,
+            sampled = sym $crate::exports::free_sampled,
+            $($operands)*
+        )
+    };
+}
+pub(crate) use free_asm;
+
 /// Frees a block; null is nothing. errno is left alone.
 ///
 /// # Safety
@@ -68,23 +91,8 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn free(ptr: *mut c_void) {
-    put_asm!(
-        [
-        ".cfi_startproc",
-        "lea rcx, [rip + {filter}]",
-        "mov rax, qword ptr [rcx + {multiplier}]",
-        "imul rax, rdi",
-        "shr rax, {shift}",
-        "cmp byte ptr [rcx + rax + {counters}], 0",
-        "jne {sampled}",
-        ] [
-        ".cfi_endproc",
-        ".p2align 6",
-        ]
-        multiplier = const Filter::MULTIPLIER_AT,
-        counters = const Filter::COUNTERS_AT,
-        shift = const Filter::SHIFT,
-        filter = sym blocks::FILTER,
-        sampled = sym free_sampled,
+    free_asm!(
+        [".cfi_startproc",]
+        [".cfi_endproc", ".p2align 6",]
     )
 }

@@ -5,10 +5,10 @@
 //! records, a thread tells by how much it has gone on since the one before; the writer adds that up. What was
 //! drawn wrongly, weighed wrongly or lost on its way is then in the one sum and not in the other.
 //!
-//! (Up to 94eb60f the count was jemalloc's own, of usable bytes. But a small block that a hook takes out of a thread's cache it counted only where
-//! the hook did that for it: six instructions in each malloc and five in each free, to be told by ourselves what we know. Its statistics
+//! Why not by jemalloc's own count of what a thread was handed out: of a small block that a hook takes out of the thread's cache it hears only if
+//! the hook tells it (six instructions in each malloc, five in each free), so we would be our own witness all the same. Its statistics
 //! by arena are no use here either: what a thread takes from its cache is added to them when that cache is filled or flushed, for a
-//! thread in balance never.)
+//! thread in balance never.
 //!
 //! What a thread allocates after its last sample is never told: the reader makes it good from that sample
 //! (`symbolizer/src/health.rs`).

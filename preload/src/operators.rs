@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use crate::fast::free;
+use crate::fast::{free, free_asm};
 use crate::je::Fit;
 use crate::je_cache::take_asm;
 use crate::tls::{self, Inside};
@@ -62,6 +62,8 @@ macro_rules! operators {
     };
 }
 
+// The `nop`s keep frequent jumps off the ends of 32 bytes, as in `fast.rs`.
+
 /// `operator new` of a size. The frequent way is malloc's (`fast.rs`), but for the question who serves. Where jemalloc is asked, the result may be
 /// null, and must not; so it is called there, with the size kept in the word that aligns the stack.
 macro_rules! new {
@@ -78,6 +80,7 @@ macro_rules! new {
                     ".cfi_startproc",
                     "cmp byte ptr [rip + {serving}], {ours}",
                     "jne 4f",
+                    "nop",
                 ]
                 [
                     "sub qword ptr fs:[rax + {left}], rdi",
@@ -121,6 +124,7 @@ macro_rules! new {
                     concat!("mov ecx, ", $index),
                     "jmp {failed}",
                     ".cfi_endproc",
+                    ".p2align 6",
                 ]
                 serving = sym SERVING,
                 ours = const OURS,
@@ -156,25 +160,29 @@ macro_rules! new_aligned {
     };
 }
 
-/// `operator delete`, whatever else it is told. Sizes are not trusted: a wrong one must not become ours.
+/// `operator delete`, whatever else it is told: free, in place, but for the question who serves. Sizes are not trusted: a wrong one must not become ours.
 macro_rules! delete {
     ($index:literal $function:ident $name:literal) => {
         /// Frees a block.
         #[unsafe(export_name = $name)]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $function(ptr: *mut c_void, second: usize, third: usize) {
-            naked_asm!(
-                ".cfi_startproc",
-                "cmp byte ptr [rip + {serving}], {ours}",
-                "jne 2f",
-                "jmp {free}",
-                "2:",
-                concat!("mov ecx, ", $index),
-                "jmp {delete}",
-                ".cfi_endproc",
+            free_asm!(
+                [
+                    ".cfi_startproc",
+                    "cmp byte ptr [rip + {serving}], {ours}",
+                    "jne 4f",
+                    ".nops 5",
+                ]
+                [
+                    "4:",
+                    concat!("mov ecx, ", $index),
+                    "jmp {delete}",
+                    ".cfi_endproc",
+                    ".p2align 6",
+                ]
                 serving = sym SERVING,
                 ours = const OURS,
-                free = sym free,
                 delete = sym delete_of_whom,
             )
         }
