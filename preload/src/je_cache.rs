@@ -29,7 +29,7 @@ use crate::tls::{self, Thread};
 use crate::{errno, je, je_control, je_map};
 
 /// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
-/// the same of what it freed; and its first bin. While a limit is 0, nothing behind it may be used.
+/// the same of what it freed; and its first bin. Limits are 0 while jemalloc wants every call.
 pub(crate) const ALLOCATED: usize = 0x3a0;
 pub(crate) const ALLOCATED_LIMIT: usize = 0x3a8;
 pub(crate) const FREED: usize = 0x3b0;
@@ -328,8 +328,8 @@ fn look_through(of: &Thread) {
     if word(ALLOCATED_LIMIT) == 0 || counted_since >= STRIDE / 2 {
         return; // there is no cache, or it is not to be touched now; or most of it was not out of the cache, and jemalloc has looked
     }
-    // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation,
-    // with none of its locks held.
+    // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation.
+    // None of its locks is held but by code that a signal handler interrupted, and there jemalloc's malloc would take them as well, and look.
     errno::left_alone(|| unsafe { (LOOKS_THROUGH.happens)(thread.cast()) });
 }
 

@@ -3,7 +3,7 @@
 //! Danger: variables and functions of another library, which does not promise any. jemalloc makes a thread's cache at its first
 //! allocation, 28 KiB that are zeroed, and empties it at its end, with two locks for each of three dozen classes. A thread of a hundred blocks
 //! is done sooner without. So jemalloc is told at boot that threads have none (`opt.tcache`; the main thread has its own by then), and a
-//! thread comes here when jemalloc is to allocate or free for it what a cache would have (`je_cache.rs`: its limits are 0). When it has
+//! thread comes here when jemalloc is to allocate or free for it what a cache would have (`je_cache.rs`: its bins are empty and full at once; its limits are 0). When it has
 //! allocated and freed [`ENOUGH`], it is given one (`thread.tcache.enabled`).
 //!
 //! At its end, to which the linker leads jemalloc through us (`--wrap`, build.rs), it is through with caches: one that came later,

@@ -81,7 +81,7 @@ pub(crate) struct Writer {
     budget: Option<Budget>,
     /// When the log is to keep within a bound.
     rotation: Option<Rotation>,
-    /// The allocator's own count.
+    /// What threads counted.
     told: health::Told,
     sampled_allocs: u64,
     sampled_frees: u64,
