@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::tls::{self, Entered, Inside};
 use crate::{
     again, ahead, beginning, blocks, cancel, clock, control, exec, exit, exports, fork, genuine,
-    health, je, je_cache, je_control, je_map, je_system, je_threads, main_thread, modules,
+    health, je, je_cache, je_control, je_large, je_map, je_system, je_threads, main_thread, modules,
     namespace, operators, own_alloc, program, seats, setid, signal, spare, stack, sys, system_call,
     walk, writer,
 };
@@ -104,8 +104,10 @@ extern "C" fn construct(
     if !has_room_for(BOOT_BYTES) {
         return;
     }
+    je::learn();
     je_map::learn();
     je_cache::learn();
+    je_large::learn();
     je_threads::prepare();
     je_control::learn();
     clock::choose();
@@ -117,7 +119,6 @@ extern "C" fn construct(
         return;
     };
     cancel::learn();
-    je::learn();
     stack::remember_main(arguments as u64);
     modules::discover_all(&entered);
     walk::prepare(settings.depth);

@@ -46,6 +46,8 @@ pub(crate) unsafe extern "C-unwind" fn malloc(size: usize) -> *mut c_void {
         "adc rcx, 0",
         "sub qword ptr fs:[rax + {left}], rcx",
         "js {sampled}",
+        "cmp rdi, {large}",
+        "ja {malloc_large}",
         "mov eax, {smallest}",
         "cmp rdi, rax",
         "cmovb rdi, rax",

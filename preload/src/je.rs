@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::je_map::Class;
-use crate::{je_cache, je_control, je_map};
+use crate::{je_cache, je_control, je_large, je_map};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -66,6 +66,12 @@ pub(crate) fn malloc(size: usize) -> *mut c_void {
 #[inline(always)]
 pub(crate) fn calloc(size: usize) -> *mut c_void {
     if size > LARGEST_SMALL {
+        if size > je_large::LARGEST_CACHED {
+            let ptr = je_large::allocate(size, je_large::ALIGNMENT, true);
+            if !ptr.is_null() {
+                return ptr;
+            }
+        }
         // SAFETY: any size is allowed.
         return unsafe { sys::calloc(1, size) };
     }
@@ -141,7 +147,7 @@ pub(crate) unsafe fn realloc_elsewhere(
     if usable == 0 {
         return malloc(size); // there was none
     }
-    if usable > LARGEST_SMALL || size > LARGEST_SMALL {
+    if usable > je_large::LARGEST_CACHED || size > je_large::LARGEST_CACHED {
         // SAFETY: the caller's promise.
         return unsafe { sys::realloc(ptr, size.max(SMALLEST)) };
     }
@@ -152,7 +158,7 @@ pub(crate) unsafe fn realloc_elsewhere(
         unsafe {
             new.cast::<u8>()
                 .copy_from_nonoverlapping(ptr.cast(), usable.min(size));
-            sys::sdallocx(ptr, usable, 0);
+            je_cache::free(ptr);
         }
     }
     new
@@ -208,6 +214,12 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
     if size > isize::MAX as usize || alignment > isize::MAX as usize {
         return std::ptr::null_mut();
     }
+    if size > je_large::LARGEST_CACHED {
+        let ptr = je_large::allocate(size, alignment.max(je_large::ALIGNMENT), false);
+        if !ptr.is_null() {
+            return ptr;
+        }
+    }
     // SAFETY: mallocx wants a size above 0 and an alignment that is a power of two.
     unsafe { sys::mallocx(size.max(SMALLEST), sys::MALLOCX_ALIGN(alignment)) }
 }
@@ -240,6 +252,11 @@ pub(crate) enum Fit {
 /// Whether a large block that was asked for by its size has as many pages as that takes, and no more. So it is unless an option of
 /// jemalloc's says otherwise (`disable_large_size_classes`).
 static LARGE_IS_PAGES: AtomicBool = AtomicBool::new(false);
+
+/// The same, to be asked after [`learn`].
+pub(crate) fn large_is_pages() -> bool {
+    LARGE_IS_PAGES.load(Ordering::Relaxed)
+}
 
 /// The same of one that was just allocated, or resized, for `size` bytes. Without looking it up, if the size alone
 /// tells: in what jemalloc keeps about blocks, that of a new one is rarely in the cache.

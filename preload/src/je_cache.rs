@@ -26,7 +26,7 @@ use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
 use crate::tls::{self, Thread};
-use crate::{errno, je, je_control, je_map};
+use crate::{errno, je, je_control, je_large, je_map};
 
 /// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
 /// the same of what it freed; and its first bin. Limits are 0 while jemalloc wants every call.
@@ -62,10 +62,10 @@ const _: () = assert!(size_of::<Bin>() == 24); // `put_asm` multiplies by that
 const _: () = assert!(je_map::CLASS_AT == 48); // and reads the class as a word's last two bytes
 
 /// The classes of which several blocks share a slab, up to [`je::LARGEST_SMALL`] bytes (`SC_NBINS`). Those come first.
-const SMALL_CLASSES: usize = 36;
+pub(crate) const SMALL_CLASSES: usize = 36;
 
 /// The largest request that has a place in the table, as in jemalloc's (`SC_LOOKUP_MAXCLASS`).
-const LARGEST: usize = 4096;
+const LARGEST: usize = je_large::LARGEST_CACHED;
 /// So many sizes are served, and eight that follow each other have a place in common: classes are multiples of eight.
 const SIZES: usize = LARGEST - je::SMALLEST + 1;
 const PLACES: usize = SIZES.div_ceil(8);
@@ -142,6 +142,8 @@ macro_rules! take_asm {
             low_water = const $crate::je_cache::LOW_WATER,
             empty = const $crate::je_cache::EMPTY,
             malloc = sym tikv_jemalloc_sys::malloc,
+            large = const $crate::je_large::LARGEST_CACHED,
+            malloc_large = sym $crate::je_large::malloc,
             $($operands)*
         )
     };
@@ -175,7 +177,8 @@ macro_rules! put_asm {
             "add rcx, qword ptr fs:[0]",
             "test byte ptr [r8 + 8*rsi], {is_small}",
             "movzx eax, word ptr [r8 + 8*rsi + {class_at} / 8]",
-            "jz 9f", // a cache that ends has the arena's free pages given back: whoever frees large blocks is to have one
+            "jz 7f",
+            "5:",
             "lea rsi, [rax + 2*rax]",
             "mov r10, qword ptr [rcx + 8*rsi + {bins}]",
             "cmp r10w, word ptr [rcx + 8*rsi + {bins} + {full}]", // so are both where there is no cache
@@ -186,6 +189,15 @@ macro_rules! put_asm {
             "ret",
             "3:",
             "jmp {free}",
+            "7:",
+            "cmp eax, {small_classes}", // null, where blocks are near to it
+            "jb 3b",
+            "cmp eax, dword ptr [rip + {first_large}]",
+            "jb 5b",
+            "cmp qword ptr [rcx + {allocated_limit}], 0",
+            "je 9f", // a cache that ends has the arena's free pages given back: whoever frees large blocks is to have one
+            "mov rsi, qword ptr [r8 + 8*rsi]",
+            "jmp {free_large}",
             "2:",
             "lea r8, [rip + {sizes}]",
             "movzx r9d, word ptr [rcx + 8*rsi + {bins} + {most}]",
@@ -217,6 +229,9 @@ macro_rules! put_asm {
             full = const $crate::je_cache::FULL,
             most = const $crate::je_cache::MOST,
             free = sym tikv_jemalloc_sys::free,
+            small_classes = const $crate::je_cache::SMALL_CLASSES,
+            first_large = sym $crate::je_large::FIRST_CLASS,
+            free_large = sym $crate::je_large::free,
             $($operands)*
         )
     };
@@ -233,7 +248,15 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     take_asm!(
         [".cfi_startproc",]
         []
-        ["2:", "3:", "jmp {malloc}", ".cfi_endproc", ".p2align 6",]
+        [
+            "2:",
+            "cmp rdi, {large}",
+            "ja {malloc_large}",
+            "3:",
+            "jmp {malloc}",
+            ".cfi_endproc",
+            ".p2align 6",
+        ]
     )
 }
 
@@ -333,8 +356,16 @@ fn look_through(of: &Thread) {
     errno::left_alone(|| unsafe { (LOOKS_THROUGH.happens)(thread.cast()) });
 }
 
+/// Whether a thread, with its words there, has a cache, and jemalloc does not want every call.
+#[inline(always)]
+pub(crate) fn has_cache(thread: *mut u8) -> bool {
+    // SAFETY: this thread's own word, as in `Look::at`.
+    unsafe { thread.add(ALLOCATED_LIMIT).cast::<u64>().read() != 0 }
+}
+
 /// jemalloc's words of this thread.
-fn thread() -> *mut u8 {
+#[inline(always)]
+pub(crate) fn thread() -> *mut u8 {
     let words: *mut u8;
     // SAFETY: reads the GOT entry that the static linker made for an initial-exec symbol of this library, and the thread pointer.
     unsafe {

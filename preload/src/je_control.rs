@@ -45,6 +45,12 @@ pub(crate) fn is_large_pages() -> bool {
     no_classes == Some(1) && page == Some(PAGE)
 }
 
+/// Bytes of the largest block that is kept in threads' caches.
+pub(crate) fn largest_cached() -> Option<usize> {
+    // SAFETY: a size_t.
+    unsafe { read(c"arenas.tcache_max", 0usize) }
+}
+
 /// Where jemalloc counts the usable bytes of all that this thread ever allocated; null if it does not say. Reading the
 /// name takes no lock.
 #[cold]

@@ -33,6 +33,8 @@ const ROOT_BITS: u32 = 18;
 pub(crate) const CLASS_AT: u32 = 48;
 /// The bit of an entry that says that it is small.
 pub(crate) const IS_SMALL: usize = 1;
+/// How descriptions of pages are aligned (`EDATA_ALIGNMENT`).
+const EXTENT_ALIGNMENT: usize = 128;
 /// The classes that entries can name; there is none beyond (`SC_NSIZES`).
 const CLASSES: usize = 256;
 /// Bytes of the largest block whose class tells them (jemalloc's `USIZE_GROW_SLOW_THRESHOLD`).
@@ -119,6 +121,15 @@ unsafe fn look_up(root: *const AtomicPtr<AtomicUsize>, ptr: *mut c_void) -> Opti
     }
     // SAFETY: as above.
     Some(unsafe { (*leaf.add(in_leaf)).load(Ordering::Relaxed) })
+}
+
+/// What describes the pages of a block (`edata_t`), of which the map has that entry: its bits but for those of the class, and the lowest, which have other meanings
+/// (`rtree_leaf_elm_bits_decode`).
+#[inline(always)]
+pub(crate) fn extent(entry: usize) -> *mut c_void {
+    let above = usize::BITS - CLASS_AT;
+    let address = ((entry << above) as isize >> above) as usize & !(EXTENT_ALIGNMENT - 1);
+    std::ptr::with_exposed_provenance_mut(address)
 }
 
 /// At boot: whether the map is what we take it for, and what its classes are.

@@ -1,6 +1,6 @@
 /* A live set of small blocks, of which a random one is freed and made anew; each new block is written.
  *
- *   live N [blocks] [largest]      N replacements; sizes small and mixed, or uniform up to `largest`
+ *   live N [blocks] [largest [least]]      N replacements; sizes small and mixed, or uniform up to `largest`
  */
 #include "work.h"
 
@@ -9,11 +9,12 @@ int main(int argc, char **argv)
     long n = argument(argc, argv, 1, 1000000);
     size_t blocks = (size_t)argument(argc, argv, 2, 10000);
     size_t largest = (size_t)argument(argc, argv, 3, 0);
+    size_t least = (size_t)argument(argc, argv, 4, 1);
     char **live = must(calloc(blocks, sizeof *live));
     uint64_t random = 88172645463325252u;
     for (long i = 0; i < n; i++) {
         uint64_t drawn = next_random(&random);
-        size_t bytes = largest != 0 ? 1 + (drawn >> 40) % largest : small_size(drawn);
+        size_t bytes = largest != 0 ? least + (drawn >> 40) % (largest + 1 - least) : small_size(drawn);
         size_t at = (drawn >> 8) % blocks;
         free(live[at]);
         live[at] = must(malloc(bytes));

@@ -1,9 +1,11 @@
 /* A loop of one operation, for counting instructions.
  *
  *   ops malloc|malloc-free|new-delete|calloc-free|aligned-free|realloc-of-nothing|realloc-in-place|realloc-grow N
+ *   ops medium-free|large-free N
  *   ops malloc-free-in-thread|free-in-thread|hundredth-of-thread N
  *
- * The first of these is malloc-free in another thread than the main one, the second malloc here and free there; of the last, a hundred are a thread that
+ * medium-free is malloc-free of 20,000 bytes, large-free of 100,000.
+ * The first of the last three is malloc-free in another thread than the main one, the second malloc here and free there; of the last, a hundred are a thread that
  * allocates ten blocks, frees them, and ends.
  * new-delete is what a C++ compiler makes of them: the sized operator delete.
  * realloc-in-place asks for sizes of one size class in turn; realloc-grow for 64 and 128 bytes in turn, which moves.
@@ -40,6 +42,10 @@ int main(int argc, char **argv)
     long n = argument(argc, argv, 2, 1000000);
     if (strcmp(operation, "malloc-free") == 0) {
         for (long i = 0; i < n; i++) free(escapes(malloc(64)));
+    } else if (strcmp(operation, "medium-free") == 0) {
+        for (long i = 0; i < n; i++) free(escapes(malloc(20000)));
+    } else if (strcmp(operation, "large-free") == 0) {
+        for (long i = 0; i < n; i++) free(escapes(malloc(100000)));
     } else if (strcmp(operation, "new-delete") == 0) {
         for (long i = 0; i < n; i++) _ZdlPvm(escapes(_Znwm(64)), 64);
     } else if (strcmp(operation, "calloc-free") == 0) {

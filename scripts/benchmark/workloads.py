@@ -34,6 +34,7 @@ def workloads(data):
         Workload("live set, 10,000 small", [own("live"), "%N", "10000"], 20_000_000, 300_000, live=10_000),
         Workload("live set, 200,000 small", [own("live"), "%N", "200000"], 7_000_000, 600_000, quick=True, live=190_000),
         Workload("live set, 10,000 up to 4 KiB", [own("live"), "%N", "10000", "4096"], 7_000_000, 300_000, live=10_000),
+        Workload("live set, 200 of 4 to 32 KiB", [own("live"), "%N", "200", "32768", "4096"], 7_000_000, 300_000, live=200),
         Workload("live set, 1,000,000 up to 1 KiB", [own("live"), "%N", "1000000", "1024"], 3_000_000, 600_000, live=450_000),
         Workload("freed by another thread", [own("cross"), "%N"], 15_000_000, 300_000, quick=True),
         Workload("realloc growth, in place", [own("grow"), "%N", "16", "1"], 15_000_000, 300_000, quick=True),

@@ -23,12 +23,17 @@ fn every_size() {
     check_every_size(&Run::fixture("every_size").interval(1).run().well());
 }
 
-/// So it is when large blocks are not as many pages as their sizes take.
+/// So it is when large blocks are not as many pages as their sizes take, and when threads' caches keep fewer sizes, or more.
 #[test]
-fn every_size_in_large_classes() {
-    let run = Run::fixture("every_size").interval(1);
-    let conf = "disable_large_size_classes:false";
-    check_every_size(&run.env("_RJEM_MALLOC_CONF", conf).run().well());
+fn every_size_by_other_options() {
+    for options in [
+        "disable_large_size_classes:false",
+        "tcache_max:1024",
+        "tcache_max:65536",
+    ] {
+        let run = Run::fixture("every_size").interval(1);
+        check_every_size(&run.env("_RJEM_MALLOC_CONF", options).run().well());
+    }
 }
 
 fn check_every_size(ran: &Finished) {
@@ -95,6 +100,104 @@ fn options_of_jemalloc_that_every_block_must_meet() {
     }
 }
 
+/// Those of some pages come out of a thread's cache as small ones do (`je_cache.rs`), larger ones past jemalloc's malloc (`je_large.rs`): so they are whole,
+/// aligned, zeroed and nobody else's, in a thread with a cache and in one that has none yet, and under options by which they go other ways.
+#[test]
+fn blocks_of_pages() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <malloc.h>
+        #include <pthread.h>
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        enum { LIVE = 24 };
+        struct block { unsigned char *at; size_t size; unsigned char with; } handed[LIVE];
+        static void check(const struct block *b, const char *when)
+        {
+            if (b->size > malloc_usable_size(b->at)) printf("%s: %zu of %zu\n", when, malloc_usable_size(b->at), b->size);
+            for (size_t i = 0; i < b->size; i += 509) {
+                size_t from_end = b->size - 1 - i;
+                if (b->at[i] == b->with && b->at[from_end] == b->with) continue;
+                printf("%s: %zu bytes, other than %d at %zu from an end\n", when, b->size, b->with, i);
+                return;
+            }
+        }
+        static void *work(void *first)
+        {
+            uint64_t random = (uint64_t)first;
+            struct block live[LIVE] = {0};
+            for (int i = 0; i < 3000; i++) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                struct block *b = &live[(random >> 33) % LIVE];
+                size_t size = ((size_t)4000 << (random >> 40) % 6) + (random >> 44) % 40000; /* 4 to 168 KiB */
+                if (i % 500 == 0) size <<= 7; /* to 21 MiB */
+                if (b->at) check(b, "kept");
+                size_t alignment = (size_t)16 << (random >> 60);
+                switch ((random >> 57) % 5) {
+                case 0: free(b->at), b->at = malloc(size); break;
+                case 1:
+                    free(b->at), b->at = calloc(1, size);
+                    *b = (struct block){b->at, size, 0}, check(b, "zeroed");
+                    break;
+                case 2:
+                    free(b->at);
+                    if (posix_memalign((void **)&b->at, alignment, size)) puts("no memory");
+                    if ((uintptr_t)b->at % alignment) printf("%p is not aligned to %zu\n", b->at, alignment);
+                    break;
+                case 3: {
+                    size_t before = b->size;
+                    b->at = realloc(b->at, size);
+                    struct block same = {b->at, before < size ? before : size, b->with};
+                    if (before) check(&same, "moved");
+                    break;
+                }
+                default: free(b->at), b->at = valloc(size); break;
+                }
+                *b = (struct block){b->at, size, (unsigned char)(i + 1)};
+                memset(b->at, b->with, size);
+            }
+            for (int i = 0; i < LIVE; i++) check(&live[i], "last");
+            for (int i = 0; i < LIVE; i++) { if (handed[i].at) check(&handed[i], "handed on"); free(handed[i].at); }
+            memcpy(handed, live, sizeof live);
+            return NULL;
+        }
+        static void *frees(void *block) { free(block); return NULL; }
+        int main(void)
+        {
+            for (uintptr_t n = 1; n <= 4; n++) {
+                pthread_t thread;
+                if (n % 2 == 0) work((void *)n);
+                else if (pthread_create(&thread, NULL, work, (void *)n) == 0) pthread_join(thread, NULL);
+                /* One that has no cache, and gets none for this. */
+                if (pthread_create(&thread, NULL, frees, handed[0].at) == 0) pthread_join(thread, NULL), handed[0].at = NULL;
+            }
+            puts("done");
+        }
+    "#;
+    let program = Run::compiled("pages", SOURCE, &["-w", "-O1", "-fno-builtin", "-pthread"]);
+    let path = program.folder().join("bin/pages");
+    for interval in [0, 1, 1 << 19] {
+        for options in [
+            "",
+            "tcache:false",
+            "tcache_max:1024",
+            "tcache_max:65536",
+            "disable_large_size_classes:false",
+            "cache_oblivious:false",
+            "junk:true",
+        ] {
+            let ran = Run::program(&path)
+                .env("_RJEM_MALLOC_CONF", options)
+                .interval(interval)
+                .run();
+            assert_eq!(ran.code(), 0, "{options}: {}", ran.stderr);
+            assert_eq!(ran.stdout, "done\n", "{options}, {interval}");
+        }
+    }
+}
+
 /// Reallocs of nothing and of blocks where blocks lie in the lowest gigabyte, as null does: under valgrind, by a tool that leaves malloc alone.
 #[test]
 fn null_is_no_block_where_blocks_lie_low() {
@@ -110,6 +213,7 @@ fn null_is_no_block_where_blocks_lie_low() {
                 block = realloc(block, size + 20);
                 if (block[0] != 7 || block[size - 1] != (size == 1 ? 7 : 9)) return 3;
                 free(block);
+                free(NULL);
             }
         }
     "#;

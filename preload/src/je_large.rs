@@ -1,0 +1,91 @@
+//! Large blocks, of whole pages, beyond what jemalloc keeps in its caches of threads: from jemalloc's arenas and back into them.
+//!
+//! Danger: functions of another library, which does not promise any. jemalloc's malloc and free are, for such a block, `large_palloc` and `large_dalloc` and, around
+//! these, what is done for its own sake as threads allocate: each large block is more than the 64 KiB after which it reads a clock, to see whether it is
+//! time to look through the thread's cache. We have it do so at the end of each of the sampler's strides (`je_cache.rs`), and call the two
+//! where that is all that they are called for: in a thread with a cache, and while jemalloc does not want every call.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use tikv_jemalloc_sys as sys;
+
+use crate::{je, je_cache, je_control, je_map};
+
+/// Bytes of the largest block that jemalloc keeps in a thread's cache, unless it is told otherwise (`tcache_max`).
+pub(crate) const LARGEST_CACHED: usize = 32 << 10;
+
+unsafe extern "C" {
+    /// Of a size that is a number of pages; `arena` null: the thread's. Null: there is no memory, and errno says nothing.
+    fn _rjem_je_large_palloc(
+        thread: *mut c_void,
+        arena: *mut c_void,
+        bytes: usize,
+        alignment: usize,
+        is_zeroed: bool,
+    ) -> *mut c_void;
+
+    /// Of the block that `extent` describes.
+    fn _rjem_je_large_dalloc(thread: *mut c_void, extent: *mut c_void);
+}
+
+/// How jemalloc aligns blocks that nobody wants aligned (`CACHELINE`).
+pub(crate) const ALIGNMENT: usize = 64;
+
+/// Whether that is how such blocks are allocated.
+static IS_KNOWN: AtomicBool = AtomicBool::new(false);
+/// Blocks of this class and above, as the map of addresses has it, and which are not small, come to [`free`]. 0: all of these.
+pub(crate) static FIRST_CLASS: AtomicU32 = AtomicU32::new(0);
+
+/// At boot, after [`je_cache::learn`]: whether jemalloc is as described here.
+pub(crate) fn learn() {
+    let is_known = je_cache::is_known()
+        && je::large_is_pages()
+        && je_control::largest_cached() == Some(LARGEST_CACHED);
+    if is_known {
+        let first = (0u32..).find(|&class| je_map::size_of_class(class as usize) > LARGEST_CACHED);
+        FIRST_CLASS.store(first.unwrap_or(0), Ordering::Relaxed);
+        IS_KNOWN.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A block of `size` bytes, more than [`LARGEST_CACHED`]; null with ENOMEM.
+///
+/// # Safety
+/// As malloc(3).
+pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    let ptr = allocate(size, ALIGNMENT, false);
+    if !ptr.is_null() {
+        return ptr;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { sys::malloc(size) }
+}
+
+/// The same, aligned to a power of two of at least [`ALIGNMENT`], or zeroed. Null: ask jemalloc; errno says nothing.
+#[inline(always)]
+pub(crate) fn allocate(size: usize, alignment: usize, is_zeroed: bool) -> *mut c_void {
+    let thread = je_cache::thread();
+    let can = IS_KNOWN.load(Ordering::Relaxed) && je_cache::has_cache(thread);
+    // No block can be as large as that, and rounded up it could be 0.
+    if !can || size > isize::MAX as usize {
+        return null_mut();
+    }
+    let bytes = size.next_multiple_of(je_control::PAGE);
+    // SAFETY: what jemalloc's malloc and its like do in a thread that is as `has_cache` says.
+    unsafe { _rjem_je_large_palloc(thread.cast(), null_mut(), bytes, alignment, is_zeroed) }
+}
+
+/// Frees a block of [`FIRST_CLASS`] or above, of which the map of addresses has `entry`, in a thread with a cache.
+///
+/// # Safety
+/// As free(3).
+pub(crate) unsafe extern "C" fn free(ptr: *mut c_void, entry: usize) {
+    if !IS_KNOWN.load(Ordering::Relaxed) {
+        // SAFETY: the caller's promise.
+        return unsafe { sys::free(ptr) };
+    }
+    // SAFETY: what jemalloc's free does with it, in such a thread.
+    unsafe { _rjem_je_large_dalloc(je_cache::thread().cast(), je_map::extent(entry)) };
+}
