@@ -251,7 +251,7 @@ extern "C-unwind" fn resize_called_from(
             false => None,
         };
         // SAFETY: the caller's promise.
-        let new = unsafe { je::realloc_elsewhere(ptr, class.bytes, size) };
+        let new = unsafe { je::realloc_elsewhere(ptr, class.bytes(), size) };
         match taken {
             Some(taken) if new.is_null() => {
                 taken.put_back();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::blocks;
 use crate::tls::{self, Inside, Thread};
 use crate::{
-    atfork, beginning, clock, control, counters, descriptors, desk, exit, fence, health, hold,
-    hook, inheritance, main_thread, modules, origin, say, seats, session, setid, sys, writer,
+    beginning, clock, control, counters, descriptors, desk, exit, fence, health, hold, hook,
+    inheritance, je_stash, main_thread, modules, origin, say, seats, session, setid, sys, writer,
 };
 
 /// The process we believe to be in; 0: one in which nothing is recorded.
@@ -31,7 +31,6 @@ pub(crate) fn has_forked() -> bool {
 /// At boot.
 pub(crate) fn register() {
     PID.store(sys::getpid(), Ordering::Release);
-    atfork::register_ours();
     BOOTED.store(true, Ordering::Release);
 }
 
@@ -74,6 +73,7 @@ pub(crate) extern "C" fn in_parent() {
 
 pub(crate) extern "C" fn in_child() {
     let thread = tls::current();
+    je_stash::after_fork(thread);
     if !BOOTED.load(Ordering::Acquire) {
         return thread.forking.set(false);
     }

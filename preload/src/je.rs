@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::je_map::Class;
-use crate::{je_cache, je_control, je_large, je_map};
+use crate::{je_cache, je_control, je_large, je_map, je_stash};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -67,7 +67,7 @@ pub(crate) fn malloc(size: usize) -> *mut c_void {
 pub(crate) fn calloc(size: usize) -> *mut c_void {
     if size > LARGEST_SMALL {
         if size > je_large::LARGEST_CACHED {
-            let ptr = je_large::allocate(size, je_large::ALIGNMENT, true);
+            let ptr = je_large::calloc(size);
             if !ptr.is_null() {
                 return ptr;
             }
@@ -84,7 +84,7 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
 }
 
 /// Resizes a block. What jemalloc's realloc does, in a fraction of its instructions
-/// (docs/performance.md): one whose size class stays the same stays where it is, and a small one of another is moved. Large blocks may grow
+/// (docs/performance.md): one whose size class stays the same stays where it is, and one of up to [`je_large::LARGEST_CACHED`] is moved to another of these. Larger ones may grow
 /// in place; that is left to jemalloc.
 ///
 /// # Safety
@@ -114,7 +114,7 @@ unsafe fn realloc_on(ptr: *mut c_void, size: usize) -> *mut c_void {
         return ptr;
     }
     // SAFETY: the caller's promise.
-    unsafe { realloc_elsewhere(ptr, class.bytes, size) }
+    unsafe { realloc_elsewhere(ptr, class.bytes(), size) }
 }
 
 /// The class of a block; of a large one, what jemalloc's size classes would be, if it had them. That of null fits nothing.
@@ -125,13 +125,12 @@ unsafe fn realloc_on(ptr: *mut c_void, size: usize) -> *mut c_void {
 pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     // SAFETY: the caller's promise.
     let known = unsafe { je_map::class(ptr) };
-    if known.bytes != 0 || ptr.is_null() {
+    if known.bytes() != 0 || ptr.is_null() {
         return known;
     }
     // SAFETY: the caller's promise.
-    let bytes = unsafe { sys::malloc_usable_size(ptr) };
-    let below = bytes.wrapping_sub(spacing(bytes));
-    Class { below, bytes }
+    let bytes = unsafe { je_large::usable(ptr) };
+    Class::new(bytes.wrapping_sub(spacing(bytes)), bytes)
 }
 
 /// The rest of [`realloc`]: of a block that has `usable` bytes and does not stay in place.
@@ -153,8 +152,7 @@ pub(crate) unsafe fn realloc_elsewhere(
     }
     let new = malloc(size);
     if !new.is_null() {
-        // SAFETY: both blocks have that many bytes and are two; the old one is not used hereafter, and its usable
-        // size is one that sdallocx accepts for it.
+        // SAFETY: both blocks have that many bytes and are two; the old one is not used hereafter.
         unsafe {
             new.cast::<u8>()
                 .copy_from_nonoverlapping(ptr.cast(), usable.min(size));
@@ -231,9 +229,9 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
 #[inline]
 pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
     // SAFETY: the caller's promise.
-    match unsafe { je_map::class(ptr) }.bytes {
+    match unsafe { je_map::class(ptr) }.bytes() {
         // SAFETY: the caller's promise.
-        0 => unsafe { sys::malloc_usable_size(ptr) },
+        0 => unsafe { je_large::usable(ptr) },
         bytes => bytes,
     }
 }
@@ -267,7 +265,7 @@ pub(crate) fn large_is_pages() -> bool {
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
         Fit::Plain | Fit::Resized if size <= LARGEST_SMALL => small_class_of(size),
-        Fit::Plain if LARGE_IS_PAGES.load(Ordering::Relaxed) => {
+        Fit::Plain if LARGE_IS_PAGES.load(Ordering::Relaxed) && !je_stash::may_give() => {
             size.next_multiple_of(je_control::PAGE)
         }
         // SAFETY: the caller's promise.

@@ -1,10 +1,10 @@
-//! jemalloc's cache of each thread: small blocks out of it and back into it, in fewer instructions than jemalloc's own.
+//! jemalloc's cache of each thread: blocks of up to 32 KiB out of it and back into it, in fewer instructions than jemalloc's own.
 //!
 //! Danger: memory laid out by another library, which does not promise how, changed by hand-written machine code on the way of
-//! every allocation. A thread has a stack of blocks for each small class, a bin (jemalloc 5.3, `internal/cache_bin.h`; where bins and counts
+//! every allocation. A thread has a stack of blocks for each class, small ones and those of up to eight pages, a bin (jemalloc 5.3, `internal/cache_bin.h`; where bins and counts
 //! are among a thread's words, `internal/tsd.h`, is that of the exact version in Cargo.lock). What is done here is what jemalloc calls the fast path of
 //! malloc and free (`imalloc_fastpath`, `free_fastpath`): what is looked at, and when it does not
-//! suffice. Then nothing has been changed yet, and jemalloc's own function is called. At boot two blocks are
+//! suffice; but jemalloc's ends at 4 KiB for malloc, and with small classes for free. Then nothing has been changed yet, and jemalloc's own function is called. At boot two blocks are
 //! allocated and freed by jemalloc, and where that does not change those words as described here, all calls are jemalloc's. So they are with options that want
 //! more done (`junk`, `tcache`): its limits are 0; and in a thread without a cache: its bins are all zero, empty and full at once. Who takes another jemalloc is told by
 //! `scripts/count-instructions`, whose ceilings are below what it takes to call jemalloc.
@@ -26,7 +26,7 @@ use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
 use crate::tls::{self, Thread};
-use crate::{errno, je, je_control, je_large, je_map};
+use crate::{clock, errno, je, je_control, je_large, je_map, je_stash};
 
 /// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
 /// the same of what it freed; and its first bin. Limits are 0 while jemalloc wants every call.
@@ -64,7 +64,7 @@ const _: () = assert!(je_map::CLASS_AT == 48); // and reads the class as a word'
 /// The classes of which several blocks share a slab, up to [`je::LARGEST_SMALL`] bytes (`SC_NBINS`). Those come first.
 pub(crate) const SMALL_CLASSES: usize = 36;
 
-/// The largest request that has a place in the table, as in jemalloc's (`SC_LOOKUP_MAXCLASS`).
+/// The largest request that has a place in the table: what a thread's cache has. (jemalloc's own ends at a page, `SC_LOOKUP_MAXCLASS`.)
 const LARGEST: usize = je_large::LARGEST_CACHED;
 /// So many sizes are served, and eight that follow each other have a place in common: classes are multiples of eight.
 const SIZES: usize = LARGEST - je::SMALLEST + 1;
@@ -149,8 +149,8 @@ macro_rules! take_asm {
     };
 }
 
-/// The same that puts the block at `rdi` into its bin, and calls jemalloc for null, for what is not small, and where the bin is full: the lines before, the
-/// putting, the lines after. Labels 2, 3 and 9 are its own. Changes `rax`, `rcx`, `rsi`, and `rcx` to `rcx`.
+/// The same that puts the block at `rdi` into its bin, calls jemalloc for null, and where the bin is full, and `je_large.rs` for what has no bin: the lines before, the
+/// putting, the lines after. Labels 2, 3, 5, 7 and 9 are its own. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
 ///
 /// jemalloc empties a full bin by half. How many bytes that are it is told at once, where its own free tells it of each block: so a thread that only frees
 /// has its cache looked through, as one that allocates has in [`look_through`]. Up to a byte below the limit: that it is reached jemalloc sees only as it
@@ -331,11 +331,18 @@ unsafe extern "C" {
 #[inline(always)]
 pub(crate) fn look_through_now_and_then(thread: &Thread) {
     let laid = thread.with_sampler(|sampler| sampler.laid());
-    if laid.wrapping_sub(thread.looked_through_at.get()) >= STRIDE {
-        thread.looked_through_at.set(laid);
-        look_through(thread);
+    if laid.wrapping_sub(thread.strode_at.get()) >= STRIDE {
+        thread.strode_at.set(laid);
+        let now = (clock::ticks().raw() >> LOOK_BITS) as u32;
+        if thread.looked_through_at.replace(now) != now {
+            look_through(thread);
+        }
     }
 }
+
+/// Of the clock's ticks those bits that say nothing to that: 2^25 are some ten milliseconds of a counter. jemalloc looks no more often, and asks a clock
+/// that takes longer.
+const LOOK_BITS: u32 = 25;
 
 #[cold]
 #[inline(never)]
@@ -346,6 +353,7 @@ fn look_through(of: &Thread) {
     let thread = thread();
     // SAFETY: this thread's own words, as in `Look::at`.
     let word = |at| unsafe { thread.add(at).cast::<u64>().read() };
+    je_stash::look(of);
     let counted = word(ALLOCATED);
     let counted_since = counted.wrapping_sub(of.counted_then.replace(counted));
     if word(ALLOCATED_LIMIT) == 0 || counted_since >= STRIDE / 2 {

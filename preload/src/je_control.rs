@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::je;
+use crate::{je, je_stash};
 
 /// MALLCTL_ARENAS_ALL: all of them together.
 const ALL_ARENAS: c_int = 4096;
@@ -152,7 +152,9 @@ pub(crate) fn stats() -> Stats {
     let ours =
         |arena: c_int| of_arena(arena, "small.allocated") + of_arena(arena, "large.allocated");
     Stats {
-        allocated: bytes(c"stats.allocated").saturating_sub(je::own_arena().map_or(0, ours)),
+        allocated: bytes(c"stats.allocated")
+            .saturating_sub(je::own_arena().map_or(0, ours))
+            .saturating_sub(je_stash::bytes()),
         active: bytes(c"stats.active"),
         mapped: bytes(c"stats.mapped"),
         resident: bytes(c"stats.resident"),

@@ -7,11 +7,11 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::{je, je_cache, je_control, je_map};
+use crate::{je, je_cache, je_control, je_map, je_stash};
 
 /// Bytes of the largest block that jemalloc keeps in a thread's cache, unless it is told otherwise (`tcache_max`).
 pub(crate) const LARGEST_CACHED: usize = 32 << 10;
@@ -38,11 +38,17 @@ static IS_KNOWN: AtomicBool = AtomicBool::new(false);
 /// Blocks of this class and above, as the map of addresses has it, and which are not small, come to [`free`]. 0: all of these.
 pub(crate) static FIRST_CLASS: AtomicU32 = AtomicU32::new(0);
 
+/// Where a description of pages has how many bytes there are, in all but its lowest bits (`e_size_esn` of `edata_t`).
+const BYTES_AT: usize = 16;
+/// How many of them are not the block's (`sz_large_pad`): that of a page, which a block begins within.
+static PAD: AtomicUsize = AtomicUsize::new(0);
+
 /// At boot, after [`je_cache::learn`]: whether jemalloc is as described here.
 pub(crate) fn learn() {
     let is_known = je_cache::is_known()
         && je::large_is_pages()
-        && je_control::largest_cached() == Some(LARGEST_CACHED);
+        && je_control::largest_cached() == Some(LARGEST_CACHED)
+        && knows_bytes();
     if is_known {
         let first = (0u32..).find(|&class| je_map::size_of_class(class as usize) > LARGEST_CACHED);
         FIRST_CLASS.store(first.unwrap_or(0), Ordering::Relaxed);
@@ -50,17 +56,78 @@ pub(crate) fn learn() {
     }
 }
 
+/// Whether the bytes of a large block are found where they are said to be. One of our own: no other of the program's lies elsewhere for it.
+fn knows_bytes() -> bool {
+    let block = je::own_alloc(LARGEST_CACHED + je_control::PAGE + 1, 1, false);
+    // SAFETY: a live block may be asked about, and freed once; null is none.
+    unsafe {
+        let Some(entry) = je_map::entry(block.cast()).filter(|&entry| entry != 0) else {
+            return false;
+        };
+        let usable = sys::malloc_usable_size(block.cast());
+        let bytes = bytes_of(je_map::extent(entry));
+        je::own_free(block);
+        let pad = bytes.wrapping_sub(usable);
+        PAD.store(pad, Ordering::Relaxed);
+        pad == 0 || pad == je_control::PAGE
+    }
+}
+
+/// Usable bytes of a block of which the map does not say them.
+///
+/// # Safety
+/// `ptr` is null or a live block of ours.
+#[inline(always)]
+pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    match unsafe { je_map::entry(ptr) } {
+        Some(entry) if entry != 0 && IS_KNOWN.load(Ordering::Relaxed) => {
+            // SAFETY: the caller's promise.
+            unsafe { bytes_of(je_map::extent(entry)) }
+        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { sys::malloc_usable_size(ptr) },
+    }
+}
+
+/// Usable bytes of the large block whose pages that describes.
+///
+/// # Safety
+/// It describes those of a live block.
+#[inline(always)]
+pub(crate) unsafe fn bytes_of(extent: *mut c_void) -> usize {
+    // SAFETY: the caller's promise; the block's owner is the only one to change it.
+    let word = unsafe { extent.byte_add(BYTES_AT).cast::<usize>().read() };
+    (word & !(je_control::PAGE - 1)).wrapping_sub(PAD.load(Ordering::Relaxed))
+}
+
 /// A block of `size` bytes, more than [`LARGEST_CACHED`]; null with ENOMEM.
 ///
 /// # Safety
 /// As malloc(3).
 pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    let kept = je_stash::take(size.div_ceil(je_control::PAGE));
+    if !kept.is_null() {
+        return kept;
+    }
     let ptr = allocate(size, ALIGNMENT, false);
     if !ptr.is_null() {
         return ptr;
     }
     // SAFETY: the caller's promise.
     unsafe { sys::malloc(size) }
+}
+
+/// The same, zeroed. Null: ask jemalloc; errno says nothing.
+#[inline(always)]
+pub(crate) fn calloc(size: usize) -> *mut c_void {
+    let kept = je_stash::take(size.div_ceil(je_control::PAGE));
+    if kept.is_null() {
+        return allocate(size, ALIGNMENT, true);
+    }
+    // SAFETY: a block that nobody else has, of so many bytes, all of which jemalloc would zero.
+    unsafe { kept.cast::<u8>().write_bytes(0, usable(kept)) };
+    kept
 }
 
 /// The same, aligned to a power of two of at least [`ALIGNMENT`], or zeroed. Null: ask jemalloc; errno says nothing.
@@ -86,6 +153,12 @@ pub(crate) unsafe extern "C" fn free(ptr: *mut c_void, entry: usize) {
         // SAFETY: the caller's promise.
         return unsafe { sys::free(ptr) };
     }
+    let extent = je_map::extent(entry);
+    // SAFETY: the caller's promise.
+    let pages = unsafe { bytes_of(extent) } / je_control::PAGE;
+    if je_stash::put(ptr, pages) {
+        return;
+    }
     // SAFETY: what jemalloc's free does with it, in such a thread.
-    unsafe { _rjem_je_large_dalloc(je_cache::thread().cast(), je_map::extent(entry)) };
+    unsafe { _rjem_je_large_dalloc(je_cache::thread().cast(), extent) };
 }

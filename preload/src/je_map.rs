@@ -25,10 +25,9 @@ unsafe extern "C" {
 
 /// Where the root is in the map, behind the pointer to what it is allocated from and a mutex.
 const ROOT_AT: usize = 0x78;
-/// Bits of an address below the page number; of the page number in a leaf, and in the root.
+/// Bits of an address below the page number; of the page number in a leaf. The others, up to 48, are in the root.
 pub(crate) const PAGE_BITS: u32 = 12;
 pub(crate) const LEAF_BITS: u32 = 18;
-const ROOT_BITS: u32 = 18;
 /// Where a page's entry has the class of what is in it.
 pub(crate) const CLASS_AT: u32 = 48;
 /// The bit of an entry that says that it is small.
@@ -48,36 +47,54 @@ static SIZES: [AtomicClass; CLASSES] = [const { AtomicClass::new() }; CLASSES];
 
 /// A [`Class`] that is set once.
 struct AtomicClass {
-    below: AtomicUsize,
-    bytes: AtomicUsize,
+    least: AtomicUsize,
+    span: AtomicUsize,
 }
 
 impl AtomicClass {
     const fn new() -> AtomicClass {
         AtomicClass {
-            below: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
+            least: AtomicUsize::new(0),
+            span: AtomicUsize::new(0),
         }
     }
 }
 
-/// What sizes a block is for.
+/// What sizes a block is for. Kept so that one comparison tells whether a size is among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Class {
-    /// Bytes of the next smaller class. Of that many, and of fewer, a block is one of that.
-    pub(crate) below: usize,
-    /// Usable bytes. 0: nothing is known, and nothing fits.
-    pub(crate) bytes: usize,
+    /// The smallest, in bytes: one more than the next smaller class has.
+    least: usize,
+    /// How many there are. 0: nothing is known, and nothing fits.
+    span: usize,
 }
 
 impl Class {
-    const UNKNOWN: Class = Class { below: 0, bytes: 0 };
+    const UNKNOWN: Class = Class { least: 0, span: 0 };
+
+    /// The class of `bytes` bytes that is above one of `below`.
+    #[inline(always)]
+    pub(crate) fn new(below: usize, bytes: usize) -> Class {
+        Class {
+            least: below.wrapping_add(1),
+            span: bytes.wrapping_sub(below),
+        }
+    }
+
+    /// Usable bytes, which are its largest size. 0: nothing is known.
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> usize {
+        match self.span {
+            0 => 0,
+            span => self.least.wrapping_add(span - 1),
+        }
+    }
 
     /// Whether a request of `size` bytes, which are not 0, belongs into it: then a block of this class is resized to it by leaving it as it is. Were
     /// the class wrong, a block would be larger than need be, or moved without need, never too small.
     #[inline(always)]
     pub(crate) fn fits(self, size: usize) -> bool {
-        size <= self.bytes && size > self.below
+        size.wrapping_sub(self.least) < self.span
     }
 }
 
@@ -99,9 +116,23 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     // SAFETY: the caller's promise; an entry names a class, and there are fewer.
     let size = entry.map(|entry| unsafe { SIZES.get_unchecked(entry >> CLASS_AT) });
     size.map_or(Class::UNKNOWN, |size| Class {
-        below: size.below.load(Ordering::Relaxed),
-        bytes: size.bytes.load(Ordering::Relaxed),
+        least: size.least.load(Ordering::Relaxed),
+        span: size.span.load(Ordering::Relaxed),
     })
+}
+
+/// What the map has of a block; `None`: nothing, or it is not known.
+///
+/// # Safety
+/// As [`class`].
+#[inline(always)]
+pub(crate) unsafe fn entry(ptr: *mut c_void) -> Option<usize> {
+    let root = ROOT.load(Ordering::Relaxed);
+    if root.is_null() {
+        return None;
+    }
+    // SAFETY: the root, as `learn` has seen.
+    unsafe { look_up(root, ptr) }
 }
 
 /// What the map has of a block. Of null that is nothing, or 0.
@@ -111,9 +142,9 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
 #[inline(always)]
 unsafe fn look_up(root: *const AtomicPtr<AtomicUsize>, ptr: *mut c_void) -> Option<usize> {
     let page = ptr.addr() >> PAGE_BITS;
-    let in_root = page >> LEAF_BITS & ((1 << ROOT_BITS) - 1);
+    let in_root = page >> LEAF_BITS;
     let in_leaf = page & ((1 << LEAF_BITS) - 1);
-    // SAFETY: the index is below the root's length. A leaf is never taken away, and the entry of a page where a live block begins is written
+    // SAFETY: the index is below the root's length, since no address in use has more than 48 bits. A leaf is never taken away, and the entry of a page where a live block begins is written
     // before the block is handed out, and then by its owner only, in a realloc: whoever has the block has seen it, and so may read it relaxed.
     let leaf = unsafe { (*root.add(in_root)).load(Ordering::Relaxed) };
     if leaf.is_null() {
@@ -151,8 +182,9 @@ pub(crate) fn learn() {
         // below it, number 0, remains unknown: that number is what the map has where there is nothing, and so of null, where blocks are
         // near to it (valgrind puts them there).
         if bytes >= je::SMALLEST {
-            size.below.store(below, Ordering::Relaxed);
-            size.bytes.store(bytes, Ordering::Relaxed);
+            let class = Class::new(below, bytes);
+            size.least.store(class.least, Ordering::Relaxed);
+            size.span.store(class.span, Ordering::Relaxed);
             below = bytes;
         }
     }

@@ -14,7 +14,7 @@ use std::arch::global_asm;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{errno, je_cache, je_control, tls};
+use crate::{errno, je_cache, je_control, je_stash, tls};
 
 /// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/performance.md).
 pub(crate) const ENOUGH: u32 = 20 << 10;
@@ -102,7 +102,9 @@ pub(crate) extern "C" fn comes_without() {
 
 /// In jemalloc, in a thread that ends: gives back what its bins hold.
 extern "C" fn leaves(thread: *mut c_void) {
-    tls::current().cache_is_settled.set(true);
+    let current = tls::current();
+    current.cache_is_settled.set(true);
+    je_stash::leave(current);
     for bin in je_cache::unused_bins(thread.cast()) {
         // SAFETY: a bin of this thread's, in which there is nothing, and of which there is nothing to be added up. Another thread may be reading it, to
         // add up what caches hold (`tcache_bytes` of an arena's, which we never ask for); jemalloc has it read bins that change, too.

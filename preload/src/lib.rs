@@ -82,6 +82,7 @@ mod je_control;
 mod je_large;
 mod je_map;
 mod je_slabs;
+mod je_stash;
 mod je_strings;
 mod je_system;
 mod je_threads;

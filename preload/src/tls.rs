@@ -26,6 +26,10 @@ pub(crate) struct Thread {
     sampler: UnsafeCell<Sampler>,
     /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
     pub(crate) inside: Cell<Inside>,
+    /// Which of the stashes of large blocks is its own, from 1 on; 0: none.
+    pub(crate) stash: Cell<u8>,
+    /// How often it does not ask for one.
+    pub(crate) stash_wait: Cell<u8>,
     /// The stack pointer with which it came there; see `left.rs`.
     pub(crate) entered_at: Cell<u64>,
     /// Seat that this thread had last: its walker's rule cache is warm.
@@ -51,6 +55,8 @@ pub(crate) struct Thread {
     pub(crate) forking_ns: Cell<u64>,
     /// Number of this thread in the session's log.
     pub(crate) number: Cell<u32>,
+    /// About when jemalloc last looked through this thread's cache; see `je_cache.rs`.
+    pub(crate) looked_through_at: Cell<u32>,
     /// The part of this thread's own stack that is known to be readable; see `stack.rs`.
     pub(crate) stack_low: Cell<u64>,
     pub(crate) stack_high: Cell<u64>,
@@ -68,9 +74,9 @@ pub(crate) struct Thread {
     pub(crate) sought: Cell<u32>,
     /// What framehop is given to find it by.
     pub(crate) header: Cell<Header>,
-    /// Where the sampler's line was when jemalloc last looked through this thread's cache; see `je_cache.rs`.
-    pub(crate) looked_through_at: Cell<u64>,
-    /// What jemalloc itself had counted of this thread's allocations then.
+    /// Where the sampler's line was when it was last asked whether it is to look again.
+    pub(crate) strode_at: Cell<u64>,
+    /// What jemalloc itself had counted of this thread's allocations when it last looked.
     pub(crate) counted_then: Cell<u64>,
 }
 

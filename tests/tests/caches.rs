@@ -1,0 +1,422 @@
+//! What is kept of freed blocks for the next: jemalloc's caches of threads, and large blocks of a few.
+
+use heapprof_tests::Run;
+
+/// Before a source: KiB of the process that are resident.
+const RESIDENT: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    static long resident(void)
+    {
+        long pages = 0;
+        FILE *statm = fopen("/proc/self/statm", "r");
+        if (fscanf(statm, "%*d %ld", &pages) != 1) exit(2);
+        fclose(statm);
+        return pages * 4;
+    }
+"#;
+
+/// A thread has a cache of jemalloc's once that pays, and none for what destructors do after jemalloc's own: a cache, 28 KiB and more, would then stay for ever
+/// (`je_threads.rs`). Measured against the same program with jemalloc told to have none at all.
+#[test]
+fn caches_come_late_and_go() {
+    const SOURCE: &str = r#"
+        #include <errno.h>
+        #include <pthread.h>
+        enum { THREADS = 300, SMALL = 1000 };
+        static pthread_barrier_t all_are_there, may_go;
+        static pthread_key_t key;
+        static int lost_errno;
+
+        /* 64 KiB allocated, and then freed. */
+        static void work(void)
+        {
+            void *blocks[SMALL];
+            errno = 77;
+            for (int i = 0; i < SMALL; i++) blocks[i] = malloc(64);
+            for (int i = 0; i < SMALL; i++) free(blocks[i]);
+            lost_errno |= errno != 77;
+        }
+        static void *waits(void *block)
+        {
+            free(block);
+            block = malloc(64);
+            pthread_barrier_wait(&all_are_there);
+            pthread_barrier_wait(&may_go);
+            return block;
+        }
+        static void *works(void *nothing) { work(); return nothing; }
+        /* In the last round: there is none in which jemalloc could be called again. */
+        static void destroys(void *round)
+        {
+            if ((long)round < 4) pthread_setspecific(key, (char *)round + 1);
+            else work();
+        }
+        static void *leaves(void *nothing)
+        {
+            free(malloc(64));
+            pthread_setspecific(key, (void *)1);
+            return nothing;
+        }
+        int main(void)
+        {
+            pthread_t threads[THREADS];
+            pthread_barrier_init(&all_are_there, NULL, THREADS + 1);
+            pthread_barrier_init(&may_go, NULL, THREADS + 1);
+            pthread_key_create(&key, destroys);
+            for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, waits, malloc(64));
+            pthread_barrier_wait(&all_are_there);
+            printf("waiting %ld\n", resident());
+            pthread_barrier_wait(&may_go);
+            for (int i = 0; i < THREADS; i++) {
+                void *block;
+                pthread_join(threads[i], &block);
+                free(block);
+            }
+            for (int i = 0; i < THREADS; i++) {
+                pthread_create(&threads[0], NULL, i % 2 ? works : leaves, NULL);
+                pthread_join(threads[0], NULL);
+            }
+            printf("gone %ld\n", resident());
+            return lost_errno;
+        }
+    "#;
+    let source = [RESIDENT, SOURCE].concat();
+    for interval in [0, 1 << 40] {
+        let kib = |options, when: &str| {
+            let run = Run::compiled(
+                "caches",
+                &source,
+                &["-w", "-O1", "-fno-builtin", "-pthread"],
+            );
+            let ran = run
+                .env("_RJEM_MALLOC_CONF", options)
+                .interval(interval)
+                .run()
+                .well();
+            let said = ran.stdout.lines().find_map(|line| line.strip_prefix(when));
+            said.unwrap().trim().parse::<i64>().unwrap()
+        };
+        for when in ["waiting", "gone"] {
+            let (ours, without) = (kib("", when), kib("tcache:false", when));
+            assert!(
+                ours < without + 2500,
+                "{when}: {ours} KiB, and {without} without caches"
+            );
+        }
+    }
+}
+
+/// jemalloc looks through a thread's cache as the thread allocates, and as it frees, though small blocks do not come to it (`je_cache.rs`): what the cache holds of
+/// sizes that are not used any more is in nobody's use soon.
+#[test]
+fn a_cache_gives_back_what_is_no_longer_used() {
+    const SOURCE: &str = r#"
+        #include <malloc.h>
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        enum { KINDS = 14336 / 16, EACH = 15, BATCH = 100000 };
+        static void *of_all_sizes[KINDS * EACH], *batch[BATCH];
+        static pthread_barrier_t turn;
+        static int is_done;
+        static void fill_cache(void)
+        {
+            for (int i = 0; i < KINDS * EACH; i++) of_all_sizes[i] = malloc((i / EACH + 1) * 16);
+            for (int i = 0; i < KINDS * EACH; i++) free(of_all_sizes[i]);
+        }
+        static void allocate(void)
+        {
+            for (int i = 0; i < BATCH; i++) { void *volatile block = malloc(64); free(block); }
+        }
+        static void *frees(void *nothing)
+        {
+            fill_cache();
+            for (pthread_barrier_wait(&turn); pthread_barrier_wait(&turn), !is_done; pthread_barrier_wait(&turn))
+                for (int i = 0; i < BATCH; i++) free(batch[i]);
+            return nothing;
+        }
+        static void let_it_free(void)
+        {
+            for (int i = 0; i < BATCH; i++) batch[i] = malloc(64);
+            pthread_barrier_wait(&turn);
+            pthread_barrier_wait(&turn);
+        }
+        int main(int argc, char **argv)
+        {
+            int by_frees = argv[1][0] == 'f';
+            pthread_t thread;
+            pthread_barrier_init(&turn, NULL, 2);
+            if (by_frees) pthread_create(&thread, NULL, frees, NULL), pthread_barrier_wait(&turn);
+            else fill_cache();
+            size_t before = mallinfo2().uordblks, after = before;
+            for (int i = 0; i < 5000 && after > before / 10; i++) {
+                by_frees ? let_it_free() : allocate();
+                after = mallinfo2().uordblks;
+            }
+            printf("%zu in use, then %zu\n", before, after);
+            if (by_frees) is_done = 1, pthread_barrier_wait(&turn), pthread_join(thread, NULL);
+            return before < 1000000 || after > before / 10;
+        }
+    "#;
+    for interval in [0, 1 << 40, 512 << 10] {
+        for by in ["allocates", "frees"] {
+            let run = Run::compiled("looked", SOURCE, &["-w", "-O1", "-fno-builtin", "-pthread"]);
+            let ran = run.args([by]).interval(interval).run();
+            assert_eq!(ran.code(), 0, "{by}, {interval}: {}", ran.stdout);
+        }
+    }
+}
+
+/// What a thread had in large blocks is the kernel's again when it ends, as jemalloc's arenas are when their last threads leave them.
+#[test]
+fn a_thread_that_ends_leaves_no_free_pages() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <string.h>
+        static void *works(void *nothing)
+        {
+            void *block = malloc(16 << 20);
+            memset(block, 1, 16 << 20);
+            free(block);
+            return nothing;
+        }
+        int main(void)
+        {
+            pthread_t thread;
+            long before = resident();
+            pthread_create(&thread, NULL, works, NULL);
+            pthread_join(thread, NULL);
+            printf("%ld KiB more\n", resident() - before);
+            return resident() - before > 4096;
+        }
+    "#;
+    let source = [RESIDENT, SOURCE].concat();
+    let run = Run::compiled(
+        "leaves",
+        &source,
+        &["-w", "-O1", "-fno-builtin", "-pthread"],
+    );
+    let ran = run.interval(0).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stdout);
+}
+
+/// What a thread with a stash does to have one block all the time, and to see that it is one.
+const AGAIN: &str = r#"
+    #include <malloc.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    static char *again(size_t size, char *before)
+    {
+        char *block = malloc(size);
+        if (before && block != before) printf("%zu bytes at %p, not %p\n", size, block, before), exit(3);
+        memset(block, 1, size);
+        free(block);
+        return block;
+    }
+    /* With the first a thread has a cache, with the second a stash. Then it is the same: jemalloc would have them begin elsewhere in their first page. */
+    static char *again_and_again(size_t size)
+    {
+        again(size, NULL);
+        char *block = again(size, NULL);
+        for (int i = 0; i < 30; i++) block = again(size, block);
+        return block;
+    }
+"#;
+
+fn with(parts: &[&str], name: &str) -> Run {
+    let flags = ["-w", "-O1", "-fno-builtin", "-pthread"];
+    Run::compiled(name, &parts.concat(), &flags)
+}
+
+/// Whoever asks for as many pages as a block had that was freed, or for a sixteenth less, has it again (`je_stash.rs`). It is nobody's meanwhile.
+#[test]
+fn a_large_block_comes_back() {
+    const SOURCE: &str = r#"
+        int main(void)
+        {
+            size_t before = mallinfo2().uordblks;
+            for (size_t size = 80000; size <= 1 << 20; size += 1 + size / 9) {
+                malloc_trim(0); /* there is room for a mebibyte */
+                char *block = again_and_again(size);
+                if (malloc(size + 4096) == block) return 2;
+                block = again_and_again(size); /* the other has taken a block that may have been there */
+                again(size - size / 33, block);
+                char *much_less = malloc(size - size / 9);
+                if (much_less == block) return 4;
+                char *zeroed = calloc(1, size);
+                if (zeroed != block) return 5;
+                for (size_t i = 0; i < malloc_usable_size(zeroed); i++) if (zeroed[i]) return 6;
+                free(zeroed);
+            }
+            before = mallinfo2().uordblks;
+            free(malloc(500000));
+            if (mallinfo2().uordblks > before + 65536) return 7;
+        }
+    "#;
+    for interval in [0, 1, 1 << 40] {
+        let ran = with(&[AGAIN, SOURCE], "again").interval(interval).run();
+        assert_eq!(ran.code(), 0, "{interval}: {}", ran.stdout);
+    }
+}
+
+/// A block that nobody asks for goes back after a while, and all of them for malloc_trim.
+#[test]
+fn a_stash_is_not_for_ever() {
+    const SOURCE: &str = r#"
+        /* In pages that are unused, and not the kernel's. */
+        static long unused(void) { return mallinfo2().keepcost; }
+        int main(int argc, char **argv)
+        {
+            again_and_again(900 << 10);
+            long before = unused();
+            for (int i = 0; i < 5000 && unused() < before + (800 << 10); i++)
+                for (int j = 0; j < 50000; j++) free(malloc(64));
+            if (unused() < before + (800 << 10)) return 2;
+            again_and_again(900 << 10);
+            before = resident();
+            malloc_trim(0);
+            printf("%ld KiB went back\n", before - resident());
+            return before - resident() < 700;
+        }
+    "#;
+    let ran = with(&[RESIDENT, AGAIN, SOURCE], "trims").interval(0).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stdout);
+}
+
+/// While the program does nothing our thread empties them.
+#[test]
+fn an_idle_process_has_no_stash() {
+    const SOURCE: &str = r#"
+        #include <unistd.h>
+        int main(void)
+        {
+            again_and_again(1 << 20);
+            size_t before = mallinfo2().keepcost;
+            for (int i = 0; i < 100; i++) {
+                usleep(100000);
+                if (mallinfo2().keepcost > before + (900 << 10)) return 0;
+            }
+            return 2;
+        }
+    "#;
+    let ran = with(&[AGAIN, SOURCE], "waits").interval(1).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stdout);
+}
+
+/// Four threads have one at a time; they leave it to others when they end, and to a child of a fork what they had is no loss.
+#[test]
+fn threads_leave_their_stash() {
+    const SOURCE: &str = r#"
+        #include <pthread.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static pthread_barrier_t turn;
+        static void *works(void *nothing) { again_and_again(200 << 10); return nothing; }
+        static void *stays(void *nothing)
+        {
+            works(nothing);
+            pthread_barrier_wait(&turn), pthread_barrier_wait(&turn);
+            return nothing;
+        }
+        int main(void)
+        {
+            pthread_t threads[4];
+            pthread_barrier_init(&turn, NULL, 5);
+            for (int i = 0; i < 10; i++) {
+                pthread_create(&threads[0], NULL, works, NULL);
+                pthread_join(threads[0], NULL);
+            }
+            for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, stays, NULL);
+            pthread_barrier_wait(&turn);
+            pid_t child = fork();
+            /* Three blocks of theirs and none of its own: sooner or later it has a stash. */
+            if (child == 0) works(NULL), _exit(0);
+            int status = 0;
+            waitpid(child, &status, 0);
+            char *first = malloc(200 << 10), *second;
+            free(first);
+            int same = 0;
+            for (int i = 0; i < 30; i++, first = second) same += (second = malloc(200 << 10)) == first, free(second);
+            pthread_barrier_wait(&turn);
+            for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+            for (int i = 0; i < 200; i++) free(malloc(200 << 10)); /* it asks now and then */
+            again_and_again(200 << 10);
+            printf("%d of 30 the same\n", same);
+            return status ? 8 : same > 15;
+        }
+    "#;
+    let ran = with(&[AGAIN, SOURCE], "stashes").interval(0).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stdout);
+}
+
+/// Blocks that go from thread to thread, with children that go on with them, and one thread that empties all stashes: each is one thread's at a time.
+#[test]
+fn large_blocks_from_hand_to_hand() {
+    const SOURCE: &str = r#"
+        #include <malloc.h>
+        #include <pthread.h>
+        #include <stdatomic.h>
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        struct block { size_t size; uint64_t with; };
+        static _Atomic(struct block *) shared[32];
+        static atomic_int is_done;
+        static void fill(struct block *block, size_t size, uint64_t with)
+        {
+            *block = (struct block){size, with};
+            for (size_t at = 4096; at < size; at += 4096) *(uint64_t *)((char *)block + at - at % 8) = with + at;
+        }
+        static void check(struct block *block)
+        {
+            for (size_t at = 4096; at < block->size; at += 4096)
+                if (*(uint64_t *)((char *)block + at - at % 8) != block->with + at) puts("not the same"), abort();
+            block->with = 0;
+        }
+        static void *works(void *first)
+        {
+            uint64_t random = (uint64_t)first * 77777 + 1;
+            for (int i = 0; i < ROUNDS; i++) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                size_t size = ((size_t)36 << (random >> 40) % 5) * 1024 + (random >> 50) % 3 * 4096;
+                struct block *mine = malloc(size);
+                fill(mine, size, random);
+                struct block *theirs = atomic_exchange(&shared[(random >> 33) % 32], mine);
+                if (theirs) check(theirs), free(theirs);
+            }
+            return NULL;
+        }
+        static void *trims(void *nothing)
+        {
+            while (!is_done) malloc_trim(0), usleep(1000);
+            return nothing;
+        }
+        int main(void)
+        {
+            pthread_t threads[8], other;
+            pthread_create(&other, NULL, trims, NULL);
+            for (long i = 0; i < 8; i++) pthread_create(&threads[i], NULL, works, (void *)i);
+            for (int i = 0; i < 20; i++) {
+                pid_t child = fork();
+                if (child == 0) alarm(60), works((void *)99), _exit(0);
+                int status = 0;
+                waitpid(child, &status, 0);
+                if (status) return 3;
+            }
+            for (int i = 0; i < 8; i++) pthread_join(threads[i], NULL);
+            is_done = 1;
+            pthread_join(other, NULL);
+            puts("done");
+        }
+    "#;
+    for (interval, rounds) in [(0, 20_000), (1 << 19, 20_000), (1, 5000)] {
+        let rounds = format!("#define ROUNDS {rounds}\n");
+        let ran = with(&[&rounds, SOURCE], "hands").interval(interval).run();
+        assert_eq!(ran.code(), 0, "{interval}: {} {}", ran.stdout, ran.stderr);
+    }
+}
