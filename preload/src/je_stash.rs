@@ -107,7 +107,7 @@ pub(crate) fn take(pages: usize) -> *mut c_void {
             let left = stash
                 .pages
                 .load(Ordering::Relaxed)
-                .wrapping_sub(kept.pages() as u32);
+                .saturating_sub(kept.pages() as u32);
             stash.pages.store(left, Ordering::Relaxed);
             return kept.ptr();
         }

@@ -355,7 +355,8 @@ fn threads_leave_their_stash() {
 #[test]
 fn large_blocks_from_hand_to_hand() {
     const SOURCE: &str = r#"
-        #include <malloc.h>
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
         #include <pthread.h>
         #include <stdatomic.h>
         #include <stdint.h>
@@ -393,7 +394,8 @@ fn large_blocks_from_hand_to_hand() {
         }
         static void *trims(void *nothing)
         {
-            while (!is_done) malloc_trim(0), usleep(1000);
+            int (*trim)(size_t) = dlsym(RTLD_DEFAULT, "malloc_trim"); /* musl has none of its own */
+            while (!is_done) trim(0), usleep(1000);
             return nothing;
         }
         int main(void)
