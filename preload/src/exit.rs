@@ -119,9 +119,17 @@ pub(crate) extern "C" fn finish_last() {
 #[cold]
 pub(crate) fn wait() {
     static NEVER: AtomicU32 = AtomicU32::new(0);
+    let mut latest = 0;
     while HAS_BEGUN.load(Ordering::Relaxed) && fork::is_own_process() {
         let now = clock::now_ns();
-        let deadline = DEADLINE_NS.load(Ordering::Acquire);
+        // Whoever has begun may be about to say how long that may take.
+        if latest == 0 {
+            latest = now + patience_ns();
+        }
+        let deadline = match DEADLINE_NS.load(Ordering::Acquire) {
+            0 => latest,
+            deadline => deadline,
+        };
         let gone = GONE_ON_NS.load(Ordering::Relaxed);
         if now >= deadline || gone != 0 && now >= gone + MOMENT_NS {
             break;
