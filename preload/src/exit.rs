@@ -78,11 +78,16 @@ pub(crate) fn patience_ns() -> u64 {
 
 /// Ends the recording. Whoever comes second returns at once.
 fn finish() {
-    if !hook::is_recording() || !fork::is_own_process() || HAS_BEGUN.swap(true, Ordering::SeqCst) {
+    if !hook::is_recording() || !fork::is_own_process() {
         return;
     }
     let thread = tls::current();
+    // Before anybody can see that it has begun: a signal handler of this thread would wait for itself.
     let was_inside = thread.inside.replace(Inside::Ours);
+    if HAS_BEGUN.swap(true, Ordering::SeqCst) {
+        thread.inside.set(was_inside);
+        return;
+    }
     if let Some(session) = session::current() {
         let deadline = begin() - reserve_ns(); // before the writer can see that it is to finish
         session.finish.store(1, Ordering::SeqCst);

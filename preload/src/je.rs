@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::je_map::Class;
-use crate::{je_cache, je_control, je_large, je_map, je_stash};
+use crate::{je_cache, je_control, je_large, je_map};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -265,7 +265,10 @@ pub(crate) fn large_is_pages() -> bool {
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
         Fit::Plain | Fit::Resized if size <= LARGEST_SMALL => small_class_of(size),
-        Fit::Plain if LARGE_IS_PAGES.load(Ordering::Relaxed) && !je_stash::may_give() => {
+        // Of a larger one the size does not tell: it may have been another's (`je_stash.rs`).
+        Fit::Plain
+            if size <= je_large::LARGEST_CACHED && LARGE_IS_PAGES.load(Ordering::Relaxed) =>
+        {
             size.next_multiple_of(je_control::PAGE)
         }
         // SAFETY: the caller's promise.

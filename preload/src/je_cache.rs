@@ -26,7 +26,7 @@ use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
 use crate::tls::{self, Thread};
-use crate::{clock, errno, je, je_control, je_large, je_map, je_stash};
+use crate::{clock, errno, hook, je, je_control, je_large, je_map, je_stash};
 
 /// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
 /// the same of what it freed; and its first bin. Limits are 0 while jemalloc wants every call.
@@ -333,6 +333,10 @@ pub(crate) fn look_through_now_and_then(thread: &Thread) {
     let laid = thread.with_sampler(|sampler| sampler.laid());
     if laid.wrapping_sub(thread.strode_at.get()) >= STRIDE {
         thread.strode_at.set(laid);
+        // The counter may be a program's no more (prctl(2), PR_SET_TSC), and then nothing is recorded.
+        if !hook::is_recording() {
+            return look_through(thread);
+        }
         let now = (clock::ticks().raw() >> LOOK_BITS) as u32;
         if thread.looked_through_at.replace(now) != now {
             look_through(thread);
@@ -353,11 +357,14 @@ fn look_through(of: &Thread) {
     let thread = thread();
     // SAFETY: this thread's own words, as in `Look::at`.
     let word = |at| unsafe { thread.add(at).cast::<u64>().read() };
-    je_stash::look(of);
     let counted = word(ALLOCATED);
     let counted_since = counted.wrapping_sub(of.counted_then.replace(counted));
-    if word(ALLOCATED_LIMIT) == 0 || counted_since >= STRIDE / 2 {
-        return; // there is no cache, or it is not to be touched now; or most of it was not out of the cache, and jemalloc has looked
+    if word(ALLOCATED_LIMIT) == 0 {
+        return; // there is no cache, or it is not to be touched now
+    }
+    errno::left_alone(|| je_stash::look(of));
+    if counted_since >= STRIDE / 2 {
+        return; // most of it was not out of the cache, and jemalloc has looked
     }
     // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation.
     // None of its locks is held but by code that a signal handler interrupted, and there jemalloc's malloc would take them as well, and look.

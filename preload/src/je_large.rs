@@ -141,7 +141,12 @@ pub(crate) fn allocate(size: usize, alignment: usize, is_zeroed: bool) -> *mut c
     }
     let bytes = size.next_multiple_of(je_control::PAGE);
     // SAFETY: what jemalloc's malloc and its like do in a thread that is as `has_cache` says.
-    unsafe { _rjem_je_large_palloc(thread.cast(), null_mut(), bytes, alignment, is_zeroed) }
+    let ptr =
+        unsafe { _rjem_je_large_palloc(thread.cast(), null_mut(), bytes, alignment, is_zeroed) };
+    if ptr.is_null() {
+        je_stash::empty_all(); // what is kept may be what is missing, when jemalloc is asked
+    }
+    ptr
 }
 
 /// Frees a block of [`FIRST_CLASS`] or above, of which the map of addresses has `entry`, in a thread with a cache.

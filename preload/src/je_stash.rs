@@ -32,6 +32,8 @@ const MORE: usize = 16;
 
 /// How often a thread that found all of them taken does not ask again.
 const PATIENCE: u8 = 100;
+/// It ends, and asks no more: nobody would empty what a signal handler puts there now.
+const NEVER: u8 = u8::MAX;
 
 #[repr(align(64))]
 struct Stash {
@@ -82,12 +84,6 @@ fn class(pages: usize) -> usize {
 #[inline(always)]
 fn held(thread: &Thread) -> Option<&'static Stash> {
     ALL.get(usize::from(thread.stash.get()).wrapping_sub(1))
-}
-
-/// Whether this thread's next large block may have been one before.
-#[inline(always)]
-pub(crate) fn may_give() -> bool {
-    tls::current().stash.get() != 0
 }
 
 /// A block of `pages` pages, or somewhat more; null: there is none.
@@ -150,20 +146,27 @@ pub(crate) fn put(ptr: *mut c_void, pages: usize) -> bool {
     is_kept
 }
 
-/// One that no thread has, for this; `None`: there is none. Not called in a thread that has left: jemalloc keeps nothing for it any more, and is asked
-/// for each of its blocks.
+/// One that no thread has, for this; `None`: there is none, or this thread ends.
 #[cold]
 #[inline(never)]
 fn hold(thread: &Thread) -> Option<&'static Stash> {
     let wait = thread.stash_wait.get();
+    if wait == NEVER {
+        return None;
+    }
     thread.stash_wait.set(wait.saturating_sub(1));
     if wait > 0 {
         return None;
     }
     for (number, stash) in (1..).zip(&ALL) {
         if !stash.is_held.load(Ordering::Relaxed) && !stash.is_held.swap(true, Ordering::Acquire) {
-            thread.stash.set(number);
-            return Some(stash);
+            if thread.stash.get() == 0 {
+                thread.stash.set(number);
+            } else {
+                // A signal handler came between and has taken one.
+                stash.is_held.store(false, Ordering::Release);
+            }
+            return held(thread);
         }
     }
     thread.stash_wait.set(PATIENCE);
@@ -193,6 +196,7 @@ pub(crate) fn look(thread: &Thread) {
 
 /// The end of a thread.
 pub(crate) fn leave(thread: &Thread) {
+    thread.stash_wait.set(NEVER);
     if let Some(stash) = held(thread) {
         empty(stash);
         release(thread, stash);

@@ -305,6 +305,29 @@ fn an_idle_process_has_no_stash() {
     assert_eq!(ran.code(), 0, "{}", ran.stdout);
 }
 
+/// When memory ends, what is kept is not what is missing.
+#[test]
+fn a_stash_is_given_up_for_what_there_is_no_memory_for() {
+    const SOURCE: &str = r#"
+        #include <sys/resource.h>
+        int main(void)
+        {
+            struct rlimit limit = {256 << 20, 256 << 20};
+            again_and_again(1 << 20);
+            setrlimit(RLIMIT_AS, &limit);
+            int blocks = 0;
+            while (malloc(200 << 10)) blocks++;
+            malloc_trim(0);
+            int more = 0; /* two there are without a stash, too; a mebibyte would be five */
+            while (malloc(200 << 10)) more++;
+            printf("%d blocks, and %d more\n", blocks, more);
+            return more > 3;
+        }
+    "#;
+    let ran = with(&[AGAIN, SOURCE], "ends").interval(0).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stdout);
+}
+
 /// Four threads have one at a time; they leave it to others when they end, and to a child of a fork what they had is no loss.
 #[test]
 fn threads_leave_their_stash() {
