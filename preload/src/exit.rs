@@ -124,13 +124,10 @@ pub(crate) extern "C" fn finish_last() {
 #[cold]
 pub(crate) fn wait() {
     static NEVER: AtomicU32 = AtomicU32::new(0);
-    let mut latest = 0;
+    // For while whoever has begun is just about to say how long that may take.
+    let latest = clock::now_ns() + patience_ns();
     while HAS_BEGUN.load(Ordering::Relaxed) && fork::is_own_process() {
         let now = clock::now_ns();
-        // Whoever has begun may be about to say how long that may take.
-        if latest == 0 {
-            latest = now + patience_ns();
-        }
         let deadline = match DEADLINE_NS.load(Ordering::Acquire) {
             0 => latest,
             deadline => deadline,

@@ -251,12 +251,12 @@ pub(crate) enum Fit {
 /// jemalloc's says otherwise (`disable_large_size_classes`).
 static LARGE_IS_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// The same, to be asked after [`learn`].
+/// See [`LARGE_IS_PAGES`]; to be asked after [`learn`].
 pub(crate) fn large_is_pages() -> bool {
     LARGE_IS_PAGES.load(Ordering::Relaxed)
 }
 
-/// The same of one that was just allocated, or resized, for `size` bytes. Without looking it up, if the size alone
+/// Usable bytes of a block that was just allocated, or resized, for `size` bytes. Without looking it up, if the size alone
 /// tells: in what jemalloc keeps about blocks, that of a new one is rarely in the cache.
 ///
 /// # Safety

@@ -52,7 +52,7 @@ static ALL: [Stash; STASHES] = [const {
 }; STASHES];
 
 /// A block and its pages, in a word; none is 0. Blocks are aligned to 64 bytes, and addresses have 48 bits.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Kept(u64);
 
 impl Kept {

@@ -24,12 +24,12 @@ use crate::seats::Place;
 #[repr(C, align(64))]
 pub(crate) struct Thread {
     sampler: UnsafeCell<Sampler>,
-    /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
-    pub(crate) inside: Cell<Inside>,
-    /// Which of the stashes of large blocks is its own, from 1 on; 0: none.
+    /// Which of the stashes of large blocks is this thread's, from 1 on; 0: none. See `je_stash.rs`.
     pub(crate) stash: Cell<u8>,
     /// How often it does not ask for one.
     pub(crate) stash_wait: Cell<u8>,
+    /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
+    pub(crate) inside: Cell<Inside>,
     /// The stack pointer with which it came there; see `left.rs`.
     pub(crate) entered_at: Cell<u64>,
     /// Seat that this thread had last: its walker's rule cache is warm.
@@ -74,7 +74,7 @@ pub(crate) struct Thread {
     pub(crate) sought: Cell<u32>,
     /// What framehop is given to find it by.
     pub(crate) header: Cell<Header>,
-    /// Where the sampler's line was when it was last asked whether it is to look again.
+    /// Where the sampler's line was when it was last asked whether jemalloc is to look again.
     pub(crate) strode_at: Cell<u64>,
     /// What jemalloc itself had counted of this thread's allocations when it last looked.
     pub(crate) counted_then: Cell<u64>,

@@ -354,7 +354,7 @@ fn threads_leave_their_stash() {
             for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, stays, NULL);
             pthread_barrier_wait(&turn);
             pid_t child = fork();
-            /* Three blocks of theirs and none of its own: sooner or later it has a stash. */
+            /* It has a stash of theirs at once. */
             if (child == 0) works(NULL), _exit(0);
             int status = 0;
             waitpid(child, &status, 0);
