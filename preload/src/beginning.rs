@@ -16,7 +16,7 @@ use crate::session::{self, Session};
 use crate::settings::Settings;
 use crate::tls::{Entered, Inside};
 use crate::writer::{self, Writer};
-use crate::{blocks, clock, control, desk, early_frees, fork, origin, own_alloc, own_stack};
+use crate::{blocks, clock, control, desk, early_frees, fork, origin, own_alloc, own_stack, seats};
 
 /// What a session takes: its channels, the writer's first buffers.
 const SESSION_BYTES: usize = 2 << 20;
@@ -130,8 +130,13 @@ fn make() -> Option<&'static Session> {
             writer
         }
     };
-    let is_said = own_alloc::is_short();
-    let has_room = own_alloc::can_have(SESSION_BYTES)
+    let was_said = own_alloc::is_short();
+    let has_seats = seats::complete();
+    // What was there for all of them need not be there for each: then it was said meanwhile.
+    let is_said = was_said || has_seats && own_alloc::is_short();
+    let has_room = has_seats
+        && !is_said
+        && own_alloc::can_have(SESSION_BYTES)
         && own_alloc::can_map(SESSION_MAPPED_BYTES)
         && blocks::make_table();
     let session = has_room.then(|| {

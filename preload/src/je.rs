@@ -1,5 +1,5 @@
 //! jemalloc: its blocks, those of the program and our own. What else calls it: `je_cache.rs`, for small blocks of the program's, `je_control.rs` for its
-//! values, `je_map.rs`, `je_slabs.rs`, `je_threads.rs`, `spare.rs`.
+//! values, `je_inside.rs`, `je_large.rs`, `je_map.rs`, `je_slabs.rs`, `je_threads.rs`, `spare.rs`.
 //!
 //! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
 //! glibc documents something else (alignment of small blocks), and nowhere else.
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::je_map::Class;
-use crate::{je_cache, je_control, je_large, je_map};
+use crate::{je_cache, je_control, je_inside, je_large, je_map};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -51,7 +51,7 @@ pub(crate) fn be_quiet() {
 
 /// At boot: learns of what size large blocks are.
 pub(crate) fn learn() {
-    LARGE_IS_PAGES.store(je_control::is_large_pages(), Ordering::Relaxed);
+    LARGE_IS_PAGES.store(je_inside::is_large_pages(), Ordering::Relaxed);
 }
 
 #[inline(always)]
@@ -287,8 +287,8 @@ pub(crate) fn own_arena() -> Option<c_int> {
 fn own_flags() -> c_int {
     let mut arena = OWN_ARENA.load(Ordering::Relaxed);
     if arena == 0 {
-        arena = je_control::create_arena().unwrap_or(-1);
-        // Two threads that come here at once make two arenas; one is used from then on, and blocks
+        arena = je_inside::create_arena().unwrap_or(-1);
+        // Two threads that come here at once make one arena or two; one is used from then on, and blocks
         // of the other are freed by their address all the same.
         OWN_ARENA.store(arena, Ordering::Relaxed);
     }

@@ -26,7 +26,7 @@ use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
 use crate::tls::{self, Thread};
-use crate::{clock, errno, hook, je, je_control, je_large, je_map, je_stash};
+use crate::{clock, errno, hook, je, je_large, je_map, je_stash};
 
 /// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
 /// the same of what it freed; and its first bin. Limits are 0 while jemalloc wants every call.
@@ -276,7 +276,7 @@ pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
 pub(crate) fn learn() {
     let Some(root) = je_map::root() else { return };
     let thread = thread();
-    if !counts_at(thread) || ![32, 64].into_iter().all(|size| agrees(thread, size)) {
+    if ![32, 64].into_iter().all(|size| agrees(thread, size)) {
         return;
     }
     let mut class = 0;
@@ -392,12 +392,6 @@ pub(crate) fn thread() -> *mut u8 {
         );
     }
     words
-}
-
-/// Whether jemalloc counts where we do.
-fn counts_at(thread: *mut u8) -> bool {
-    let at = |offset| thread.wrapping_add(offset).cast_const().cast();
-    je_control::allocated_counter() == at(ALLOCATED) && je_control::freed_counter() == at(FREED)
 }
 
 /// Whether a block of `size` bytes, a class, is taken and put back as described here. The program's own, of a class that every program

@@ -1,12 +1,14 @@
-//! jemalloc's values, by their names: its account of the process, a thread's counter, another arena.
+//! jemalloc's values, by their names: its account of the process, and what gives memory back.
 //!
 //! Danger: `mallctl` writes as many bytes as the value of that name has, wherever it is told to. The names, and what they hold, are in
 //! jemalloc(3), "MALLCTL NAMESPACE".
+//!
+//! The first of these calls makes what answers them, 600 KiB of which 50 pages are written to: as much as a tenth of what a short program takes to start with us.
+//! So none is made before somebody wants the account, or memory back; what boot and threads need is in `je_inside.rs`.
 
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
@@ -27,92 +29,6 @@ unsafe fn read<T>(name: &CStr, mut value: T) -> Option<T> {
     // SAFETY: writes a T in place of a T, by the caller's promise, and reads nothing.
     let error = unsafe { sys::mallctl(name.as_ptr(), place, &raw mut len, null_mut(), 0) };
     (error == 0).then_some(value)
-}
-
-/// Makes another arena, and returns its number.
-pub(crate) fn create_arena() -> Option<c_int> {
-    // SAFETY: an unsigned int.
-    unsafe { read(c"arenas.create", 0u32) }.map(|number| number as c_int)
-}
-
-/// Whether large blocks are as many pages as their sizes take.
-pub(crate) fn is_large_pages() -> bool {
-    // SAFETY: a bool, which is a byte; and a size_t.
-    let (no_classes, page) = unsafe {
-        let no_classes = read(c"opt.disable_large_size_classes", 0u8);
-        (no_classes, read(c"arenas.page", 0usize))
-    };
-    no_classes == Some(1) && page == Some(PAGE)
-}
-
-/// Bytes of the largest block that is kept in threads' caches.
-pub(crate) fn largest_cached() -> Option<usize> {
-    // SAFETY: a size_t.
-    unsafe { read(c"arenas.tcache_max", 0usize) }
-}
-
-/// Where jemalloc counts the usable bytes of all that this thread ever allocated; null if it does not say. Reading the
-/// name takes no lock.
-#[cold]
-pub(crate) fn allocated_counter() -> *const u64 {
-    // SAFETY: a pointer to a 64-bit number.
-    unsafe { read(c"thread.allocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
-}
-
-/// The same of what it freed.
-pub(crate) fn freed_counter() -> *const u64 {
-    // SAFETY: a pointer to a 64-bit number.
-    unsafe { read(c"thread.deallocatedp", std::ptr::null()) }.unwrap_or(std::ptr::null())
-}
-
-/// Where "thread.arena" is in jemalloc's tree of names, so that no thread has to search for it; 0: not known yet.
-static THREAD_ARENA: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-
-/// At boot: finds names that threads ask for.
-pub(crate) fn learn() {
-    let name = c"thread.arena";
-    let mut place = [0; THREAD_ARENA.len()];
-    let mut len = place.len();
-    // SAFETY: writes at most `len` numbers.
-    let error = unsafe { sys::mallctlnametomib(name.as_ptr(), place.as_mut_ptr(), &raw mut len) };
-    if error == 0 && len == place.len() {
-        for (known, number) in THREAD_ARENA.iter().zip(place) {
-            known.store(number, Ordering::Relaxed);
-        }
-    }
-}
-
-/// The number of the arena that this thread's blocks come from. Takes no lock.
-pub(crate) fn arena_of_thread() -> Option<u32> {
-    let place = [0, 1].map(|at: usize| THREAD_ARENA[at].load(Ordering::Relaxed));
-    if place == [0, 0] {
-        return None; // jemalloc does not look whether such a place is one
-    }
-    let mut arena = 0u32;
-    let mut len = size_of::<u32>();
-    let at = (&raw mut arena).cast();
-    // SAFETY: the value of that name is an unsigned int; nothing is written to it.
-    let error =
-        unsafe { sys::mallctlbymib(place.as_ptr(), place.len(), at, &raw mut len, null_mut(), 0) };
-    (error == 0).then_some(arena)
-}
-
-/// Makes a cache for this thread. Nobody need know whether there is the memory for it: jemalloc gets on without.
-#[cold]
-pub(crate) fn give_cache() {
-    let name = c"thread.tcache.enabled";
-    let mut yes = true;
-    let place = (&raw mut yes).cast();
-    // SAFETY: reads a bool, and is asked for nothing.
-    unsafe {
-        sys::mallctl(
-            name.as_ptr(),
-            null_mut(),
-            null_mut(),
-            place,
-            size_of::<bool>(),
-        )
-    };
 }
 
 /// jemalloc's own account of the whole process, in bytes. What is ours is mapped, and not allocated.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::{je, je_cache, je_control, je_map, je_stash};
+use crate::{je, je_cache, je_control, je_inside, je_map, je_stash};
 
 /// Bytes of the largest block that jemalloc keeps in a thread's cache, unless it is told otherwise (`tcache_max`).
 pub(crate) const LARGEST_CACHED: usize = 32 << 10;
@@ -47,7 +47,7 @@ static PAD: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn learn() {
     let is_known = je_cache::is_known()
         && je::large_is_pages()
-        && je_control::largest_cached() == Some(LARGEST_CACHED)
+        && je_inside::largest_cached() == LARGEST_CACHED
         && knows_bytes();
     if is_known {
         let first = (0u32..).find(|&class| je_map::size_of_class(class as usize) > LARGEST_CACHED);

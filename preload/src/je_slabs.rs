@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::tls::Thread;
-use crate::{errno, je, je_control, je_map};
+use crate::{errno, je, je_inside, je_map};
 
 /// The largest class, in bytes. Up to there slabs have 38 pages in all.
 const LARGEST: usize = 256;
@@ -30,19 +30,28 @@ pub(crate) fn keep(thread: &Thread) {
 #[cold]
 #[inline(never)]
 fn keep_in_arena() {
-    let arena = je_control::arena_of_thread().unwrap_or(u32::MAX) as usize;
-    let Some(kept) = KEPT.get(arena / 64) else {
-        return;
-    };
-    let bit = 1 << (arena % 64);
-    if kept.load(Ordering::Relaxed) & bit != 0 || kept.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-        return;
-    }
     errno::left_alone(|| {
         let classes = (0..).map(je_map::size_of_class);
-        let small = classes.skip_while(|&bytes| bytes < je::SMALLEST);
+        let mut small = classes.skip_while(|&bytes| bytes < je::SMALLEST);
+        // The first is asked which arena this is. If it came from another thread, and so perhaps from another arena, that one has them, and ours from the next thread on.
+        let first = je::malloc(small.next().unwrap_or(je::SMALLEST));
+        // SAFETY: a new block, or null.
+        let arena = unsafe { je_inside::arena_of(first) };
+        if !arena.is_some_and(is_first_in) {
+            // SAFETY: the same block, freed once.
+            return unsafe { je::free(first) };
+        }
         for bytes in small.take_while(|&bytes| bytes <= LARGEST) {
             je::malloc(bytes); // null is as good
         }
     });
+}
+
+/// Whether nobody was at that arena before.
+fn is_first_in(arena: u32) -> bool {
+    let Some(kept) = KEPT.get(arena as usize / 64) else {
+        return false;
+    };
+    let bit = 1 << (arena % 64);
+    kept.load(Ordering::Relaxed) & bit == 0 && kept.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }

@@ -4,7 +4,7 @@
 //! allocation, 28 KiB that are zeroed, and empties it at its end, with two locks for each of three dozen classes. A thread of a hundred blocks
 //! is done sooner without. So jemalloc is told at boot that threads have none (`opt.tcache`; the main thread has its own by then), and a
 //! thread comes here when jemalloc is to allocate or free for it what a cache would have (`je_cache.rs`: its bins are empty and full at once; its limits are 0). When it has
-//! allocated and freed [`ENOUGH`], it is given one (`thread.tcache.enabled`).
+//! allocated and freed [`ENOUGH`], it is given one (`je_inside.rs`).
 //!
 //! At its end, to which the linker leads jemalloc through us (`--wrap`, build.rs), it is through with caches: one that came later,
 //! for what other destructors free, would never be given back. And jemalloc need not look at bins that nothing was taken from: it is told, by
@@ -14,7 +14,7 @@ use std::arch::global_asm;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{errno, je_cache, je_control, je_stash, tls};
+use crate::{errno, je_cache, je_inside, je_stash, tls};
 
 /// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/performance.md).
 pub(crate) const ENOUGH: u32 = 20 << 10;
@@ -96,7 +96,7 @@ pub(crate) extern "C" fn comes_without() {
     let thread = tls::current();
     // Before it is given: jemalloc, or a signal's handler meanwhile, may come here again.
     if !thread.cache_is_settled.replace(true) {
-        errno::left_alone(je_control::give_cache);
+        errno::left_alone(je_inside::give_cache);
     }
 }
 

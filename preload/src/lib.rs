@@ -79,6 +79,7 @@ mod inlet;
 mod je;
 mod je_cache;
 mod je_control;
+mod je_inside;
 mod je_large;
 mod je_map;
 mod je_slabs;

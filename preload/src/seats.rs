@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use crate::blocks::Spot;
 use crate::modules::{self, Snapshot};
+use crate::own_alloc;
 use crate::patience::{self, Patience};
 use crate::tls::Thread;
 use crate::walkers::Walker;
@@ -26,8 +27,11 @@ use lease::Lease;
 /// about as many as processors, plus those preempted in one.
 pub(crate) const MOST: usize = 64;
 
-/// Made at boot.
-const AT_FIRST: usize = 4;
+/// Made at boot: one for the first sample, which begins the session and may wait for others in that (`beginning.rs`), and one for them.
+const AT_FIRST: usize = 2;
+
+/// Made by then when a session begins. A program that is over sooner never has them: each is a dozen pages that are written to.
+const IN_SESSION: usize = 4;
 
 /// Looks of the writer at a seat in use: some tens of microseconds, a few walks.
 const TRIES: u32 = 2_000;
@@ -200,6 +204,16 @@ pub(crate) fn bytes_at_first() -> usize {
     AT_FIRST * Walker::bytes()
 }
 
+/// As a session begins, before it has a writer: makes the others that it has. False: there is no memory for them.
+pub(crate) fn complete() -> bool {
+    let missing = IN_SESSION.saturating_sub(count());
+    let has_room = missing == 0 || own_alloc::can_have(missing * Walker::bytes());
+    if has_room {
+        (0..missing).for_each(|_| add());
+    }
+    has_room
+}
+
 /// At boot: makes the first ones.
 pub(crate) fn prepare() {
     for _ in 0..AT_FIRST {
@@ -237,7 +251,7 @@ pub(crate) fn tend() {
     }
 }
 
-/// Only one thread adds: the constructor's, then the writer, and in a forked child the one there is.
+/// Only one thread adds: the constructor's, the one that begins the session, then the writer, and in a forked child the one there is.
 fn add() {
     let count = COUNT.load(Ordering::Relaxed);
     if count == MOST {

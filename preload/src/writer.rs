@@ -47,8 +47,9 @@ pub(crate) use thread::{
 const FLUSH_NS: u64 = 50_000_000;
 /// A frame is at most about that long.
 const FLUSH_BYTES: usize = 256 << 10;
-/// Between two looks at the queue while there are events; a queue that is half full ends it.
-const DOZE_NS: u64 = 20_000_000;
+/// Between two looks at the queue while there are events; a queue that is half full ends it. No shorter than what the log may be behind: a look is some tens
+/// of microseconds, and in a program that samples seldom it is most of what sampling costs.
+const DOZE_NS: u64 = FLUSH_NS;
 /// Without events for that long, the writer sleeps until it is woken.
 const IDLE_NS: u64 = 100_000_000;
 /// The first of an idle writer's sleeps: see `rest`.

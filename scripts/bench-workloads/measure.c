@@ -1,25 +1,40 @@
-/* Runs a command and says what it cost.
+/* Runs commands, one or several side by side, and says what each cost.
  *
- *   measure REPORT REPEAT SECONDS MEGABYTES [NAME=VALUE...] -- COMMAND [ARGUMENT...]
+ *   measure REPORT REPEAT SECONDS all|one RUN [::: RUN]...
+ *   RUN: MEGABYTES FOLDER [NAME=VALUE...] -- COMMAND [ARGUMENT...]
  *
- * Runs COMMAND REPEAT times, each with the variables NAME=VALUE, and writes one line to the file REPORT:
+ * Runs each COMMAND REPEAT times, in FOLDER and with the variables NAME=VALUE, and writes one line for each RUN to the file
+ * REPORT:
  *
- *   <exit status> <CPU us> <wall us> <peak RSS KiB>
+ *   <exit status> <CPU us> <elapsed us> <peak RSS KiB>
  *
  * CPU is user plus system time of the command and of all its descendants, those included whose parents did not
  * wait for them. Peak RSS is that of the largest of these processes. The exit status is 0, that of the last command that
- * failed, 128 + N after signal N, or 124 after more than SECONDS for one run. MEGABYTES limits the address space
- * of every process (0: no limit).
+ * failed, 128 + N after signal N, or 124 after more than SECONDS. MEGABYTES limits the address space of every process (0: no
+ * limit).
+ *
+ * Several commands take turns of 15 ms, in an order drawn anew each time around: whoever's turn it is runs, with all its
+ * processes, and the others are stopped. So what a shared machine does to one it does to all: what its neighbours do changes
+ * its speed twofold within a tenth of a second, and runs one after the other differ by that. Elapsed time is that of its own turns.
+ *
+ * What a program does by the clock it does more often so, for the same work: a turn wakes all its threads, and each has seen the time
+ * of all others pass. So turns are not shorter, and few commands are to be compared at once.
+ *
+ * `one`: on one processor, that which is fastest at the beginning, the same for all; for programs of one thread, which would
+ * else move between processors, each of which has its own neighbours. The threads of a profiler run there, too.
  *
  * A program of its own, because Linux counts into a process's peak RSS what ran in it before exec: started from Python,
  * no peak would be less than Python's 15 MiB.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -27,15 +42,28 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile pid_t child;
-static volatile int late;
+#define TURN_US 15000
+#define MOST_RUNS 16
 
-static void too_late(int signal)
+/* A RUN. Its keeper, a child of this process, starts the command and waits for it; both write here. */
+struct run {
+    char **words, **command;
+    pid_t keeper;
+    _Atomic(pid_t) group; /* of the command's processes; 0: none now */
+    int status, late, ended;
+    long long cpu_us, elapsed_us;
+    long peak_kib;
+};
+
+static struct shared {
+    _Atomic(struct run *) turn; /* of whom it is, if anybody's */
+    struct run runs[MOST_RUNS];
+} *shared;
+
+static void die(const char *what)
 {
-    (void)signal;
-    late = 1;
-    /* The command leads a process group of its own: helpers go with it. */
-    if (child > 0) kill(-child, SIGKILL);
+    perror(what);
+    exit(2);
 }
 
 static long long now_us(void)
@@ -50,67 +78,186 @@ static int status_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-int main(int argc, char **argv)
+/* The command's process: in a group of its own, so that its helpers stop, go on and end with it. */
+static void start(struct run *run)
 {
-    int command = 5;
-    while (command < argc && strcmp(argv[command], "--") != 0) command++;
-    if (command + 1 >= argc) {
-        fprintf(stderr, "measure: see the head of measure.c\n");
-        return 2;
-    }
-    const char *report = argv[1];
-    long repeat = atol(argv[2]);
-    unsigned seconds = (unsigned)atol(argv[3]);
-    rlim_t bytes = (rlim_t)atol(argv[4]) << 20;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpgid(0, 0);
+    atomic_store(&run->group, getpid());
+    /* Or the turn ended while the keeper forked, and who ended it saw no group to stop. */
+    if (atomic_load(&shared->turn) != run) raise(SIGSTOP);
+    rlim_t bytes = (rlim_t)atol(run->words[0]) << 20;
+    struct rlimit limit = {bytes, bytes};
+    if (bytes != 0) setrlimit(RLIMIT_AS, &limit);
+    if (chdir(run->words[1]) != 0) die(run->words[1]);
+    for (char **word = run->words + 2; word < run->command - 1; word++) putenv(*word);
+    execvp(run->command[0], run->command);
+    perror(run->command[0]);
+    _exit(127);
+}
 
+static void keep(struct run *run, long repeat)
+{
+    /* Whoever gives the turns may be killed: what is stopped then would be so for ever. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    raise(SIGSTOP); /* until its first turn */
     /* Orphans become our children, so that their time is counted too. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    struct sigaction action = {.sa_handler = too_late};
-    sigaction(SIGALRM, &action, NULL);
-
-    int result = 0;
-    long long wall = 0;
-    for (long i = 0; i < repeat; i++) {
-        long long start = now_us();
-        child = fork();
-        if (child == 0) {
-            setpgid(0, 0);
-            if (bytes != 0) {
-                struct rlimit limit = {bytes, bytes};
-                setrlimit(RLIMIT_AS, &limit);
-            }
-            for (int at = 5; at < command; at++) putenv(argv[at]);
-            execvp(argv[command + 1], argv + command + 1);
-            perror(argv[command + 1]);
-            _exit(127);
-        }
-        if (child < 0) {
-            perror("measure: fork");
-            return 2;
-        }
-        alarm(seconds);
+    for (long i = 0; i < repeat && !run->late; i++) {
+        pid_t child = fork();
+        if (child == 0) start(run);
+        if (child < 0) die("measure: fork");
         int status;
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-        wall += now_us() - start;
-        if (status_of(status) != 0) result = status_of(status);
+        if (status_of(status) != 0) run->status = status_of(status);
         /* Helpers that outlive the command: their time counts, up to the same limit. */
         while (waitpid(-1, &status, 0) > 0 || errno == EINTR) {}
-        alarm(0);
-        if (late) {
-            result = 124;
+        atomic_store(&run->group, 0);
+    }
+    struct rusage usage;
+    getrusage(RUSAGE_CHILDREN, &usage);
+    run->cpu_us = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+    run->peak_kib = usage.ru_maxrss;
+    if (run->late) run->status = 124;
+    _exit(0);
+}
+
+/* All of a run's processes. The keeper last to go on and first to stop: it starts none that would not be seen. */
+static void signal_run(struct run *run, int number)
+{
+    if (number == SIGSTOP) kill(run->keeper, number);
+    pid_t group = atomic_load(&run->group);
+    if (group > 0) kill(-group, number);
+    if (number == SIGCONT) kill(run->keeper, number);
+}
+
+/* Lets it run for so long, or until it has ended. SIGCHLD is blocked, and comes when a keeper ends. */
+static void turn(struct run *run, long long most_us)
+{
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    long long begin = now_us(), left_us;
+    atomic_store(&shared->turn, run);
+    signal_run(run, SIGCONT);
+    while ((left_us = begin + most_us - now_us()) > 0) {
+        struct timespec wait = {left_us / 1000000, left_us % 1000000 * 1000};
+        sigtimedwait(&ends, NULL, &wait);
+        if (waitpid(run->keeper, NULL, WNOHANG) == run->keeper) {
+            run->ended = 1;
             break;
         }
     }
+    atomic_store(&shared->turn, NULL);
+    if (!run->ended) signal_run(run, SIGSTOP);
+    run->elapsed_us += now_us() - begin;
+}
 
-    struct rusage usage;
-    getrusage(RUSAGE_CHILDREN, &usage);
-    long long cpu = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000LL +
-                    usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
-    FILE *file = fopen(report, "w");
-    if (file == NULL) {
-        perror(report);
+static void turns(int count, long long most_us)
+{
+    struct run *order[MOST_RUNS];
+    for (int i = 0; i < count; i++) order[i] = &shared->runs[i];
+    while (count > 0) {
+        for (int i = count - 1; i > 0; i--) {
+            int other = (int)(random() % (i + 1));
+            struct run *at = order[i];
+            order[i] = order[other];
+            order[other] = at;
+        }
+        for (int i = 0; i < count; i++) {
+            struct run *run = order[i];
+            long long left_us = most_us - run->elapsed_us;
+            if (left_us <= 0 && !run->late) {
+                run->late = 1;
+                pid_t group = atomic_load(&run->group);
+                if (group > 0) kill(-group, SIGKILL);
+            }
+            /* Whoever is late still has to be waited for by its keeper. */
+            turn(run, count > 1 || left_us <= 0 ? TURN_US : left_us);
+        }
+        int left = 0;
+        for (int i = 0; i < count; i++)
+            if (!order[i]->ended) order[left++] = order[i];
+        count = left;
+    }
+}
+
+/* This process, and so those it starts, on the processor that takes least time for the same work. */
+static void choose_processor(void)
+{
+    cpu_set_t all, one, best;
+    long long least = -1;
+    if (sched_getaffinity(0, sizeof all, &all) != 0) die("measure: sched_getaffinity");
+    best = all;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &all)) continue;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        if (sched_setaffinity(0, sizeof one, &one) != 0) continue;
+        /* Four sums side by side: a neighbour on the same core is felt by who leaves it nothing. */
+        long long begin = now_us();
+        unsigned a = 1, b = 2, c = 3, d = 4;
+        for (unsigned i = 0; i < 1000000; i++) {
+            a += i;
+            b ^= i;
+            c -= i;
+            d += i & 7;
+            __asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+        }
+        long long took = now_us() - begin;
+        if (least < 0 || took < least) {
+            least = took;
+            best = one;
+        }
+    }
+    sched_setaffinity(0, sizeof best, &best);
+}
+
+int main(int argc, char **argv)
+{
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) die("measure: mmap");
+    int count = 0;
+    for (int at = 5; at < argc; count++) {
+        if (count == MOST_RUNS) break;
+        struct run *run = &shared->runs[count];
+        run->words = argv + at;
+        for (; at < argc && strcmp(argv[at], ":::") != 0; at++)
+            if (run->command == NULL && strcmp(argv[at], "--") == 0) run->command = argv + at + 1;
+        if (run->command == NULL || run->command < run->words + 3 || run->command >= argv + at) count = MOST_RUNS;
+        if (at < argc) argv[at++] = NULL;
+    }
+    if (count < 1 || count > MOST_RUNS) {
+        fprintf(stderr, "measure: see the head of measure.c\n");
         return 2;
     }
-    fprintf(file, "%d %lld %lld %ld\n", result, cpu, wall, usage.ru_maxrss);
+    cpu_set_t own;
+    sched_getaffinity(0, sizeof own, &own);
+    if (strcmp(argv[4], "one") == 0) choose_processor();
+
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    for (int i = 0; i < count; i++) {
+        struct run *run = &shared->runs[i];
+        pid_t keeper = fork();
+        if (keeper == 0) keep(run, atol(argv[2]));
+        if (keeper < 0) die("measure: fork");
+        run->keeper = keeper;
+        waitpid(keeper, NULL, WUNTRACED);
+    }
+    /* Who gives the turns stays out of the way, where there is one. */
+    sched_setaffinity(0, sizeof own, &own);
+    struct sigaction action = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP};
+    sigaction(SIGCHLD, &action, NULL);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+    turns(count, atoll(argv[3]) * 1000000);
+
+    FILE *file = fopen(argv[1], "w");
+    if (file == NULL) die(argv[1]);
+    for (int i = 0; i < count; i++) {
+        struct run *run = &shared->runs[i];
+        fprintf(file, "%d %lld %lld %ld\n", run->status, run->cpu_us, run->elapsed_us, run->peak_kib);
+    }
     return fclose(file) == 0 ? 0 : 2;
 }

@@ -17,9 +17,16 @@ class Contestant:
         self.variables, self.wrapper = list(variables), list(wrapper)
         self.exact, self.share, self.needs = exact, share, needs
 
+    @property
+    def group(self):
+        """Who runs side by side: what the goals compare to a hundredth, what else is ours, and peers."""
+        if self.name in ("glibc", "je", "ours-512K"):
+            return "closest"
+        return "ours" if self.library in (OURS, JE) else "peers"
+
     def takes_part(self, round_):
-        """The closest comparisons are ours; what the peers cost is wide of any doubt after three rounds."""
-        return round_ < 3 or self.name in ("glibc", "je", "heaptrack") or self.library == OURS
+        """What nobody compares closely is wide of any doubt after three rounds."""
+        return round_ < 3 or self.group == "closest" or self.name in ("ours-4K", "ours-1", "heaptrack")
 
     def there(self):
         return all(path is None or os.path.exists(path) for path in (self.library, self.needs))

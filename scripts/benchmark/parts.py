@@ -18,34 +18,61 @@ from .runner import clean_environment, progress
 # The part "sampling": all workloads, contestants that sample, and the allocators alone.
 
 def part_sampling(runner, options, results):
-    names = [c.name for c in options.contestants if not c.exact]
-    # What the closest goals compare runs twice, mirrored, so that a drift of the machine cancels out.
-    closest = [name for name in ("je", "ours-512K", "ours-4K", "ours-off") if name in names]
-    order = closest + closest[::-1] + [name for name in names if name not in closest]
+    contestants = [c for c in options.contestants if not c.exact]
     rounds = results["sampling"] = {workload.name: [] for workload in options.workloads}
     for round_ in range(max(options.rounds, options.most_rounds)):
         for workload in options.workloads:
             if round_ < options.rounds:
-                goes_on = [name for name in order if BY_NAME[name].takes_part(round_)]
+                goes_on = [c for c in contestants if c.takes_part(round_)]
             else:
                 undecided = undecided_goals(rounds[workload.name])
                 if not undecided:
                     continue
-                goes_on = [name for name in order if name in closest or name in undecided]
+                goes_on = [c for c in contestants if c.name in {"ours-512K", *undecided}]
             last = options.rounds if round_ < options.rounds else f"at most {options.most_rounds}"
             progress(f"sampling, round {round_ + 1} of {last}: {workload.name}")
-            got = {}
-            # Whatever comes first finds the caches, and the clock, as another program left them: not counted.
-            runner.run(BY_NAME[goes_on[0]], workload.argv(workload.n), workload.name, workload.variables)
-            for name in goes_on:
-                keep = None
-                if name == "ours-512K" and round_ == 0 and name not in got:
-                    keep = log_keeper(results.setdefault("sampled_logs", {}).setdefault(workload.name, {}))
-                run = runner.run(BY_NAME[name], workload.argv(workload.n), workload.name, workload.variables, keep=keep)
-                if run and got.get(name):
-                    run = {key: (run[key] + got[name][key]) / 2 for key in run}
-                got[name] = run
-            rounds[workload.name].append(got)
+            keepers = {}
+            if round_ == 0:
+                keepers["ours-512K"] = log_keeper(results.setdefault("sampled_logs", {}).setdefault(workload.name, {}))
+            rounds[workload.name].append(one_round(runner, workload, goes_on, keepers))
+
+
+def one_round(runner, workload, contestants, keepers):
+    if workload.command[0] == "redis":
+        return mirrored(runner, workload, contestants, keepers)
+    run = lambda *together: runner.side_by_side(together, workload.argv(workload.n), workload.name, workload.variables, keepers=keepers,
+                                                one_processor=workload.threads == 1)
+    closest, ours, peers = ([c for c in contestants if c.group == group] for group in ("closest", "ours", "peers"))
+    got = run(*closest)
+    reference = got.get("je")
+    if ours and reference:
+        # Beside our jemalloc once more, whose two runs relate the two groups.
+        again = run(BY_NAME["je"], *ours)
+        for contestant in ours if again["je"] else []:
+            result = again[contestant.name]
+            if result:
+                result.update((what, result[what] * reference[what] / again["je"][what]) for what in ("cpu", "wall"))
+            got[contestant.name] = result
+    got.update(run(*peers))
+    return got
+
+
+def mirrored(runner, workload, contestants, keepers):
+    """One after another, what is compared closest twice, so that a drift of the machine cancels out: for a server, whose client
+    would have to take turns with it."""
+    closest = [c for c in contestants if c.base == "je"]
+    order = closest + closest[::-1] + [c for c in contestants if c not in closest]
+    run = lambda contestant, keep=None: runner.run(contestant, workload.argv(workload.n), workload.name, workload.variables, keep=keep)
+    # Whatever comes first finds the caches, and the clock, as another program left them: not counted.
+    run(order[0])
+    got = {}
+    for contestant in order:
+        name = contestant.name
+        result = run(contestant, keepers.get(name) if name not in got else None)
+        if result and got.get(name):
+            result = {key: (result[key] + got[name][key]) / 2 for key in result}
+        got[name] = result
+    return got
 
 
 def undecided_goals(rounds):
@@ -128,7 +155,9 @@ def part_start(runner, options, results):
     """A program that does nothing, many times."""
     for round_ in range(options.rounds if options.quick else max(options.rounds, 10)):
         progress(f"start-up, round {round_ + 1}")
-        got = {c.name: runner.run(c, ["/bin/true"], "start", repeat=3 if c.wrapper else 20) for c in options.contestants}
+        plain = [c for c in options.contestants if not c.wrapper]
+        got = runner.side_by_side(plain, ["/bin/true"], "start", repeat=20, one_processor=True)
+        got.update((c.name, runner.run(c, ["/bin/true"], "start", repeat=3)) for c in options.contestants if c.wrapper)
         results.setdefault("start", []).append(got)
 
 
@@ -173,8 +202,9 @@ def part_replay(runner, options, results):
             (log,) = glob.glob(directory + "/*.heaplog")
             numbers = info_numbers(log)
             plain = Contestant("heapprof top", None)
-            reads = [runner.run(plain, [HEAPPROF, "top", log], "replay") for _ in range(3)]
-            empty = [runner.run(plain, [HEAPPROF, "--version"], "replay") for _ in range(3)]
+            # The fastest of several: whatever else a machine does takes time and gives none.
+            run = lambda *words: runner.side_by_side([plain], [HEAPPROF, *words], "replay", one_processor=True)[plain.name]
+            reads, empty = [run("top", log) for _ in range(7)], [run("--version") for _ in range(3)]
             if all(reads) and all(empty):
                 results["replay"].append({
                     "events": numbers["samples"] + numbers["frees"], "lost": numbers["lost"], "bytes": os.path.getsize(log),

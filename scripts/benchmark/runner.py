@@ -26,73 +26,90 @@ def clean_environment():
 class Runner:
     def __init__(self, work):
         self.work = work
+        self.socket = os.path.join(work, "redis.sock")
         self.dead = {}
         self.runs = 0
 
-    def run(self, contestant, argv, label, variables=(), repeat=1, keep=None, stdin=None):
+    def run(self, contestant, argv, label, variables=(), repeat=1, keep=None):
         """Runs `repeat` times and returns the mean {cpu, wall (us), rss (KiB), out (bytes)}, or None: died, now or before.
 
         `keep` is called with the folder of output files before it is removed.
         """
-        key = (contestant.name, label)
-        if key in self.dead:
-            return None
-        self.runs += 1
-        directory = os.path.join(self.work, f"run{self.runs}")
-        os.mkdir(directory)
+        keepers = {contestant.name: keep} if keep else {}
+        return self.side_by_side([contestant], argv, label, variables, repeat, keepers)[contestant.name]
+
+    def side_by_side(self, contestants, argv, label, variables=(), repeat=1, keepers={}, one_processor=False):
+        """The same of several contestants, by name, which take turns; on one processor, if asked for. See measure.c."""
+        results = {contestant.name: None for contestant in contestants}
+        running = [contestant for contestant in contestants if (contestant.name, label) not in self.dead]
+        if not running:
+            return results
         report = os.path.join(self.work, "report")
-        environment, wrapper = contestant.run(directory)
-        environment += variables
-        limit = HEAPTRACK_MIB if wrapper else 0
-        measure = [own("measure"), report, str(repeat), str(RUN_SECONDS), str(limit), *environment, "--", *wrapper]
+        measure, directories = [own("measure"), report, str(repeat), str(RUN_SECONDS), "one" if one_processor else "all"], []
+        for contestant in running:
+            self.runs += 1
+            directory = os.path.join(self.work, f"run{self.runs}")
+            os.mkdir(directory)
+            environment, wrapper = contestant.run(directory)
+            limit = HEAPTRACK_MIB if wrapper else 0
+            measure += [":::"] * bool(directories) + [str(limit), directory, *environment, *variables, "--", *wrapper]
+            measure += argv if argv[0] != "redis" else self.redis_server(directory)
+            directories.append(directory)
         if os.path.exists(report):
             os.unlink(report)
         try:
             if argv[0] == "redis":
-                self.redis(measure, int(argv[1]), directory)
+                self.redis(measure, int(argv[1]))
             else:
-                subprocess.run(measure + argv, cwd=directory, env=clean_environment(), stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+                subprocess.run(measure, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, check=True)
             with open(report) as file:
-                status, cpu, wall, rss = (int(word) for word in file.read().split())
-            if status != 0:
-                raise RuntimeError("out of time" if status == 124 else f"exit status {status}")
-            files = [os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names]
-            result = {"cpu": cpu / repeat, "wall": wall / repeat, "rss": rss, "out": sum(map(os.path.getsize, files))}
-            if keep:
-                keep(directory, result)
-            return result
-        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-            print(f"\nbench: {contestant.name} died on {label}: {error}", file=sys.stderr)
-            self.dead[key] = str(error)
-            return None
+                lines = [[int(word) for word in line.split()] for line in file]
+            for contestant, directory, (status, cpu, wall, rss) in zip(running, directories, lines, strict=True):
+                if status != 0:
+                    self.died(contestant, label, "out of time" if status == 124 else f"exit status {status}")
+                    continue
+                files = [os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names]
+                result = {"cpu": cpu / repeat, "wall": wall / repeat, "rss": rss, "out": sum(map(os.path.getsize, files))}
+                if contestant.name in keepers:
+                    keepers[contestant.name](directory, result)
+                results[contestant.name] = result
+        except (OSError, subprocess.SubprocessError) as error:
+            for contestant in running:
+                self.died(contestant, label, error)
         finally:
             # What many short runs left stays until the end: where files were just deleted, ext4 passes over their inodes one by
             # one, up to a fifth of a millisecond of the system time of whoever makes the next.
             if repeat == 1:
-                shutil.rmtree(directory, ignore_errors=True)
+                for directory in directories:
+                    shutil.rmtree(directory, ignore_errors=True)
+        return results
 
-    def redis(self, measure, requests, directory):
+    def died(self, contestant, label, how):
+        print(f"\nbench: {contestant.name} died on {label}: {how}", file=sys.stderr)
+        self.dead[(contestant.name, label)] = str(how)
+
+    def redis_server(self, directory):
+        return ["/usr/bin/redis-server", "--port", "0", "--unixsocket", self.socket, "--save", "", "--appendonly", "no", "--dir", directory]
+
+    def redis(self, measure, requests):
         """The server is measured; the client runs without any library."""
-        socket = os.path.join(self.work, "redis.sock")
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL, "env": clean_environment()}
-        server = subprocess.Popen(
-            measure + ["/usr/bin/redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", directory],
-            cwd=directory, **quiet)
+        server = subprocess.Popen(measure, **quiet)
         try:
             for _ in range(200):
-                if os.path.exists(socket) or server.poll() is not None:
+                if os.path.exists(self.socket) or server.poll() is not None:
                     break
                 time.sleep(0.01)
-            subprocess.run(["/usr/bin/redis-benchmark", "-s", socket, "-n", str(requests), "-c", "20", "-P", "16", "-d", "100", "-r", "10000",
+            subprocess.run(["/usr/bin/redis-benchmark", "-s", self.socket, "-n", str(requests), "-c", "20", "-P", "16", "-d", "100", "-r", "10000",
                             "-t", "set,get,lpush,lpop,hset", "-q"], timeout=RUN_SECONDS, check=True, **quiet)
-            subprocess.run(["/usr/bin/redis-cli", "-s", socket, "shutdown", "nosave"], timeout=RUN_SECONDS, **quiet)
+            subprocess.run(["/usr/bin/redis-cli", "-s", self.socket, "shutdown", "nosave"], timeout=RUN_SECONDS, **quiet)
             server.wait(timeout=RUN_SECONDS)
         finally:
-            # measure passes no signal on; its alarm ends a server that nobody could ask to go.
+            # measure passes no signal on; its limit ends a server that nobody could ask to go.
             server.wait()
-            if os.path.exists(socket):
-                os.unlink(socket)
+            if os.path.exists(self.socket):
+                os.unlink(self.socket)
 
 
 _said = None

@@ -1,0 +1,112 @@
+//! jemalloc's own variables and functions behind some of its values: an arena, a thread's cache, what the map of addresses does not say.
+//!
+//! Danger: functions and variables of another library, which does not promise any; what they are is that of the exact version in Cargo.lock. By
+//! their names (`je_control.rs`) they would be safe, and dear: jemalloc then makes its account of everything first.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tikv_jemalloc_sys as sys;
+
+use crate::{je, je_cache, je_control, je_large, je_map};
+
+unsafe extern "C" {
+    /// How many arenas there are.
+    fn _rjem_je_narenas_total_get() -> c_uint;
+    /// Makes that of this number; one that there is stays as it is. Null: there is no memory.
+    fn _rjem_je_arena_init(
+        thread: *mut c_void,
+        number: c_uint,
+        config: *const c_void,
+    ) -> *mut c_void;
+    /// How an arena is made if nobody wants it otherwise.
+    static _rjem_je_arena_config_default: u8;
+    /// Makes a cache for the thread, or takes it away.
+    fn _rjem_je_tcache_enabled_set(thread: *mut c_void, is_enabled: bool);
+    /// Bytes of the largest block that is kept in threads' caches. Written while jemalloc reads its options.
+    #[link_name = "_rjem_je_global_do_not_change_tcache_maxclass"]
+    static LARGEST_CACHED: usize;
+}
+
+/// Makes another arena, and returns its number.
+///
+/// jemalloc counts them once more where its account is made. That is not before the first call by a name; before it, which is when ours is made, at
+/// our first block, one more is found then. After it there would be one that the account does not have, and that is all.
+pub(crate) fn create_arena() -> Option<c_int> {
+    let config = &raw const _rjem_je_arena_config_default;
+    // SAFETY: `nallocx` makes jemalloc ready, and this thread's words, if they are not, and says 0 where it cannot. The next free number, or, if another thread
+    // makes one meanwhile, that one's: we share it then. The configuration is jemalloc's.
+    unsafe {
+        if sys::nallocx(1, 0) == 0 {
+            return None;
+        }
+        let number = _rjem_je_narenas_total_get();
+        let arena = _rjem_je_arena_init(je_cache::thread().cast(), number, config.cast());
+        (!arena.is_null()).then_some(number as c_int)
+    }
+}
+
+/// Whether large blocks are as many pages as their sizes take.
+pub(crate) fn is_large_pages() -> bool {
+    // SAFETY: asks what a block of that size would have; any above 0 may be asked for.
+    let usable = |size| unsafe { sys::nallocx(size, 0) };
+    // By jemalloc's size classes, which an option brings back, it would have eight pages more.
+    let pages = (64 << je_map::PAGE_BITS) + 1;
+    usable(pages) == pages.next_multiple_of(je_control::PAGE)
+}
+
+/// Bytes of the largest block that is kept in threads' caches.
+pub(crate) fn largest_cached() -> usize {
+    // SAFETY: not written any more once jemalloc has allocated.
+    unsafe { LARGEST_CACHED }
+}
+
+/// Makes a cache for this thread. Nobody need know whether there is the memory for it: jemalloc gets on without.
+#[cold]
+pub(crate) fn give_cache() {
+    // SAFETY: this thread's words, which jemalloc has made: it has allocated for it.
+    unsafe { _rjem_je_tcache_enabled_set(je_cache::thread().cast(), true) };
+}
+
+/// Of the first word of a description of pages, the bits that are the arena's number (`EDATA_BITS_ARENA_MASK`).
+const ARENA_BITS: u64 = 0xfff;
+
+/// Whether that is so.
+static KNOWS_ARENAS: AtomicBool = AtomicBool::new(false);
+
+/// At boot, after [`je_map::learn`]: whether a block of our own is found to be of our own arena.
+pub(crate) fn learn() {
+    let block = je::own_alloc(je_large::ALIGNMENT, 1, false);
+    // SAFETY: a live block, which is freed once; null is none.
+    unsafe {
+        let is_known =
+            je::own_arena().is_some_and(|own| read_arena(block.cast()) == Some(own as u32));
+        KNOWS_ARENAS.store(is_known, Ordering::Relaxed);
+        if !block.is_null() {
+            je::own_free(block);
+        }
+    }
+}
+
+/// The number of the arena that a block is of.
+///
+/// # Safety
+/// `ptr` is null or a live block.
+pub(crate) unsafe fn arena_of(ptr: *mut c_void) -> Option<u32> {
+    if !KNOWS_ARENAS.load(Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { read_arena(ptr) }
+}
+
+/// # Safety
+/// As [`arena_of`].
+unsafe fn read_arena(ptr: *mut c_void) -> Option<u32> {
+    // SAFETY: the caller's promise: the description of a live block's pages is there, and the arena in it does not change.
+    unsafe {
+        let entry = je_map::entry(ptr).filter(|&entry| entry != 0)?;
+        let word = je_map::extent(entry).cast::<u64>().read();
+        Some((word & ARENA_BITS) as u32)
+    }
+}
