@@ -64,8 +64,12 @@ pub(crate) fn largest_cached() -> usize {
 /// Makes a cache for this thread. Nobody need know whether there is the memory for it: jemalloc gets on without.
 #[cold]
 pub(crate) fn give_cache() {
-    // SAFETY: this thread's words, which jemalloc has made: it has allocated for it.
-    unsafe { _rjem_je_tcache_enabled_set(je_cache::thread().cast(), true) };
+    // SAFETY: this thread's words, once `nallocx` has made all of them ready. A thread that did nothing but free has only some (`tsd_fetch_min`), and jemalloc
+    // would make the others later, and forget a cache that was given before.
+    unsafe {
+        sys::nallocx(1, 0);
+        _rjem_je_tcache_enabled_set(je_cache::thread().cast(), true);
+    }
 }
 
 /// Of the first word of a description of pages, the bits that are the arena's number (`EDATA_BITS_ARENA_MASK`).

@@ -107,6 +107,53 @@ fn caches_come_late_and_go() {
     }
 }
 
+/// A thread that did nothing but free has words of jemalloc's that are not all ready. It is given a cache all the same, and has it when it allocates: jemalloc's
+/// account, which asks every cache that it knows of what it holds, would otherwise go through one of a thread that is gone.
+#[test]
+fn a_thread_that_frees_first_has_a_cache_that_is_known() {
+    const SOURCE: &str = r#"
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        /* Fewer than the 128 after which jemalloc makes all ready, and more bytes than a thread goes without a cache. */
+        enum { FIRST = 60, BLOCKS = 2000, STACK = 1 << 20 };
+        static void *first[FIRST], *blocks[BLOCKS];
+        static void *frees_first(void *nothing)
+        {
+            for (int i = 0; i < FIRST; i++) free(first[i]);
+            for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(64);
+            for (int i = 0; i < BLOCKS; i++) free(blocks[i]);
+            return nothing;
+        }
+        struct numbers { size_t all[10]; };
+        int main(void)
+        {
+            struct numbers (*mallinfo)(void) = dlsym(RTLD_DEFAULT, "mallinfo2");
+            if (mallinfo == NULL) return 2;
+            for (int round = 0; round < 20; round++) {
+                pthread_t thread;
+                pthread_attr_t attributes;
+                /* The thread's words are on its stack, which is gone with it. */
+                void *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                pthread_attr_init(&attributes);
+                pthread_attr_setstack(&attributes, stack, STACK);
+                for (int i = 0; i < FIRST; i++) first[i] = malloc(1024);
+                if (pthread_create(&thread, &attributes, frees_first, NULL) != 0) return 1;
+                pthread_join(thread, NULL);
+                munmap(stack, STACK);
+                mallinfo();
+            }
+            return 0;
+        }
+    "#;
+    for interval in [0, 1 << 40] {
+        let run = Run::compiled("frees_first", SOURCE, &["-O1", "-fno-builtin", "-pthread"]);
+        let _ = run.interval(interval).run().well();
+    }
+}
+
 /// jemalloc looks through a thread's cache as the thread allocates, and as it frees, though small blocks do not come to it (`je_cache.rs`): what the cache holds of
 /// sizes that are not used any more is in nobody's use soon.
 #[test]
