@@ -3,7 +3,7 @@
 //! Danger: `mallctl` writes as many bytes as the value of that name has, wherever it is told to. The names, and what they hold, are in
 //! jemalloc(3), "MALLCTL NAMESPACE".
 //!
-//! The first of these calls makes what answers them, 600 KiB of which 50 pages are written to: as much as a tenth of what a short program takes to start with us.
+//! The first of these calls makes what answers them, 450 KiB, of which some 40 pages are written to: as much as a tenth of what a short program takes to start with us.
 //! So none is made before somebody wants the account, or memory back; what boot and threads need is in `je_inside.rs`.
 
 use std::ffi::{CStr, c_int};

@@ -50,7 +50,7 @@ pub(crate) fn create_arena() -> Option<c_int> {
 pub(crate) fn is_large_pages() -> bool {
     // SAFETY: asks what a block of that size would have; any above 0 may be asked for.
     let usable = |size| unsafe { sys::nallocx(size, 0) };
-    // By jemalloc's size classes, which an option brings back, it would have eight pages more.
+    // By jemalloc's size classes, which an option brings back, it would have 80 pages, and not 65.
     let pages = (64 << je_map::PAGE_BITS) + 1;
     usable(pages) == pages.next_multiple_of(je_control::PAGE)
 }

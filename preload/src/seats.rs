@@ -30,7 +30,7 @@ pub(crate) const MOST: usize = 64;
 /// Made at boot: one for the first sample, which begins the session and may wait for others in that (`beginning.rs`), and one for them.
 const AT_FIRST: usize = 2;
 
-/// Made by then when a session begins. A program that is over sooner never has them: each is a dozen pages that are written to.
+/// Made by then when a session begins. A program that is over sooner never has them: each is some eight pages that are written to.
 const IN_SESSION: usize = 4;
 
 /// Looks of the writer at a seat in use: some tens of microseconds, a few walks.
@@ -40,7 +40,7 @@ const TRIES: u32 = 2_000;
 const ROUNDS_AT_ONCE: u32 = 10;
 
 /// Looks of the writer at a leased seat from one question to the next whether its thread still lives: half a second or more.
-const LOOKS_A_QUESTION: u32 = 25;
+const LOOKS_A_QUESTION: u32 = 10;
 
 /// Where a seat is.
 pub(crate) struct Place {
