@@ -3,9 +3,10 @@
 //! Danger: one thread rewrites what others are reading. Each bound is an atomic, and a version says whether what was read belongs
 //! together; whoever finds that it does not, knows nothing.
 //!
-//! Model: the list is read by the writer, now and then while walks ask. Hooks ask here and nowhere else: reading the list takes a descriptor,
-//! a lock of the kernel's, and milliseconds where there are many mappings; asking memory itself (is there a call before that address?) takes
-//! system calls in each walk that is led astray, and there is none that neither faults nor waits. So the first walks through code that is new end in it.
+//! Model: the list is read by the writer, now and then while walks ask, and as soon as it may once one did not find what it asked for: the first
+//! that does not wakes it. Hooks ask here and nowhere else: reading the list takes a descriptor, a lock of the kernel's, and milliseconds where
+//! there are many mappings; asking memory itself (is there a call before that address?) takes system calls in each walk that is led astray, and there
+//! is none that neither faults nor waits. So the first walks through code that is new end in it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -13,14 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use heapprof_format::Mapping;
 
 use crate::sys::{Errno, File};
-use crate::{descriptors, proc};
+use crate::{descriptors, proc, session};
 
 /// Ranges that are kept, in 16 KiB, which are there once they are used. Those of the lowest addresses.
 const MOST: usize = 1 << 10;
 
-/// Between two readings: at first, and at most, twice as long after each that told nothing new.
+/// Between a reading and one that somebody waits for: at first, and at most, twice as long after each that told nothing new.
 const WAIT_NS: u64 = 20_000_000;
 const LONGEST_WAIT_NS: u64 = 1_000_000_000;
+/// And one that nobody waits for.
+const CALM_NS: u64 = 1_000_000_000;
 /// And for each byte of the list, of which reading takes some 20 ns: a hundred times that. Where there are 60,000 mappings, they are 3 MB. Not the
 /// time that it took: our thread may have been out of its processor meanwhile.
 const WAIT_NS_A_BYTE: u64 = 2_000;
@@ -34,11 +37,18 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static VERSION: AtomicU64 = AtomicU64::new(0);
 /// Somebody asked. What was found has to be looked for again, too: the code may be gone, and data may be in its place.
 static ASKED: AtomicBool = AtomicBool::new(false);
+/// And something was not found, since the last reading began. Who was the first has woken the writer.
+static MISSED: AtomicBool = AtomicBool::new(false);
 
 /// The writer's: when to look again.
 pub(crate) struct Looked {
+    /// At the earliest, if somebody waits for it.
     next_ns: u64,
     wait_ns: u64,
+    /// If somebody asked, and found.
+    next_calm_ns: u64,
+    /// Somebody waits for what is being read.
+    is_missed: bool,
     reading: Option<Reading>,
 }
 
@@ -47,7 +57,15 @@ pub(crate) fn holds(address: u64) -> bool {
     if !ASKED.load(Ordering::Relaxed) {
         ASKED.store(true, Ordering::Relaxed); // in others' caches once a reading, and not in each walk
     }
-    find(address) == Some(true)
+    let found = find(address);
+    if found == Some(false)
+        && !MISSED.load(Ordering::Relaxed)
+        && !MISSED.swap(true, Ordering::Relaxed)
+        && let Some(session) = session::current()
+    {
+        session.wake();
+    }
+    found == Some(true)
 }
 
 /// `None`: they were being rewritten.
@@ -68,14 +86,31 @@ impl Looked {
         Looked {
             next_ns: 0,
             wait_ns: WAIT_NS,
+            next_calm_ns: 0,
+            is_missed: false,
             reading: None,
+        }
+    }
+
+    /// When a reading is due that somebody waits for; the end of time: nobody does.
+    pub(crate) fn due_ns(&self) -> u64 {
+        match MISSED.load(Ordering::Relaxed) {
+            true => self.next_ns,
+            false => u64::MAX,
         }
     }
 
     /// In the writer, each time that it comes round: reads a piece of the list, if somebody asked. True: there is more.
     pub(crate) fn tend(&mut self, now_ns: u64) -> bool {
         if self.reading.is_none() {
-            if now_ns < self.next_ns || !ASKED.swap(false, Ordering::Relaxed) {
+            let next_ns = self.due_ns().min(self.next_calm_ns);
+            if now_ns < next_ns {
+                return false;
+            }
+            // Taken back before it is read: what is missed from here on may be mapped after its line was.
+            let is_asked = ASKED.swap(false, Ordering::Relaxed);
+            self.is_missed = MISSED.swap(false, Ordering::Relaxed);
+            if !is_asked && !self.is_missed {
                 return false;
             }
             self.reading = proc::mappings().map(Reading::of);
@@ -86,11 +121,14 @@ impl Looked {
             return true;
         }
         let (ranges, bytes) = self.reading.take().map_or((vec![], 0), Reading::found);
-        self.wait_ns = match replace(&ranges) {
-            true => WAIT_NS,
-            false => (2 * self.wait_ns).min(LONGEST_WAIT_NS),
-        };
-        self.next_ns = now_ns + self.wait_ns.max(WAIT_NS_A_BYTE * bytes);
+        if replace(&ranges) {
+            self.wait_ns = WAIT_NS;
+        } else if self.is_missed {
+            self.wait_ns = (2 * self.wait_ns).min(LONGEST_WAIT_NS);
+        }
+        let dear_ns = WAIT_NS_A_BYTE * bytes;
+        self.next_ns = now_ns + self.wait_ns.max(dear_ns);
+        self.next_calm_ns = now_ns + CALM_NS.max(dear_ns);
         false
     }
 }

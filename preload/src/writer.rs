@@ -419,7 +419,11 @@ impl Writer {
             if idle {
                 leisure.tend(now);
             }
-            self.rest(session, now, idle, counters_due.min(leisure.due_ns()));
+            let something_due = match idle {
+                true => counters_due.min(leisure.due_ns()),
+                false => made_code.due_ns(), // idle, it waits for the next walk: that wakes the writer as any sample does
+            };
+            self.rest(session, now, idle, something_due);
         }
         false
     }
@@ -466,7 +470,8 @@ impl Writer {
                 (due != u64::MAX).then(|| due.saturating_sub(now_ns).max(1)),
             )
         } else {
-            (DOZING, Some(DOZE_NS))
+            let due = something_due.saturating_sub(now_ns).max(1);
+            (DOZING, Some(due.min(DOZE_NS)))
         };
         // Whoever sent something before it could see the state did not wake us.
         let something_came = || {

@@ -80,6 +80,21 @@ fn node_names_its_own_code() {
         parts.iter().all(|part| line.contains(part)) && functions.iter().any(|it| line.contains(it))
     };
     assert!(folded.stdout.lines().any(is_whole), "{}", folded.stdout);
+    // Walks that ended in code that was made a moment before are few: our thread looks for it as soon as one did.
+    let bytes = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
+    let of = |wanted: &dyn Fn(&str) -> bool| -> u64 {
+        let lines = folded.stdout.lines().filter(|line| wanted(line));
+        lines.filter_map(bytes).sum()
+    };
+    let (all, cut_off) = (
+        of(&|line| line.contains("JS:")),
+        of(&|line| line.starts_with("JS:")),
+    );
+    assert!(
+        cut_off < all / 8,
+        "{cut_off} of {all} bytes:\n{}",
+        folded.stdout
+    );
 
     let bundle = bundled(&log);
     drop(map);
