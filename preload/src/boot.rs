@@ -15,9 +15,9 @@ use crate::settings::Settings;
 use crate::tls::{self, Entered, Inside};
 use crate::{
     again, ahead, atfork, beginning, blocks, cancel, clock, control, exec, exit, exports, fork,
-    genuine, health, je, je_cache, je_inside, je_large, je_map, je_system, je_threads, main_thread,
-    modules, namespace, operators, own_alloc, program, seats, setid, signal, spare, stack, sys,
-    system_call, walk, writer,
+    genuine, health, je, je_cache, je_large, je_map, je_system, je_threads, main_thread, modules,
+    namespace, operators, own_alloc, program, seats, setid, signal, spare, stack, sys, system_call,
+    walk, writer,
 };
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
@@ -109,7 +109,6 @@ extern "C" fn construct(
     je_cache::learn();
     je_large::learn();
     je_threads::prepare();
-    je_inside::learn();
     atfork::register_ours();
     clock::choose();
     operators::prepare();

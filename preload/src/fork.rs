@@ -12,7 +12,8 @@ use crate::blocks;
 use crate::tls::{self, Inside, Thread};
 use crate::{
     beginning, clock, control, counters, descriptors, desk, exit, fence, health, hold, hook,
-    inheritance, je_stash, main_thread, modules, origin, say, seats, session, setid, sys, writer,
+    inheritance, je_magazines, je_stash, main_thread, modules, origin, say, seats, session, setid,
+    sys, writer,
 };
 
 /// The process we believe to be in; 0: one in which nothing is recorded.
@@ -74,6 +75,7 @@ pub(crate) extern "C" fn in_parent() {
 pub(crate) extern "C" fn in_child() {
     let thread = tls::current();
     je_stash::after_fork(thread);
+    je_magazines::after_fork(thread);
     if !BOOTED.load(Ordering::Acquire) {
         return thread.forking.set(false);
     }

@@ -19,7 +19,7 @@ use crate::tls::{self, Entered, Inside, Thread};
 use crate::walk::{self, Here, Walked};
 use crate::walkers::Walker;
 use crate::{
-    beginning, clock, counters, early_frees, exit, fork, health, je, je_cache, je_slabs, sys,
+    beginning, clock, counters, early_frees, exit, fork, health, je, je_cache, je_threads, sys,
 };
 
 /// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
@@ -289,7 +289,7 @@ fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
     if block.ptr.is_null() {
         thread.with_sampler(|sampler| sampler.take_back(block.size));
     }
-    je_slabs::keep(thread);
+    je_threads::arrives(thread);
     je_cache::look_through_now_and_then(thread);
 }
 

@@ -1,5 +1,5 @@
 //! jemalloc: its blocks, those of the program and our own. What else calls it: `je_cache.rs`, for small blocks of the program's, `je_control.rs` for its
-//! values, `je_inside.rs`, `je_large.rs`, `je_map.rs`, `je_slabs.rs`, `je_threads.rs`, `spare.rs`.
+//! values, `je_inside.rs`, `je_large.rs`, `je_map.rs`, `je_threads.rs`, `spare.rs`.
 //!
 //! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
 //! glibc documents something else (alignment of small blocks), and nowhere else.

@@ -6,7 +6,7 @@
 //! malloc and free (`imalloc_fastpath`, `free_fastpath`): what is looked at, and when it does not
 //! suffice; but jemalloc's ends at 4 KiB for malloc, and with small classes for free. Then nothing has been changed yet, and jemalloc's own function is called. At boot two blocks are
 //! allocated and freed by jemalloc, and where that does not change those words as described here, all calls are jemalloc's. So they are with options that want
-//! more done (`junk`, `tcache`): its limits are 0; and in a thread without a cache: its bins are all zero, empty and full at once. Who takes another jemalloc is told by
+//! more done (`junk`, `tcache`): its limits are 0; and in a thread without a cache: its bins are all zero, empty and full at once, or lent to it (`je_magazines.rs`). Who takes another jemalloc is told by
 //! `scripts/count-instructions`, whose ceilings are below what it takes to call jemalloc.
 //!
 //! What is not done is counting: jemalloc adds up what a thread allocates and frees, in bytes, and requests by class, which nobody here asks for, and looks through
@@ -39,19 +39,36 @@ pub(crate) const BINS: usize = 0x3c8;
 /// A bin of jemalloc's (`cache_bin_s`). Its stack grows downwards; addresses in it are told apart by their lowest 16 bits.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Bin {
+pub(crate) struct Bin {
     /// The last block that was put there.
-    head: *const *mut c_void,
+    pub(crate) head: *const *mut c_void,
     /// How many were taken.
-    requests: u64,
+    pub(crate) requests: u64,
     /// The highest head since jemalloc last looked.
-    low_water: u16,
+    pub(crate) low_water: u16,
     /// The head when there is room for no more.
-    full: u16,
+    pub(crate) full: u16,
     /// The head when there is none.
-    empty: u16,
+    pub(crate) empty: u16,
     /// How many there is room for, at most.
-    most: u16,
+    pub(crate) most: u16,
+}
+
+impl Bin {
+    /// Of a thread without a cache: empty and full.
+    pub(crate) const NONE: Bin = Bin {
+        head: std::ptr::null(),
+        requests: 0,
+        low_water: 0,
+        full: 0,
+        empty: 0,
+        most: 0,
+    };
+}
+
+/// The bin of a class in a thread's words.
+pub(crate) fn bin(thread: *mut u8, class: usize) -> *mut Bin {
+    thread.wrapping_add(BINS).cast::<Bin>().wrapping_add(class)
 }
 
 pub(crate) const LOW_WATER: usize = std::mem::offset_of!(Bin, low_water);
@@ -284,8 +301,7 @@ pub(crate) fn learn() {
         while je_map::size_of_class(class) < je::SMALLEST + 7 + eights * 8 {
             class += 1;
         }
-        let bin = thread.wrapping_add(BINS).cast::<Bin>().wrapping_add(class);
-        let distance = bin.addr().wrapping_sub(tls::block().addr()) as isize;
+        let distance = bin(thread, class).addr().wrapping_sub(tls::block().addr()) as isize;
         place.store(distance as i32, Ordering::Relaxed);
     }
     KNOWN.root.store(root, Ordering::Relaxed);
@@ -300,8 +316,7 @@ pub(crate) fn is_known() -> bool {
 /// The bins of small classes from which a thread, with its words there, has taken nothing since jemalloc last counted that, and which hold nothing.
 pub(crate) fn unused_bins(thread: *mut u8) -> impl Iterator<Item = *mut c_void> {
     let classes = if is_known() { SMALL_CLASSES } else { 0 };
-    let bins =
-        (0..classes).map(move |class| thread.wrapping_add(BINS).cast::<Bin>().wrapping_add(class));
+    let bins = (0..classes).map(move |class| bin(thread, class));
     let unused = bins.filter(|&bin| {
         // SAFETY: the thread's own, as in `Look::at`.
         let bin = unsafe { bin.read() };
@@ -438,11 +453,11 @@ impl Look {
     /// At the bin of blocks of `size` bytes.
     fn at(thread: *mut u8, size: usize) -> Look {
         let class = (0..).find(|&class| je_map::size_of_class(class) >= size);
-        let bin = BINS + class.unwrap_or(0) * size_of::<Bin>();
+        let bin = bin(thread, class.unwrap_or(0));
         // SAFETY: words of this thread's, more than 1,000 bytes of them, to which nobody holds a reference; as numbers they have no invalid values.
         unsafe {
             Look {
-                bin: thread.add(bin).cast::<Bin>().read(),
+                bin: bin.read(),
                 allocated: thread.add(ALLOCATED).cast::<u64>().read(),
                 allocated_limit: thread.add(ALLOCATED_LIMIT).cast::<u64>().read(),
                 freed: thread.add(FREED).cast::<u64>().read(),

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 
 use tikv_jemalloc_sys as sys;
 
-use crate::{je, je_stash};
+use crate::{je, je_magazines, je_stash};
 
 /// MALLCTL_ARENAS_ALL: all of them together.
 const ALL_ARENAS: c_int = 4096;
@@ -70,7 +70,8 @@ pub(crate) fn stats() -> Stats {
     Stats {
         allocated: bytes(c"stats.allocated")
             .saturating_sub(je::own_arena().map_or(0, ours))
-            .saturating_sub(je_stash::bytes()),
+            .saturating_sub(je_stash::bytes())
+            .saturating_sub(je_magazines::bytes()),
         active: bytes(c"stats.active"),
         mapped: bytes(c"stats.mapped"),
         resident: bytes(c"stats.resident"),

@@ -1,14 +1,13 @@
-//! jemalloc's own variables and functions behind some of its values: an arena, a thread's cache, what the map of addresses does not say.
+//! jemalloc's own variables and functions behind some of its values: an arena, a thread's cache, how large blocks are cut.
 //!
 //! Danger: functions and variables of another library, which does not promise any; what they are is that of the exact version in Cargo.lock. By
 //! their names (`je_control.rs`) they would be safe, and dear: jemalloc then makes its account of everything first.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::{je, je_cache, je_control, je_large, je_map};
+use crate::{je_cache, je_control, je_map};
 
 unsafe extern "C" {
     /// How many arenas there are.
@@ -69,48 +68,5 @@ pub(crate) fn give_cache() {
     unsafe {
         sys::nallocx(1, 0);
         _rjem_je_tcache_enabled_set(je_cache::thread().cast(), true);
-    }
-}
-
-/// Of the first word of a description of pages, the bits that are the arena's number (`EDATA_BITS_ARENA_MASK`).
-const ARENA_BITS: u64 = 0xfff;
-
-/// Whether that is so.
-static KNOWS_ARENAS: AtomicBool = AtomicBool::new(false);
-
-/// At boot, after [`je_map::learn`]: whether a block of our own is found to be of our own arena.
-pub(crate) fn learn() {
-    let block = je::own_alloc(je_large::ALIGNMENT, 1, false);
-    // SAFETY: a live block, which is freed once; null is none.
-    unsafe {
-        let is_known =
-            je::own_arena().is_some_and(|own| read_arena(block.cast()) == Some(own as u32));
-        KNOWS_ARENAS.store(is_known, Ordering::Relaxed);
-        if !block.is_null() {
-            je::own_free(block);
-        }
-    }
-}
-
-/// The number of the arena that a block is of.
-///
-/// # Safety
-/// `ptr` is null or a live block.
-pub(crate) unsafe fn arena_of(ptr: *mut c_void) -> Option<u32> {
-    if !KNOWS_ARENAS.load(Ordering::Relaxed) {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { read_arena(ptr) }
-}
-
-/// # Safety
-/// As [`arena_of`].
-unsafe fn read_arena(ptr: *mut c_void) -> Option<u32> {
-    // SAFETY: the caller's promise: the description of a live block's pages is there, and the arena in it does not change.
-    unsafe {
-        let entry = je_map::entry(ptr).filter(|&entry| entry != 0)?;
-        let word = je_map::extent(entry).cast::<u64>().read();
-        Some((word & ARENA_BITS) as u32)
     }
 }

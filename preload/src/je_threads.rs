@@ -14,7 +14,8 @@ use std::arch::global_asm;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{errno, je_cache, je_inside, je_stash, tls};
+use crate::tls::{self, Thread};
+use crate::{errno, je_cache, je_inside, je_magazines, je_stash};
 
 /// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/performance.md).
 pub(crate) const ENOUGH: u32 = 20 << 10;
@@ -88,6 +89,24 @@ pub(crate) fn prepare() {
     }
 }
 
+/// At a thread's first block that comes by here, which had jemalloc make the thread's words ready: it is lent a magazine.
+#[inline(always)]
+pub(crate) fn arrives(thread: &Thread) {
+    if !thread.has_arrived.replace(true) {
+        arrives_first(thread);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn arrives_first(thread: &Thread) {
+    // Settled meanwhile: a signal's handler that allocates is given no cache. That would be in the same place.
+    if COMES_LATE.load(Ordering::Relaxed) && !thread.cache_is_settled.replace(true) {
+        je_magazines::lend(thread);
+        thread.cache_is_settled.set(false);
+    }
+}
+
 /// For assembly: before a thread without a cache allocates or frees more than enough. errno is left alone.
 pub(crate) extern "C" fn comes_without() {
     if !COMES_LATE.load(Ordering::Relaxed) {
@@ -96,6 +115,7 @@ pub(crate) extern "C" fn comes_without() {
     let thread = tls::current();
     // Before it is given: jemalloc, or a signal's handler meanwhile, may come here again.
     if !thread.cache_is_settled.replace(true) {
+        je_magazines::give_back(thread);
         errno::left_alone(je_inside::give_cache);
     }
 }
@@ -105,6 +125,7 @@ extern "C" fn leaves(thread: *mut c_void) {
     let current = tls::current();
     current.cache_is_settled.set(true);
     je_stash::leave(current);
+    je_magazines::give_back(current);
     for bin in je_cache::unused_bins(thread.cast()) {
         // SAFETY: a bin of this thread's, in which there is nothing, and of which there is nothing to be added up. Another thread may be reading it, to
         // add up what caches hold (`tcache_bytes` of an arena's, which we never ask for); jemalloc has it read bins that change, too.

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int};
 use std::io::Write as _;
 
-use crate::{je_control, je_stash, sys};
+use crate::{je_control, je_magazines, je_stash, sys};
 
 /// `struct mallinfo2` and, of `int`s, `struct mallinfo`, as mallinfo(3) has them. musl has neither, and a program may ask for the functions all the same.
 #[repr(C)]
@@ -27,6 +27,7 @@ pub(crate) struct Account<N> {
 pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
     let before = je_control::stats().resident;
     je_stash::empty_all();
+    je_magazines::empty_all();
     je_control::purge();
     c_int::from(je_control::stats().resident < before)
 }

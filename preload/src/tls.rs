@@ -28,6 +28,8 @@ pub(crate) struct Thread {
     pub(crate) stash: Cell<u8>,
     /// How often it does not ask for one.
     pub(crate) stash_wait: Cell<u8>,
+    /// Which of the magazines it is lent, from 1 on; 0: none. See `je_magazines.rs`.
+    pub(crate) magazine: Cell<u8>,
     /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
     pub(crate) inside: Cell<Inside>,
     /// The stack pointer with which it came there; see `left.rs`.
@@ -42,8 +44,8 @@ pub(crate) struct Thread {
     pub(crate) forking: Cell<bool>,
     /// Whether it was given a cache of jemalloc's, or ends; see `je_threads.rs`.
     pub(crate) cache_is_settled: Cell<bool>,
-    /// Whether its arena's slabs have been looked after; see `je_slabs.rs`.
-    pub(crate) slabs_are_kept: Cell<bool>,
+    /// Whether it has allocated, and been looked after; see `je_threads.rs`.
+    pub(crate) has_arrived: Cell<bool>,
     /// How often the program has asked that this thread be left out, and not taken it back.
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.

@@ -100,10 +100,11 @@ fn a_budget_is_kept_and_the_numbers_stay_right() {
         "{z_blocks} {z_bytes}"
     );
     assert!(bytes / 4096.0 > 20_000.0, "no load: {bytes} bytes");
-    // What was taken until the load was noticed, a full lane and at most another while the writer empties it; and twice the
-    // budget after that.
+    // What was taken until the load was noticed, a full lane and at most another while the writer empties it; under the interval that is sixteen times as long,
+    // until the writer has looked twice, every 50 ms; and twice the budget after that. The load is two seconds of CPU time.
     let seconds = (last_ns - first_ns) as f64 / 1e9;
-    let most = 2.0 * 8192.0 + 2.0 * 200.0 * (seconds + 1.0);
+    let between_looks = bytes / 2.0 / (16.0 * 4096.0) * 0.05;
+    let most = 2.0 * 8192.0 + 2.0 * between_looks + 2.0 * 200.0 * (seconds + 1.0);
     assert!(
         f64::from(samples) < most,
         "{samples} samples in {seconds} s"

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heapprof_format::Counter;
-use heapprof_tests::{Build, Run};
+use heapprof_tests::{Run, ranges_of};
 
 #[test]
 fn signals_to_process() {
@@ -275,32 +275,14 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Where code of ours is in which nothing of jemalloc's is half done: from, to, from, to, as offsets from the library's beginning.
+/// Code of ours in which nothing of jemalloc's is half done.
 fn bounds_of_hooks() -> Vec<String> {
-    let listed = std::process::Command::new("nm")
-        .args(["--print-size", "--defined-only"])
-        .arg(Build::get().library())
-        .output()
-        .expect("nm runs (scripts/install-deps installs it)");
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let bounds: Vec<String> = listed
-        .lines()
-        .filter(|line| {
-            let ours = [
-                "walk4Step3run",
-                "walk9walk_anew",
-                "hook16sampled_deferred",
-                "hook11lost_inside",
-            ];
-            ours.iter().any(|function| line.contains(function))
-        })
-        .flat_map(|line| {
-            let mut words = line.split(' ');
-            let mut number = || u64::from_str_radix(words.next()?, 16).ok();
-            let (at, len) = (number().expect("an address"), number().expect("a size"));
-            [format!("{at:x}"), format!("{:x}", at + len)]
-        })
-        .collect();
+    let bounds = ranges_of(&[
+        "walk4Step3run",
+        "walk9walk_anew",
+        "hook16sampled_deferred",
+        "hook11lost_inside",
+    ]);
     assert!(bounds.len() >= 10, "{bounds:?}");
     bounds
 }

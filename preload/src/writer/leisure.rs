@@ -2,9 +2,10 @@
 //!
 //! jemalloc gives free pages back to the kernel little by little, over ten seconds, and looks at the time when it is called. A program that frees a
 //! gigabyte and then waits for its next request would keep it until that comes. So as long as nothing comes, and there is something to
-//! give back, the writer has jemalloc look. So with the large blocks that threads keep for themselves (`je_stash.rs`).
+//! give back, the writer has jemalloc look. So with the large blocks that threads keep for themselves (`je_stash.rs`), and the small ones
+//! that they leave to the next (`je_magazines.rs`).
 
-use crate::{je_control, je_stash};
+use crate::{je_control, je_magazines, je_stash};
 
 /// Between two looks. Each gives back what has been free for long enough: all at once would keep us from the program's end for as long
 /// as the kernel takes for all of it, a second for ten gigabytes.
@@ -39,6 +40,7 @@ impl Leisure {
             Leisure::Busy => STEPS,
             Leisure::At { ns, left } if ns <= now_ns => {
                 je_stash::empty_all();
+                je_magazines::empty_all();
                 je_control::decay();
                 left - 1
             }
