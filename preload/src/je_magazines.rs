@@ -5,7 +5,8 @@
 //! there, what it asks for comes from there, by the instructions that serve all threads (`je_cache.rs`), and at its end, or when it is given
 //! a cache, the next one has them. That nothing is given back to jemalloc in between is the point.
 //!
-//! What is lent is in use for jemalloc, so it must be little: [`ROOM`] bytes of a class, in [`MAGAZINES`] of the threads. What no thread has goes back when the program does nothing (`writer/leisure.rs`), and by `malloc_trim`.
+//! What is lent is in use for jemalloc, so it must be little: [`ROOM`] bytes of a class, in [`MAGAZINES`] of the threads. What no thread has goes back by `malloc_trim`, and when the program does nothing, if there is much
+//! to give back (`writer/leisure.rs`).
 //!
 //! Danger: jemalloc's words of the thread, its bins, of which jemalloc reads and writes nothing while the thread has no cache. They change while a signal handler may
 //! allocate between any two instructions: so a bin comes into its place, and is taken out, by one store of 32 bytes; processors that have none (AVX) lend
@@ -112,6 +113,9 @@ pub(crate) fn lend(thread: &Thread) {
     if je_cache::has_cache(words) || !std::is_x86_feature_detected!("avx") {
         return;
     }
+    // Only then does jemalloc, and so do we, hear of the thread's end; its first allocation may have failed before that.
+    // SAFETY: any size but 0 may be asked for.
+    unsafe { sys::nallocx(1, 0) };
     let Some(number) = borrow(!0) else { return };
     if USED.load(Ordering::Relaxed) & 1 << number == 0 {
         USED.fetch_or(1 << number, Ordering::Relaxed);
@@ -253,13 +257,17 @@ impl Magazine {
 
     /// Frees the block at that place of a bin's, from the lowest on.
     fn free(&self, class: usize, at: usize) {
-        // SAFETY: a place with a block that the program has freed, and that nobody else has: the caller takes it out of the count.
-        unsafe { sys::free(*self.empty_at(class).wrapping_sub(at + 1)) };
+        // SAFETY: a place with a block that the program has freed, and that nobody else has: the caller takes it out of the count. Not by way of this
+        // thread's cache, where it would stay.
+        unsafe {
+            let block = *self.empty_at(class).wrapping_sub(at + 1);
+            sys::dallocx(block, sys::MALLOCX_TCACHE_NONE);
+        }
     }
 }
 
-/// Writes a bin, of which nothing was taken, and the head of the next as it is, which is null, by one instruction. (Not out of memory: what was just written there in parts is not
-/// at hand as a whole.)
+/// Writes a bin, of which nothing was taken, and the head of the next as it is, which is null, by one instruction. Not out of memory: what was just written there in
+/// parts a processor cannot read as a whole before it is in its cache.
 fn store(to: *mut Bin, bin: Bin) {
     const { assert!(offset_of!(Bin, head) == 0 && je_cache::LOW_WATER == 16 && size_of::<Bin>() == 24) };
     let Bin {
@@ -291,7 +299,7 @@ fn store(to: *mut Bin, bin: Bin) {
     }
 }
 
-/// Writes `new` if `old` is there, by one instruction. Another thread's could come between, a signal handler's not: no lock is needed.
+/// Writes `new` if `old` is there, by one instruction: no signal's handler comes between. Another thread could, but none writes there, so there is no `lock`.
 fn is_exchanged(
     place: *mut *const *mut c_void,
     old: *const *mut c_void,

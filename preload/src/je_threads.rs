@@ -115,8 +115,10 @@ pub(crate) extern "C" fn comes_without() {
     let thread = tls::current();
     // Before it is given: jemalloc, or a signal's handler meanwhile, may come here again.
     if !thread.cache_is_settled.replace(true) {
-        je_magazines::give_back(thread);
-        errno::left_alone(je_inside::give_cache);
+        errno::left_alone(|| {
+            je_magazines::give_back(thread);
+            je_inside::give_cache();
+        });
     }
 }
 
