@@ -110,7 +110,9 @@ static USED: AtomicU32 = AtomicU32::new(0);
 /// Lends one to a thread that has no cache, for the first time.
 pub(crate) fn lend(thread: &Thread) {
     let words = je_cache::thread();
-    if je_cache::has_cache(words) || !std::is_x86_feature_detected!("avx") {
+    // SAFETY: this thread's own word. A cache's bins have heads, whatever is in them: they are not ours to write over.
+    let has_bins = unsafe { !(*je_cache::bin(words, FIRST)).head.is_null() };
+    if has_bins || !std::is_x86_feature_detected!("avx") {
         return;
     }
     // Only then does jemalloc, and so do we, hear of the thread's end; its first allocation may have failed before that.

@@ -45,7 +45,7 @@ fn a_thread_takes_up_what_the_one_before_it_left() {
         static const struct { size_t size; int room; } CLASSES[] = {{16, 64}, {64, 64}, {80, 51}, {256, 16}, {1024, 4}, {1280, 0}};
         enum { AT_ONCE = 6 };
         static char *left[AT_ONCE];
-        static int at;
+        static int at, not_kept; /* the last ones, for which there was no room */
         static void *leaves(void *nothing)
         {
             char *blocks[AT_ONCE];
@@ -61,7 +61,10 @@ fn a_thread_takes_up_what_the_one_before_it_left() {
             char *blocks[AT_ONCE];
             long same = 0;
             arrive();
-            for (int i = 0; i < AT_ONCE; i++) same += (blocks[i] = malloc(CLASSES[at].size)) == left[i];
+            for (int i = 0; i < AT_ONCE; i++) {
+                blocks[i] = malloc(CLASSES[at].size);
+                same += i + not_kept < AT_ONCE && blocks[i] == left[i + not_kept];
+            }
             for (int i = 0; i < AT_ONCE; i++) free(blocks[i]);
             return (void *)same;
         }
@@ -79,12 +82,12 @@ fn a_thread_takes_up_what_the_one_before_it_left() {
                 trim();
                 if (in_a_thread(leaves, NULL)) return 7;
                 int room = CLASSES[at].room, most = room < AT_ONCE ? room : AT_ONCE;
+                not_kept = most ? AT_ONCE - most : 0;
                 long same = (long)in_a_thread(takes, NULL);
                 printf("%zu: %ld of %d\n", CLASSES[at].size, same, most);
-                /* Of four that there is room for, the last two of the six were not kept. */
-                if (most == AT_ONCE ? same != AT_ONCE : most == 0 && same == AT_ONCE) return 1;
+                if (most ? same != most : same == AT_ONCE) return 1;
             }
-            at = 1;
+            at = 1, not_kept = 0;
             in_a_thread(leaves, NULL), trim();
             if ((long)in_a_thread(takes, NULL) == AT_ONCE) return 2;
             in_a_thread(leaves, NULL);
