@@ -32,20 +32,39 @@ def install_missing():
         subprocess.run(install, env=environment, stdout=subprocess.DEVNULL)
 
 
+QUIET = {"stdout": subprocess.DEVNULL, "check": True}
+COMPILED = ("libheapprof.so", "heapprof")
+
+
+def compile_ours():
+    subprocess.run(["cargo", "build", "--release", "--quiet", "--package", "heapprof-preload", "--package", "heapprof-symbolizer"], cwd=ROOT, **QUIET)
+
+
+def older_than_sources():
+    """What was compiled before the sources were last changed, or never, in words; None: nothing. The tables name the commit of the sources."""
+    for name, crates in zip(COMPILED, (("preload", "core", "format"), ("symbolizer", "core", "format")), strict=True):
+        path = os.path.join(TARGET, "release", name)
+        if not os.path.exists(path):
+            return f"there is no {path}"
+        sources = [os.path.join(folder, file) for crate in crates for folder, _, files in os.walk(os.path.join(ROOT, crate, "src")) for file in files]
+        newest = max(sources, key=os.path.getmtime)
+        if os.path.getmtime(path) < os.path.getmtime(newest):
+            return f"{path} is older than {newest}"
+    return None
+
+
 def build():
-    """Everything, and copies of the library and the program, so that a build meanwhile changes nothing."""
-    quiet = {"stdout": subprocess.DEVNULL, "check": True}
-    subprocess.run(["cargo", "build", "--release", "--quiet", "--package", "heapprof-preload", "--package", "heapprof-symbolizer"], cwd=ROOT, **quiet)
+    """The workloads, and copies of the library and the program, so that a build meanwhile changes nothing."""
     os.makedirs(BENCH, exist_ok=True)
-    for path in ("libheapprof.so", "heapprof"):
+    for path in COMPILED:
         # Not over the old file: somebody may have it mapped.
         shutil.copy2(os.path.join(TARGET, "release", path), os.path.join(BENCH, path + ".new"))
         os.replace(os.path.join(BENCH, path + ".new"), os.path.join(BENCH, path))
     archives = glob.glob(f"{TARGET}/release/build/tikv-jemalloc-sys-*/out/lib/libjemalloc_pic.a")
     newest = max(archives, key=os.path.getmtime)
-    subprocess.run(["make", "-s", "-C", f"{SCRIPTS}/bench-workloads", f"OUT={BENCH}"], **quiet)
-    subprocess.run(["make", "-s", "-C", f"{SCRIPTS}/bench-baseline", f"OUT={BENCH}", f"JEMALLOC={newest}"], **quiet)
-    subprocess.run(["make", "-s", "-C", f"{ROOT}/c-fixtures", f"OUT={BENCH}", f"{BENCH}/idle"], **quiet)
+    subprocess.run(["make", "-s", "-C", f"{SCRIPTS}/bench-workloads", f"OUT={BENCH}"], **QUIET)
+    subprocess.run(["make", "-s", "-C", f"{SCRIPTS}/bench-baseline", f"OUT={BENCH}", f"JEMALLOC={newest}"], **QUIET)
+    subprocess.run(["make", "-s", "-C", f"{ROOT}/c-fixtures", f"OUT={BENCH}", f"{BENCH}/idle"], **QUIET)
 
 
 def first_line(*command):

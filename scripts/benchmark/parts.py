@@ -145,7 +145,8 @@ def part_pairs(runner, options, results):
                 if long and short:
                     # The difference of two runs: starting up and ending, which cost the same in both, are not in it.
                     each = lambda what: (long[what] - short[what]) * 1000 / ((n - few) * threads)
-                    got[contestant.name] = {"cpu": each("cpu"), "wall": each("wall") * threads, "rss": long["rss"], "out": long["out"] / (n * threads)}
+                    got[contestant.name] = {"cpu": each("cpu"), "wall": each("wall") * threads, "rss": long["rss"], "out": long["out"] / (n * threads),
+                                            "long": long["cpu"], "short": short["cpu"], "pairs": (n - few) * threads}
                 else:
                     got[contestant.name] = None
             results.setdefault("pairs", {}).setdefault(name, []).append(got)
@@ -204,7 +205,7 @@ def part_replay(runner, options, results):
             plain = Contestant("heapprof top", None)
             # The fastest of several: whatever else a machine does takes time and gives none.
             run = lambda *words: runner.side_by_side([plain], [HEAPPROF, *words], "replay", one_processor=True)[plain.name]
-            reads, empty = [run("top", log) for _ in range(7)], [run("--version") for _ in range(3)]
+            reads, empty = [run("top", log) for _ in range(15)], [run("--version") for _ in range(3)]
             if all(reads) and all(empty):
                 results["replay"].append({
                     "events": numbers["samples"] + numbers["frees"], "lost": numbers["lost"], "bytes": os.path.getsize(log),

@@ -44,6 +44,25 @@ def added(results, name, case, what="cpu"):
     return statistics.median(each) if each else None
 
 
+def fastest_added(results, name, case):
+    """The same in CPU time, of the fastest of the rounds: what the neighbours on a shared machine take is no cost of ours, and the
+    next processor's would be another. Of the long and of the short runs, with recording and without, the fastest each. None: died."""
+    rounds = results["pairs"][case]
+
+    def slope(contestant):
+        each = [got[contestant] for got in rounds if got.get(contestant)]
+        return (min(run["long"] for run in each) - min(run["short"] for run in each)) * 1000 / each[0]["pairs"] if each else None
+
+    ours, base = slope(name), slope(BY_NAME[name].base)
+    return ours - base if ours is not None and base is not None else None
+
+
+def fastest_start(results, name):
+    """Milliseconds of elapsed time that a contestant adds to a program that does nothing, of the fastest rounds; None: died."""
+    ours, plain = ([got[contestant]["wall"] for got in results["start"] if got.get(contestant)] for contestant in (name, "glibc"))
+    return (min(ours) - min(plain)) / 1000 if ours and plain else None
+
+
 def start_values(results, what="cpu"):
     """Milliseconds added to a program that does nothing, by contestant."""
     rounds = results["start"]
