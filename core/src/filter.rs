@@ -167,6 +167,12 @@ impl Filter {
         });
     }
 
+    /// Where its counter is: for whoever asks for that line of the cache before [adding](Self::add) it.
+    #[inline(always)]
+    pub fn place_of(&self, address: u64) -> *const u8 {
+        std::ptr::from_ref(self.counter_of(address)).cast()
+    }
+
     fn add_to(counter: &AtomicU8, address: u64) {
         let tag = tag(address);
         change(counter, |n| {

@@ -95,6 +95,13 @@ impl<L: Levels> SampleTable<L> {
             || self.insert_somewhere(hash, address, id)
     }
 
+    /// Where it will be, most likely: for whoever asks for that line of the cache before [inserting](Self::insert) it.
+    #[inline(always)]
+    pub fn place_of(&self, address: u64) -> Option<*const u8> {
+        let home = self.home(spread(address))?;
+        Some(std::ptr::from_ref(home).cast())
+    }
+
     /// Where that hash belongs in the newest level.
     #[inline(always)]
     fn home(&self, hash: u64) -> Option<&'static Slot> {

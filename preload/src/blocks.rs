@@ -12,6 +12,7 @@ use std::ffi::c_void;
 use heapprof_core::{Filter, Growth, Levels, SampleTable, Vacant};
 
 use crate::early;
+use crate::fetch;
 use crate::levels::Mapped;
 
 /// May there be a sample at this address?
@@ -50,6 +51,16 @@ pub(crate) fn after_fork() {
 /// The id of every sample in use, those of other threads at some moment during the call.
 pub(crate) fn each_sample(mut visit: impl FnMut(u64)) {
     TABLE.for_each(|_, id| visit(id));
+}
+
+/// A sample will be [inserted](insert) at `ptr` soon: asks for the lines of the cache that it takes. Of few samples they are in no cache by then,
+/// nor the addresses of their pages, and the locked instructions there would wait for them.
+#[inline(always)]
+pub(crate) fn fetch(ptr: *mut c_void) {
+    fetch::to_write(FILTER.place_of(ptr as u64));
+    if let Some(place) = TABLE.place_of(ptr as u64) {
+        fetch::to_write(place);
+    }
 }
 
 /// Has sample `id` live at `ptr`, a block that has not been handed out. False: there is no room.

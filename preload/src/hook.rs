@@ -450,6 +450,9 @@ fn record(
     before: &mut Before,
 ) {
     let thread = entered.thread;
+    if interval > 1 {
+        blocks::fetch(ptr); // where all are samples, these lines are those of the last
+    }
     let Some(mut seat) = seats::take(thread) else {
         counters::LOST_QUEUE_FULL.add(1);
         return;

@@ -65,6 +65,7 @@ mod exit;
 mod exports;
 mod fast;
 mod fence;
+mod fetch;
 mod files;
 mod fork;
 mod found;

@@ -18,7 +18,6 @@
 //!
 //! A forked child makes a session of its own and never touches its parent's (Law 7).
 
-use std::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
@@ -29,6 +28,7 @@ use crate::clock::{self, Ticks};
 use crate::counters;
 use crate::desk::Request;
 use crate::early_frees;
+use crate::fetch;
 use crate::fork;
 use crate::levels::Mapped;
 use crate::patience::Patience;
@@ -229,15 +229,12 @@ pub(crate) fn foreign_ids() -> u64 {
     FOREIGN_IDS.load(Ordering::Relaxed)
 }
 
-/// Asks for the line of the cache behind that of an event that was put into a lane. It will be written soon, and is the writer's, who read it a round
-/// ago: the store to come would wait for it, and with that whatever locked instruction of the program's comes next.
+/// Asks for the line of the cache behind that of an event that was put into a lane (at the lane's end: behind the lane). It will be written soon, and is
+/// the writer's, who read it a round ago: the store to come would wait for it, and with that whatever locked instruction of the program's comes next.
 #[inline(always)]
 fn fetch_behind(event: &AtomicU64) {
     const LINE: usize = 64;
-    let line = std::ptr::from_ref(event).wrapping_byte_add(LINE);
-    // SAFETY: a hint, which changes nothing and never faults, wherever it leads: at the lane's end, behind it. Processors of 64 bits that do not
-    // know it take it for no operation.
-    unsafe { asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) };
+    fetch::to_write(std::ptr::from_ref(event).wrapping_byte_add(LINE).cast());
 }
 
 impl Session {
