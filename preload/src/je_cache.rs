@@ -349,10 +349,10 @@ pub(crate) fn look_through_now_and_then(thread: &Thread) {
     if laid.wrapping_sub(thread.strode_at.get()) >= STRIDE {
         thread.strode_at.set(laid);
         // The counter may be a program's no more (prctl(2), PR_SET_TSC), and then nothing is recorded.
-        if !hook::is_recording() {
-            return look_through(thread);
-        }
-        let now = (clock::ticks().raw() >> LOOK_BITS) as u32;
+        let now = match hook::is_recording() {
+            true => clock::ticks().raw() >> LOOK_BITS,
+            false => clock::coarse_ns() >> LOOK_BITS_OF_NS,
+        } as u32;
         if thread.looked_through_at.replace(now) != now {
             look_through(thread);
         }
@@ -362,6 +362,8 @@ pub(crate) fn look_through_now_and_then(thread: &Thread) {
 /// Of the clock's ticks those bits that say nothing to that: 2^25 are some ten milliseconds of a counter. jemalloc looks no more often, and asks a clock
 /// that takes longer.
 const LOOK_BITS: u32 = 25;
+/// And of nanoseconds.
+const LOOK_BITS_OF_NS: u32 = 24;
 
 #[cold]
 #[inline(never)]
