@@ -13,6 +13,7 @@
 //! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next. And which sample ended with it, as a realloc has it, if one did: one of the last |
 //! | ... with `AGAIN` | without stack: it is that of the last sample |
 //! | ... with `ALONE` | without counted: it is size |
+//! | ... with a slack of `WIDE` | a word more, after the first, with what size and slack are: those of large blocks have no room there |
 
 use std::ops::ControlFlow;
 
@@ -38,6 +39,10 @@ const _: () = assert!(NEAR_SHIFT == KIND_BITS + TICK_BITS);
 pub(crate) const SIZE_BITS: u32 = 21;
 pub(crate) const SLACK_SHIFT: u32 = NEAR_SHIFT + SIZE_BITS;
 pub(crate) const SLACK_BITS: u32 = 64 - SLACK_SHIFT;
+/// In place of a slack: both are in the word behind, size and above it slack.
+pub(crate) const WIDE: u64 = (1 << SLACK_BITS) - 1;
+pub(crate) const WIDE_SIZE_BITS: u32 = 36;
+pub(crate) const WIDE_SLACK_BITS: u32 = 64 - WIDE_SIZE_BITS;
 
 /// The lowest so many bits of a word.
 #[inline(always)]

@@ -18,8 +18,8 @@
 
 use crate::event::{
     AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, Ended, FREED, FREED_NEAR, Freed, KIND_BITS,
-    LONGEST, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_BITS,
-    SLACK_SHIFT, Sampled, TICK_BITS,
+    LONGEST, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled,
+    TICK_BITS, WIDE, WIDE_SIZE_BITS, WIDE_SLACK_BITS,
 };
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
@@ -171,23 +171,28 @@ impl Lane {
         let near = &self.behind.0.near;
         let slack = u64::from(it.slack);
         let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
+        let is_short = it.size < 1 << SIZE_BITS && slack < WIDE;
         let is_near = ticks < 1 << SAMPLED_TICK_BITS
-            && it.size < 1 << SIZE_BITS
-            && slack < 1 << SLACK_BITS
+            && (is_short || it.size < 1 << WIDE_SIZE_BITS && slack < 1 << WIDE_SLACK_BITS)
             && it.id == id_after(near.id.load(Ordering::Relaxed));
         let Some(mut at) = self.reserve(by) else {
             return false;
         };
         begins_at(self.word(at));
         if is_near {
-            let what = ticks << KIND_BITS
-                | ended.0 << ENDED_SHIFT
-                | it.size << NEAR_SHIFT
-                | slack << SLACK_SHIFT;
+            let sizes = if is_short {
+                it.size << NEAR_SHIFT | slack << SLACK_SHIFT
+            } else {
+                WIDE << SLACK_SHIFT
+            };
+            let what = ticks << KIND_BITS | ended.0 << ENDED_SHIFT | sizes;
             let again = (it.stack == near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
             let alone = (it.counted == it.size).then_some(ALONE);
             let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
             at = self.write(at, what | kind);
+            if !is_short {
+                at = self.write(at, it.size | slack << WIDE_SIZE_BITS);
+            }
             if again.is_none() {
                 at = self.write(at, it.stack);
             }
@@ -342,7 +347,7 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::all::All;
-    use crate::event::{Never, Passed, Sink};
+    use crate::event::{Never, Passed, SLACK_BITS, Sink};
     use crate::tap::Tap;
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -413,8 +418,8 @@ mod tests {
         let next = (
             around(SAMPLED_TICK_BITS),
             0u64..3,
-            around(SIZE_BITS),
-            around(SLACK_BITS),
+            prop_oneof![around(SIZE_BITS), around(WIDE_SIZE_BITS)],
+            prop_oneof![around(SLACK_BITS), Just(WIDE - 1), around(WIDE_SLACK_BITS)],
             0u64..2,
             prop::option::of(prop_oneof![0..4u64, around(ENDED_BITS)]),
         );

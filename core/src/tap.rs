@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use crate::event::{
     AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, FREED_NEAR, Freed, KIND_BITS, Last, NEAR_SHIFT,
     Next, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled, Sink,
-    TICK_BITS, Usual, low, ticks_of,
+    TICK_BITS, Usual, WIDE, WIDE_SIZE_BITS, low, ticks_of,
 };
 use crate::lane::{Lane, id_after, lane_of, place_in_block};
 use crate::primitive::atomic::Ordering;
@@ -47,6 +47,12 @@ pub(crate) enum Stop {
     Broken,
     /// This free waits for its sample, which is in another lane. It is taken out, and nobody has it yet.
     Early(By, Freed),
+}
+
+/// Size and slack of a sample with [`WIDE`], of their word.
+#[inline(always)]
+fn wide(both: u64) -> (u64, u64) {
+    (low(both, WIDE_SIZE_BITS), both >> WIDE_SIZE_BITS)
 }
 
 impl<'a> Tap<'a> {
@@ -176,12 +182,17 @@ impl<'a> Tap<'a> {
                 if first & SAMPLED_NEAR != 0 {
                     tap.last_id = id_after(tap.last_id);
                     let mut more = 1;
+                    (size, slack) = match first >> SLACK_SHIFT {
+                        WIDE => {
+                            more += 1;
+                            wide(tap.word(1))
+                        }
+                        slack => (low(first >> NEAR_SHIFT, SIZE_BITS), slack),
+                    };
                     if first & AGAIN == 0 {
                         tap.last_stack = tap.word(more);
                         more += 1;
                     }
-                    size = low(first >> NEAR_SHIFT, SIZE_BITS);
-                    slack = first >> SLACK_SHIFT;
                     if first & ALONE == 0 {
                         counted = tap.word(more);
                         more += 1;
@@ -255,16 +266,23 @@ impl<'a> Tap<'a> {
             if first & SAMPLED_NEAR != 0 {
                 at = last_at.wrapping_add(low(first >> KIND_BITS, SAMPLED_TICK_BITS));
                 let mut behind = next + 1;
+                let mut size = low(first >> NEAR_SHIFT, SIZE_BITS);
+                let mut slack = first >> SLACK_SHIFT;
+                if slack == WIDE {
+                    let Some(both) = word(behind) else {
+                        break; // the rest of it is elsewhere, at the ring's beginning or behind
+                    };
+                    (size, slack) = wide(both);
+                    behind += 1;
+                }
                 let mut stack = None;
                 if first & AGAIN == 0 {
                     let Some(another) = word(behind) else {
-                        break; // the rest of it is elsewhere, at the ring's beginning or behind
+                        break; // as above
                     };
                     stack = Some(another);
                     behind += 1;
                 }
-                let size = low(first >> NEAR_SHIFT, SIZE_BITS);
-                let slack = first >> SLACK_SHIFT;
                 let mut counted = size;
                 if first & ALONE == 0 {
                     let Some(more) = word(behind) else {
