@@ -253,9 +253,8 @@ impl Rules {
         self.displaced
     }
 
-    /// Makes room for so many addresses, and keeps the rules that there are.
-    pub fn grow(&mut self, addresses: usize) {
-        let mut larger = Rules::with_room_for(addresses.max(self.room()));
+    /// Takes the place of `larger`, which has more room, with the rules that there are; leaves what it was there.
+    pub fn move_to(&mut self, larger: &mut Rules) {
         larger.era = self.era;
         for &(key, rule) in self.buckets.iter().flat_map(|Bucket(entries)| entries) {
             let address = key & ((1 << ADDRESS_BITS) - 1);
@@ -264,7 +263,7 @@ impl Rules {
             }
         }
         larger.displaced = self.displaced;
-        *self = larger;
+        std::mem::swap(self, larger);
     }
 }
 
@@ -418,8 +417,10 @@ mod tests {
             "all places are taken"
         );
         assert_eq!(rules.displaced() as usize, count - room);
-        rules.grow(64 * room);
+        let mut larger = Rules::with_room_for(64 * room);
+        rules.move_to(&mut larger);
         assert_eq!((known(&rules), rules.room()), (room, 64 * room));
+        assert_eq!(larger.room(), room);
         insert(&mut rules);
         assert!(known(&rules) >= count - count / 200, "{}", known(&rules));
     }

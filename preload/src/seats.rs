@@ -4,11 +4,12 @@
 //! samples takes a free one, first the one it had last, whose rule cache is warm, and leaves it when its event is
 //! on its way. So memory does not grow with threads, and nothing need happen when one ends. A thread that always has the same one may keep it
 //! (`lease.rs`).
-//! More are made by the writer when somebody had to wait.
+//! More are made by the writer when somebody had to wait, and more room in a walker when its rules displace each other (`larger.rs`).
 //!
 //! A seat also holds the module snapshot of its walk in use (a hazard pointer), and the spot of the sample that was freed last
 //! (`blocks.rs`).
 
+mod larger;
 mod lease;
 
 use std::cell::UnsafeCell;
@@ -17,10 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use crate::blocks::Spot;
 use crate::modules::{self, Snapshot};
-use crate::own_alloc;
 use crate::patience::{self, Patience};
 use crate::tls::Thread;
 use crate::walkers::Walker;
+use crate::{own_alloc, session};
+use larger::{Larger, Outcome};
 use lease::Lease;
 
 /// Most seats there can be: threads that are inside a hook at once, which on a busy machine are
@@ -50,6 +52,8 @@ pub(crate) struct Place {
     /// Set by the thread that has the seat, and by one that keeps it.
     busy: AtomicBool,
     lease: Lease,
+    /// Where the walker's rules will have more room.
+    larger: Larger,
     /// Its index.
     number: usize,
     /// The snapshot that it may be reading.
@@ -65,6 +69,9 @@ static PLACES: [AtomicPtr<Place>; MOST] = [const { AtomicPtr::new(std::ptr::null
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Somebody found none free.
 static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// A walker wants more room.
+static ROOM_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// How often the writer has looked at the seats.
 static LOOKS: AtomicU32 = AtomicU32::new(0);
@@ -109,6 +116,33 @@ impl Seat {
     pub(crate) fn walker(&mut self) -> &mut Walker {
         // SAFETY: as in `begin`.
         unsafe { &mut *self.place.walker.get() }
+    }
+
+    /// After a walk: has the walker get more room, if its rules displace each other.
+    #[inline]
+    pub(crate) fn see_to_room(&mut self) {
+        let looks = LOOKS.load(Ordering::Relaxed);
+        if let Some(wanted) = self.walker().room_wanted(looks) {
+            self.get_room(wanted);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_room(&mut self, wanted: usize) {
+        let larger = &self.place.larger;
+        let walker = self.walker();
+        match larger.ask(wanted, &mut walker.rules) {
+            Outcome::Waits => {}
+            Outcome::HasMoved => walker.has_moved(),
+            Outcome::IsAsked => {
+                ROOM_WANTED.store(true, Ordering::SeqCst);
+                // By its usual look each of some thousand walks would have learnt all its rules anew.
+                if let Some(session) = session::current() {
+                    session.wake();
+                }
+            }
+        }
     }
 
     /// Keeps the spot of a sample that was freed, and gives back the one before.
@@ -221,11 +255,23 @@ pub(crate) fn prepare() {
     }
 }
 
-/// In the writer, now and then: makes another if somebody had to wait for one, and tends the walkers of the others.
+/// Whether a walker wants more room, and the writer has not seen to it.
+pub(crate) fn want_room() -> bool {
+    ROOM_WANTED.load(Ordering::SeqCst)
+}
+
+/// In the writer: makes room for whoever wants it.
+pub(crate) fn make_room() {
+    ROOM_WANTED.swap(false, Ordering::SeqCst); // and sees what was asked for before
+    places().for_each(|place| place.larger.serve());
+}
+
+/// In the writer, now and then: makes another if somebody had to wait for one, and looks after the others.
 pub(crate) fn tend() {
     if WANTED.swap(false, Ordering::Relaxed) {
         add();
     }
+    make_room();
     let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
     for place in places() {
         if place.lease.is_given() {
@@ -242,10 +288,8 @@ pub(crate) fn tend() {
         if free {
             // SAFETY: this thread changed `busy`, so both are its own until it changes it back.
             unsafe {
-                (*place.walker.get()).tend();
                 *place.kept.get() = None; // perhaps nobody wants it any more
             }
-            place.lease.unbar();
             place.busy.store(false, Ordering::Release);
         }
     }
@@ -268,6 +312,7 @@ fn make(number: usize) {
         kept: UnsafeCell::new(None),
         busy: AtomicBool::new(false),
         lease: Lease::new(),
+        larger: Larger::new(),
         number,
         hazard: AtomicPtr::new(std::ptr::null_mut()),
     });

@@ -316,7 +316,9 @@ fn walk_anew(
             let memo = walker.memos.chosen_mut();
             memo.end(&mut walker.fresh, end, is_whole);
         }
-        return found(walker, entry);
+        let walked = found(walker, entry);
+        seat.see_to_room();
+        return walked;
     }
 }
 

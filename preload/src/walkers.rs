@@ -10,11 +10,11 @@ use crate::walk::{self, Heard};
 /// Most frames a walk can have. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
 
-/// Addresses whose rules a walker has room for, at first and at most: 16 KiB and half a megabyte.
+/// Addresses whose rules a walker has room for, at first and at most: 16 KiB and a mebibyte.
 const RULES: usize = 1 << 10;
-const MOST_RULES: usize = 1 << 15;
+const MOST_RULES: usize = 1 << 16;
 
-/// Rules displaced between two looks that call for four times as much room. To learn one again costs from a third of a microsecond
+/// Rules displaced between two looks of the writer that call for four times as much room. To learn one again costs from a third of a microsecond
 /// to several, in large functions.
 const MANY_DISPLACED: u64 = 200;
 
@@ -32,8 +32,8 @@ pub(crate) struct Walker {
     pub(crate) fresh: Vec<Frame>,
     /// The session and hash of the last stack that was found to be known.
     pub(crate) known: (u32, u64),
-    /// Rules that were displaced when `tend` last looked.
-    displaced: u64,
+    /// How many rules had been displaced after the first walk since the writer's last look, and the number of that look.
+    displaced: (u64, u32),
 }
 
 impl Walker {
@@ -53,25 +53,24 @@ impl Walker {
             last: ((0, StackHasher::new(), WalkEnd::Busy), 0),
             fresh: Vec::with_capacity(frames),
             known: (0, 0),
-            displaced: 0,
+            displaced: (0, 0),
         }
     }
 
-    /// Whether it needs more room: its rules have displaced each other often since somebody last asked.
-    pub(crate) fn wants_room(&mut self) -> bool {
+    /// For how many rules it needs room, after a walk: they have displaced each other often since the writer's last look, which was number
+    /// `looks`. `None`: for no more than it has.
+    #[inline]
+    pub(crate) fn room_wanted(&mut self, looks: u32) -> Option<usize> {
         let displaced = self.rules.displaced();
-        let is_crowded = displaced - self.displaced >= MANY_DISPLACED;
-        if !is_crowded {
-            self.displaced = displaced;
+        if self.displaced.1 != looks {
+            self.displaced = (displaced, looks);
         }
-        is_crowded && self.rules.room() < MOST_RULES
+        let is_crowded = displaced - self.displaced.0 >= MANY_DISPLACED;
+        (is_crowded && self.rules.room() < MOST_RULES).then_some(4 * self.rules.room())
     }
 
-    /// Gives it more room, if it wants it. Now and then, in the writer.
-    pub(crate) fn tend(&mut self) {
-        if self.wants_room() {
-            self.rules.grow(4 * self.rules.room());
-            self.displaced = self.rules.displaced();
-        }
+    /// Its rules have moved.
+    pub(crate) fn has_moved(&mut self) {
+        self.displaced.0 = self.rules.displaced();
     }
 }

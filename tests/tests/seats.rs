@@ -87,3 +87,53 @@ fn threads_that_end_leave_the_seats_that_they_kept() {
     assert!(blocks.len() > 80_000 && blocks.len().is_multiple_of(2000));
     assert!(blocks.iter().all(|block| !block.in_use));
 }
+
+/// Whose walks lead through more functions than a walker has room for at first has more room soon: the writer, which makes it, is told at once, and needs the
+/// seat for nothing, which in such a program is hardly ever free.
+#[test]
+fn a_walker_has_room_for_the_rules_of_many_functions_soon() {
+    const SOURCE: &str = r#"
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <time.h>
+        enum { ROUNDS = 80, STACKS = 1000, DEPTH = 40 };
+        /* 8,192 functions, sixteen bytes each, that call the next one. */
+        void functions(int left, uint64_t state);
+        __asm__(".text\n.p2align 4\n.globl functions\n.type functions, @function\nfunctions:\n.rept 8192\n.p2align 4\n.cfi_startproc\n"
+                "subq $8, %rsp\n.cfi_adjust_cfa_offset 8\ncall next\naddq $8, %rsp\n.cfi_adjust_cfa_offset -8\nret\n.cfi_endproc\n.endr\n");
+        void next(int left, uint64_t state)
+        {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            void (*function)(int, uint64_t) = (void (*)(int, uint64_t))((char *)functions + 16 * (state >> 51));
+            if (left > 0) function(left - 1, state); else free(malloc(64));
+            __asm__ volatile("" ::: "memory"); /* no jump in place of a call */
+        }
+        static double now(void)
+        {
+            struct timespec time;
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+            return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
+        }
+        int main(void)
+        {
+            static double took[ROUNDS];
+            double least = 1e9;
+            for (int i = 0; i < ROUNDS; i++) {
+                double began = now();
+                for (uint64_t stack = 0; stack < STACKS; stack++) next(DEPTH, stack * 0x9E3779B97F4A7C15u);
+                took[i] = now() - began;
+                if (took[i] < least) least = took[i];
+            }
+            int slow = 0;
+            for (int i = 0; i < ROUNDS; i++) slow += took[i] > 3 * least;
+            for (int i = 0; i < ROUNDS; i++) printf("%.0f ", took[i]);
+            printf("us; %d rounds took more than thrice as long as the fastest\n", slow);
+            return slow > 15;
+        }
+    "#;
+    let run = Run::compiled("leads", SOURCE, &["-O1", "-fno-builtin"]);
+    let ran = run.interval(1).run();
+    assert_eq!(ran.code(), 0, "{}", ran.stdout);
+    println!("{}", ran.stdout);
+}

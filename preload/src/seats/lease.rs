@@ -7,9 +7,8 @@
 //! the seat, and only that thread asks whether somebody is `inside`: itself, interrupted by a signal whose handler allocates or frees, which then takes
 //! another seat. That is a question between a thread and itself, which plain loads and stores answer.
 //!
-//! Who wants the seat cannot have it, and takes another; so few are leased ([`MOST`]), and there are others beside. Only the writer must come to it now and
-//! then: it calls, and the thread sees that when it comes next; if the walker wants more room it gives the lease up until the writer was there, and gets none before. When
-//! the thread has ended, the writer gives it up.
+//! Who wants the seat cannot have it, and takes another; so few are leased ([`MOST`]), and there are others beside. What the writer would do there now and
+//! then, the thread does: the writer calls, and the thread sees that when it comes next. When the thread has ended, the writer gives the lease up.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
@@ -38,8 +37,6 @@ pub(super) struct Lease {
     inside: AtomicBool,
     /// Whether the writer was here since that thread last looked.
     is_called: AtomicBool,
-    /// Whether it may not be given before the writer was at the seat.
-    is_barred: AtomicBool,
     /// The thread's number, the kernel's.
     tid: AtomicU32,
 }
@@ -50,7 +47,6 @@ impl Lease {
             is_given: AtomicBool::new(false),
             inside: AtomicBool::new(false),
             is_called: AtomicBool::new(false),
-            is_barred: AtomicBool::new(false),
             tid: AtomicU32::new(0),
         }
     }
@@ -76,11 +72,6 @@ impl Lease {
     pub(super) fn call(&self) {
         self.is_called.store(true, Ordering::Relaxed);
     }
-
-    /// In the writer, which has the seat: what was to be done there is done.
-    pub(super) fn unbar(&self) {
-        self.is_barred.store(false, Ordering::Relaxed);
-    }
 }
 
 /// The seat that this thread keeps, taken. `None`: it keeps none, or is in the middle of something there.
@@ -96,7 +87,7 @@ pub(super) fn enter(thread: &Thread) -> Option<&'static Place> {
     // What follows is not before that for a signal handler either.
     compiler_fence(Ordering::SeqCst);
     if place.lease.is_called.load(Ordering::Relaxed) {
-        attend(thread, place);
+        attend(place);
     }
     Some(place)
 }
@@ -104,17 +95,10 @@ pub(super) fn enter(thread: &Thread) -> Option<&'static Place> {
 /// The writer was here while this thread, which has the seat, was not.
 #[cold]
 #[inline(never)]
-fn attend(thread: &Thread, place: &Place) {
+fn attend(place: &Place) {
     place.lease.is_called.store(false, Ordering::Relaxed);
     // SAFETY: this thread has the seat, and nothing of it is borrowed yet.
-    let wants_writer = unsafe {
-        *place.kept.get() = None; // perhaps nobody wants it any more
-        (*place.walker.get()).wants_room()
-    };
-    if wants_writer {
-        place.lease.is_barred.store(true, Ordering::Relaxed);
-        give_up(thread, place);
-    }
+    unsafe { *place.kept.get() = None }; // perhaps nobody wants it any more
 }
 
 /// This thread has taken the seat, which it had the last time, too, in the usual way.
@@ -135,13 +119,8 @@ fn give(thread: &Thread, place: &'static Place) {
     thread.alone.set(0);
     let relaxed = Ordering::Relaxed;
     let has_one = thread.lease.get().is_some();
-    if has_one || place.lease.is_barred.load(relaxed) || GIVEN.load(relaxed) >= MOST {
+    if has_one || GIVEN.load(relaxed) >= MOST {
         return;
-    }
-    // SAFETY: this thread has the seat, and nothing of it is borrowed yet.
-    if unsafe { (*place.walker.get()).wants_room() } {
-        // The writer comes to a seat that is not kept within its usual time, and to one that is when the thread has looked up.
-        return place.lease.is_barred.store(true, relaxed);
     }
     // Not in a child that shares our memory (`vfork`): the thread goes on by another number.
     if !fork::is_own_process() {
@@ -157,14 +136,6 @@ fn give(thread: &Thread, place: &'static Place) {
     place.lease.inside.store(true, relaxed);
     place.lease.is_given.store(true, Ordering::Release);
     thread.lease.set(Some(place));
-}
-
-/// This thread, which has the seat, will leave it for anybody.
-fn give_up(thread: &Thread, place: &Place) {
-    thread.lease.set(None);
-    thread.alone.set(0);
-    place.lease.is_given.store(false, Ordering::Release);
-    GIVEN.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// In the writer: gives up the lease of a thread that is no more, and leaves the seat for anybody. False: it lives, or nobody can tell.
