@@ -112,6 +112,8 @@ def render(results):
              f"Versions: {machine['versions']}.",
              f"Date {machine['date']}; {machine['rounds']} rounds; load average {machine['load_before']} before and {machine['load_after']} after"
              f" on {machine['cores']} cores, about one of it our own; {machine['minutes']:.0f} minutes."]
+    if machine.get("again"):
+        parts.append(f"Taken once more, by themselves: {', '.join(machine['again'])}.")
     text = ["\n".join(parts)]
     verdict = {True: "met", False: "**not met**", None: "-"}
     lines = [[name, value, verdict[met]] for name, value, met in goals(results)]
