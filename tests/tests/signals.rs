@@ -354,7 +354,8 @@ static void handler(int signal, siginfo_t *info, void *context)
 }
 static void *interrupts(void *thread)
 {
-    while (!is_over) pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    /* Without a pause the thread may do nothing but take signals, and hardly come to a hook in two seconds. */
+    while (!is_over) pthread_kill(*(pthread_t *)thread, SIGUSR1), usleep(50);
     return NULL;
 }
 static void work(int depth)
