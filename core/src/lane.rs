@@ -572,6 +572,40 @@ mod tests {
     }
 
     #[test]
+    fn a_large_block_is_a_word_more() {
+        let lane = lane(128);
+        let by = By {
+            thread: 0,
+            interval: 1,
+        };
+        let (mut expected, mut lengths) = (Vec::new(), Vec::new());
+        for (at, size, slack) in [
+            (1, 8, 8),
+            (2, 5 << 20, 1 << 18),
+            (3, 40_000, 960),
+            (4, 8, 4095),
+            (5, 1 << 36, 0),
+        ] {
+            let it = Sampled {
+                at,
+                id: lane.new_id(),
+                stack: 7,
+                size,
+                slack,
+                counted: size,
+            };
+            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            assert!(lane.put_sampled(by, &it, Ended::NONE, |_| {}));
+            lengths.push(lane.behind.0.put.load(Ordering::Relaxed) - before);
+            expected.push((by, Passed::Sampled(it)));
+        }
+        assert_eq!(lengths[1..], [2, 1, 2, 6]);
+        let mut tap = Tap::new(&lane);
+        tap.look();
+        assert_eq!(take(&mut tap, usize::MAX, 0), expected);
+    }
+
+    #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn ids_rise_tell_their_lane_and_are_never_another_s() {
         let mut all = std::collections::HashSet::new();

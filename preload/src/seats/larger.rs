@@ -2,8 +2,8 @@
 //!
 //! Danger: a table that goes from one thread to another and back.
 //!
-//! Model: the thread that has the seat asks for it, and the writer makes it, who may allocate. The thread moves its rules there, in a tenth of a
-//! millisecond at the most, and leaves the table that it has outgrown, which the writer drops. So neither waits for the other, and the
+//! Model: the thread that has the seat asks for it, and the writer makes it, who may allocate. The thread moves its rules there, 16,384 at the
+//! most, and leaves the table that it has outgrown, which the writer drops. So neither waits for the other, and the
 //! writer need not have the seat for that: in a program that does little but walk it is hardly ever free.
 //!
 //! ```text
