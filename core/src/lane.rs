@@ -171,36 +171,20 @@ impl Lane {
         let near = &self.behind.0.near;
         let slack = u64::from(it.slack);
         let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
+        let is_near =
+            ticks < 1 << SAMPLED_TICK_BITS && it.id == id_after(near.id.load(Ordering::Relaxed));
         let is_short = it.size < 1 << SIZE_BITS && slack < WIDE;
-        let is_near = ticks < 1 << SAMPLED_TICK_BITS
-            && (is_short || it.size < 1 << WIDE_SIZE_BITS && slack < 1 << WIDE_SLACK_BITS)
-            && it.id == id_after(near.id.load(Ordering::Relaxed));
         let Some(mut at) = self.reserve(by) else {
             return false;
         };
         begins_at(self.word(at));
-        if is_near {
-            let sizes = if is_short {
-                it.size << NEAR_SHIFT | slack << SLACK_SHIFT
-            } else {
-                WIDE << SLACK_SHIFT
-            };
-            let what = ticks << KIND_BITS | ended.0 << ENDED_SHIFT | sizes;
-            let again = (it.stack == near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
-            let alone = (it.counted == it.size).then_some(ALONE);
-            let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
-            at = self.write(at, what | kind);
-            if !is_short {
-                at = self.write(at, it.size | slack << WIDE_SIZE_BITS);
-            }
-            if again.is_none() {
-                at = self.write(at, it.stack);
-            }
-            if alone.is_none() {
-                at = self.write(at, it.counted);
-            }
+        let what = ticks << KIND_BITS | ended.0 << ENDED_SHIFT;
+        if is_near && is_short {
+            let sizes = it.size << NEAR_SHIFT | slack << SLACK_SHIFT;
+            at = self.write_near(at, what | sizes, None, it);
         } else {
-            at = self.write_far(at, &{ *it }, ended); // a copy, so that the near one needs no place in memory
+            let it = &{ *it }; // a copy, so that the near one needs no place in memory
+            at = self.write_unusual(at, is_near.then_some(what), it, ended);
         }
         near.at.store(it.at, Ordering::Relaxed);
         near.id.store(it.id, Ordering::Relaxed);
@@ -209,9 +193,42 @@ impl Lane {
         true
     }
 
-    /// Writes what is near to nothing.
+    /// Writes a sample that is near to the event before. `what`: its first word, without the kind. `sizes`: the word behind that, if it has
+    /// one.
+    #[inline(always)]
+    fn write_near(&self, mut at: u64, what: u64, sizes: Option<u64>, it: &Sampled) -> u64 {
+        let again = (it.stack == self.behind.0.near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
+        let alone = (it.counted == it.size).then_some(ALONE);
+        let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
+        at = self.write(at, what | kind);
+        if let Some(sizes) = sizes {
+            at = self.write(at, sizes);
+        }
+        if again.is_none() {
+            at = self.write(at, it.stack);
+        }
+        if alone.is_none() {
+            at = self.write(at, it.counted);
+        }
+        at
+    }
+
+    /// Writes a sample that is large, or near to nothing. `near`: the beginning of its first word, if it is near.
+    #[cold]
     #[inline(never)]
-    fn write_far(&self, mut at: u64, it: &Sampled, Ended(ended): Ended) -> u64 {
+    fn write_unusual(
+        &self,
+        mut at: u64,
+        near: Option<u64>,
+        it: &Sampled,
+        Ended(ended): Ended,
+    ) -> u64 {
+        let slack = u64::from(it.slack);
+        let has_room = it.size < 1 << WIDE_SIZE_BITS && slack < 1 << WIDE_SLACK_BITS;
+        if let Some(what) = near.filter(|_| has_room) {
+            let sizes = it.size | slack << WIDE_SIZE_BITS;
+            return self.write_near(at, what | WIDE << SLACK_SHIFT, Some(sizes), it);
+        }
         if let Some(back) = ended.checked_sub(1) {
             let id = self.behind.0.near.id.load(Ordering::Relaxed) - back;
             at = self.write(at, id << KIND_BITS | FREED);

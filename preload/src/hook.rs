@@ -556,6 +556,10 @@ fn stack_of(
             return None;
         }
         walker.known = known;
+        // It is mostly a walk along frames that were not those of the last one: only these need rules.
+        if seat.see_to_room() {
+            session.wake();
+        }
     }
     Some(walked.hash)
 }

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use crate::blocks::Spot;
 use crate::modules::{self, Snapshot};
+use crate::own_alloc;
 use crate::patience::{self, Patience};
 use crate::tls::Thread;
 use crate::walkers::Walker;
-use crate::{own_alloc, session};
 use larger::{Larger, Outcome};
 use lease::Lease;
 
@@ -118,31 +118,28 @@ impl Seat {
         unsafe { &mut *self.place.walker.get() }
     }
 
-    /// After a walk: has the walker get more room, if its rules displace each other.
+    /// After a walk: has the walker get more room, if its rules displace each other. True: the writer is to be woken for that. By its usual
+    /// look each of some thousand walks would have learnt all its rules anew.
     #[inline]
-    pub(crate) fn see_to_room(&mut self) {
+    #[must_use]
+    pub(crate) fn see_to_room(&mut self) -> bool {
         let looks = LOOKS.load(Ordering::Relaxed);
-        if let Some(wanted) = self.walker().room_wanted(looks) {
-            self.get_room(wanted);
-        }
+        let wanted = self.walker().room_wanted(looks);
+        wanted.is_some_and(|wanted| self.get_room(wanted))
     }
 
     #[cold]
     #[inline(never)]
-    fn get_room(&mut self, wanted: usize) {
+    fn get_room(&mut self, wanted: usize) -> bool {
         let larger = &self.place.larger;
         let walker = self.walker();
-        match larger.ask(wanted, &mut walker.rules) {
+        let outcome = larger.ask(wanted, &mut walker.rules);
+        match outcome {
             Outcome::Waits => {}
             Outcome::HasMoved => walker.has_moved(),
-            Outcome::IsAsked => {
-                ROOM_WANTED.store(true, Ordering::SeqCst);
-                // By its usual look each of some thousand walks would have learnt all its rules anew.
-                if let Some(session) = session::current() {
-                    session.wake();
-                }
-            }
+            Outcome::IsAsked => ROOM_WANTED.store(true, Ordering::SeqCst),
         }
+        matches!(outcome, Outcome::IsAsked)
     }
 
     /// Keeps the spot of a sample that was freed, and gives back the one before.

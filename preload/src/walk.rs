@@ -316,9 +316,7 @@ fn walk_anew(
             let memo = walker.memos.chosen_mut();
             memo.end(&mut walker.fresh, end, is_whole);
         }
-        let walked = found(walker, entry);
-        seat.see_to_room();
-        return walked;
+        return found(walker, entry);
     }
 }
 

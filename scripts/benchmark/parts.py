@@ -109,18 +109,19 @@ def part_exact(runner, options, results):
 
 # The part "pairs": nanoseconds that recording adds to a malloc+free pair.
 
-# name, program and its arguments after N, threads, depth, pairs for share 1
+# name, program and its arguments after N, threads, pairs for share 1, and whether --quick has it (in the last one heaptrack takes a quarter
+# of a minute to die)
 PAIRS = [
-    ("depth 1", ["pair", "%N", "0", "1"], 1, 600_000),
-    ("depth 10", ["pair", "%N", "0", "10"], 1, 600_000),
-    ("depth 40", ["pair", "%N", "0", "40"], 1, 500_000),
-    ("depth 10, 1000 stacks", ["pair", "%N", "0", "10", "1000"], 1, 400_000),
-    ("depth 40, 1000 stacks", ["pair", "%N", "0", "40", "1000"], 1, 300_000),
-    ("depth 40, 1000 stacks through 8192 functions", ["cold", "%N", "40"], 1, 120_000),
-    ("2 threads, depth 1", ["pair", "%N", "0", "1", "1", "2"], 2, 300_000),
-    ("2 threads, depth 10", ["pair", "%N", "0", "10", "1", "2"], 2, 300_000),
-    ("2 threads, depth 40", ["pair", "%N", "0", "40", "1", "2"], 2, 250_000),
-    ("2 threads, depth 40, 1000 stacks", ["pair", "%N", "0", "40", "1000", "2"], 2, 150_000),
+    ("depth 1", ["pair", "%N", "0", "1"], 1, 600_000, True),
+    ("depth 10", ["pair", "%N", "0", "10"], 1, 600_000, True),
+    ("depth 40", ["pair", "%N", "0", "40"], 1, 500_000, True),
+    ("depth 10, 1000 stacks", ["pair", "%N", "0", "10", "1000"], 1, 400_000, False),
+    ("depth 40, 1000 stacks", ["pair", "%N", "0", "40", "1000"], 1, 300_000, True),
+    ("depth 40, 1000 stacks through 8192 functions", ["cold", "%N", "40"], 1, 120_000, False),
+    ("2 threads, depth 1", ["pair", "%N", "0", "1", "1", "2"], 2, 300_000, True),
+    ("2 threads, depth 10", ["pair", "%N", "0", "10", "1", "2"], 2, 300_000, True),
+    ("2 threads, depth 40", ["pair", "%N", "0", "40", "1", "2"], 2, 250_000, True),
+    ("2 threads, depth 40, 1000 stacks", ["pair", "%N", "0", "40", "1000", "2"], 2, 150_000, False),
 ]
 # Allocators alone need more pairs for the same precision.
 BASE_SHARE = 4
@@ -130,7 +131,9 @@ def part_pairs(runner, options, results):
     exact = [c for c in options.contestants if c.exact]
     bases = [BY_NAME[name] for name in dict.fromkeys(c.base for c in exact)]
     for round_ in range(options.rounds):
-        for name, command, threads, pairs in PAIRS:
+        for name, command, threads, pairs, is_quick in PAIRS:
+            if options.quick and not is_quick:
+                continue
             progress(f"pairs, round {round_ + 1} of {options.rounds}: {name}")
             got = {}
             for contestant in bases + exact:
