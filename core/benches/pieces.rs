@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use divan::{Bencher, black_box};
 use heapprof_core::{
     By, Ended, Filter, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Rng, SampleTable,
-    Sampled, Sampler, Slot, StackHasher, StackSet, Weight, level_slots,
+    Sampled, Sampler, Slot, StackHasher, StackLane, StackSet, Timeline, Weight, level_slots,
 };
 
 fn main() {
@@ -98,6 +98,21 @@ fn sample_table_pair(bencher: Bencher, live: usize) {
     });
 }
 
+/// A block that moves, or changes its size: another sample in the entry of one of `live`.
+#[divan::bench(args = [1_000, 1_000_000])]
+fn sample_table_replaces(bencher: Bencher, live: usize) {
+    let table = SampleTable::new(Kept::default());
+    let addresses = addresses(live);
+    for (id, &address) in (0..).zip(&addresses) {
+        table.insert(address, id);
+    }
+    let mut at = 0;
+    bencher.bench_local(|| {
+        at = (at + 1) % addresses.len();
+        table.replace(addresses[at], 7)
+    });
+}
+
 #[divan::bench(args = [10, 40])]
 fn stack_hash(bencher: Bencher, depth: usize) {
     let frames = addresses(depth);
@@ -180,6 +195,26 @@ fn lane_pair(bencher: Bencher, count: usize) {
             merge.look(u64::MAX, lanes.iter().enumerate());
             merge.by_ref().map(black_box).count()
         });
+}
+
+/// A stack that is not known, put into its lane and taken out again.
+#[divan::bench(args = [10, 40])]
+fn stack_lane(bencher: Bencher, depth: usize) {
+    let words: Box<[AtomicU64]> = (0..8192).map(|_| AtomicU64::new(0)).collect();
+    let lane = StackLane::new(Box::leak(words));
+    let frames = addresses(depth);
+    bencher.bench_local(|| {
+        let others = frames[1..].iter().map(|&frame| (frame, false));
+        assert!(lane.put(7, 0, frames[0], others));
+        lane.take()
+    });
+}
+
+/// The time of an event, of its ticks.
+#[divan::bench]
+fn time_of_an_event(bencher: Bencher) {
+    let scale = Timeline::of_nanoseconds().scale(1000, 5);
+    bencher.bench_local(|| scale.at(black_box(7_000_000)));
 }
 
 /// A reading of the processor's counter, which each recorded event has.
