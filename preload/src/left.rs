@@ -9,6 +9,7 @@
 
 use crate::counters;
 use crate::seats;
+use crate::session;
 use crate::spared::Spared;
 use crate::stack;
 use crate::sys;
@@ -24,6 +25,7 @@ const SIGNAL_FRAME: u64 = 1024;
 pub(crate) fn is_left(thread: &Thread, sp: u64) -> bool {
     let was = thread.entered_at.get();
     let is_left = thread.inside.get() == Inside::Hook
+        && seats::may_ever_lose_one() // first: what follows costs a system call at every malloc from then on
         && sp > was.saturating_sub(SIGNAL_FRAME)
         && stack::is_own(thread, was.min(sp), was.max(sp))
         && Spared::SignalStackAsked.is_allowed()
@@ -31,6 +33,9 @@ pub(crate) fn is_left(thread: &Thread, sp: u64) -> bool {
         && seats::may_lose_one();
     if is_left {
         counters::LOST_LEFT.add(1);
+        if let Some(session) = session::current() {
+            session.wake(); // another seat is needed, and it may be asleep
+        }
     }
     is_left
 }

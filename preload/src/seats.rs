@@ -35,6 +35,10 @@ const AT_FIRST: usize = 2;
 /// Made by then when a session begins. A program that is over sooner never has them: each is some eight pages that are written to.
 const IN_SESSION: usize = 4;
 
+/// As many remain for the others.
+const MOST_LOST: usize = MOST / 2;
+const _: () = assert!(IN_SESSION + MOST_LOST <= MOST);
+
 /// Looks of the writer at a seat in use: some tens of microseconds, a few walks.
 const TRIES: u32 = 2_000;
 
@@ -76,7 +80,7 @@ static ROOM_WANTED: AtomicBool = AtomicBool::new(false);
 /// How often the writer has looked at the seats.
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 
-/// How many at most nobody will ever leave.
+/// How many nobody will ever leave, [`MOST_LOST`] at the most.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
 /// A seat, taken.
@@ -212,17 +216,22 @@ fn take_another(thread: &Thread) -> Option<Seat> {
     None
 }
 
-/// Whether there will be enough if one is held for good by a hook that was left (`left.rs`).
-#[cold]
+/// Whether one more may ever be held for good by a hook that was left (`left.rs`).
+pub(crate) fn may_ever_lose_one() -> bool {
+    LOST.load(Ordering::Relaxed) < MOST_LOST
+}
+
+/// Whether there will be enough without one that is held for good from now on. Then the writer, who is to be woken, makes another.
 pub(crate) fn may_lose_one() -> bool {
-    if LOST.load(Ordering::Relaxed) >= MOST / 2 {
-        return false;
-    }
-    WANTED.store(true, Ordering::Relaxed);
-    let most = count().saturating_sub(1).min(MOST / 2); // one at least remains
+    let most = count().saturating_sub(1).min(MOST_LOST); // one at least remains
     let one_more = |lost| (lost < most).then_some(lost + 1);
-    LOST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+    LOST.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more)
         .is_ok()
+}
+
+/// How many there are to be, if nobody has to wait.
+fn usual_count() -> usize {
+    IN_SESSION + LOST.load(Ordering::SeqCst)
 }
 
 /// How many there are.
@@ -252,13 +261,16 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Whether a walker wants more room, and the writer has not seen to it.
-pub(crate) fn want_room() -> bool {
-    ROOM_WANTED.load(Ordering::SeqCst)
+/// Whether the writer has something to do here now: a walker wants more room, or a seat was lost.
+pub(crate) fn need_writer() -> bool {
+    ROOM_WANTED.load(Ordering::SeqCst) || count() < usual_count()
 }
 
-/// In the writer: makes room for whoever wants it.
-pub(crate) fn make_room() {
+/// In the writer: does that.
+pub(crate) fn serve() {
+    while count() < usual_count() {
+        add();
+    }
     ROOM_WANTED.swap(false, Ordering::SeqCst); // and sees what was asked for before
     places().for_each(|place| place.larger.serve());
 }
@@ -268,7 +280,7 @@ pub(crate) fn tend() {
     if WANTED.swap(false, Ordering::Relaxed) {
         add();
     }
-    make_room();
+    serve();
     let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
     for place in places() {
         if place.lease.is_given() {

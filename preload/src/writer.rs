@@ -393,8 +393,8 @@ impl Writer {
                 self.rotate_if_full(session);
                 last_flush = now;
             }
-            if seats::want_room() {
-                seats::make_room();
+            if seats::need_writer() {
+                seats::serve();
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {
                 seats::tend();
@@ -486,7 +486,7 @@ impl Writer {
                 || session.dumps_asked.load(Ordering::SeqCst) != 0
                 || hold::is_asked()
                 || setid::is_asked()
-                || seats::want_room()
+                || seats::need_writer()
                 || thread::is_asked_to_leave()
                 || thread::is_asked_to_end()
         };

@@ -401,7 +401,7 @@ int main(int argc, char **argv)
 /// something is left for good.
 #[test]
 fn a_handler_that_jumps_out_of_a_hook() {
-    for (jumps, is_recorded_on) in [(10, true), (50, false)] {
+    for (jumps, is_recorded_on) in [(10, true), (30, true), (50, false)] {
         let run = Run::compiled("jumps", JUMPS_OUT_OF_A_HOOK, &["-pthread"]);
         let run = run.arg(jumps.to_string()).args(bounds_of_hooks());
         let ran = run.interval(1).prefix("t").run();

@@ -3,7 +3,8 @@
 //! Danger: a table that goes from one thread to another and back.
 //!
 //! Model: the thread that has the seat asks for it, and the writer makes it, who may allocate. The thread moves its rules there, 16,384 at the
-//! most, which takes a seventh of a millisecond (`cargo bench --package heapprof-core --bench walks`), twice or thrice in the life of a walker, and leaves the table that it has outgrown, which the writer drops. So neither waits for the other, and the
+//! most, which takes a seventh of a millisecond (`cargo bench --package heapprof-core --bench walks`), and happens thrice in the life of a
+//! walker at the most. It leaves the table that it has outgrown, which the writer drops. So neither waits for the other, and the
 //! writer need not have the seat for that: in a program that does little but walk it is hardly ever free.
 //!
 //! ```text
