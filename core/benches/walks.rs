@@ -174,6 +174,35 @@ fn by_another_call(bencher: Bencher, depth: usize) {
     });
 }
 
+/// The same where ten functions on the way call from two places each, in an order that nobody can guess: some five returns of 40 are elsewhere each time.
+#[divan::bench(args = [10, 40])]
+fn by_any_calls(bencher: Bencher, depth: usize) {
+    let calls = [return_addresses(1, depth), return_addresses(2, depth)];
+    let rules = rules_of(&calls.concat(), 4096);
+    let mut rng = Rng::new(3);
+    let mut any = |_| {
+        let choice = rng.next_u64() as usize;
+        let of = |n: usize| match n.is_multiple_of(depth / 10) {
+            true => choice >> (n * 10 / depth) & 1,
+            false => 0,
+        };
+        let path: Vec<u64> = (0..depth).map(|n| calls[of(n)][n]).collect();
+        Stack::through(&path)
+    };
+    let stacks: Vec<Stack> = (0..256).map(&mut any).collect();
+    let mut memo = Memo::with_room_for(ROOM, ());
+    let mut order = Rng::new(4);
+    stacks[0].walk(&mut memo, &rules, &mut Vec::new());
+    let mut fresh = Vec::with_capacity(ROOM);
+    bencher.counter(ItemsCount::new(depth)).bench_local(|| {
+        let stack = &stacks[order.next_u64() as usize % 256];
+        let at = stack.frame(stack.at);
+        let word = |address| stack.word(address);
+        memo.is_again(ERA, &at, ROOM, &rules, word)
+            || stack.walk(&mut memo, &rules, &mut fresh) < depth
+    });
+}
+
 /// Walks that have no frame in common with the one before: each is unwound by its rule.
 #[divan::bench(args = [10, 40])]
 fn by_rules(bencher: Bencher, depth: usize) {
