@@ -189,12 +189,14 @@ impl Rules {
         self.buckets.len() * BUCKET
     }
 
-    /// Code may have changed: what was inserted in another era is not found.
+    /// Code may have changed: what was inserted in another era is not found. Whether it was another until now.
     #[inline]
-    pub fn set_era(&mut self, era: u32) {
-        if self.era != era {
+    pub fn set_era(&mut self, era: u32) -> bool {
+        let is_another = self.era != era;
+        if is_another {
             self.change_era(era);
         }
+        is_another
     }
 
     #[cold]

@@ -54,16 +54,16 @@ pub(crate) struct Snapshot {
     /// Sorted by address.
     entries: Vec<Entry>,
     pub(crate) unwinder: UnwinderX86_64<Table, Room>,
-    /// Value of `CLOSED` when every module was last known to be there.
+    /// How often something had been unloaded when every module was last known to be there: [`ERA`] without [`FORKS`].
     closed: u32,
     /// Next in the list of those that were replaced.
     retired_next: *mut Snapshot,
 }
 
 impl Snapshot {
-    /// How often something had been unloaded when every module was last known to be there.
-    pub(crate) fn closed(&self) -> u32 {
-        self.closed
+    /// The era in which every module was last known to be there.
+    pub(crate) fn era(&self) -> u32 {
+        self.closed.wrapping_add(FORKS.load(Ordering::Relaxed))
     }
 
     /// The module that an address belongs to.
@@ -95,8 +95,10 @@ static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
 static RETIRED: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
 /// Held while a snapshot is being replaced.
 static CHANGING: AtomicBool = AtomicBool::new(false);
-/// Calls of `dlclose` so far.
-static CLOSED: AtomicU32 = AtomicU32::new(0);
+/// Calls of `dlclose` so far, and forks on the way to this process.
+static ERA: AtomicU32 = AtomicU32::new(0);
+/// The latter.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Next module number.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 /// The snapshot in force, for `seats.rs`, which protects it.
@@ -107,22 +109,25 @@ pub(crate) fn current() -> *mut Snapshot {
 /// Whether a snapshot must be looked through because something was unloaded since.
 #[inline]
 pub(crate) fn is_stale(snapshot: &Snapshot) -> bool {
-    snapshot.closed != CLOSED.load(Ordering::Acquire)
+    snapshot.era() != era()
 }
 
-/// How often something was unloaded so far.
-pub(crate) fn closed() -> u32 {
-    CLOSED.load(Ordering::Acquire)
+/// What walks found in another era is not looked at: code may be another since.
+pub(crate) fn era() -> u32 {
+    ERA.load(Ordering::Acquire)
 }
 
 /// To be called after every `dlclose`.
 pub(crate) fn something_was_closed() {
-    CLOSED.fetch_add(1, Ordering::AcqRel);
+    ERA.fetch_add(1, Ordering::AcqRel);
 }
 
-/// In a forked child: whoever held the flag is not here.
+/// In a forked child: whoever held the flag is not here. And what walks of the parent's other threads left in the seats is a copy whose pages are not of
+/// one moment (Law 7): another era begins, though no module is gone.
 pub(crate) fn after_fork() {
     CHANGING.store(false, Ordering::Release);
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    ERA.fetch_add(1, Ordering::AcqRel);
 }
 
 /// At boot, in a constructor: reads the loader's list.
@@ -230,7 +235,7 @@ fn learn(snapshot: &mut Snapshot, address: u64) -> bool {
 
 /// Puts a snapshot in place without the modules that are no longer there. Where the loader cannot be asked just now, the next walk does this.
 pub(crate) fn revalidate(_: &Entered) {
-    let closed = CLOSED.load(Ordering::Acquire);
+    let era = era();
     change(|snapshot| {
         let memory = Memory::open();
         let Some(loader) = Loader::now(&memory) else {
@@ -247,7 +252,7 @@ pub(crate) fn revalidate(_: &Entered) {
             };
             !entry.permanent && !is_there()
         });
-        snapshot.closed = closed;
+        snapshot.closed = era.wrapping_sub(FORKS.load(Ordering::Relaxed));
         true
     });
 }

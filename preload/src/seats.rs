@@ -351,6 +351,7 @@ pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
 /// In a forked child, in its one thread: the threads that had seats are not here, and may have left them half changed (Law 7).
 /// Those seats stay taken for ever; if none is left, a new one takes the first's place, as there may be no room for more.
 pub(crate) fn after_fork(thread: &Thread) {
+    places().for_each(|place| place.larger.after_fork());
     lease::after_fork(thread, places());
     let any_free = places().any(|place| !place.busy.load(Ordering::Acquire));
     if !any_free && count() > 0 {

@@ -207,13 +207,13 @@ pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -
     let Here(place) = here;
     let stack = Readable::around(entered.thread, place.sp);
     // No snapshot is looked at: as long as nothing was unloaded, whatever code the addresses are in is the same.
-    let closed = modules::closed();
+    let era = modules::era();
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let memos = &mut seat.walker().memos;
     memos.choose(&at);
-    match memos.hear(closed, &at, |words| stack.hold(words)) {
+    match memos.hear(era, &at, |words| stack.hold(words)) {
         Some((of_entry, walked)) if of_entry == entry => walked,
-        _ => walk_unheard(entered, seat, entry, place, stack, closed),
+        _ => walk_unheard(entered, seat, entry, place, stack, era),
     }
 }
 
@@ -225,17 +225,17 @@ fn walk_unheard(
     entry: u64,
     place: Place,
     mut stack: Readable,
-    closed: u32,
+    era: u32,
 ) -> Walked {
     let depth = DEPTH.load(Ordering::Relaxed) as usize;
     let walker = seat.walker();
-    walker.rules.set_era(closed);
+    walker.set_era(era);
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
-    if memo.is_again(closed, &at, depth, rules, stack.words()) {
+    if memo.is_again(era, &at, depth, rules, stack.words()) {
         let walked = found(walker, entry);
         if stack.is_own() {
-            walker.memos.echo(closed, (entry, walked));
+            walker.memos.echo(era, (entry, walked));
         }
         return walked;
     }
@@ -292,10 +292,10 @@ fn walk_anew(
         if !has_begun {
             has_begun = true;
             // What is learnt now is of the time of this snapshot, which another thread may have kept us from looking through.
-            let closed = snapshot.closed();
+            let era = snapshot.era();
             walker.fresh.clear();
-            walker.memos.chosen_mut().begin(closed);
-            walker.rules.set_era(closed);
+            walker.memos.chosen_mut().begin(era);
+            walker.set_era(era);
         }
         let end = match step.run(entered, walker, snapshot) {
             Pause::Rest => None,

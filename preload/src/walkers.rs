@@ -18,6 +18,9 @@ const MOST_RULES: usize = 1 << 16;
 /// to several, in large functions.
 const MANY_DISPLACED: u64 = 200;
 
+/// What a walk found, and the hash of that.
+type Last = ((u64, StackHasher, WalkEnd), u64);
+
 /// See the module's text.
 pub(crate) struct Walker {
     /// Unwind rules by return address, of nearly every frame that walks lead past.
@@ -27,7 +30,7 @@ pub(crate) struct Walker {
     /// The last walks, which the next one may have much in common with.
     pub(crate) memos: Memos<WalkEnd, Heard>,
     /// Of the last walk: the allocation function, the frames and the end, and the hash of all three.
-    pub(crate) last: ((u64, StackHasher, WalkEnd), u64),
+    pub(crate) last: Last,
     /// The frames of this walk that are not the memo's, innermost first.
     pub(crate) fresh: Vec<Frame>,
     /// The session and hash of the last stack that was found to be known.
@@ -44,16 +47,26 @@ impl Walker {
         (Memos::<WalkEnd, Heard>::bytes_for(frames) + fresh) * 5 / 4 + (64 << 10)
     }
 
+    const NO_LAST: Last = ((0, StackHasher::new(), WalkEnd::Busy), 0);
+
     pub(crate) fn new() -> Walker {
         let frames = walk::most_frames();
         Walker {
             rules: Rules::with_room_for(RULES),
             cache: CacheX86_64::new_in(),
             memos: Memos::with_room_for(frames, WalkEnd::Busy),
-            last: ((0, StackHasher::new(), WalkEnd::Busy), 0),
+            last: Walker::NO_LAST,
             fresh: Vec::with_capacity(frames),
             known: (0, 0),
             displaced: (0, 0),
+        }
+    }
+
+    /// A walk begins in that era: what was found in another is forgotten.
+    #[inline]
+    pub(crate) fn set_era(&mut self, era: u32) {
+        if self.rules.set_era(era) {
+            self.last = Walker::NO_LAST;
         }
     }
 

@@ -13,8 +13,8 @@
 //!                     └──────────────thread───────────────┘
 //! ```
 
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use heapprof_core::Rules;
 
@@ -28,13 +28,10 @@ pub(super) struct Larger {
     state: AtomicU8,
     /// For how many rules.
     wanted: AtomicUsize,
-    /// The new one while the state is `MADE`, the old one while it is `OUTGROWN`.
-    table: UnsafeCell<Option<Rules>>,
+    /// The new one while the state is `MADE`, the old one while it is `OUTGROWN`; else null. The one of the thread that has the seat in the state `MADE`, and of the
+    /// writer in `ASKED` and `OUTGROWN`, the latter of which it leaves first. Each leaves a state by a Release, and comes upon the other's by an Acquire.
+    table: AtomicPtr<Rules>,
 }
-
-// SAFETY: `table` is reached by the thread that has the seat in the state `MADE`, and by the writer in `ASKED` and `OUTGROWN`, the latter of which it leaves
-// first. Each leaves a state by a Release, and comes upon the other's by an Acquire.
-unsafe impl Sync for Larger {}
 
 /// What became of a wish for more room.
 pub(super) enum Outcome {
@@ -51,7 +48,7 @@ impl Larger {
         Larger {
             state: AtomicU8::new(NONE),
             wanted: AtomicUsize::new(0),
-            table: UnsafeCell::new(None),
+            table: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -64,8 +61,8 @@ impl Larger {
                 Outcome::IsAsked
             }
             MADE => {
-                // SAFETY: this thread has the seat, and in this state the table is its own.
-                if let Some(larger) = unsafe { &mut *self.table.get() } {
+                // SAFETY: this thread has the seat, and in this state the table is its own, and whole.
+                if let Some(larger) = unsafe { self.table.load(Ordering::Relaxed).as_mut() } {
                     rules.move_to(larger);
                 }
                 self.state.store(OUTGROWN, Ordering::Release);
@@ -79,18 +76,32 @@ impl Larger {
     pub(super) fn serve(&self) {
         match self.state.load(Ordering::Acquire) {
             ASKED => {
-                let table = Rules::with_room_for(self.wanted.load(Ordering::Relaxed));
-                // SAFETY: in this state the table is the writer's, if there still is one.
-                unsafe { *self.table.get() = Some(table) };
+                let wanted = self.wanted.load(Ordering::Relaxed);
+                self.put(Box::into_raw(Box::new(Rules::with_room_for(wanted))));
                 self.state.store(MADE, Ordering::Release);
             }
             OUTGROWN => {
-                // SAFETY: as above, also when the thread asks meanwhile.
-                unsafe { *self.table.get() = None };
+                self.put(ptr::null_mut());
                 let (now, then) = (Ordering::AcqRel, Ordering::Relaxed);
                 let _ = self.state.compare_exchange(OUTGROWN, NONE, now, then); // if it has asked, the next look is for that
             }
             _ => {}
         }
+    }
+
+    /// In the writer, whose the table is: puts another in its place, and drops it.
+    fn put(&self, table: *mut Rules) {
+        let old = self.table.swap(table, Ordering::Relaxed);
+        if !old.is_null() {
+            // SAFETY: made by `Box::into_raw` in `serve`, and by now nobody else's: the swap took it away.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+
+    /// In a forked child, in its one thread: what there is may be from the middle of anything that the parent's writer did, and is left alone (Law 7). Whose seat
+    /// it is may be this very thread, in a signal handler that interrupted it: it goes on with the table that it has, or finds none.
+    pub(super) fn after_fork(&self) {
+        self.table.store(ptr::null_mut(), Ordering::Relaxed);
+        self.state.store(NONE, Ordering::Relaxed);
     }
 }
