@@ -175,9 +175,14 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
         // SAFETY: the caller's promise.
         return unsafe { resize_rarely(ptr, size, entry) };
     }
-    if hook::passes_some(size) && !blocks::may_be_sampled(ptr) {
-        // SAFETY: the caller's promise.
-        return unsafe { je::realloc(ptr, size) };
+    if hook::passes_some(size) {
+        if ptr.is_null() {
+            return je::malloc(size); // as growing arrays begin: neither filter nor map knows anything of it
+        }
+        if !blocks::may_be_sampled(ptr) {
+            // SAFETY: the caller's promise.
+            return unsafe { je::realloc(ptr, size) };
+        }
     }
     // SAFETY: as above.
     unsafe { resize_sampled(ptr, size, entry) }
