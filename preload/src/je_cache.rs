@@ -95,6 +95,10 @@ pub(crate) struct Known {
     sizes: AtomicUsize,
     /// The root of the map of addresses; null: no block is taken back.
     root: AtomicPtr<c_void>,
+    /// Where the first block is, as the root counts addresses, and the leaf of the map for that. Most blocks of most programs are there, in a gibibyte, and their class is
+    /// found without waiting for the root: until a free knows its bin, no later malloc can be sure of its own.
+    home: AtomicUsize,
+    home_leaf: AtomicPtr<c_void>,
     /// By what a size is above the smallest, in eights: where the bin is, from `heapprof_thread` on (`tls.rs`). In the one block of thread-local
     /// memory that a library has, the same in all threads.
     places: [AtomicI32; PLACES],
@@ -103,10 +107,14 @@ pub(crate) struct Known {
 pub(crate) static KNOWN: Known = Known {
     sizes: AtomicUsize::new(0),
     root: AtomicPtr::new(std::ptr::null_mut()),
+    home: AtomicUsize::new(usize::MAX), // no address
+    home_leaf: AtomicPtr::new(std::ptr::null_mut()),
     places: [const { AtomicI32::new(0) }; PLACES],
 };
 
 pub(crate) const ROOT_AT: usize = std::mem::offset_of!(Known, root);
+pub(crate) const HOME_AT: usize = std::mem::offset_of!(Known, home);
+pub(crate) const HOME_LEAF_AT: usize = std::mem::offset_of!(Known, home_leaf);
 pub(crate) const PLACES_AT: usize = std::mem::offset_of!(Known, places);
 
 /// The assembly of a naked function that takes a block of `rdi` bytes out of its bin and returns it: the lines before, the question whether such
@@ -167,7 +175,7 @@ macro_rules! take_asm {
 }
 
 /// The same that puts the block at `rdi` into its bin, calls jemalloc for null, and where the bin is full, and `je_large.rs` for what has no bin: the lines before, the
-/// putting, the lines after. Labels 2, 3, 5, 7 and 9 are its own. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
+/// putting, the lines after. Labels 2, 3, 5, 7, 9, 14 and 16 are its own. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
 ///
 /// jemalloc empties a full bin by half. How many bytes that are it is told at once, where its own free tells it of each block: so a thread that only frees
 /// has its cache looked through, as one that allocates has in [`look_through`]. Up to a byte below the limit: that it is reached jemalloc sees only as it
@@ -179,18 +187,16 @@ macro_rules! put_asm {
     ([$($before:expr,)*] [$($after:expr,)*] $($operands:tt)*) => {
         std::arch::naked_asm!(
             $($before,)*
-            "mov r8, qword ptr [rip + {known} + {root}]",
             "mov rax, rdi",
-            "mov rcx, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
-            "test r8, r8",
-            "jz 3f",
             "shr rax, {page_bits} + {leaf_bits}",
+            "mov rcx, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
             "mov rsi, rdi",
             "shr rsi, {page_bits}",
-            "mov r8, qword ptr [r8 + 8*rax]",
+            "mov r8, qword ptr [rip + {known} + {home_leaf}]",
             "and esi, (1 << {leaf_bits}) - 1",
-            "test r8, r8",
-            "jz 3f",
+            "cmp rax, qword ptr [rip + {known} + {home}]",
+            "jne 16f",
+            "14:",
             "add rcx, qword ptr fs:[0]",
             "test byte ptr [r8 + 8*rsi], {is_small}",
             "movzx eax, word ptr [r8 + 8*rsi + {class_at} / 8]",
@@ -204,6 +210,13 @@ macro_rules! put_asm {
             "sub r10, 8",
             "mov qword ptr [rcx + 8*rsi + {bins}], r10",
             "ret",
+            "16:",
+            "mov r8, qword ptr [rip + {known} + {root}]",
+            "test r8, r8",
+            "jz 3f",
+            "mov r8, qword ptr [r8 + 8*rax]",
+            "test r8, r8",
+            "jnz 14b",
             "3:",
             "jmp {free}",
             "7:",
@@ -235,6 +248,8 @@ macro_rules! put_asm {
             allocated_limit = const $crate::je_cache::ALLOCATED_LIMIT,
             known = sym $crate::je_cache::KNOWN,
             root = const $crate::je_cache::ROOT_AT,
+            home = const $crate::je_cache::HOME_AT,
+            home_leaf = const $crate::je_cache::HOME_LEAF_AT,
             page_bits = const $crate::je_map::PAGE_BITS,
             leaf_bits = const $crate::je_map::LEAF_BITS,
             is_small = const $crate::je_map::IS_SMALL,
@@ -305,6 +320,18 @@ pub(crate) fn learn() {
         place.store(distance as i32, Ordering::Relaxed);
     }
     KNOWN.root.store(root, Ordering::Relaxed);
+    // SAFETY: a new block, which may be null, asked about and freed once.
+    let home = unsafe {
+        let block = sys::malloc(64);
+        let home = je_map::leaf_of(block);
+        sys::free(block);
+        home
+    };
+    if let Some((home, leaf)) = home {
+        // The leaf first: with the address there is one.
+        KNOWN.home_leaf.store(leaf, Ordering::Relaxed);
+        KNOWN.home.store(home, Ordering::Release);
+    }
     KNOWN.sizes.store(SIZES, Ordering::Release);
 }
 

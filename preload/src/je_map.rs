@@ -135,6 +135,21 @@ pub(crate) unsafe fn entry(ptr: *mut c_void) -> Option<usize> {
     unsafe { look_up(root, ptr) }
 }
 
+/// The part of the map that a block is in: its place in the root, and the leaf, which is there for good. `None`: it is not known.
+///
+/// # Safety
+/// As [`class`].
+pub(crate) unsafe fn leaf_of(ptr: *mut c_void) -> Option<(usize, *mut c_void)> {
+    let root = ROOT.load(Ordering::Relaxed);
+    let in_root = ptr.addr() >> (PAGE_BITS + LEAF_BITS);
+    if root.is_null() || ptr.is_null() {
+        return None;
+    }
+    // SAFETY: as in `look_up`.
+    let leaf = unsafe { (*root.add(in_root)).load(Ordering::Relaxed) };
+    (!leaf.is_null()).then_some((in_root, leaf.cast()))
+}
+
 /// What the map has of a block. Of null that is nothing, or 0.
 ///
 /// # Safety
