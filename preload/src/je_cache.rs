@@ -192,10 +192,10 @@ macro_rules! put_asm {
             "mov rcx, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
             "mov rsi, rdi",
             "shr rsi, {page_bits}",
-            "mov r8, qword ptr [rip + {known} + {home_leaf}]",
             "and esi, (1 << {leaf_bits}) - 1",
             "cmp rax, qword ptr [rip + {known} + {home}]",
             "jne 16f",
+            "mov r8, qword ptr [rip + {known} + {home_leaf}]", // in this order: see `learn`
             "14:",
             "add rcx, qword ptr fs:[0]",
             "test byte ptr [r8 + 8*rsi], {is_small}",
@@ -328,7 +328,7 @@ pub(crate) fn learn() {
         home
     };
     if let Some((home, leaf)) = home {
-        // The leaf first: with the address there is one.
+        // The leaf first, and `put_asm` reads it last: another library may have threads by now, and who sees the address sees its leaf.
         KNOWN.home_leaf.store(leaf, Ordering::Relaxed);
         KNOWN.home.store(home, Ordering::Release);
     }
