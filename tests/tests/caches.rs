@@ -292,6 +292,48 @@ const AGAIN: &str = r#"
     }
 "#;
 
+/// The leaf of jemalloc's map for the gibibyte of the first block is kept at hand (`je_cache.rs`, `home`). A block that lies elsewhere goes back to its own bin, too: the
+/// next of its class is that block.
+#[test]
+fn blocks_far_from_the_first_come_back() {
+    const SOURCE: &str = r#"
+        #include <malloc.h>
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        enum { MOST = 100000 };
+        static void *blocks[MOST];
+        int main(void)
+        {
+            static const size_t SIZES[] = {24, 100, 1000, 20000};
+            uintptr_t first = (uintptr_t)malloc(24) >> 30;
+            /* Nobody touches it: what is mapped from here on lies below. */
+            void *volatile between = malloc((size_t)3 << 30);
+            if (between == NULL) return 2;
+            int far = 0;
+            for (int kind = 0; kind < 4; kind++) {
+                int count = 0;
+                do blocks[count] = malloc(SIZES[kind]);
+                while ((uintptr_t)blocks[count] >> 30 == first && ++count < MOST);
+                if (count == MOST) return 3;
+                far++;
+                void *volatile block = blocks[count];
+                size_t usable = malloc_usable_size(block);
+                if (usable < SIZES[kind]) return 4;
+                free(block);
+                void *volatile again = malloc(SIZES[kind]);
+                if (again != block || malloc_usable_size(again) != usable) return 5;
+            }
+            printf("%d\n", far);
+            return 0;
+        }
+    "#;
+    for interval in [0, 1] {
+        let ran = Run::compiled("far", SOURCE, &[]).interval(interval).run();
+        assert_eq!((ran.code(), &*ran.stderr, &*ran.stdout), (0, "", "4\n"));
+    }
+}
+
 fn with(parts: &[&str], name: &str) -> Run {
     let flags = ["-w", "-O1", "-fno-builtin", "-pthread"];
     Run::compiled(name, &parts.concat(), &flags)
