@@ -1,7 +1,7 @@
 """The goals, and what was measured of each."""
 
 from .markdown import show
-from .ratios import added, fastest_added, fastest_start, geometric_mean, median_of, ratio, standard_error, start_values
+from .ratios import added, fastest_added, fastest_start, geometric_mean, more_resident, ratio, standard_error, start_values
 
 # contestant, what it is compared with, how that is called, the limits of the geometric mean of ratios of CPU time and of each
 SAMPLING_GOALS = [
@@ -34,9 +34,9 @@ def goals(results):
                 yield goal("512 KiB, malloc+free pair in a loop <= 1.05", tight, 1.05)
         over = {}
         for workload, rounds in data.items():
-            ours, je = median_of(rounds, "ours-512K", "rss"), median_of(rounds, "je", "rss")
-            if ours and je:
-                over[workload] = (ours - je - 0.01 * je) / 1024
+            more = more_resident(rounds, "ours-512K", "je", 1.01)
+            if more is not None:
+                over[workload] = more / 1024
         if over:
             worst = max(over, key=over.get)
             yield goal("peak RSS at 512 KiB <= jemalloc's + 6 MiB + 1 %", over[worst], 6, "{:.1f} MiB above jemalloc's + 1 %", worst)
@@ -79,9 +79,9 @@ def goals(results):
     if results.get("exact"):
         over = {}
         for workload, rounds in results["exact"].items():
-            ours, je = median_of(rounds, "ours-1", "rss"), median_of(rounds, "je", "rss")
-            if ours and je and workload not in results["real"]:
-                over[workload] = (ours - je) / 1024 - results["live"].get(workload, 0) * 96 / 2**20
+            more = more_resident(rounds, "ours-1", "je")
+            if more is not None and workload not in results["real"]:
+                over[workload] = more / 1024 - results["live"].get(workload, 0) * 96 / 2**20
         if over:
             worst = max(over, key=over.get)
             yield goal("peak RSS recording everything <= jemalloc's + 16 MiB + 96 bytes per live block (our own workloads)", over[worst], 16,

@@ -32,6 +32,14 @@ def median_of(rounds, name, what):
     return statistics.median(each) if each else None
 
 
+def more_resident(rounds, name, base, times=1.0):
+    """KiB of peak RSS that a contestant has above `times` its base's: the median over all pairs of a round of the one and a round of the other
+    (Hodges and Lehmann's estimate of a shift). Not a difference of medians: a run's peak is one of two values, by the moment at which
+    jemalloc gives large blocks' pages back, and the median of a few runs is either. None: died."""
+    ours, bases = ([got[contestant]["rss"] for got in rounds if got.get(contestant)] for contestant in (name, base))
+    return statistics.median(one - times * other for one in ours for other in bases) if ours and bases else None
+
+
 def geometric_mean(values):
     values = [value for value in values if value]
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
