@@ -343,6 +343,7 @@ fn with(parts: &[&str], name: &str) -> Run {
 #[test]
 fn a_large_block_comes_back() {
     const SOURCE: &str = r#"
+        #include <malloc.h>
         int main(void)
         {
             for (size_t size = 80000; size <= 1 << 20; size += 1 + size / 9) {

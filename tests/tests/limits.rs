@@ -19,13 +19,13 @@ fn after(before: &str, fixture: &str, args: &[&str]) -> Run {
 }
 
 /// From far too little to enough: where the program runs without the library it runs with it, recorded or not. (A
-/// narrow band is the loader's: there the library fits, and then libc does not.)
+/// narrow band is the loader's, up to 7,900 KB over glibc 2.36 and 8,000 over 2.41: there the library fits, and then libc or libgcc_s does not.)
 #[test]
 fn address_space() {
     let mut recorded = 0;
     // Closely where one step of ours after the other finds room or does not.
     let close = (16_000..26_000).step_by(125);
-    let limits = [2500, 3500, 8000, 9000, 10_000, 12_000, 14_000];
+    let limits = [2500, 3500, 8250, 9000, 10_000, 12_000, 14_000];
     for kb in limits
         .into_iter()
         .chain(close)
