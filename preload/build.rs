@@ -21,9 +21,9 @@ fn main() {
     // Code begins at a page: go's pprof (1.19) takes the beginning of its mapping for the segment's, and would find other functions'
     // names for ours.
     link_with("-z,separate-code");
-    // An arena for which there is no memory: see spare.rs.
+    // An arena for which there is no memory: see allocator/spare_arena.rs.
     link_with("--wrap=_rjem_je_base_new");
-    // The end of a thread: see je_threads.rs.
+    // The end of a thread: see allocator/tcache_policy.rs.
     link_with("--wrap=_rjem_je_tcache_cleanup");
     match env::var("CARGO_CFG_TARGET_ENV").as_deref() {
         Ok("musl") => over_musl(),
@@ -39,16 +39,16 @@ fn over_glibc() {
     // Up to glibc 2.33 threads and dlsym are in libraries of their own, which a program may do without, and we not; so, then, may what it loads
     // later, which comes to our dlopen. Since then these are empty, and take the loader 0.06 ms (of 0.9 that we take: by hand, `/bin/true` a hundred times).
     link_with("--push-state,--no-as-needed,-l:libdl.so.2,-l:libpthread.so.0,--pop-state");
-    // Functions that an old libc does not have: see std_system.rs.
+    // Functions that an old libc does not have: see os/std_shims.rs.
     link_with("--wrap=gettid,--wrap=statx");
 }
 
 fn over_musl() {
-    // Rust's library imports it weakly: see std_system.rs.
+    // Rust's library imports it weakly: see os/std_shims.rs.
     link_with("--wrap=gettid");
     // musl's compiler does not ask for one by itself.
     link_with("--build-id");
-    // jemalloc's handlers of forks go past the exported function of that name: see atfork/musl.rs.
+    // jemalloc's handlers of forks go past the exported function of that name: see host/atfork/musl.rs.
     link_with("--wrap=pthread_atfork");
     // An image of musl's need not have libgcc_s.so.1, which Rust's library unwinds with. What Rust brings for programs that are linked
     // statically takes its place: a script of that name for the linker, found before all others.

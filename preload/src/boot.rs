@@ -1,33 +1,39 @@
 //! Boot: what the loader's call of our constructor leads to.
 //!
 //! The constructor reads the settings, makes the log, learns the modules and turns the phase. It starts no
-//! thread: the writer begins with the first sample (`beginning.rs`), so a small program keeps its one thread. Only a
+//! thread: the writer begins with the first sample (`writer/session_start.rs`), so a small program keeps its one thread. Only a
 //! timed dump, a dump signal, or being listened to (`heapprof ctl`) or stopped from the start needs the writer at once.
 
 use std::ffi::{c_char, c_int};
 
-use crate::environment::Environment;
-use crate::hook::{self, Phase};
-use crate::loader::{self, Malloc};
-use crate::output::{NoLog, Output};
-use crate::say::{self, say};
-use crate::settings::Settings;
-use crate::tls::{self, Entered, Inside};
-use crate::{
-    again, ahead, atfork, beginning, blocks, cancel, clock, control, exec, exit, exports, fork,
-    genuine, health, je, je_cache, je_large, je_map, je_system, je_threads, main_thread, modules,
-    namespace, operators, own_alloc, program, seats, setid, signal, spare, stack, sys, system_call,
-    walk, writer,
+use crate::allocator::{
+    fast_path, global, heap, large, os_shims, rtree, spare_arena, tcache_policy,
 };
+use crate::hooks::sample::{self, Phase};
+use crate::hooks::{malloc, operators};
+use crate::host::dlopen::{self, Malloc};
+use crate::host::{
+    atfork, exec, exit, fork, main_thread, namespaces, privilege_drop, raw_syscalls, reexec, setid,
+};
+use crate::os::diagnostics::{self, say};
+use crate::os::environment::Environment;
+use crate::os::{cancellation, clock, executable, libc_trampolines, sys};
+use crate::recording::{byte_count, sampled_blocks, seats};
+use crate::state::interval;
+use crate::state::settings::Settings;
+use crate::state::thread::{self, Entered, Inside};
+use crate::unwind::{modules, stack_bounds, walk};
+use crate::writer::log::output::{NoLog, Output};
+use crate::writer::{self, dump_signal, session_start};
 
 /// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
 const BOOT_BYTES: usize = 2 << 20;
 
 /// Whether there is so much memory for us; else says that there is not.
 fn has_room_for(bytes: usize) -> bool {
-    let has_room = own_alloc::can_have(bytes);
+    let has_room = global::can_have(bytes);
     if !has_room {
-        own_alloc::say_that_there_is_none();
+        global::say_that_there_is_none();
     }
     has_room
 }
@@ -43,7 +49,7 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 #[used]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct_alone() {
-        let environment = je_system::environment_of_libc();
+        let environment = os_shims::environment_of_libc();
         // SAFETY: what the kernel gave the program: ours is the first constructor, so nobody has put another in its place.
         let arguments = unsafe { arguments_below(environment) };
         construct(0, arguments, environment);
@@ -73,53 +79,53 @@ extern "C" fn construct(
     arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
-    let Some(entered) = tls::current().enter() else {
+    let Some(entered) = thread::current().enter() else {
         return;
     };
     entered.thread.inside.set(Inside::Ours);
-    je_system::remember_environment(environment);
-    genuine::prepare();
-    say::remember();
-    je::be_quiet();
+    os_shims::remember_environment(environment);
+    libc_trampolines::prepare();
+    diagnostics::remember();
+    heap::be_quiet();
     exec::prepare();
-    system_call::prepare();
+    raw_syscalls::prepare();
     setid::prepare();
-    namespace::prepare();
-    ahead::prepare();
-    if let Some(sanitizer) = loader::sanitizer() {
+    namespaces::prepare();
+    privilege_drop::prepare();
+    if let Some(sanitizer) = dlopen::sanitizer() {
         // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
         // that, and ThreadSanitizer would come back to us for memory, into a lock of jemalloc's.
         say!(
             "the program is built with {sanitizer}, which wants to be its allocator: nothing is recorded; \
              profile a build without it"
         );
-        hook::set_phase(Phase::Off);
-        if sanitizer == loader::THREAD_SANITIZER {
+        sample::set_phase(Phase::Off);
+        if sanitizer == dlopen::THREAD_SANITIZER {
             // SAFETY: what libc passes to constructors; ours runs before all others, so nothing of the program has.
-            unsafe { again::without_us(arguments, environment) };
+            unsafe { reexec::without_us(arguments, environment) };
         }
         return;
     }
-    spare::prepare();
+    spare_arena::prepare();
     if !has_room_for(BOOT_BYTES) {
         return;
     }
-    je::learn();
-    je_map::learn();
-    je_cache::learn();
-    je_large::learn();
-    je_threads::prepare();
+    heap::learn();
+    rtree::learn();
+    fast_path::learn();
+    large::learn();
+    tcache_policy::prepare();
     atfork::register_ours();
     clock::choose();
     operators::prepare();
     // The default would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));
     let Some(settings) = settings_to_record_by(&entered, environment) else {
-        hook::set_phase(Phase::Off);
+        sample::set_phase(Phase::Off);
         return;
     };
-    cancel::learn();
-    stack::remember_main(arguments as u64);
+    cancellation::learn();
+    stack_bounds::remember_main(arguments as u64);
     modules::discover_all(&entered);
     walk::prepare(settings.depth);
     if !has_room_for(seats::bytes_at_first()) {
@@ -131,7 +137,7 @@ extern "C" fn construct(
         Ok(output) => Some(output),
         Err(NoLog::Yet) => None, // the first sample makes it
         Err(NoLog::Ever) => {
-            hook::set_phase(Phase::Off);
+            sample::set_phase(Phase::Off);
             return;
         }
     };
@@ -140,27 +146,27 @@ extern "C" fn construct(
             "recording pid {} to {}, {}",
             sys::getpid(),
             output.log_path(),
-            control::in_words(settings.interval)
+            interval::in_words(settings.interval)
         );
     }
-    blocks::prepare_filter(settings.interval);
-    control::prepare(&settings);
+    sampled_blocks::prepare_filter(settings.interval);
+    interval::prepare(&settings);
     let with_dumps = settings.prefix.is_some();
     if !with_dumps {
         tell_of_signal(&settings, "without HEAPPROFILE no dumps are written");
     }
-    let on_signal = with_dumps && signal::install(settings.dump_signal);
+    let on_signal = with_dumps && dump_signal::install(settings.dump_signal);
     let at_once =
         settings.listens_from_the_start() || on_signal || with_dumps && settings.dump_seconds > 0;
     let patience_ns = settings.exit_wait_ms * 1_000_000;
-    beginning::prepare(settings, output);
+    session_start::prepare(settings, output);
     main_thread::prepare();
     fork::register();
     exit::register(patience_ns);
-    health::begin(entered.thread);
-    hook::set_phase(Phase::Recording);
+    byte_count::begin(entered.thread);
+    sample::set_phase(Phase::Recording);
     if at_once {
-        beginning::begin(&entered);
+        session_start::begin(&entered);
     }
 }
 
@@ -184,20 +190,20 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
         );
         return None;
     }
-    if loader::valgrind_allocates(environment.get("LD_PRELOAD").unwrap_or_default()) {
+    if dlopen::valgrind_allocates(environment.get("LD_PRELOAD").unwrap_or_default()) {
         say!(
             "valgrind is the allocator of what it runs: nothing is recorded; \
              profile without valgrind, or take libheapprof.so out of LD_PRELOAD"
         );
         return None;
     }
-    match loader::malloc_of_program(entered, exports::malloc_address()) {
+    match dlopen::malloc_of_program(entered, malloc::malloc_address()) {
         Malloc::Ours => {}
         Malloc::Others(library) => {
             match library {
                 None => say!(
                     "{} has a malloc of its own, which nobody can replace: nothing is recorded",
-                    String::from_utf8_lossy(&program::path())
+                    String::from_utf8_lossy(&executable::path())
                 ),
                 Some(path) => say!(
                     "{path} stands before libheapprof.so and has a malloc of its own: nothing is recorded; \
@@ -207,7 +213,7 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
             return None;
         }
     }
-    if let Some((caller, function)) = loader::allocates_beside_us() {
+    if let Some((caller, function)) = dlopen::allocates_beside_us() {
         let caller = match caller.to_bytes() {
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             path => path.to_vec(),

@@ -30,7 +30,7 @@
 //! 7. After fork the child touches no lock, queue or mapping whose state another thread of the parent
 //!    owned.
 //! 8. Unsampling happens in exactly one place (`heapprof_core::Weight`).
-//! 9. We keep no file descriptor that the program could close or reuse (`descriptors.rs`); we write to no file that is
+//! 9. We keep no file descriptor that the program could close or reuse (`os/fd_table.rs`); we write to no file that is
 //!    not ours.
 //! 10. Every loss has a counter by cause, and the counters are in every output.
 
@@ -41,94 +41,12 @@
 )))]
 compile_error!("heapprof's library runs on x86-64 Linux with glibc or musl; see README.md, Limits");
 
-mod again;
-mod ahead;
-mod api;
-mod atfork;
-mod beginning;
-mod blocks;
+mod allocator;
 mod boot;
-mod cancel;
-mod checkpoint;
-mod clock;
-mod control;
-mod counters;
-mod descriptors;
-mod desk;
-mod dumps;
-mod early;
-mod early_frees;
-mod environment;
-mod errno;
-mod exec;
-mod exit;
-mod exports;
-mod fast;
-mod fence;
-mod fetch;
-mod files;
-mod fork;
-mod found;
-mod frames;
-mod genuine;
-mod health;
-mod hold;
-mod hook;
-mod image;
-mod inheritance;
-mod inlet;
-mod je;
-mod je_cache;
-mod je_control;
-mod je_inside;
-mod je_large;
-mod je_magazines;
-mod je_map;
-mod je_stash;
-mod je_strings;
-mod je_system;
-mod je_threads;
-mod left;
-mod levels;
-#[cfg(target_env = "musl")]
-mod libc_code;
-mod loaded;
-mod loader;
-mod made_code;
-mod main_thread;
-mod mallinfo;
-mod memory;
-mod modules;
-mod namespace;
-mod next;
-mod notices;
-mod operators;
-mod origin;
-mod output;
-mod own_alloc;
-mod own_stack;
-mod patience;
-mod proc;
-mod program;
-mod rights;
-mod room;
-mod rotation;
-mod runs;
-mod say;
-mod seats;
-mod segments;
-mod session;
-mod setid;
-mod settings;
-mod signal;
-mod snapshot;
-mod spare;
-mod spared;
-mod stack;
-mod std_system;
-mod sys;
-mod system_call;
-mod tls;
-mod walk;
-mod walkers;
+mod hooks;
+mod host;
+mod os;
+mod recording;
+mod state;
+mod unwind;
 mod writer;

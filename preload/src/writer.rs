@@ -14,29 +14,37 @@ use std::sync::atomic::Ordering;
 use heapprof_core::{Budget, Ledger, NumberMap, Scale};
 use heapprof_format::{EndReason, Module, Record};
 
-use crate::clock::Clock;
-use crate::dumps::{Dumps, KeptStack};
-use crate::health;
-use crate::inheritance::{self, Inheritance, Inherited};
-use crate::inlet::Inlet;
-use crate::modules;
-use crate::notices::NoticeNode;
-use crate::output::Output;
-use crate::rotation::Rotation;
-use crate::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
-use crate::settings::Settings;
-use crate::{
-    clock, control, descriptors, exit, fork, hold, made_code, main_thread, own_alloc, seats, setid,
-    signal, sys,
-};
+use crate::allocator::global;
+use crate::host::{exit, fork, main_thread, setid};
+use crate::os::clock::Clock;
+use crate::os::{clock, fd_table, sys};
+use crate::recording::byte_count;
+use crate::recording::seats;
+use crate::recording::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
+use crate::state::interval;
+use crate::state::settings::Settings;
+use crate::unwind::jit_ranges;
+use crate::unwind::module_events::NoticeNode;
+use crate::unwind::modules;
+use crate::writer::dump::dumps::{Dumps, KeptStack};
+use crate::writer::dump::inherited::{self, Inheritance, Inherited};
+use crate::writer::event_source::Inlet;
+use crate::writer::log::output::Output;
+use crate::writer::log::rotation::Rotation;
 
-mod account;
 mod commands;
+pub(crate) mod dump;
+pub(crate) mod dump_signal;
+pub(crate) mod event_source;
+mod idle_purge;
 mod intake;
-mod leisure;
+pub(crate) mod log;
+pub(crate) mod quiesce;
+pub(crate) mod session_start;
 mod thread;
+mod totals;
 
-use leisure::Leisure;
+use idle_purge::Leisure;
 
 pub(crate) use thread::{
     after_fork, come_back, end, keeps_ledger, leave, prepare, share_descriptors, start,
@@ -83,10 +91,10 @@ pub(crate) struct Writer {
     /// When the log is to keep within a bound.
     rotation: Option<Rotation>,
     /// What threads counted.
-    told: health::Told,
+    told: byte_count::Told,
     sampled_allocs: u64,
     sampled_frees: u64,
-    /// Whether the log was made before there was a sample (`ahead.rs`, or to listen), and nobody asked for anything since.
+    /// Whether the log was made before there was a sample (`host/privilege_drop.rs`, or to listen), and nobody asked for anything since.
     pub(crate) is_ahead: bool,
     /// The process is about to become another program.
     is_leaving: bool,
@@ -108,7 +116,7 @@ impl Writer {
         let budget = (settings.max_samples_per_sec > 0).then(|| {
             Budget::new(
                 settings.max_samples_per_sec,
-                control::asked(),
+                interval::asked(),
                 clock::now_ns(),
             )
         });
@@ -126,7 +134,7 @@ impl Writer {
             modules: Vec::new(),
             gone: Vec::new(),
             last_notice: std::ptr::null(),
-            told: health::Told::default(),
+            told: byte_count::Told::default(),
             sampled_allocs: 0,
             sampled_frees: 0,
             is_ahead: false,
@@ -136,17 +144,17 @@ impl Writer {
             clock: Clock::new(),
             scale: Scale::default(),
         };
-        if control::in_force() != settings.interval {
+        if interval::in_force() != settings.interval {
             // Stopped from the start, or changed by the process that this one is a copy of.
             let start_ns = writer.output.start_ns;
-            writer.note(start_ns, Noted::Regime(control::in_force()));
+            writer.note(start_ns, Noted::Regime(interval::in_force()));
         }
         writer
     }
 
     /// In its thread: holds the log open, if that is in nobody's way.
     fn hold_log(&mut self) {
-        if descriptors::are_own() {
+        if fd_table::are_own() {
             self.output.log_mut().hold();
         }
     }
@@ -156,7 +164,7 @@ impl Writer {
         if self.ledger.is_none() {
             return;
         }
-        self.inheritance = inheritance::take();
+        self.inheritance = inherited::take();
         if let Some(dumps) = &mut self.dumps {
             dumps.begin_with(self.inheritance.in_use_bytes());
         }
@@ -240,12 +248,12 @@ impl Writer {
             let events = (&mut self.inlet, session);
             rotation.rotate(output, ledger, &self.kept, &counters, events, time_ns);
         }
-        if control::in_force() != self.settings.interval {
+        if interval::in_force() != self.settings.interval {
             // The segment's first record tells the interval of the settings.
             self.output.encoder.record(&Record::Regime {
                 time_ns,
-                interval: control::in_force(),
-                by_budget: control::is_raised(),
+                interval: interval::in_force(),
+                by_budget: interval::is_raised(),
             });
         }
         while let Some(event) = self
@@ -266,7 +274,7 @@ impl Writer {
         if let Some(session) = session {
             self.drain_last(session);
         }
-        signal::look();
+        dump_signal::look();
         if self.is_ahead && self.sampled_allocs + self.sampled_frees == 0 && !fork::has_forked() {
             if !self.output.take_back() {
                 self.end_log(None, reason);
@@ -332,11 +340,11 @@ impl Writer {
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
         let mut told = 0;
         let mut last_tended = 0;
-        let mut made_code = made_code::Looked::not_yet();
+        let mut made_code = jit_ranges::Looked::not_yet();
         let mut leisure = Leisure::Busy;
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 && !thread::is_asked_to_end() {
-            if own_alloc::is_short() {
+            if global::is_short() {
                 return false;
             }
             if thread::is_asked_to_leave() {
@@ -345,9 +353,9 @@ impl Writer {
                 self.flush();
                 return true;
             }
-            if hold::is_asked() {
+            if quiesce::is_asked() {
                 self.drain_all(session);
-                hold::stand_still();
+                quiesce::stand_still();
             }
             if setid::is_asked() {
                 setid::serve();
@@ -399,7 +407,7 @@ impl Writer {
             if now.saturating_sub(last_tended) >= DOZE_NS {
                 seats::tend();
                 modules::free_retired(seats::holds);
-                signal::look();
+                dump_signal::look();
                 last_tended = now;
             }
             let is_reading = made_code.tend(now);
@@ -438,23 +446,23 @@ impl Writer {
             return;
         };
         let before = budget.interval();
-        budget.ask(control::asked(), now_ns);
-        if control::is_running() {
+        budget.ask(interval::asked(), now_ns);
+        if interval::is_running() {
             budget.adapt(now_ns);
         } else {
             budget.rest(now_ns);
         }
         let interval = budget.interval();
         if interval != before {
-            let was_in_force = control::in_force();
-            control::raise(if interval > control::asked() {
+            let was_in_force = interval::in_force();
+            interval::raise(if interval > interval::asked() {
                 interval
             } else {
                 0
             });
-            if control::in_force() != was_in_force {
+            if interval::in_force() != was_in_force {
                 let time_ns = self.since_start(now_ns);
-                self.tell_regime(time_ns, control::in_force(), true);
+                self.tell_regime(time_ns, interval::in_force(), true);
             }
         }
     }
@@ -465,7 +473,7 @@ impl Writer {
             (ASLEEP, Some(IDLE_NS))
         } else if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
-            let budget = self.budget.as_ref().filter(|_| control::is_running());
+            let budget = self.budget.as_ref().filter(|_| interval::is_running());
             let budget = budget.and_then(Budget::due_ns);
             let due = dump.min(budget.unwrap_or(u64::MAX)).min(something_due);
             (
@@ -484,7 +492,7 @@ impl Writer {
                 || session.page.is_asked()
                 || !session.requests.1.is_empty()
                 || session.dumps_asked.load(Ordering::SeqCst) != 0
-                || hold::is_asked()
+                || quiesce::is_asked()
                 || setid::is_asked()
                 || seats::need_writer()
                 || thread::is_asked_to_leave()

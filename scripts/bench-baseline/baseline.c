@@ -1,8 +1,8 @@
 /* libbaseline.so: the same jemalloc as in libheapprof.so, with nothing hooked in.
  *
  * What every profiler here is compared with: the difference between this and libheapprof.so is the hooks, and that
- * small reallocs, callocs and aligned blocks there have a shorter way than jemalloc's (preload/src/je.rs). Otherwise each function does to its arguments
- * exactly what preload/src/exports.rs and preload/src/je.rs do, and the compiled-in options are the same. `scripts/bench` links it with the libjemalloc_pic.a that cargo built for
+ * small reallocs, callocs and aligned blocks there have a shorter way than jemalloc's (preload/src/allocator/heap.rs). Otherwise each function does to its arguments
+ * exactly what preload/src/hooks/malloc.rs and preload/src/allocator/heap.rs do, and the compiled-in options are the same. `scripts/bench` links it with the libjemalloc_pic.a that cargo built for
  * the library.
  */
 #include <errno.h>
@@ -16,7 +16,7 @@ void _rjem_free(void *);
 void *_rjem_mallocx(size_t, int);
 size_t _rjem_malloc_usable_size(void *);
 
-/* As in je.rs. */
+/* As in allocator/heap.rs. */
 #define PUBLIC __attribute__((visibility("default")))
 PUBLIC const char *_rjem_malloc_conf = "abort_conf:false,oversize_threshold:33554432";
 enum { SMALLEST = 9 };

@@ -17,7 +17,7 @@ const RESIDENT: &str = r#"
 "#;
 
 /// A thread has a cache of jemalloc's once that pays, and none for what destructors do after jemalloc's own: a cache, 28 KiB and more, would then stay for ever
-/// (`je_threads.rs`). Measured against the same program with jemalloc told to have none at all.
+/// (`allocator/tcache_policy.rs`). Measured against the same program with jemalloc told to have none at all.
 #[test]
 fn caches_come_late_and_go() {
     const SOURCE: &str = r#"
@@ -154,7 +154,7 @@ fn a_thread_that_frees_first_has_a_cache_that_is_known() {
     }
 }
 
-/// jemalloc looks through a thread's cache as the thread allocates, and as it frees, though small blocks do not come to it (`je_cache.rs`): what the cache holds of
+/// jemalloc looks through a thread's cache as the thread allocates, and as it frees, though small blocks do not come to it (`allocator/fast_path.rs`): what the cache holds of
 /// sizes that are not used any more is in nobody's use soon.
 #[test]
 fn a_cache_gives_back_what_is_no_longer_used() {
@@ -292,7 +292,7 @@ const AGAIN: &str = r#"
     }
 "#;
 
-/// The leaf of jemalloc's map for the gibibyte of the first block is kept at hand (`je_cache.rs`, `home`). A block that lies elsewhere goes back to its own bin, too: the
+/// The leaf of jemalloc's map for the gibibyte of the first block is kept at hand (`allocator/fast_path.rs`, `home`). A block that lies elsewhere goes back to its own bin, too: the
 /// next of its class is that block.
 #[test]
 fn blocks_far_from_the_first_come_back() {
@@ -339,7 +339,7 @@ fn with(parts: &[&str], name: &str) -> Run {
     Run::compiled(name, &parts.concat(), &flags)
 }
 
-/// Whoever asks for as many pages as a block had that was freed, or for a sixteenth less, has it again (`je_stash.rs`). It is nobody's meanwhile.
+/// Whoever asks for as many pages as a block had that was freed, or for a sixteenth less, has it again (`allocator/large_cache.rs`). It is nobody's meanwhile.
 #[test]
 fn a_large_block_comes_back() {
     const SOURCE: &str = r#"

@@ -366,7 +366,7 @@ fn named_like_libc() {
     assert_eq!(ran.stderr, "");
 }
 
-/// What the library asks of others by names that a program could take: see preload/src/genuine.rs. A new name here
+/// What the library asks of others by names that a program could take: see preload/src/os/libc_trampolines.rs. A new name here
 /// belongs there.
 #[test]
 fn the_library_imports_nothing_that_a_program_may_export() {
@@ -406,7 +406,7 @@ fn the_library_imports_nothing_that_a_program_may_export() {
     assert_eq!(others, [""; 0]);
 }
 
-/// `malloc` and `free` of what is not sampled (preload/src/fast.rs) begin at a cache line: where their jumps lie is reckoned from there.
+/// `malloc` and `free` of what is not sampled (preload/src/hooks/malloc_fast.rs) begin at a cache line: where their jumps lie is reckoned from there.
 #[test]
 fn the_fast_ways_begin_at_a_line() {
     let listed = Command::new("nm")

@@ -1,4 +1,4 @@
-//! What threads without a cache of jemalloc's are lent, and leave to the next (`je_magazines.rs`).
+//! What threads without a cache of jemalloc's are lent, and leave to the next (`allocator/magazines.rs`).
 
 use heapprof_tests::{Run, ranges_of};
 

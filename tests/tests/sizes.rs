@@ -56,7 +56,7 @@ fn check_every_size(ran: &Finished) {
     );
 }
 
-/// Small blocks do not come to jemalloc (`je_cache.rs`), but where its options want more done with each, or no cache of them: then it is as it
+/// Small blocks do not come to jemalloc (`allocator/fast_path.rs`), but where its options want more done with each, or no cache of them: then it is as it
 /// says in jemalloc(3).
 #[test]
 fn options_of_jemalloc_that_every_block_must_meet() {
@@ -100,7 +100,7 @@ fn options_of_jemalloc_that_every_block_must_meet() {
     }
 }
 
-/// Those of some pages come out of a thread's cache as small ones do (`je_cache.rs`), larger ones past jemalloc's malloc (`je_large.rs`): so they are whole,
+/// Those of some pages come out of a thread's cache as small ones do (`allocator/fast_path.rs`), larger ones past jemalloc's malloc (`allocator/large.rs`): so they are whole,
 /// aligned, zeroed and nobody else's, in a thread with a cache and in one that has none yet, and under options by which they go other ways.
 #[test]
 fn blocks_of_pages() {
@@ -198,7 +198,7 @@ fn blocks_of_pages() {
     }
 }
 
-/// One that was another's before (`je_stash.rs`) may have a page more than was asked for: then so it is in the log.
+/// One that was another's before (`allocator/large_cache.rs`) may have a page more than was asked for: then so it is in the log.
 #[test]
 fn the_size_of_a_block_that_was_larger() {
     const SOURCE: &str = r#"

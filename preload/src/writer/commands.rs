@@ -6,11 +6,14 @@
 use heapprof_format::{Module, Reader, Record};
 
 use super::Writer;
-use crate::desk::{Ask, Request};
-use crate::dumps::{Dumps, KeptStack};
-use crate::session::{Noted, Session};
-use crate::snapshot::{Context, Snapshot, Stacks};
-use crate::{clock, control, counters, exit, files, inheritance, sys};
+use crate::host::exit;
+use crate::os::{clock, files, sys};
+use crate::recording::requests::{Ask, Request};
+use crate::recording::session::{Noted, Session};
+use crate::state::{counters, interval};
+use crate::writer::dump::dumps::{Dumps, KeptStack};
+use crate::writer::dump::inherited;
+use crate::writer::dump::snapshot::{Context, Snapshot, Stacks};
 use heapprof_core::Ledger;
 use std::sync::atomic::Ordering;
 
@@ -74,7 +77,7 @@ impl Writer {
     }
 
     fn set_running(&mut self, running: bool) -> String {
-        let changed = control::set_running(running);
+        let changed = interval::set_running(running);
         if changed {
             self.note_regime();
         }
@@ -87,31 +90,31 @@ impl Writer {
     }
 
     fn set_interval(&mut self, bytes: &str) -> Result<String, String> {
-        let before = control::in_force();
-        let set = bytes.parse().is_ok_and(control::set_interval);
+        let before = interval::in_force();
+        let set = bytes.parse().is_ok_and(interval::set_interval);
         if !set {
             return Err(format!(
                 "{bytes:?} is not an interval: bytes, from 1 to {}",
-                control::MAX_INTERVAL
+                interval::MAX_INTERVAL
             ));
         }
-        if control::in_force() != before {
+        if interval::in_force() != before {
             self.note_regime();
         }
-        Ok(match control::is_running() {
+        Ok(match interval::is_running() {
             true => interval_in_words(),
             false => format!("{}, when it is started", interval_in_words()),
         })
     }
 
     fn note_regime(&mut self) {
-        self.note(clock::now_ns(), Noted::Regime(control::in_force()));
+        self.note(clock::now_ns(), Noted::Regime(interval::in_force()));
     }
 
     /// `key: value`, a line each.
     fn status(&self) -> String {
         let lost = counters::losses();
-        let state = match control::is_running() {
+        let state = match interval::is_running() {
             true => "recording",
             false => "stopped",
         };
@@ -192,7 +195,7 @@ impl Writer {
     /// environment, or the program, and has not stopped since.
     fn dump_to(&mut self, session: &Session, prefix: &[u8]) -> Result<String, String> {
         let said = self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit);
-        if self.settings.prefix.is_some() || said && control::is_running() {
+        if self.settings.prefix.is_some() || said && interval::is_running() {
             return Ok(String::new());
         }
         self.keep_account(session)?;
@@ -265,18 +268,18 @@ impl Writer {
         self.ledger = Some(ledger);
         self.gone = gone;
         // It begins where the log does: at the fork, if there was one.
-        self.inheritance.incomplete |= inheritance::was_left();
+        self.inheritance.incomplete |= inherited::was_left();
         Ok(())
     }
 }
 
 /// The interval in force, or while it is stopped, the one that was asked for.
 fn interval_in_words() -> String {
-    match (control::in_force(), control::asked()) {
-        (force, asked) if force == 0 || force == asked => control::in_words(asked),
+    match (interval::in_force(), interval::asked()) {
+        (force, asked) if force == 0 || force == asked => interval::in_words(asked),
         (force, asked) => format!(
             "{}, which keeps to the budget ({asked} bytes were asked for)",
-            control::in_words(force)
+            interval::in_words(force)
         ),
     }
 }

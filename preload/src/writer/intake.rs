@@ -9,12 +9,12 @@ use heapprof_format::{
 };
 
 use super::Writer;
-use crate::dumps::KeptStack;
-use crate::health;
-use crate::inlet::{Event, Inlet, Taker};
-use crate::notices::{self, Notice};
-use crate::proc;
-use crate::session::{Noted, Rare, Session};
+use crate::os::procfs;
+use crate::recording::byte_count;
+use crate::recording::session::{Noted, Rare, Session};
+use crate::unwind::module_events::{self, Notice};
+use crate::writer::dump::dumps::KeptStack;
+use crate::writer::event_source::{Event, Inlet, Taker};
 
 /// The writer, taking events. `JUST_LOG`: it keeps neither a ledger nor a budget nor a bound, and asks for none of
 /// them at each event.
@@ -97,7 +97,7 @@ struct UsualRecords<'a> {
 struct Rest<'a> {
     stacks: &'a NumberMap<u64, u32>,
     last_stack: &'a mut (u64, u32),
-    told: &'a mut health::Told,
+    told: &'a mut byte_count::Told,
     allocs: &'a mut u64,
     frees: &'a mut u64,
 }
@@ -288,7 +288,7 @@ impl Writer {
             }
             Rare::Thread { number, tid, name } => {
                 // Many name themselves just after they began: its name by now is the better one.
-                let name = proc::thread_name(tid).unwrap_or_else(|| trimmed(&name));
+                let name = procfs::thread_name(tid).unwrap_or_else(|| trimmed(&name));
                 let thread = ThreadRecord { number, tid, name };
                 if let Some(rotation) = &mut self.rotation {
                     rotation.keeping.thread(thread.clone());
@@ -371,7 +371,7 @@ impl Writer {
 
     /// Writes what became known about modules since the last time, oldest first.
     pub(super) fn tell_modules(&mut self) {
-        let newest = notices::newest();
+        let newest = module_events::newest();
         let mut unread = Vec::new();
         let mut at = newest;
         while !at.is_null() && at != self.last_notice {

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use heapprof_format::EndReason;
 
 use super::Writer;
-use crate::hook::{self, Phase};
-use crate::say::say;
-use crate::session::{self, Session};
-use crate::{
-    clock, descriptors, genuine, inheritance, main_thread, own_alloc, rights, setid, stack, sys,
-    tls,
-};
+use crate::allocator::global;
+use crate::hooks::sample::{self, Phase};
+use crate::host::{main_thread, setid};
+use crate::os::diagnostics::say;
+use crate::os::{clock, credentials, fd_table, libc_trampolines, sys};
+use crate::recording::session::{self, Session};
+use crate::state::thread;
+use crate::unwind::stack_bounds;
+use crate::writer::dump::inherited;
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
 const STACK_BYTES: usize = 512 << 10;
@@ -32,7 +34,7 @@ struct Handover {
 /// The writer of the session, while it is not the thread's: see [`leave`].
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether this process's writer runs, or is about to, and keeps a ledger: a fork then waits for it. See `hold.rs`.
+/// Whether this process's writer runs, or is about to, and keeps a ledger: a fork then waits for it. See `writer/quiesce.rs`.
 static KEEPS_LEDGER: AtomicBool = AtomicBool::new(false);
 
 /// See [`KEEPS_LEDGER`].
@@ -90,7 +92,7 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     // that pthread_create wants.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
-        // Whole pages, as all other stacks are: see `stack::learn`.
+        // Whole pages, as all other stacks are: see `stack_bounds::learn`.
         let bytes = STACK_BYTES + least_stack(attributes.as_ptr());
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), bytes.next_multiple_of(4096));
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
@@ -125,7 +127,7 @@ static AT_BOOT: AtomicPtr<sys::Scheduling> = AtomicPtr::new(std::ptr::null_mut()
 fn schedule_as_at_boot() {
     // SAFETY: null or leaked by `prepare`.
     if let Some(at_boot) = unsafe { AT_BOOT.load(Ordering::Acquire).as_ref() }
-        && !rights::is_filtered()
+        && !credentials::is_filtered()
     {
         at_boot.take();
     }
@@ -133,12 +135,12 @@ fn schedule_as_at_boot() {
 
 /// At boot, while nobody else loads anything.
 pub(crate) fn prepare() {
-    if !rights::is_filtered()
+    if !credentials::is_filtered()
         && let Some(now) = sys::Scheduling::mine()
     {
         AT_BOOT.store(Box::into_raw(Box::new(now)), Ordering::Release);
     }
-    let function = genuine::in_libc(c"__pthread_get_minstack");
+    let function = libc_trampolines::in_libc(c"__pthread_get_minstack");
     GET_MINSTACK.store(function.unwrap_or(0) as *mut c_void, Ordering::Relaxed);
 }
 
@@ -281,31 +283,31 @@ pub(crate) fn come_back(session: &'static Session) {
     // SAFETY: made by `hand_back`; the swap made it ours.
     let handover = *unsafe { Box::from_raw(handover) };
     if let Err(mut writer) = start_with(handover) {
-        hook::set_phase(Phase::Off);
+        sample::set_phase(Phase::Off);
         session.tell_finished();
         say!("cannot start a thread again; recording ends here, the program runs on");
         writer.finish(Some(session), EndReason::GaveUp);
     }
 }
 
-/// In the program's main thread, which is about to end (`main_thread.rs`): our thread may come to end the process in the name of the
+/// In the program's main thread, which is about to end (`host/main_thread.rs`): our thread may come to end the process in the name of the
 /// last one, and needs the program's descriptors for that. One that left them ends, and another begins.
 pub(crate) fn share_descriptors(session: &'static Session) {
     wait_until_it_runs();
-    if descriptors::are_own() && !setid::has_fenced_itself_in() && leave(session) {
+    if fd_table::are_own() && !setid::has_fenced_itself_in() && leave(session) {
         come_back(session);
     }
 }
 
 /// The thread's first function, and its last. Not called `main`: a debugger's `break main` stops in every function of that name.
 extern "C" fn live(_: *mut c_void) -> *mut c_void {
-    tls::current().enter_for_life();
+    thread::current().enter_for_life();
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
     schedule_as_at_boot();
-    stack::learn();
+    stack_bounds::learn();
     setid::remember();
-    descriptors::take_own();
+    fd_table::take_own();
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if handover.is_null() {
         return std::ptr::null_mut();
@@ -324,7 +326,7 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
     if !again {
         writer.inherit();
     }
-    inheritance::remember(place);
+    inherited::remember(place);
     let work = std::panic::AssertUnwindSafe(|| {
         while writer.run(session) {
             writer.output.log_mut().let_go();
@@ -333,7 +335,7 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
             }
             writer.hold_log();
         }
-        if own_alloc::is_short() {
+        if global::is_short() {
             KEEPS_LEDGER.store(false, Ordering::Release);
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {
@@ -348,13 +350,13 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
     match std::panic::catch_unwind(work) {
         Ok(true) => return std::ptr::null_mut(),
         Ok(false) => {}
-        Err(_) => hook::give_up("the writer"),
+        Err(_) => sample::give_up("the writer"),
     }
     THREAD.store(0, Ordering::Relaxed);
     session.tell_finished();
     if session.finish.load(Ordering::Acquire) == 0 && main_thread::all_have_left() {
         // Nobody asked for the end: the program's last thread has left.
-        hook::set_phase(Phase::Off);
+        sample::set_phase(Phase::Off);
         main_thread::exit_for_the_last();
     }
     std::ptr::null_mut()

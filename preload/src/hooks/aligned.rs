@@ -1,0 +1,196 @@
+//! The exports for blocks that are aligned to more than every block is: posix_memalign and its like.
+//!
+//! Danger: the C boundary, as in `hooks/malloc.rs`.
+
+use std::ffi::{c_int, c_void};
+
+use crate::allocator::heap;
+use crate::allocator::heap::Fit;
+use crate::hooks::malloc::{entry, first_half, out_of_memory};
+use crate::hooks::{early_heap, sample};
+use crate::os::errno;
+use crate::unwind::walk::Here;
+
+const PAGE: usize = 4096;
+/// glibc's smallest alignment of memalign: twice the size of a word.
+pub(crate) const MIN_ALIGN: usize = 16;
+
+/// Where the program called a function: its stack and frame pointers there.
+type Registers = (*const u64, u64);
+
+/// The block and what the hooks make of it; `entry` as in the module's text.
+#[inline(always)]
+fn aligned(alignment: usize, size: usize, entry: u64, at: Registers) -> *mut c_void {
+    if sample::passes(size) {
+        return heap::aligned(alignment, size);
+    }
+    aligned_sampled(alignment, size, entry, at)
+}
+
+#[inline(never)]
+fn aligned_sampled(alignment: usize, size: usize, entry: u64, (sp, bp): Registers) -> *mut c_void {
+    if early_heap::is_now() {
+        return early_heap::allocate(alignment, size);
+    }
+    let ptr = heap::aligned(alignment, size);
+    // SAFETY: the exported function passed its own registers.
+    let here = unsafe { Here::caller(sp, bp) };
+    sample::allocated(entry, ptr, size, Fit::Aligned, here);
+    ptr
+}
+
+/// glibc's memalign and, before 2.38, aligned_alloc: an alignment that is no power of two is rounded up to
+/// one; one beyond half the address space is EINVAL.
+#[inline(always)]
+fn memalign_as_glibc(alignment: usize, size: usize, entry: u64, at: Registers) -> *mut c_void {
+    if alignment > usize::MAX / 2 + 1 {
+        errno::set(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    let ptr = aligned(
+        alignment.max(MIN_ALIGN).next_power_of_two(),
+        size,
+        entry,
+        at,
+    );
+    if ptr.is_null() {
+        return out_of_memory();
+    }
+    ptr
+}
+
+/// Whether the libc that is there has an aligned_alloc that wants a power of two. musl's does, and its memalign is the same; 0 is one there.
+#[cfg(target_env = "musl")]
+fn libc_refuses(alignment: usize) -> bool {
+    alignment & alignment.wrapping_neg() != alignment
+}
+
+/// The same.
+#[cfg(target_env = "gnu")]
+#[inline]
+fn libc_refuses(alignment: usize) -> bool {
+    !alignment.is_power_of_two() && glibc_refuses_it()
+}
+
+#[cfg(target_env = "gnu")]
+#[cold]
+#[inline(never)]
+fn glibc_refuses_it() -> bool {
+    if early_heap::is_now() {
+        return false; // in an IFUNC resolver: libc cannot be reached from here yet
+    }
+    // SAFETY: libc's own text, `2.36`, which lives as long as it does.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let Some(minor) = version.to_bytes().strip_prefix(b"2.") else {
+        return true; // later than any 2
+    };
+    let digits = minor.iter().take_while(|byte| byte.is_ascii_digit());
+    let ten_and = |n: u32, digit: &u8| n.saturating_mul(10).saturating_add((digit - b'0').into());
+    digits.fold(0, ten_and) >= 38
+}
+
+first_half! {
+    /// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a
+    /// word) or ENOMEM; errno is left alone as far as [`heap::aligned`] says, and, on failure, `*out`.
+    #[unsafe(no_mangle)]
+    posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
+    "rcx", "r8" => posix_memalign_called_from
+}
+
+unsafe extern "C-unwind" fn posix_memalign_called_from(
+    out: *mut *mut c_void,
+    alignment: usize,
+    size: usize,
+    sp: *const u64,
+    bp: u64,
+) -> c_int {
+    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
+        return libc::EINVAL;
+    }
+    let entry = entry!(posix_memalign);
+    let ptr = aligned(alignment.max(MIN_ALIGN), size, entry, (sp, bp));
+    if ptr.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *out = ptr };
+    0
+}
+
+first_half! {
+    /// As the glibc that is there: up to 2.37 it is memalign, and since then an alignment that is no power of two is EINVAL.
+    #[unsafe(no_mangle)]
+    aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+    "rdx", "rcx" => aligned_alloc_called_from
+}
+
+extern "C-unwind" fn aligned_alloc_called_from(
+    alignment: usize,
+    size: usize,
+    sp: *const u64,
+    bp: u64,
+) -> *mut c_void {
+    if libc_refuses(alignment) {
+        errno::set(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    memalign_as_glibc(alignment, size, entry!(aligned_alloc), (sp, bp))
+}
+
+first_half! {
+    /// An aligned block. Null with ENOMEM or EINVAL.
+    #[unsafe(no_mangle)]
+    memalign(alignment: usize, size: usize) -> *mut c_void;
+    "rdx", "rcx" => memalign_called_from
+}
+
+extern "C-unwind" fn memalign_called_from(
+    alignment: usize,
+    size: usize,
+    sp: *const u64,
+    bp: u64,
+) -> *mut c_void {
+    if cfg!(target_env = "musl") && libc_refuses(alignment) {
+        errno::set(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    memalign_as_glibc(alignment, size, entry!(memalign), (sp, bp))
+}
+
+first_half! {
+    /// A page-aligned block.
+    #[unsafe(no_mangle)]
+    valloc(size: usize) -> *mut c_void;
+    "rsi", "rdx" => valloc_called_from
+}
+
+extern "C-unwind" fn valloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    memalign_as_glibc(PAGE, size, entry!(valloc), (sp, bp))
+}
+
+first_half! {
+    /// A page-aligned block of whole pages. The request is what the program asked for, not the rounding.
+    #[unsafe(no_mangle)]
+    pvalloc(size: usize) -> *mut c_void;
+    "rsi", "rdx" => pvalloc_called_from
+}
+
+extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
+    let sampled = !sample::passes(size);
+    if sampled && early_heap::is_now() {
+        return early_heap::allocate(PAGE, size);
+    }
+    let ptr = match size.checked_next_multiple_of(PAGE) {
+        Some(rounded) => heap::aligned(PAGE, rounded),
+        None => std::ptr::null_mut(),
+    };
+    if sampled {
+        // SAFETY: pvalloc passed its own registers.
+        let here = unsafe { Here::caller(sp, bp) };
+        sample::allocated(entry!(pvalloc), ptr, size, Fit::Aligned, here);
+    }
+    if ptr.is_null() {
+        return out_of_memory();
+    }
+    ptr
+}

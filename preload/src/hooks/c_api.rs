@@ -1,0 +1,204 @@
+//! The C API: gperftools' functions by their names, and ours. `include/heapprof.h` says what each does.
+//!
+//! A program calls them of its own will, so unlike a hook they may wait for the writer, a bounded time. Whatever
+//! they are called with and whenever, they do no harm: before boot, after the end, in a child of vfork, in
+//! a process that records nothing, and in a signal handler that interrupted a hook they do nothing.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use crate::allocator::heap;
+use crate::hooks::sample;
+use crate::host::fork;
+use crate::os::cancellation::Deferred;
+use crate::os::{clock, sys};
+use crate::recording::requests::{self, Ask};
+use crate::recording::session::{Note, Noted, Rare, Session};
+use crate::state::thread::{self, Entered, Inside};
+use crate::state::{counters, interval};
+use crate::unwind::walk::here;
+
+/// Longest name of a marker, in bytes; what is longer is cut.
+const MAX_NAME: usize = 1000;
+
+/// Does something of ours for the program, in its thread and with its session, begun if need be. `None`: this
+/// is not the time.
+fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option<R> {
+    if !sample::is_recording() || !fork::is_own_process() {
+        return None;
+    }
+    let _deferred = Deferred::begin(); // first made, last dropped
+    let entered = thread::current().enter()?;
+    let guarded = std::panic::AssertUnwindSafe(|| {
+        let session = sample::ready(&entered, here!())?;
+        entered.thread.inside.set(Inside::Ours);
+        Some(work(&entered, session))
+    });
+    match std::panic::catch_unwind(guarded) {
+        Ok(done) => done,
+        Err(_) => {
+            sample::give_up("the API");
+            None
+        }
+    }
+}
+
+/// Puts a note among what this thread has recorded. False: there was no room.
+fn note(session: &Session, what: Noted) -> bool {
+    let at = clock::ticks();
+    let sent = session.send(Rare::Note(Box::new(Note { at, what })));
+    if !sent {
+        counters::LOST_QUEUE_FULL.add(1);
+    }
+    sent
+}
+
+fn note_regime(session: &Session) {
+    note(session, Noted::Regime(interval::in_force()));
+}
+
+/// A C string's bytes; null is none.
+///
+/// # Safety
+/// `text` is null or a C string.
+unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    // SAFETY: not null, so a C string.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// Text that fits into a name.
+fn name(bytes: &[u8]) -> String {
+    let bytes = &bytes[..bytes.len().min(MAX_NAME)];
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Starts recording, if it is stopped. Dumps then go to `prefix`, unless HEAPPROFILE says where; null: no
+/// change.
+///
+/// # Safety
+/// `prefix` is null or a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn HeapProfilerStart(prefix: *const c_char) {
+    // SAFETY: the caller's promise.
+    let prefix = unsafe { bytes(prefix) }.filter(|prefix| !prefix.is_empty());
+    with_session(|_, session| {
+        if let Some(prefix) = prefix {
+            let path = match (prefix.first(), sys::getcwd()) {
+                (Some(b'/'), _) | (_, Err(_)) => prefix.to_vec(),
+                (_, Ok(folder)) => [&folder[..], b"/", prefix].concat(),
+            };
+            let _ = requests::ask(session, Ask::DumpsTo(path));
+        }
+        if interval::set_running(true) {
+            note_regime(session);
+        }
+    });
+    sample::redraw(thread::current());
+}
+
+/// Stops recording: no new samples. Frees of recorded blocks are recorded all the same.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn HeapProfilerStop() {
+    with_session(|_, session| {
+        if interval::set_running(false) {
+            note_regime(session);
+        }
+    });
+    sample::redraw(thread::current());
+}
+
+/// Writes a dump, and returns when it is written.
+///
+/// # Safety
+/// `reason` is null or a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn HeapProfilerDump(reason: *const c_char) {
+    // SAFETY: the caller's promise.
+    let reason = name(unsafe { bytes(reason) }.unwrap_or(b"requested"));
+    with_session(|_, session| requests::ask(session, Ask::Dump(reason)));
+}
+
+/// Whether samples are taken: 1 or 0.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn IsHeapProfilerRunning() -> c_int {
+    c_int::from(sample::is_recording() && interval::is_running())
+}
+
+/// The text of a dump, to be freed by the caller; empty when there is none. Null: no memory.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn GetHeapProfile() -> *mut c_char {
+    let text = with_session(|_, session| requests::ask(session, Ask::Profile));
+    let text = text.and_then(Result::ok).unwrap_or_default();
+    let copy = heap::malloc(text.len() + 1).cast::<u8>();
+    if !copy.is_null() {
+        // SAFETY: `copy` is a new block of one byte more than the text.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), copy, text.len());
+            *copy.add(text.len()) = 0;
+        }
+    }
+    copy.cast()
+}
+
+/// 1: the library is there.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn heapprof_is_present() -> c_int {
+    1
+}
+
+/// Asks for another mean interval, in bytes. 0, or -1: out of range, or nothing can be recorded.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn heapprof_set_interval(interval: usize) -> c_int {
+    let set = with_session(|_, session| {
+        let before = interval::in_force();
+        let set = interval::set_interval(interval as u64);
+        if interval::in_force() != before {
+            note_regime(session);
+        }
+        set
+    });
+    sample::redraw(thread::current());
+    if set == Some(true) { 0 } else { -1 }
+}
+
+/// The mean interval in force, in bytes; 0: nothing is being recorded.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn heapprof_interval() -> usize {
+    if sample::is_recording() {
+        interval::in_force() as usize
+    } else {
+        0
+    }
+}
+
+/// Names this moment. 0, or -1: it could not be recorded.
+///
+/// # Safety
+/// `name` is null or a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn heapprof_mark(name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(bytes) = (unsafe { bytes(name) }) else {
+        return -1;
+    };
+    let name = Noted::Marker(self::name(bytes));
+    match with_session(|_, session| note(session, name)) {
+        Some(true) => 0,
+        _ => -1,
+    }
+}
+
+/// Leaves this thread out until it is resumed as often as it was paused.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn heapprof_thread_pause() {
+    let thread = thread::current();
+    thread.pauses.set(thread.pauses.get().saturating_add(1));
+    sample::redraw(thread);
+}
+
+/// Takes back one pause; without one, nothing.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn heapprof_thread_resume() {
+    let thread = thread::current();
+    thread.pauses.set(thread.pauses.get().saturating_sub(1));
+    sample::redraw(thread);
+}

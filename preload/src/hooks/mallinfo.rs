@@ -1,0 +1,133 @@
+//! `mallinfo` and its relatives: the allocator's account in glibc's terms, and what glibc's allocator can be told.
+//!
+//! The numbers are jemalloc's, each in the field that comes nearest. Nothing is allocated.
+
+use std::ffi::{c_char, c_int};
+use std::io::Write as _;
+
+use crate::allocator::{large_cache, magazines, mallctl};
+use crate::os::sys;
+
+/// `struct mallinfo2` and, of `int`s, `struct mallinfo`, as mallinfo(3) has them. musl has neither, and a program may ask for the functions all the same.
+#[repr(C)]
+pub(crate) struct Account<N> {
+    arena: N,
+    ordblks: N,
+    smblks: N,
+    hblks: N,
+    hblkhd: N,
+    usmblks: N,
+    fsmblks: N,
+    uordblks: N,
+    fordblks: N,
+    keepcost: N,
+}
+
+/// Gives unused memory back to the kernel. 1 if there was any. `pad` has no counterpart here.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
+    let before = mallctl::stats().resident;
+    large_cache::empty_all();
+    magazines::empty_all();
+    mallctl::purge();
+    c_int::from(mallctl::stats().resident < before)
+}
+
+/// glibc's tuning of its own allocator: accepted (1) and without effect.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
+    1
+}
+
+/// The account in glibc's terms: of what is mapped, which is all in arenas, uordblks is in blocks of the program's. Nothing is in hblkhd: glibc
+/// has there what is in use beyond its arenas, and who wants to know what is in use (the JVM) adds it to uordblks.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn mallinfo2() -> Account<usize> {
+    let stats = mallctl::stats();
+    Account {
+        arena: stats.mapped,
+        ordblks: 0,
+        smblks: 0,
+        hblks: 0,
+        hblkhd: 0,
+        usmblks: 0,
+        fsmblks: 0,
+        uordblks: stats.allocated,
+        fordblks: stats.free(),
+        keepcost: stats.resident.saturating_sub(stats.active),
+    }
+}
+
+/// The same in `int`s, which wrap beyond 2 GiB, as glibc's do.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn mallinfo() -> Account<c_int> {
+    let wide = mallinfo2();
+    Account {
+        arena: wide.arena as c_int,
+        ordblks: wide.ordblks as c_int,
+        smblks: wide.smblks as c_int,
+        hblks: wide.hblks as c_int,
+        hblkhd: wide.hblkhd as c_int,
+        usmblks: wide.usmblks as c_int,
+        fsmblks: wide.fsmblks as c_int,
+        uordblks: wide.uordblks as c_int,
+        fordblks: wide.fordblks as c_int,
+        keepcost: wide.keepcost as c_int,
+    }
+}
+
+/// Room for a short text without an allocation.
+struct Text {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Text {
+    fn of(words: std::fmt::Arguments<'_>) -> Text {
+        let mut text = Text {
+            bytes: [0; 512],
+            len: 0,
+        };
+        let mut rest = &mut text.bytes[..511]; // the last byte stays zero
+        let _ = rest.write_fmt(words); // what does not fit is left out
+        text.len = 511 - rest.len();
+        text
+    }
+}
+
+/// Prints the account to standard error.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn malloc_stats() {
+    let stats = mallctl::stats();
+    let text = Text::of(format_args!(
+        "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\n\
+         Total (incl. mmap):\nsystem bytes     = {:10}\nin use bytes     = {:10}\n",
+        stats.mapped, stats.allocated, stats.mapped, stats.allocated
+    ));
+    sys::File::of_others(2).write_line(&text.bytes[..text.len]);
+}
+
+/// Writes the account to `stream` as XML. Options other than 0 are EINVAL.
+///
+/// # Safety
+/// `stream` is an open FILE.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn malloc_info(
+    options: c_int,
+    stream: *mut libc::FILE,
+) -> c_int {
+    if options != 0 {
+        return libc::EINVAL;
+    }
+    let stats = mallctl::stats();
+    let text = Text::of(format_args!(
+        "<malloc version=\"1\">\n<total type=\"rest\" count=\"0\" size=\"{}\"/>\n\
+         <system type=\"current\" size=\"{}\"/>\n<aspace type=\"total\" size=\"{}\"/>\n</malloc>\n",
+        stats.free(),
+        stats.mapped,
+        stats.mapped,
+    ));
+    // SAFETY: a zero-terminated text and the caller's stream.
+    unsafe { libc::fputs(text.bytes.as_ptr().cast::<c_char>(), stream) };
+    0
+}

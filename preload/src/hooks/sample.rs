@@ -1,0 +1,592 @@
+//! The hooks: what happens at each allocation and free besides allocating and freeing.
+//!
+//! The fast questions are inline: did a mark fall on these bytes (one subtraction), may a sample live at
+//! this address (one load)? The slow answers are cold functions, which nearly no call reaches.
+//!
+//! Laws 2, 3 and 4 are kept here, by the order of the steps.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler, Vacant};
+
+use crate::allocator::{fast_path, heap, tcache_policy};
+use crate::host::{exit, fork};
+use crate::os::cancellation::Deferred;
+use crate::os::clock::Ticks;
+use crate::os::{clock, sys};
+use crate::recording::sampled_blocks::{self, Spot, Taken};
+use crate::recording::seats::{self, Seat};
+use crate::recording::session::{self, FreeEvent, SeatLanes, Session};
+use crate::recording::{byte_count, pending_frees};
+use crate::state::counters;
+use crate::state::thread::{self, Entered, Inside, Thread};
+use crate::unwind::walk::{self, Here, Walked};
+use crate::unwind::walker::Walker;
+use crate::writer::session_start;
+
+/// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Our constructor has not run: allocate, and count what goes by.
+    Boot = 0,
+    /// Record what is sampled.
+    Recording = 1,
+    /// Allocate only: forwarding, given up, or past the end.
+    Off = 2,
+    /// Allocate only, while the end is being written; but whoever would sample waits for that (`host/exit.rs`).
+    Ending = 3,
+}
+
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Boot as u8);
+/// Mean sampling interval in force, in bytes; 0: recording is stopped.
+static INTERVAL: AtomicU64 = AtomicU64::new(0);
+/// Blocks of at least so many bytes are all recorded; 0: none for its size. Moved at boot only.
+static RECORD_OVER: AtomicU64 = AtomicU64::new(0);
+
+/// Tells this process from the one that it was forked from: a thread's line belongs to one of them.
+static PROCESS: AtomicU32 = AtomicU32::new(1);
+
+/// Turns the phase.
+pub(crate) fn set_phase(phase: Phase) {
+    PHASE.store(phase as u8, Ordering::Release);
+}
+
+/// Whether samples are being recorded.
+pub(crate) fn is_recording() -> bool {
+    PHASE.load(Ordering::Acquire) == Phase::Recording as u8
+}
+
+/// Sets the mean sampling interval, in bytes; 0 stops. Each thread goes over to it at its next question, which
+/// is never far away (`heapprof_core::Regime`). For `state/interval.rs` only.
+pub(crate) fn set_interval(interval: u64) {
+    INTERVAL.store(interval, Ordering::Release);
+}
+
+/// At boot.
+pub(crate) fn set_record_over(bytes: u64) {
+    RECORD_OVER.store(bytes, Ordering::Release);
+}
+
+/// The mean sampling interval in force, in bytes.
+pub(crate) fn interval() -> u64 {
+    INTERVAL.load(Ordering::Acquire)
+}
+
+/// What is in force for this thread.
+fn regime_of(thread: &Thread) -> Regime {
+    if thread.pauses.get() > 0 {
+        return Regime::STOPPED;
+    }
+    Regime {
+        interval: interval(),
+        record_over: RECORD_OVER.load(Ordering::Relaxed),
+    }
+}
+
+/// Lets this thread go over at once to what is in force.
+pub(crate) fn redraw(thread: &Thread) {
+    if !is_recording() || thread.inside.get() != Inside::No {
+        return;
+    }
+    let process = PROCESS.load(Ordering::Relaxed);
+    let regime = regime_of(thread);
+    let recorded_so_far = has_recorded(thread);
+    if !recorded_so_far || regime.interval == 0 {
+        byte_count::leave_out(thread, recorded_so_far);
+    }
+    if thread.line.replace(process) == process {
+        thread.with_sampler(|sampler| sampler.draw_under(regime));
+    } else {
+        let seed = sys::random_u64();
+        thread.with_sampler(|sampler| sampler.start_under(seed, regime));
+    }
+}
+
+/// Whether the thread's line was last drawn with marks on it, in this process.
+fn has_recorded(thread: &Thread) -> bool {
+    thread.line.get() == PROCESS.load(Ordering::Relaxed)
+        && thread.with_sampler(|sampler| sampler.interval() > 0)
+}
+
+/// True when no mark fell on a block of `size` bytes, and no stride or piece ended in it. Otherwise [`allocated`] must be called.
+#[inline(always)]
+pub(crate) fn passes(size: usize) -> bool {
+    thread::passes(size)
+}
+
+/// The same of a size that [`is_some`], asked before.
+#[inline(always)]
+pub(crate) fn passes_some(size: usize) -> bool {
+    thread::passes_some(size)
+}
+
+/// Whether that many bytes are neither none nor more than can be had.
+#[inline(always)]
+pub(crate) fn is_some(size: usize) -> bool {
+    size as isize > 0
+}
+
+/// Whether the block that [`passes`] was last asked about in this thread did not pass.
+pub(crate) fn is_due() -> bool {
+    thread::current().with_sampler(|sampler| sampler.is_due())
+}
+
+/// The sample that a block was before it was resized.
+pub(crate) enum Before {
+    /// It was none, or is none any more.
+    Nothing,
+    /// This one.
+    Taken(Taken),
+    /// If there is one, it is still in the table: the block is where it was.
+    Here,
+}
+
+impl Before {
+    /// Records its end, if there was one. `ptr` is where the block is now.
+    #[inline(always)]
+    pub(crate) fn end(self, ptr: *mut c_void) {
+        if !matches!(self, Before::Nothing) {
+            self.end_something(ptr);
+        }
+    }
+
+    /// The same, apart: after a realloc that was recorded there is mostly nothing left to end.
+    #[inline(never)]
+    fn end_something(self, ptr: *mut c_void) {
+        match self {
+            Before::Nothing => {}
+            Before::Taken(taken) => ended(taken),
+            Before::Here if sampled_blocks::may_be_sampled(ptr) => freed(ptr),
+            Before::Here => {}
+        }
+    }
+}
+
+/// Records that the block at `ptr` is about to be freed, if it is a sample, as [`sampled_blocks::may_be_sampled`] has said that it may be.
+#[inline(always)]
+pub(crate) fn freed(ptr: *mut c_void) {
+    if let Some(taken) = sampled_blocks::take(ptr) {
+        ended(taken);
+    }
+}
+
+/// Records the end of a sample.
+#[inline(always)]
+fn ended(taken: Taken) {
+    if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
+        return give_back(taken.id, taken.vacant);
+    }
+    let _deferred = Deferred::begin();
+    let thread = thread::current();
+    // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
+    // nothing on this way allocates or locks. Only the flag must be left as it was.
+    // Whoever interrupts us and finds us inside finds where, too.
+    let was_at = thread.entered_at.replace(thread::stack_pointer());
+    let was_inside = thread.inside.replace(Inside::Hook);
+    ended_deferred(thread, taken.id, taken.vacant);
+    thread.inside.set(was_inside);
+    thread.entered_at.set(was_at);
+}
+
+/// A function by itself, as [`unless_it_panics`] asks. Of the sample `id`, which was there.
+#[inline(never)]
+extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
+    unless_it_panics(|| {
+        let spot = Spot::of(vacant);
+        let at = clock::ticks();
+        let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
+        let Some(session) = session else {
+            return pending_frees::keep(at, id);
+        };
+        if thread.session.get() != session.number {
+            session.welcome(thread);
+        }
+        let free = FreeEvent {
+            at,
+            id,
+            thread: thread.number.get(),
+        };
+        if let Some(mut seat) = seats::take(thread)
+            && let Some(lanes) = session.lanes_of(&seat)
+        {
+            // The lane last, as in `record`.
+            keep(session, &mut seat, spot);
+            session.send_free_in(&lanes.events, free);
+        } else {
+            session.send_around(free);
+        }
+    });
+}
+
+/// Nobody wants to know that it ended.
+#[cold]
+#[inline(never)]
+extern "C" fn give_back(_id: u64, vacant: Vacant) {
+    drop(Spot::of(vacant));
+}
+
+/// Keeps the spot where a sample was for the next one at that address, if there will be one: when everything is recorded. Otherwise
+/// each free in its neighbourhood would find the filter say "perhaps".
+#[inline(always)]
+fn keep(session: &Session, seat: &mut Seat, spot: Spot) {
+    if session.exact.load(Ordering::Relaxed) {
+        seat.keep(spot);
+    }
+}
+
+/// What the program was given.
+#[derive(Clone, Copy)]
+struct Block {
+    /// Null: nothing.
+    ptr: *mut c_void,
+    /// Bytes that it asked for.
+    size: usize,
+    fit: heap::Fit,
+}
+
+/// Where the program called us.
+#[derive(Clone, Copy)]
+struct Call {
+    /// A PC inside the function that it called.
+    entry: u64,
+    /// Where to begin the walk: there, or at its caller.
+    here: Here,
+}
+
+/// A mark fell on this block, or a stride or a piece ended in it, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
+/// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
+#[inline(always)]
+pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: heap::Fit, here: Here) {
+    let block = Block { ptr, size, fit };
+    sampled(entry, &block, &here, &mut Before::Nothing);
+}
+
+/// The same of a block that was resized: a realloc is a free and an allocation, and if both are recorded, then with one seat
+/// and at one time.
+#[inline(always)]
+pub(crate) fn reallocated(
+    entry: u64,
+    ptr: *mut c_void,
+    size: usize,
+    here: Here,
+    mut before: Before,
+) {
+    let fit = heap::Fit::Resized;
+    let block = Block { ptr, size, fit };
+    sampled(entry, &block, &here, &mut before);
+    before.end(ptr);
+}
+
+#[inline(always)]
+fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
+    let thread = thread::current();
+    let _deferred = Deferred::begin(); // first made, last dropped
+    if !thread.with_sampler(Sampler::goes_on) {
+        match thread.enter() {
+            Some(entered) => sampled_deferred(&entered, entry, block, here, before),
+            None => lost_inside(thread, block),
+        }
+    }
+    if block.ptr.is_null() {
+        thread.with_sampler(|sampler| sampler.take_back(block.size));
+    }
+    tcache_policy::arrives(thread);
+    fast_path::look_through_now_and_then(thread);
+}
+
+/// A mark fell on a block that is allocated while this thread is in one of our pieces of code.
+#[cold]
+#[inline(never)]
+extern "C" fn lost_inside(thread: &Thread, block: &Block) {
+    let is_lost = thread.inside.get() == Inside::Hook && is_recording() && !is_stopped(thread);
+    if is_lost && !block.ptr.is_null() {
+        counters::LOST_REENTRANT.add(1);
+    }
+}
+
+/// Whether recording is stopped, in all threads or in this.
+fn is_stopped(thread: &Thread) -> bool {
+    regime_of(thread).interval == 0 && !session_start::is_awaited()
+}
+
+/// A function by itself, as [`unless_it_panics`] asks.
+#[inline(never)]
+extern "C" fn sampled_deferred(
+    entered: &Entered,
+    entry: u64,
+    block: &Block,
+    here: &Here,
+    before: &mut Before,
+) {
+    let thread = entered.thread;
+    unless_it_panics(|| {
+        let verdict = judge(thread, block.size);
+        if let Verdict::Sampled { interval } = verdict
+            && !block.ptr.is_null()
+            && let Some(session) = ready(entered, *here)
+        {
+            let call = Call { entry, here: *here };
+            record(entered, session, call, *block, interval, before);
+        }
+        if session_start::is_awaited() {
+            begin(entered, *here);
+        }
+        if verdict != Verdict::NotAsked {
+            thread.with_sampler(|sampler| sampler.draw_under(regime_of(thread)));
+        }
+    });
+}
+
+/// Law 1 and Law 6: a fault of ours ends the recording, not the program.
+///
+/// For a function that is not inlined and does nothing else, all of which runs while cancellation is deferred. What is caught is a range of
+/// addresses in that function, and compilers put instructions into it that belong before that or after: a thread that is cancelled at one
+/// of these is caught as if it had panicked, and libc ends the program ("exception not rethrown"). `extern "C"`: nothing leaves that function by unwinding, so that the functions around it, which run before cancellation is deferred and after, have nothing to say
+/// to whoever unwinds them, and may be inlined. Inlined in turn: its caller's words stay in registers, where those of a closure that is
+/// passed on are in memory.
+#[inline(always)]
+fn unless_it_panics(work: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        give_up("a hook");
+    }
+}
+
+/// Gives up: nothing is recorded any more, the program allocates on. The log ends without an end.
+#[cold]
+pub(crate) fn give_up(whose_fault: &str) {
+    set_phase(Phase::Off);
+    crate::os::diagnostics::say!(
+        "internal error in {whose_fault}; recording ends here, the program runs on. Please report this"
+    );
+}
+
+/// What becomes of a block that did not pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// This is not the phase for samples, or no time for them.
+    NotAsked,
+    /// It is not sampled.
+    Passed,
+    /// It is, under that mean interval in bytes.
+    Sampled { interval: u64 },
+}
+
+/// The phase must be right, and in a thread's first call the line has yet to begin.
+fn judge(thread: &Thread, size: usize) -> Verdict {
+    match PHASE.load(Ordering::Acquire) {
+        n if n == Phase::Recording as u8 => {}
+        n if n == Phase::Boot as u8 => {
+            // Every malloc comes here until the constructor has run; there are few.
+            counters::LOST_NOT_READY.add(1);
+            return Verdict::NotAsked;
+        }
+        n => {
+            thread.with_sampler(Sampler::stop);
+            if n == Phase::Ending as u8 {
+                exit::wait();
+            }
+            return Verdict::NotAsked;
+        }
+    }
+    let regime = regime_of(thread);
+    if regime.interval == 0 && !session_start::is_awaited() {
+        // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
+        byte_count::leave_out(thread, has_recorded(thread));
+        thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
+        return Verdict::NotAsked;
+    }
+    let process = PROCESS.load(Ordering::Relaxed);
+    let seed = (thread.line.replace(process) != process).then(sys::random_u64);
+    let decided = thread.with_sampler(|sampler| {
+        if let Some(seed) = seed {
+            sampler.start_under(seed, regime);
+            sampler.take_back(size); // it was laid before there was a line
+            if sampler.passes(size) {
+                return None;
+            }
+        }
+        sampler.decide(size, regime)
+    });
+    match decided {
+        Some(interval) => Verdict::Sampled { interval },
+        None => Verdict::Passed,
+    }
+}
+
+/// Begins the session. `None`: it could not be begun, or another thread takes long to begin it, or this is no place to
+/// make a thread.
+#[cold]
+fn begin(entered: &Entered, here: Here) -> Option<&'static Session> {
+    let mut seat = seats::take(entered.thread)?;
+    if walk::is_in_iteration(entered, &mut seat, here) {
+        return None;
+    }
+    drop(seat);
+    session_start::begin(entered)
+}
+
+/// The session to record into, begun if need be by a thread that is `here`, and this thread known there. `None` as in [`begin`].
+pub(crate) fn ready(entered: &Entered, here: Here) -> Option<&'static Session> {
+    if fork::is_unprepared_child(entered.thread) {
+        return None;
+    }
+    let session = session::current().or_else(|| begin(entered, here));
+    let Some(session) = session else {
+        counters::LOST_NOT_READY.add(1);
+        return None;
+    };
+    if entered.thread.session.get() != session.number {
+        session.take_in(entered.thread);
+    }
+    Some(session)
+}
+
+/// Records a sample, and the end of the one that the block was before.
+fn record(
+    entered: &Entered,
+    session: &Session,
+    call: Call,
+    Block { ptr, size, fit }: Block,
+    interval: u64,
+    before: &mut Before,
+) {
+    let thread = entered.thread;
+    if interval > 1 {
+        sampled_blocks::fetch(ptr); // where all are samples, these lines are those of the last
+    }
+    let Some(mut seat) = seats::take(thread) else {
+        counters::LOST_QUEUE_FULL.add(1);
+        return;
+    };
+    let Some(lanes) = session.lanes_of(&seat) else {
+        counters::LOST_QUEUE_FULL.add(1);
+        return;
+    };
+    let Some(stack) = stack_of(entered, session, lanes, &mut seat, call) else {
+        counters::LOST_QUEUE_FULL.add(1);
+        return;
+    };
+    let lane = &lanes.events;
+    let at = clock::ticks();
+    let id = lane.new_id();
+    let (ended, left) = match std::mem::replace(before, Before::Nothing) {
+        Before::Nothing => (None, None),
+        Before::Taken(taken) => (Some(taken.id), Some(taken.spot())),
+        Before::Here => (sampled_blocks::replace(ptr, id), None),
+    };
+    // The table before the queue: if the queue has no room, the entry can be taken back, while a
+    // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
+    // pointer is returned (Law 2). And all locked instructions before the lane: they would wait for what was just written to it, whose lines
+    // another processor has.
+    let is_replaced = ended.is_some() && left.is_none(); // the block stayed, and so does its entry
+    let is_findable = is_replaced
+        || match seat.kept_at(ptr) {
+            Some(spot) => {
+                spot.fill(id);
+                true
+            }
+            None => sampled_blocks::insert(ptr, id),
+        };
+    if let Some(spot) = left {
+        keep(session, &mut seat, spot);
+    }
+    if !is_findable {
+        if let Some(id) = ended {
+            send_end(session, lane, at, thread, id);
+        }
+        counters::LOST_TABLE_FULL.add(1);
+        return;
+    }
+    // Mostly it is one of the last samples, and its end is told with this one.
+    let mut told_with = Ended::NONE;
+    if let Some(id) = ended {
+        match lane.ended(id) {
+            Some(ended) => told_with = ended,
+            None => send_end(session, lane, at, thread, id),
+        }
+    }
+    // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
+    let usable = unsafe { heap::usable_of_new(ptr, size, fit) };
+    let counted = byte_count::untold(thread);
+    let by = By {
+        thread: thread.number.get(),
+        interval,
+    };
+    let sampled = Sampled {
+        at: at.raw(),
+        id,
+        stack,
+        size: size as u64,
+        slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
+        counted,
+    };
+    if session.send_sampled(lane, by, &sampled, told_with) {
+        byte_count::told(thread, counted);
+    } else {
+        if let Some(id) = ended.filter(|_| told_with != Ended::NONE) {
+            send_end(session, lane, at, thread, id);
+        }
+        drop(sampled_blocks::take(ptr).map(Taken::spot));
+        counters::LOST_QUEUE_FULL.add(1);
+    }
+}
+
+/// Sends the end of a sample as a free.
+#[inline(never)]
+fn send_end(session: &Session, lane: &Lane, at: Ticks, thread: &Thread, id: u64) {
+    let thread = thread.number.get();
+    session.send_free_in(lane, FreeEvent { at, id, thread });
+}
+
+/// The hash of the current stack, whose frames the writer has or will have before the caller's
+/// record. `None`: there was no room for them.
+fn stack_of(
+    entered: &Entered,
+    session: &Session,
+    lanes: &SeatLanes,
+    seat: &mut Seat,
+    Call { entry, here }: Call,
+) -> Option<u64> {
+    let walked = walk::walk(entered, seat, entry, here);
+    #[cfg(feature = "verify")]
+    walk::verify(entered, seat, here);
+    let walker = seat.walker();
+    let known = (session.number, walked.hash);
+    if walker.known != known {
+        if !make_known(session, lanes, walker, entry, &walked) {
+            return None;
+        }
+        walker.known = known;
+        // It is mostly a walk along frames that were not those of the last one: only these need rules.
+        if seat.see_to_room() {
+            session.wake();
+        }
+    }
+    Some(walked.hash)
+}
+
+/// Sends the frames of that stack, if the writer has not got them. False: there was no room for them.
+#[inline(never)]
+fn make_known(
+    session: &Session,
+    lanes: &SeatLanes,
+    walker: &mut Walker,
+    entry: u64,
+    walked: &Walked,
+) -> bool {
+    if session.stacks.contains(walked.hash) {
+        return true;
+    }
+    let is_sent = session.send_stack(&lanes.stacks, walked, entry, walker.memos.chosen());
+    if is_sent {
+        session.stacks.insert(walked.hash);
+    }
+    is_sent
+}
+
+/// In a forked child.
+pub(crate) fn after_fork() {
+    PROCESS.fetch_add(1, Ordering::Relaxed);
+}

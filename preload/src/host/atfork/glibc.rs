@@ -1,0 +1,54 @@
+//! The same over glibc, whose `pthread_atfork` is linked into every program and library and calls `__register_atfork`.
+//!
+//! Danger: the C boundary, before our constructor, and a function that is found and called by its address.
+
+use std::ffi::{c_int, c_void};
+
+use super::Handler;
+use crate::hooks::early_heap;
+use crate::host::fork;
+
+unsafe extern "C" {
+    /// What stands for this library in what it registers. Of the compiler's start files.
+    static __dso_handle: u8;
+}
+
+pub(super) fn register_ours() {
+    // SAFETY: functions that live as long as the process: the library is never unloaded.
+    unsafe {
+        libc::pthread_atfork(
+            Some(fork::before),
+            Some(fork::in_parent),
+            Some(fork::in_child),
+        )
+    };
+}
+
+/// What `pthread_atfork` calls; `owner` is what goes with the library when that is unloaded. 0, or ENOMEM.
+///
+/// # Safety
+/// As pthread_atfork(3).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __register_atfork(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+    owner: *mut c_void,
+) -> c_int {
+    if early_heap::is_now() {
+        return libc::ENOMEM; // in an IFUNC resolver: libc cannot be reached from here yet
+    }
+    let real = super::real(c"__register_atfork");
+    if real.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: libc's function of that name, whose type is this one's.
+    let real: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
+        unsafe { std::mem::transmute(real) };
+    // What jemalloc registers comes here, too, and so does what we do.
+    if owner.cast_const() != (&raw const __dso_handle).cast() {
+        super::register_ours_and_jemallocs();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real(prepare, parent, child, owner) }
+}

@@ -1,0 +1,62 @@
+//! The same over musl, which has `pthread_atfork` itself.
+//!
+//! Danger: the C boundary, before our constructor, a function that is found and called by its address, and assembly under a name that the linker gives.
+
+use std::arch::global_asm;
+use std::ffi::c_int;
+
+use super::Handler;
+use crate::host::fork;
+
+pub(super) fn register_ours() {
+    let handlers = [fork::before, fork::in_parent, fork::in_child];
+    let [prepare, parent, child] = handlers.map(|it: extern "C" fn()| it as Handler);
+    // SAFETY: functions that live as long as the process: the library is never unloaded.
+    unsafe { register(prepare, parent, child) };
+}
+
+/// As pthread_atfork(3).
+///
+/// # Safety
+/// As there.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_atfork(
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+) -> c_int {
+    super::register_ours_and_jemallocs();
+    // SAFETY: the caller's promise.
+    unsafe { register(prepare, parent, child) }
+}
+
+// Where jemalloc registers its own, past the above: see build.rs.
+global_asm!(
+    ".pushsection .text.heapprof_atfork, \"ax\", @progbits",
+    ".globl __wrap_pthread_atfork",
+    ".hidden __wrap_pthread_atfork",
+    ".type __wrap_pthread_atfork, @function",
+    "__wrap_pthread_atfork:",
+    ".cfi_startproc",
+    "jmp {register}",
+    ".cfi_endproc",
+    ".size __wrap_pthread_atfork, . - __wrap_pthread_atfork",
+    ".popsection",
+    register = sym register,
+);
+
+/// musl's own function. 0, or ENOMEM.
+///
+/// # Safety
+/// As pthread_atfork(3).
+unsafe extern "C" fn register(prepare: Handler, parent: Handler, child: Handler) -> c_int {
+    let real = super::real(c"pthread_atfork");
+    if real.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: libc's function of that name, whose type is this one's.
+    let real: unsafe extern "C" fn(Handler, Handler, Handler) -> c_int =
+        unsafe { std::mem::transmute(real) };
+    // SAFETY: the caller's promise.
+    unsafe { real(prepare, parent, child) }
+}

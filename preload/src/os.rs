@@ -1,0 +1,25 @@
+//! The operating system: system calls, libc and the dynamic loader, callable from inside malloc.
+//!
+//! May import: core and format value types only.
+//!
+//! Not here: what is profiled, and whether anything is.
+
+pub(crate) mod backoff;
+pub(crate) mod cancellation;
+pub(crate) mod clock;
+pub(crate) mod credentials;
+pub(crate) mod diagnostics;
+pub(crate) mod environment;
+pub(crate) mod errno;
+pub(crate) mod executable;
+pub(crate) mod fd_table;
+pub(crate) mod files;
+pub(crate) mod libc_trampolines;
+pub(crate) mod link_map;
+pub(crate) mod next_symbol;
+pub(crate) mod prefetch;
+pub(crate) mod private_stack;
+pub(crate) mod procfs;
+pub(crate) mod seccomp;
+pub(crate) mod std_shims;
+pub(crate) mod sys;

@@ -1,0 +1,198 @@
+//! The environment: the variables that the program was started with, and what their values mean.
+//!
+//! A value that makes no sense is one line on standard error and the default; it never stops the program.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char};
+use std::ops::RangeInclusive;
+
+use crate::os::diagnostics::say;
+
+/// The environment block that the kernel gave the program.
+pub(crate) struct Environment {
+    block: *const *const c_char,
+    /// Names of the settings that were asked for, by all but [`get`](Self::get).
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl Environment {
+    /// # Safety
+    /// `block` is null or a null-terminated array of C strings that lives while this does.
+    pub(crate) unsafe fn new(block: *const *const c_char) -> Self {
+        Environment {
+            block,
+            asked: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Its entries, `name=value`. Not `std::env`: that takes a lock which the program may hold.
+    fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        let mut at = self.block;
+        std::iter::from_fn(move || {
+            if at.is_null() {
+                return None;
+            }
+            // SAFETY: `new`'s promise; `at` has not passed the null that ends the array.
+            let entry = unsafe { *at };
+            if entry.is_null() {
+                return None;
+            }
+            // SAFETY: that was not the null: the array goes on.
+            at = unsafe { at.add(1) };
+            // SAFETY: not null, so one of the C strings.
+            Some(unsafe { CStr::from_ptr(entry) }.to_bytes())
+        })
+    }
+
+    /// The value of a variable.
+    pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
+        self.entries().find_map(|entry| {
+            let rest = entry.strip_prefix(name.as_bytes())?;
+            rest.strip_prefix(b"=")
+        })
+    }
+
+    /// When all settings were asked for: a line for each variable that begins so and was none of them, nor is one of `others`. A name
+    /// that is not spelled as it should be would otherwise be taken for no setting at all.
+    pub(crate) fn refuse_rest(&self, beginning: &str, others: &[&str]) {
+        let asked = self.asked.borrow();
+        for entry in self.entries() {
+            let name = entry.split(|&byte| byte == b'=').next().unwrap_or_default();
+            let mut known = asked.iter().chain(others);
+            let is_known = known.any(|known| known.as_bytes() == name);
+            if name.starts_with(beginning.as_bytes()) && !is_known {
+                say!(
+                    "{} is no setting of ours, and changes nothing (`heapprof run --help` lists them all)",
+                    String::from_utf8_lossy(name)
+                );
+            }
+        }
+    }
+
+    /// The value as text, and nothing when it is empty.
+    pub(crate) fn text(&self, name: &'static str) -> Option<String> {
+        self.asked.borrow_mut().push(name);
+        let value = self.get(name).filter(|value| !value.is_empty())?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// The value as a number of bytes (`524288`, `512K`, `64MiB`), or `default` with a line said.
+    pub(crate) fn bytes(&self, name: &'static str, default: u64, most: u64) -> u64 {
+        let Some(text) = self.text(name) else {
+            return default;
+        };
+        match parse_bytes(&text) {
+            Some(value) if value <= most => value,
+            Some(_) => {
+                say!("{name}={text} is more than {most}, the most there can be; using {default}");
+                default
+            }
+            None => {
+                say!(
+                    "{name}={text} is not a number of bytes (such as 524288, 512K or 64M); \
+                     using {default}"
+                );
+                default
+            }
+        }
+    }
+
+    pub(crate) fn number(
+        &self,
+        name: &'static str,
+        default: u64,
+        what: &str,
+        range: RangeInclusive<u64>,
+    ) -> u64 {
+        let Some(text) = self.text(name) else {
+            return default;
+        };
+        match text.parse() {
+            Ok(value) if range.contains(&value) => value,
+            _ => {
+                say!("{name}={text} is not {what}; using {default}");
+                default
+            }
+        }
+    }
+
+    pub(crate) fn flag(&self, name: &'static str) -> bool {
+        self.choice(name, "using 0").unwrap_or(false)
+    }
+
+    /// Yes, no, or (with a line said) nothing of both.
+    pub(crate) fn choice(&self, name: &'static str, otherwise: &str) -> Option<bool> {
+        let text = self.text(name)?;
+        match text.as_str() {
+            "1" | "true" | "yes" | "on" => Some(true),
+            "0" | "false" | "no" | "off" => Some(false),
+            _ => {
+                say!("{name}={text} is neither 0 nor 1; {otherwise}");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn is_paused(&self, name: &'static str) -> bool {
+        match self.text(name).as_deref() {
+            None | Some("running") => false,
+            Some("paused") => true,
+            Some(text) => {
+                say!("{name}={text} is neither paused nor running; using running");
+                false
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, name: &'static str) -> i32 {
+        let Some(text) = self.text(name) else {
+            return 0;
+        };
+        let number = text.parse().ok().or_else(|| signal_number(&text));
+        match number {
+            Some(signal @ (libc::SIGKILL | libc::SIGSTOP)) => {
+                say!("{name}={signal}: no program can receive that signal; no dumps on signals");
+                0
+            }
+            Some(signal) if (1..=libc::SIGRTMAX()).contains(&signal) => signal,
+            _ => {
+                say!("{name}={text} is not a signal (such as 12 or SIGUSR2); no dumps on signals");
+                0
+            }
+        }
+    }
+}
+
+/// `524288`, `512K`, `512KB`, `512KiB`, `64M`, `1G`: powers of 1024, as gperftools' users write.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn signal_number(name: &str) -> Option<i32> {
+    let name = name.to_ascii_uppercase();
+    Some(match name.strip_prefix("SIG").unwrap_or(&name) {
+        "HUP" => libc::SIGHUP,
+        "USR1" => libc::SIGUSR1,
+        "USR2" => libc::SIGUSR2,
+        "WINCH" => libc::SIGWINCH,
+        "URG" => libc::SIGURG,
+        "IO" => libc::SIGIO,
+        "PWR" => libc::SIGPWR,
+        "ALRM" => libc::SIGALRM,
+        "PROF" => libc::SIGPROF,
+        "TERM" => libc::SIGTERM,
+        "INT" => libc::SIGINT,
+        "QUIT" => libc::SIGQUIT,
+        _ => return None,
+    })
+}

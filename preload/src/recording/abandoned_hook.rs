@@ -1,0 +1,41 @@
+//! A hook that was left: a signal handler of the program's has jumped out of it (`siglongjmp`), as language runtimes do when a stack
+//! overflows, and as people do with timers. It will never go on, and its thread would stay inside it for ever.
+//!
+//! Danger: what was only interrupted must not be taken for left. A handler that runs on the thread's own stack runs below the hook that it
+//! interrupted, and below what the kernel puts between the two. So whoever comes from above that, on the same stack, comes after it; but a
+//! handler's own stack may lie anywhere, also in a frame of the program's, and whether we are on one the kernel says.
+//!
+//! What it was at is not repaired: its seat is nobody's from then on, with a walk and a lane in the middle of something.
+
+use crate::os::seccomp::Spared;
+use crate::os::sys;
+use crate::recording::seats;
+use crate::recording::session;
+use crate::state::counters;
+use crate::state::thread::{Inside, Thread};
+use crate::unwind::stack_bounds;
+
+/// At least so many bytes lie between the stack pointers of what a signal interrupts and of its handler on the same stack: the ABI's red zone
+/// (128), `struct rt_sigframe` (440) and the processor's registers as FXSAVE has them (512).
+const SIGNAL_FRAME: u64 = 1024;
+
+/// Whether the hook that this thread is inside of was left: the stack pointer is `sp` now. Then it is counted, and another may begin.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_left(thread: &Thread, sp: u64) -> bool {
+    let was = thread.entered_at.get();
+    let is_left = thread.inside.get() == Inside::Hook
+        && seats::may_ever_lose_one() // first: what follows costs a system call at every malloc from then on
+        && sp > was.saturating_sub(SIGNAL_FRAME)
+        && stack_bounds::is_own(thread, was.min(sp), was.max(sp))
+        && Spared::SignalStackAsked.is_allowed()
+        && !sys::is_on_signal_stack()
+        && seats::may_lose_one();
+    if is_left {
+        counters::LOST_LEFT.add(1);
+        if let Some(session) = session::current() {
+            session.wake(); // another seat is needed, and it may be asleep
+        }
+    }
+    is_left
+}

@@ -1,0 +1,227 @@
+//! A module's file as it lies in memory: its headers, segments, build-id and unwind table.
+//!
+//! Danger: reading other people's mapped files through the loader's pointers. Of a module that stays, in place; of one that may be
+//! unloaded meanwhile, by the kernel (`unwind/checked_read.rs`), into copies.
+
+use std::hash::Hasher as _;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use framehop::ExplicitModuleSectionInfo;
+use heapprof_core::NumberHasher;
+use heapprof_format::Segment;
+
+use crate::os::seccomp::Spared;
+use crate::os::{executable, sys};
+use crate::unwind::checked_read::Memory;
+use crate::unwind::eh_frame::Frames;
+
+/// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
+#[derive(Clone)]
+pub(crate) enum Table {
+    InPlace(&'static [u8]),
+    Copied(Arc<Vec<u8>>),
+    Header(Arc<Frames>),
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table::InPlace(&[])
+    }
+}
+
+impl Deref for Table {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Table::InPlace(bytes) => bytes,
+            Table::Copied(bytes) => bytes,
+            Table::Header(frames) => frames.header_for_sought(),
+        }
+    }
+}
+
+/// A module as the loader shows it.
+pub(crate) struct Image<'a> {
+    pub(crate) bias: u64,
+    pub(crate) headers: &'a [libc::Elf64_Phdr],
+    pub(crate) name: &'a [u8],
+    /// Found after boot: how to read what may be unmapped meanwhile. `None`: a module that stays.
+    pub(crate) later: Option<&'a Memory>,
+}
+
+impl Image<'_> {
+    fn headers_of(&self, kind: u32) -> impl Iterator<Item = &libc::Elf64_Phdr> {
+        self.headers.iter().filter(move |h| h.p_type == kind)
+    }
+
+    /// What of the file is mapped, in the order of addresses.
+    pub(crate) fn segments(&self) -> Vec<Segment> {
+        let mut segments: Vec<Segment> = self
+            .headers_of(libc::PT_LOAD)
+            .filter(|h| h.p_memsz > 0)
+            .map(|h| Segment {
+                start: self.bias.wrapping_add(h.p_vaddr),
+                len: h.p_memsz,
+                file_offset: h.p_offset,
+                flags: h.p_flags,
+            })
+            .collect();
+        segments.sort_by_key(|s| s.start);
+        segments
+    }
+
+    /// Where `.eh_frame_hdr` is, and what framehop wants to know. All addresses are avmas, also
+    /// where framehop speaks of svmas: the tables are read as they lie in memory, so their relative
+    /// pointers lead to avmas.
+    ///
+    /// # Safety
+    /// The module is loaded and stays so for ever, unless it is a later one.
+    pub(crate) unsafe fn unwind_sections(
+        &self,
+        range: &Range<u64>,
+        segments: &[Segment],
+    ) -> (u64, ExplicitModuleSectionInfo<Table>) {
+        let mut info = ExplicitModuleSectionInfo {
+            base_svma: range.start,
+            ..Default::default()
+        };
+        let Some(header) = self.headers_of(libc::PT_GNU_EH_FRAME).next() else {
+            return (0, info);
+        };
+        let start = self.bias.wrapping_add(header.p_vaddr);
+        let inside = |at: u64| {
+            segments
+                .iter()
+                .find(|s| s.start <= at && at < s.start + s.len)
+        };
+        // Nothing but the loader's word for its place is believed of a header that may be damaged.
+        let end = start.checked_add(header.p_memsz).filter(|&end| {
+            header.p_memsz >= 8 && inside(start).is_some_and(|s| end <= s.start + s.len)
+        });
+        let Some(end) = end else {
+            return (start, info);
+        };
+        let hdr = start..end;
+        // The second byte says how the address of .eh_frame is written; every linker writes 0x1b: a
+        // signed 32-bit distance from the field itself, which is at offset 4.
+        // SAFETY: the caller's promise, here and below: within a loaded segment of the module.
+        let head = unsafe { self.table(&(hdr.start..hdr.start + 8)) };
+        let Some(&[_, 0x1b, _, _, a, b, c, d]) = head.as_deref() else {
+            return (hdr.start, info);
+        };
+        let distance = i32::from_le_bytes([a, b, c, d]);
+        let frame = (hdr.start + 4).wrapping_add_signed(distance.into());
+        // Its end is not recorded; that of its segment will do, since its entries are reached by
+        // address and it ends with a zero entry. In a copy, only up to the header if that follows.
+        let Some(segment) = inside(frame) else {
+            return (hdr.start, info);
+        };
+        let frame = frame..segment.start + segment.len;
+        // SAFETY: as above.
+        if let (Some(head), Some(table)) = unsafe { (self.table(&hdr), self.table(&frame)) } {
+            let frames = Frames::new(range, (head, &hdr), (table.clone(), &frame));
+            info.eh_frame_hdr = Some(Table::Header(Arc::new(frames)));
+            info.eh_frame = Some(table);
+            info.eh_frame_hdr_svma = Some(hdr.clone());
+            info.eh_frame_svma = Some(frame);
+        }
+        (hdr.start, info)
+    }
+
+    /// The bytes at these addresses; `None` when they are no longer there.
+    ///
+    /// # Safety
+    /// Of a module that stays, they lie within a loaded segment.
+    unsafe fn table(&self, part: &Range<u64>) -> Option<Table> {
+        let len = (part.end - part.start) as usize;
+        match self.later {
+            Some(memory) => Some(Table::Copied(memory.bytes(part.start, len)?.into())),
+            // SAFETY: the caller's promise.
+            None => Some(Table::InPlace(unsafe {
+                std::slice::from_raw_parts(part.start as *const u8, len)
+            })),
+        }
+    }
+
+    /// Empty: it has none.
+    ///
+    /// # Safety
+    /// As in [`unwind_sections`](Self::unwind_sections).
+    pub(crate) unsafe fn build_id(&self, segments: &[Segment]) -> Vec<u8> {
+        for header in self.headers_of(libc::PT_NOTE) {
+            let start = self.bias.wrapping_add(header.p_vaddr);
+            let Some(end) = start.checked_add(header.p_memsz) else {
+                continue;
+            };
+            if !segments
+                .iter()
+                .any(|s| s.start <= start && end <= s.start + s.len)
+            {
+                continue;
+            }
+            // SAFETY: the caller's promise, and within a loaded segment.
+            let Some(notes) = (unsafe { self.table(&(start..end)) }) else {
+                continue;
+            };
+            if let Some(id) = build_id_note(&notes, header.p_align as usize) {
+                return id.to_vec();
+            }
+        }
+        Vec::new()
+    }
+
+    /// A number that tells this file from others that are laid out like it: a plug-in that was built again, or its sibling.
+    ///
+    /// # Safety
+    /// As in [`unwind_sections`](Self::unwind_sections).
+    pub(crate) unsafe fn identity(&self, segments: &[Segment]) -> u64 {
+        let mut hasher = NumberHasher::default();
+        hasher.write(self.name);
+        // SAFETY: the caller's promise.
+        hasher.write(&unsafe { self.build_id(segments) });
+        for segment in segments {
+            hasher.write_u64(segment.start);
+            hasher.write_u64(segment.len);
+        }
+        hasher.finish()
+    }
+
+    /// The file's absolute path, if the working folder may be asked for.
+    pub(crate) fn path(&self) -> Vec<u8> {
+        match self.name {
+            b"" => executable::path(),
+            b"linux-vdso.so.1" | b"linux-gate.so.1" => b"[vdso]".to_vec(),
+            [b'/', ..] => self.name.to_vec(),
+            relative if !Spared::WorkingFolder.is_allowed() => relative.to_vec(),
+            relative => {
+                let mut path = sys::getcwd().unwrap_or_default();
+                path.push(b'/');
+                path.extend_from_slice(relative);
+                path.shrink_to_fit(); // it is kept for good, and had room for the longest
+                path
+            }
+        }
+    }
+}
+
+/// The build-id among notes: type 3, owner "GNU".
+fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
+    let align = if align == 8 { 8 } else { 4 };
+    let padded = |len: usize| len.checked_add(align - 1).map(|n| n & !(align - 1));
+    while notes.len() >= 12 {
+        let word = |at: usize| {
+            u32::from_le_bytes([notes[at], notes[at + 1], notes[at + 2], notes[at + 3]])
+        };
+        let (name_len, len, kind) = (word(0) as usize, word(4) as usize, word(8));
+        let name = notes.get(12..12usize.checked_add(name_len)?)?;
+        let start = padded(12 + name_len)?;
+        let body = notes.get(start..start.checked_add(len)?)?;
+        if kind == 3 && name == b"GNU\0" {
+            return Some(body);
+        }
+        notes = notes.get(padded(start + len)?..)?;
+    }
+    None
+}

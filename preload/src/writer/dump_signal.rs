@@ -1,0 +1,80 @@
+//! `HEAPPROFILESIGNAL`: a dump when the program is told to.
+//!
+//! The handler sets a word and wakes the writer, which writes the dump. It is installed only where the program
+//! left the default: a handler of the program's is never replaced. A program that installs one later replaces
+//! ours, as it has every right to; the writer notices, now and then, and says so once.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use crate::host::fork;
+use crate::os::diagnostics::say;
+use crate::os::sys;
+use crate::recording::session;
+
+/// The signal that is ours; 0: none.
+static OURS: AtomicI32 = AtomicI32::new(0);
+/// Dumps asked for while there was no session to ask.
+static EARLY: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the signal (0: none) is ours now.
+pub(crate) fn install(signal: c_int) -> bool {
+    if signal == 0 {
+        return false;
+    }
+    let mut before = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: reads the disposition into a struct of ours.
+    let known = unsafe { libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr()) } == 0;
+    // SAFETY: zeroed, then perhaps filled: integers and an address.
+    let before = unsafe { before.assume_init() };
+    if !known || before.sa_sigaction != libc::SIG_DFL {
+        say!("HEAPPROFILESIGNAL={signal}: the program uses that signal; no dumps on signals");
+        return false;
+    }
+    // SAFETY: a zeroed sigaction is a valid one; the handler is async-signal-safe (below).
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        if libc::sigaction(signal, &raw const action, std::ptr::null_mut()) != 0 {
+            return false;
+        }
+    }
+    OURS.store(signal, Ordering::Release);
+    true
+}
+
+/// For the writer: says it, if the program has taken the signal for itself.
+pub(crate) fn look() {
+    let signal = OURS.load(Ordering::Acquire);
+    if signal == 0 {
+        return;
+    }
+    let ours = on_signal as *const () as u64;
+    let taken = sys::sigaction_of(signal).is_some_and(|action| action.handler != ours);
+    if taken && OURS.swap(0, Ordering::AcqRel) != 0 {
+        say!(
+            "HEAPPROFILESIGNAL={signal}: the program uses that signal now; no dumps on signals from here on"
+        );
+    }
+}
+
+/// Two atomics and a futex: nothing that a signal handler must not do.
+extern "C" fn on_signal(_: c_int) {
+    if !fork::is_own_process() {
+        return;
+    }
+    match session::current() {
+        Some(session) => {
+            session.dumps_asked.fetch_add(1, Ordering::AcqRel);
+            session.wake();
+        }
+        None => _ = EARLY.fetch_add(1, Ordering::AcqRel),
+    }
+}
+
+/// For a session that begins: how many dumps were asked for before it.
+pub(crate) fn asked_early() -> u32 {
+    EARLY.swap(0, Ordering::AcqRel)
+}

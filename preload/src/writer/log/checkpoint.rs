@@ -1,0 +1,293 @@
+//! A checkpoint in the making: what the writer of a log that rotates keeps, and how it is written.
+//!
+//! Memory: for each block in use 24 bytes beyond the ledger's; each stack that was ever sampled, with its frames;
+//! each module that was ever loaded; each thread that lives or has a block in use; each stop. Nothing for events.
+
+use std::collections::BTreeMap;
+
+use heapprof_core::{Estimate, Fixed, Ledger, NumberMap};
+use heapprof_format::{
+    Alloc, Checkpoint, Counter, Encoder, Free, Passed, Record, Stack, Start, Sums,
+    Thread as ThreadRecord,
+};
+
+use crate::os::procfs;
+use crate::writer::dump::dumps::KeptStack;
+use crate::writer::log::sorted_runs::Runs;
+
+/// What was done on the way to a whole checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing to be written; a moment has passed.
+    Nothing,
+    /// The encoder has another record; the frame may be ended.
+    Record,
+    /// The frame must be ended.
+    EndFrame,
+}
+
+/// Of a block in use, what the ledger does not keep.
+struct Birth {
+    time_ns: u64,
+    slack: u32,
+    thread: u32,
+}
+
+/// Another interval in force, as the log has it.
+struct Change {
+    time_ns: u64,
+    /// 0: recording is stopped.
+    interval: u64,
+}
+
+struct KnownThread {
+    record: ThreadRecord,
+    /// Whether it had ended at the checkpoint before: its last events may still have been on their way.
+    had_ended: bool,
+}
+
+/// See the module's text. Times are those of the log.
+pub(crate) struct Keeping {
+    pub(crate) start: Start,
+    /// Time of the newest event.
+    pub(crate) reached_ns: u64,
+    births: NumberMap<u64, Birth>,
+    /// When each stack was first sampled; `u64::MAX`: never.
+    first_ns: Vec<u64>,
+    /// What stacks and modules take in a log.
+    known_bytes: u64,
+    /// Modules and their ends, in order.
+    modules: Vec<Record>,
+    /// When recording was stopped and went on, in turn: of what was allocated meanwhile there is nothing in any number.
+    stops: Vec<Change>,
+    /// By their numbers.
+    threads: BTreeMap<u32, KnownThread>,
+    /// Frees of blocks that a forked process had from its parent.
+    inherited: Vec<Free>,
+    peak_ns: u64,
+    peak_bytes: Fixed,
+    intervals: Option<(u64, u64)>,
+    requested: Estimate,
+}
+
+impl Keeping {
+    pub(crate) fn new(start: Start) -> Keeping {
+        Keeping {
+            start,
+            reached_ns: 0,
+            births: NumberMap::default(),
+            first_ns: Vec::new(),
+            known_bytes: 0,
+            modules: Vec::new(),
+            stops: Vec::new(),
+            threads: BTreeMap::new(),
+            inherited: Vec::new(),
+            peak_ns: 0,
+            peak_bytes: Fixed::default(),
+            intervals: None,
+            requested: Estimate::default(),
+        }
+    }
+
+    /// After the ledger was told the same.
+    pub(crate) fn alloc(&mut self, alloc: &Alloc, ledger: &mut Ledger) {
+        self.reached_ns = self.reached_ns.max(alloc.time_ns);
+        let birth = Birth {
+            time_ns: alloc.time_ns,
+            slack: alloc.slack as u32,
+            thread: alloc.thread,
+        };
+        self.births.insert(alloc.id, birth);
+        let stack = alloc.stack as usize;
+        if stack >= self.first_ns.len() {
+            self.first_ns.resize(stack + 1, u64::MAX);
+        }
+        let first = &mut self.first_ns[stack];
+        *first = (*first).min(alloc.time_ns);
+        let weight = ledger.weight(alloc.size, alloc.interval);
+        self.requested.add(&weight.on_the_line(alloc.size));
+        let (least, most) = self.intervals.unwrap_or((alloc.interval, alloc.interval));
+        self.intervals = Some((least.min(alloc.interval), most.max(alloc.interval)));
+        let in_use = ledger.total().in_use.bytes_fixed();
+        if in_use > self.peak_bytes {
+            (self.peak_bytes, self.peak_ns) = (in_use, alloc.time_ns);
+        }
+    }
+
+    pub(crate) fn free(&mut self, free: &Free) {
+        self.reached_ns = self.reached_ns.max(free.time_ns);
+        if self.births.remove(&free.id).is_none() {
+            self.inherited.push(*free);
+        }
+    }
+
+    pub(crate) fn stack(&mut self, frames: usize) {
+        // Addresses are deltas of two to six bytes.
+        self.known_bytes += 8 + 5 * frames as u64;
+    }
+
+    pub(crate) fn module(&mut self, record: &Record) {
+        if let Record::Module(module) = record {
+            let segments = 25 * module.segments.len() as u64;
+            self.known_bytes += 48 + module.path.len() as u64 + segments;
+        }
+        self.modules.push(record.clone());
+    }
+
+    /// Another interval is in force, or none: 0.
+    pub(crate) fn regime(&mut self, time_ns: u64, interval: u64) {
+        let is_stopped = self.stops.last().is_some_and(|last| last.interval == 0);
+        if is_stopped != (interval == 0) {
+            self.stops.push(Change { time_ns, interval });
+        }
+    }
+
+    pub(crate) fn thread(&mut self, record: ThreadRecord) {
+        let known = KnownThread {
+            record,
+            had_ended: false,
+        };
+        self.threads.insert(known.record.number, known);
+    }
+
+    /// Bytes of a checkpoint at this moment: not less, but by accident.
+    pub(crate) fn estimated_bytes(&self, ledger: &Ledger) -> u64 {
+        let count = |n: usize, bytes: u64| n as u64 * bytes;
+        self.known_bytes
+            + count(self.births.len(), 20)
+            + count(ledger.rows().len(), 64)
+            + count(self.stops.len(), 16)
+            + count(self.threads.len(), 32)
+            + count(self.inherited.len(), 12)
+            + 2048
+    }
+
+    /// Gives the checkpoint's records to the encoder of the new segment. `write` is called at each step, and stops it
+    /// all by an error, which is returned. `checkpoint` is the beginning, to be completed.
+    pub(crate) fn write<E>(
+        &mut self,
+        out: &mut Encoder,
+        mut checkpoint: Checkpoint,
+        ledger: &Ledger,
+        stacks: &[Option<KeptStack>],
+        counters: Vec<(Counter, u64)>,
+        mut write: impl FnMut(&mut Encoder, Step) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // The start alone, as in a first segment.
+        out.record(&Record::Start(self.start.clone()));
+        write(out, Step::EndFrame)?;
+        let time_ns = checkpoint.time_ns;
+        checkpoint.peak_ns = self.peak_ns;
+        checkpoint.peak_bytes = self.peak_bytes.to_bits();
+        checkpoint.intervals = self.intervals.unwrap_or_default();
+        checkpoint.requested = sums(&self.requested);
+        out.record(&Record::Checkpoint(checkpoint));
+        for &Change { time_ns, interval } in &self.stops {
+            out.record(&Record::Regime {
+                time_ns,
+                interval,
+                by_budget: false,
+            });
+            write(out, Step::Record)?;
+        }
+        for module in &self.modules {
+            out.record(module);
+            write(out, Step::Record)?;
+        }
+        let blocks = self.blocks(ledger, || write(out, Step::Nothing))?;
+        self.forget_threads(&blocks);
+        for thread in self.threads.values() {
+            out.record(&Record::Thread(thread.record.clone()));
+            write(out, Step::Record)?;
+        }
+        for (number, stack) in stacks.iter().enumerate() {
+            let Some(stack) = stack else { continue };
+            out.record(&Record::Stack(Stack {
+                number: number as u32,
+                end: stack.end,
+                frames: stack.frames.to_vec(),
+                interrupted: stack.interrupted.to_vec(),
+            }));
+            write(out, Step::Record)?;
+        }
+        // Frames begin at the time of their first record: what has none must not stand before what has.
+        write(out, Step::EndFrame)?;
+        for row in ledger.rows() {
+            let first = self.first_ns.get(row.stack as usize).copied();
+            out.record(&Record::Passed(Passed {
+                stack: row.stack,
+                class: row.class.0,
+                first_ns: first.unwrap_or(0),
+                sums: sums(&row.totals.allocated.without(&row.totals.in_use)),
+            }));
+            write(out, Step::Record)?;
+        }
+        for alloc in blocks.in_order() {
+            out.alloc(&alloc);
+            write(out, Step::Record)?;
+        }
+        // These are from before what is in use now, and are to keep their times, too.
+        write(out, Step::EndFrame)?;
+        for free in &self.inherited {
+            out.free(free);
+            write(out, Step::Record)?;
+        }
+        out.record(&Record::Counters {
+            time_ns,
+            values: counters,
+        });
+        out.record(&Record::CheckpointEnd { time_ns });
+        write(out, Step::EndFrame)
+    }
+
+    /// What is in use, in runs that are each in order of time. `step` is called for each block; between two of its calls
+    /// no more is done than to sort one run.
+    fn blocks<E>(
+        &self,
+        ledger: &Ledger,
+        mut step: impl FnMut() -> Result<(), E>,
+    ) -> Result<Runs, E> {
+        let mut runs = Runs::default();
+        for (&id, birth) in &self.births {
+            step()?;
+            let Some(block) = ledger.block(id) else {
+                continue;
+            };
+            runs.push(Alloc {
+                time_ns: birth.time_ns,
+                thread: birth.thread,
+                id,
+                size: block.size,
+                slack: birth.slack.into(),
+                stack: block.stack,
+                interval: block.interval,
+            });
+        }
+        Ok(runs)
+    }
+
+    /// A thread that has ended, and has no block in use, is not heard of again.
+    fn forget_threads(&mut self, blocks: &Runs) {
+        let count = self.threads.last_key_value();
+        let count = count.map_or(0, |(&last, _)| last as usize + 1);
+        let mut named = vec![false; count];
+        for block in blocks.iter() {
+            if let Some(named) = named.get_mut(block.thread as usize) {
+                *named = true;
+            }
+        }
+        self.threads.retain(|&number, thread| {
+            let lives = procfs::lives(thread.record.tid);
+            let keeps = lives || !thread.had_ended || named[number as usize];
+            thread.had_ended = !lives;
+            keeps
+        });
+    }
+}
+
+fn sums(estimate: &Estimate) -> Sums {
+    Sums {
+        samples: estimate.samples,
+        fixed: estimate.to_bits(),
+    }
+}

@@ -1,0 +1,256 @@
+//! The account: the writer's running totals, the dumps, and what it says at the end.
+
+use std::sync::atomic::Ordering;
+
+use heapprof_core::Ledger;
+use heapprof_format::{Counter, Record};
+
+use super::Writer;
+use crate::host::exit;
+use crate::os::{clock, sys};
+use crate::recording::session;
+use crate::state::counters;
+use crate::writer::dump::dumps::Dumps;
+use crate::writer::dump::snapshot::{self, Context, Stacks};
+
+impl Writer {
+    pub(super) fn totals(&self) -> Vec<(Counter, u64)> {
+        let mut totals = vec![
+            (Counter::SampledAllocs, self.sampled_allocs),
+            (Counter::SampledFrees, self.sampled_frees),
+            (Counter::CountedBytes, self.told.bytes()),
+            (Counter::CountedThreads, self.told.threads()),
+        ];
+        totals.extend(counters::all().filter(|&(_, value)| value > 0));
+        totals
+    }
+
+    /// Grows with every one of them that the writer itself makes grow, and with every loss.
+    pub(super) fn counted(&self) -> u64 {
+        self.sampled_allocs + self.sampled_frees + counters::losses()
+    }
+
+    pub(super) fn tell_counters(&mut self, now_ns: u64) {
+        let values = self.totals();
+        let time_ns = self.since_start(now_ns);
+        self.output
+            .encoder
+            .record(&Record::Counters { time_ns, values });
+    }
+
+    #[inline]
+    pub(super) fn dump_if_due(&mut self) {
+        if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
+            && let Some(why) = dumps.due(ledger, self.inheritance.in_use_bytes())
+        {
+            let _ = self.take_dump(&why, false, false); // what went wrong has been said
+        }
+    }
+
+    /// Begins a dump, which is written while the writer goes on: [`go_on_with_dump`](Self::go_on_with_dump).
+    #[cold]
+    pub(super) fn begin_dump(&mut self, why: &str) {
+        let _ = self.take_dump(why, false, true); // what went wrong has been said
+    }
+
+    /// Writes a dump, whole. Returns its path, or why there is none.
+    #[cold]
+    pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
+        self.take_dump(why, is_last, true)?;
+        self.finish_dump()
+    }
+
+    /// The same, asked for: nothing else is done until it is there, so what there is of the log is written first. (Behind the dump's marker,
+    /// which is of now: a frame that began with it would have no place for events that are older.)
+    pub(super) fn dump_at_once(&mut self, why: &str) -> Result<String, String> {
+        self.take_dump(why, false, true)?;
+        self.flush();
+        self.finish_dump()
+    }
+
+    /// Takes a dump of this moment, to be written. `drained`: all that this process freed so far is known; of what it has freed and was not
+    /// taken up yet, nobody can tell whether its parent did.
+    #[cold]
+    fn take_dump(&mut self, why: &str, is_last: bool, drained: bool) -> Result<(), String> {
+        let _ = self.finish_dump(); // two that fall due at once: one after the other
+        self.tell_modules();
+        if !self.settle_inheritance(drained) {
+            let dumps = self.dumps.as_mut().ok_or("no dumps are kept")?;
+            return Err(dumps.leave_off(is_last));
+        }
+        let comments = self.dump_comments();
+        let now_ns = clock::now_ns();
+        let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
+        let in_use = own + self.inheritance.in_use_bytes();
+        let (Some(dumps), Some(ledger)) = (&mut self.dumps, &self.ledger) else {
+            return Err("no dumps are kept".into());
+        };
+        let lines = ledger.rows().len();
+        let bytes = snapshot::expected_bytes(lines, self.stacks.len(), self.frames_walked);
+        let context = Context {
+            ledger,
+            stacks: Stacks {
+                own: &self.kept,
+                inherited: &self.inheritance.ledgers,
+            },
+            modules: &self.modules,
+            gone: &self.gone,
+            comments,
+        };
+        let begun = dumps.begin(why, in_use, bytes, context, now_ns, is_last);
+        let time_ns = self.since_start(now_ns);
+        self.output.encoder.record(&Record::Marker {
+            time_ns,
+            name: format!("dump: {why}"),
+        });
+        begun
+    }
+
+    /// Has what was inherited as a dump needs it. False: the program ends, and there is no time for it.
+    pub(super) fn settle_inheritance(&mut self, drained: bool) -> bool {
+        if !exit::forbids(self.inheritance.comparing_ns()) {
+            self.inheritance.compare(|| !exit::forbids(0));
+        }
+        let is_compared = !self.inheritance.is_uncompared();
+        if is_compared && drained {
+            self.inheritance.settle();
+        }
+        is_compared
+    }
+
+    /// The dump at the end, if there is time for it.
+    pub(super) fn last_dump(&mut self) {
+        let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
+        let in_use = own + self.inheritance.in_use_bytes();
+        let written = self.dump(&format!("Exiting, {in_use} bytes in use"), true);
+        if written.is_ok() || !self.dumps.as_ref().is_some_and(Dumps::is_late) {
+            return;
+        }
+        let instead = if self.output.log_is_whole() {
+            format!(
+                "; `heapprof export --format gperftools {}` makes it",
+                self.output.log_path()
+            )
+        } else {
+            String::new()
+        };
+        crate::os::diagnostics::say!(
+            "the last dump is left out: it would hold up the program's end for more than {} ms \
+             (HEAPPROF_EXIT_WAIT_MS){instead}",
+            exit::patience_ns() / 1_000_000
+        );
+    }
+
+    /// Whether a dump is being written.
+    pub(super) fn is_dumping(&self) -> bool {
+        self.dumps.as_ref().is_some_and(Dumps::is_making)
+    }
+
+    /// Writes the next piece of a dump that was begun. When that was the last: its path, or why there is none.
+    pub(super) fn go_on_with_dump(&mut self) -> Option<Result<String, String>> {
+        let stacks = Stacks {
+            own: &self.kept,
+            inherited: &self.inheritance.ledgers,
+        };
+        self.dumps.as_mut()?.go_on(stacks)
+    }
+
+    /// Writes what is left of a dump that was begun.
+    pub(super) fn finish_dump(&mut self) -> Result<String, String> {
+        while self.is_dumping() {
+            // No events are taken meanwhile: a hook that waits for room is to see that we get on.
+            if let Some(session) = session::current() {
+                session.taken.fetch_add(1, Ordering::Relaxed);
+            }
+            if let Some(written) = self.go_on_with_dump() {
+                return written;
+            }
+        }
+        Err("no dump was begun".into())
+    }
+
+    pub(super) fn dump_comments(&self) -> Vec<String> {
+        // The longest: what was recorded under another one is stated no less exactly.
+        let inherited = self.inheritance.ledgers.iter().map(|one| &one.ledger);
+        let ledgers = self.ledger.iter().chain(inherited);
+        let interval = ledgers
+            .filter_map(Ledger::longest_interval)
+            .max()
+            .unwrap_or(self.settings.interval);
+        let mut comments = vec![format!("program: {}", self.output.program)];
+        if let Some(name) = &self.output.executed_as {
+            comments.push(format!("executed as: {name}"));
+        }
+        comments.extend([
+            format!("command: {}", self.output.args.join(" ")),
+            format!("pid: {}", sys::getpid()),
+            format!("interval: {interval}"),
+            match interval {
+                1 => "estimator: none, every allocation was recorded".to_owned(),
+                _ => "estimator: each sample of s bytes counts 1/p objects and s/p bytes, \
+                      p = 1 - exp(-s/interval)"
+                    .to_owned(),
+            },
+        ]);
+        if self.inheritance.incomplete {
+            comments.push(
+                "inherited: what was in use at the fork is missing here; \
+                 `heapprof export --format gperftools` of the log has it"
+                    .to_owned(),
+            );
+        } else if !self.inheritance.ledgers.is_empty() {
+            comments.push("inherited: what was in use at the fork counts as allocated".to_owned());
+        }
+        if let Some(ledger) = &self.ledger {
+            let mut total = ledger.total();
+            total.merge(&self.inheritance.total());
+            comments.push(format!(
+                "standard error: in use {:.0} objects, {:.0} bytes; allocated {:.0} objects, {:.0} bytes",
+                total.in_use.objects_error(),
+                total.in_use.bytes_error(),
+                total.allocated.objects_error(),
+                total.allocated.bytes_error(),
+            ));
+        }
+        let losses: Vec<String> = self
+            .totals()
+            .iter()
+            .map(|(counter, value)| format!("{}: {value}", counter.describe()))
+            .collect();
+        comments.push(format!("account: {}", losses.join(", ")));
+        let cut = self
+            .kept
+            .iter()
+            .flatten()
+            .filter(|stack| stack.end != heapprof_format::WalkEnd::Root)
+            .count();
+        comments.push(format!(
+            "stacks: {}, of which cut short: {cut}",
+            self.stacks.len()
+        ));
+        comments
+    }
+
+    pub(super) fn say_summary(&self) {
+        let lost = counters::losses();
+        let dumps = counters::DUMPS_WRITTEN.get();
+        let dumps_at = self.dumps.as_ref().map(|dumps| &dumps.base);
+        let base = String::from_utf8_lossy(dumps_at.unwrap_or(&self.output.base));
+        let dumps = match dumps {
+            0 => String::new(),
+            n => format!(", {n} dumps ({base}.0001.heap …)"),
+        };
+        crate::os::diagnostics::say!(
+            "{} samples, {} of them freed, {} losses; {}{}{dumps}",
+            self.sampled_allocs,
+            self.sampled_frees,
+            lost,
+            self.output.log_path(),
+            if self.output.log_is_whole() {
+                ""
+            } else {
+                " (incomplete)"
+            },
+        );
+    }
+}
