@@ -9,19 +9,18 @@ use std::ffi::{c_char, c_int};
 use crate::allocator::{
     fast_path, global, heap, large, os_shims, rtree, spare_arena, tcache_policy,
 };
-use crate::hooks::sample::{self, Phase};
-use crate::hooks::{malloc, operators};
-use crate::host::dlopen::{self, Malloc};
+use crate::hooks::{early_heap, malloc, operators};
+use crate::host::foreign_allocators::{self, Malloc};
 use crate::host::{
-    atfork, exec, exit, fork, main_thread, namespaces, privilege_drop, raw_syscalls, reexec, setid,
+    atfork, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec, setid,
 };
 use crate::os::diagnostics::{self, say};
 use crate::os::environment::Environment;
-use crate::os::{cancellation, clock, executable, libc_trampolines, sys};
+use crate::os::{cancellation, clock, dl, executable, libc_trampolines, seccomp, sys};
 use crate::recording::{byte_count, sampled_blocks, seats};
-use crate::state::interval;
 use crate::state::settings::Settings;
 use crate::state::thread::{self, Entered, Inside};
+use crate::state::{interval, phase, process};
 use crate::unwind::{modules, stack_bounds, walk};
 use crate::writer::log::output::{NoLog, Output};
 use crate::writer::{self, dump_signal, session_start};
@@ -33,7 +32,7 @@ const BOOT_BYTES: usize = 2 << 20;
 fn has_room_for(bytes: usize) -> bool {
     let has_room = global::can_have(bytes);
     if !has_room {
-        global::say_that_there_is_none();
+        global::give_up_for_want_of_memory();
     }
     has_room
 }
@@ -89,23 +88,24 @@ extern "C" fn construct(
     heap::be_quiet();
     exec::prepare();
     raw_syscalls::prepare();
+    seccomp::prepare();
     setid::prepare();
     namespaces::prepare();
     privilege_drop::prepare();
-    if let Some(sanitizer) = dlopen::sanitizer() {
+    if let Some(sanitizer) = dl::sanitizer() {
         // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
         // that, and ThreadSanitizer would come back to us for memory, into a lock of jemalloc's.
-        say!(
+        phase::give_up(format_args!(
             "the program is built with {sanitizer}, which wants to be its allocator: nothing is recorded; \
              profile a build without it"
-        );
-        sample::set_phase(Phase::Off);
-        if sanitizer == dlopen::THREAD_SANITIZER {
+        ));
+        if sanitizer == dl::THREAD_SANITIZER {
             // SAFETY: what libc passes to constructors; ours runs before all others, so nothing of the program has.
             unsafe { reexec::without_us(arguments, environment) };
         }
         return;
     }
+    global::prepare(writer::stop_if_it_is_me);
     spare_arena::prepare();
     if !has_room_for(BOOT_BYTES) {
         return;
@@ -121,7 +121,7 @@ extern "C" fn construct(
     // The default would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));
     let Some(settings) = settings_to_record_by(&entered, environment) else {
-        sample::set_phase(Phase::Off);
+        phase::end();
         return;
     };
     cancellation::learn();
@@ -137,7 +137,7 @@ extern "C" fn construct(
         Ok(output) => Some(output),
         Err(NoLog::Yet) => None, // the first sample makes it
         Err(NoLog::Ever) => {
-            sample::set_phase(Phase::Off);
+            phase::end();
             return;
         }
     };
@@ -149,7 +149,7 @@ extern "C" fn construct(
             interval::in_words(settings.interval)
         );
     }
-    sampled_blocks::prepare_filter(settings.interval);
+    sampled_blocks::prepare_filter(settings.interval, early_heap::addresses());
     interval::prepare(&settings);
     let with_dumps = settings.prefix.is_some();
     if !with_dumps {
@@ -161,10 +161,10 @@ extern "C" fn construct(
     let patience_ns = settings.exit_wait_ms * 1_000_000;
     session_start::prepare(settings, output);
     main_thread::prepare();
-    fork::register();
+    process::register();
     exit::register(patience_ns);
     byte_count::begin(entered.thread);
-    sample::set_phase(Phase::Recording);
+    phase::begin();
     if at_once {
         session_start::begin(&entered);
     }
@@ -190,14 +190,14 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
         );
         return None;
     }
-    if dlopen::valgrind_allocates(environment.get("LD_PRELOAD").unwrap_or_default()) {
+    if foreign_allocators::valgrind_allocates(environment.get("LD_PRELOAD").unwrap_or_default()) {
         say!(
             "valgrind is the allocator of what it runs: nothing is recorded; \
              profile without valgrind, or take libheapprof.so out of LD_PRELOAD"
         );
         return None;
     }
-    match dlopen::malloc_of_program(entered, malloc::malloc_address()) {
+    match foreign_allocators::malloc_of_program(entered, malloc::malloc_address()) {
         Malloc::Ours => {}
         Malloc::Others(library) => {
             match library {
@@ -213,7 +213,7 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
             return None;
         }
     }
-    if let Some((caller, function)) = dlopen::allocates_beside_us() {
+    if let Some((caller, function)) = foreign_allocators::allocates_beside_us() {
         let caller = match caller.to_bytes() {
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             path => path.to_vec(),

@@ -8,6 +8,7 @@ pub(crate) mod atfork;
 pub(crate) mod dlopen;
 pub(crate) mod exec;
 pub(crate) mod exit;
+pub(crate) mod foreign_allocators;
 pub(crate) mod fork;
 pub(crate) mod main_thread;
 pub(crate) mod namespaces;

@@ -9,6 +9,7 @@ pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod credentials;
 pub(crate) mod diagnostics;
+pub(crate) mod dl;
 pub(crate) mod environment;
 pub(crate) mod errno;
 pub(crate) mod executable;

@@ -8,6 +8,7 @@ pub(crate) mod abandoned_hook;
 pub(crate) mod byte_count;
 pub(crate) mod mapped_levels;
 pub(crate) mod pending_frees;
+pub(crate) mod regime;
 pub(crate) mod requests;
 pub(crate) mod sampled_blocks;
 pub(crate) mod seats;

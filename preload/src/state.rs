@@ -6,5 +6,9 @@
 
 pub(crate) mod counters;
 pub(crate) mod interval;
+pub(crate) mod phase;
+pub(crate) mod process;
 pub(crate) mod settings;
+pub(crate) mod shutdown;
 pub(crate) mod thread;
+pub(crate) mod wakeup;

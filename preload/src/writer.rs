@@ -15,29 +15,28 @@ use heapprof_core::{Budget, Ledger, NumberMap, Scale};
 use heapprof_format::{EndReason, Module, Record};
 
 use crate::allocator::global;
-use crate::host::{exit, fork, main_thread, setid};
-use crate::os::clock::Clock;
-use crate::os::{clock, fd_table, sys};
-use crate::recording::byte_count;
-use crate::recording::seats;
+use crate::os::clock::{self, Clock};
+use crate::os::{fd_table, sys};
 use crate::recording::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
-use crate::state::interval;
+use crate::recording::{byte_count, seats};
 use crate::state::settings::Settings;
-use crate::unwind::jit_ranges;
+use crate::state::{interval, process, shutdown};
 use crate::unwind::module_events::NoticeNode;
-use crate::unwind::modules;
+use crate::unwind::{jit_ranges, modules};
 use crate::writer::dump::dumps::{Dumps, KeptStack};
 use crate::writer::dump::inherited::{self, Inheritance, Inherited};
 use crate::writer::event_source::Inlet;
 use crate::writer::log::output::Output;
 use crate::writer::log::rotation::Rotation;
 
+pub(crate) mod adopt_credentials;
 mod commands;
 pub(crate) mod dump;
 pub(crate) mod dump_signal;
 pub(crate) mod event_source;
 mod idle_purge;
 mod intake;
+pub(crate) mod last_thread;
 pub(crate) mod log;
 pub(crate) mod quiesce;
 pub(crate) mod session_start;
@@ -270,12 +269,13 @@ impl Writer {
 
     /// Everything that is left, the last dump, and the log's end.
     pub(crate) fn finish(&mut self, session: Option<&Session>, reason: EndReason) {
-        exit::begin_unless_begun();
+        shutdown::begin_unless_begun();
         if let Some(session) = session {
             self.drain_last(session);
         }
         dump_signal::look();
-        if self.is_ahead && self.sampled_allocs + self.sampled_frees == 0 && !fork::has_forked() {
+        if self.is_ahead && self.sampled_allocs + self.sampled_frees == 0 && !process::has_forked()
+        {
             if !self.output.take_back() {
                 self.end_log(None, reason);
             }
@@ -357,8 +357,8 @@ impl Writer {
                 self.drain_all(session);
                 quiesce::stand_still();
             }
-            if setid::is_asked() {
-                setid::serve();
+            if adopt_credentials::is_asked() {
+                adopt_credentials::serve();
             }
             let drained = self.drain(session, BATCH);
             let now = clock::now_ns();
@@ -418,7 +418,7 @@ impl Writer {
             if drained == BATCH || is_reading {
                 continue; // there is more
             }
-            if drained == 0 && main_thread::all_have_left() {
+            if drained == 0 && last_thread::all_have_left() {
                 return false;
             }
             if drained == 0 && self.output.pending() == 0 {
@@ -469,7 +469,7 @@ impl Writer {
 
     /// Waits for events: a moment, or when idle until one comes, or a dump or something else is due.
     fn rest(&self, session: &Session, now_ns: u64, idle: bool, something_due: u64) {
-        let (state, timeout) = if idle && main_thread::may_leave() {
+        let (state, timeout) = if idle && last_thread::may_leave() {
             (ASLEEP, Some(IDLE_NS))
         } else if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
@@ -493,7 +493,7 @@ impl Writer {
                 || !session.requests.1.is_empty()
                 || session.dumps_asked.load(Ordering::SeqCst) != 0
                 || quiesce::is_asked()
-                || setid::is_asked()
+                || adopt_credentials::is_asked()
                 || seats::need_writer()
                 || thread::is_asked_to_leave()
                 || thread::is_asked_to_end()

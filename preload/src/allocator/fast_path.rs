@@ -26,8 +26,8 @@ use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
 use crate::allocator::{heap, large, large_cache, rtree};
-use crate::hooks::sample;
 use crate::os::{clock, errno};
+use crate::state::phase;
 use crate::state::thread::{self, Thread};
 
 /// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
@@ -380,7 +380,7 @@ pub(crate) fn look_through_now_and_then(thread: &Thread) {
     if laid.wrapping_sub(thread.strode_at.get()) >= STRIDE {
         thread.strode_at.set(laid);
         // The counter may be a program's no more (prctl(2), PR_SET_TSC), and then nothing is recorded.
-        let now = match sample::is_recording() {
+        let now = match phase::is_recording() {
             true => clock::ticks().raw() >> LOOK_BITS,
             false => clock::coarse_ns() >> LOOK_BITS_OF_NS,
         } as u32;

@@ -13,10 +13,8 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::allocator::heap;
-use crate::hooks::sample::{self, Phase};
-use crate::os::diagnostics::say;
 use crate::os::sys;
-use crate::writer;
+use crate::state::phase;
 
 struct OwnArena;
 
@@ -131,14 +129,24 @@ pub(crate) fn can_map(bytes: usize) -> bool {
     sys::can_map(bytes) || be_short()
 }
 
-/// To be said where there was too little from the beginning.
-pub(crate) fn say_that_there_is_none() {
-    say!("there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded");
+/// Gives up where there was too little memory from the beginning.
+pub(crate) fn give_up_for_want_of_memory() {
+    phase::give_up(format_args!(
+        "there is no memory for us (is it limited, as by ulimit -v?); nothing is recorded"
+    ));
+}
+
+/// What the writer does when it finds no memory, instead of returning; 0: there is no writer yet.
+static IN_THE_WRITER: AtomicUsize = AtomicUsize::new(0);
+
+/// At boot. `stop` does not return in the writer's thread, and does nothing in others.
+pub(crate) fn prepare(stop: fn()) {
+    IN_THE_WRITER.store(stop as usize, Ordering::Release);
 }
 
 fn be_short() -> bool {
     IS_SHORT.store(true, Ordering::Relaxed);
-    sample::set_phase(Phase::Off);
+    phase::end();
     false
 }
 
@@ -154,12 +162,17 @@ fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
 #[cold]
 fn from_reserve(layout: Layout) -> *mut u8 {
     if !IS_SHORT.swap(true, Ordering::Relaxed) {
-        sample::set_phase(Phase::Off);
-        say!("there is no memory left for us; recording ends here, the program runs on");
+        phase::give_up(format_args!(
+            "there is no memory left for us; recording ends here, the program runs on"
+        ));
     }
     let block = RESERVE.take(layout);
     if block.is_null() {
-        writer::stop_if_it_is_me();
+        let stop = IN_THE_WRITER.load(Ordering::Acquire);
+        if stop != 0 {
+            // SAFETY: the address of a function of that type, which `prepare` stored.
+            unsafe { std::mem::transmute::<usize, fn()>(stop)() };
+        }
     }
     block
 }

@@ -8,13 +8,13 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::allocator::heap;
 use crate::hooks::sample;
-use crate::host::fork;
 use crate::os::cancellation::Deferred;
 use crate::os::{clock, sys};
+use crate::recording::regime;
 use crate::recording::requests::{self, Ask};
 use crate::recording::session::{Note, Noted, Rare, Session};
 use crate::state::thread::{self, Entered, Inside};
-use crate::state::{counters, interval};
+use crate::state::{counters, interval, phase, process};
 use crate::unwind::walk::here;
 
 /// Longest name of a marker, in bytes; what is longer is cut.
@@ -23,7 +23,7 @@ const MAX_NAME: usize = 1000;
 /// Does something of ours for the program, in its thread and with its session, begun if need be. `None`: this
 /// is not the time.
 fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option<R> {
-    if !sample::is_recording() || !fork::is_own_process() {
+    if !phase::is_recording() || !process::is_own() {
         return None;
     }
     let _deferred = Deferred::begin(); // first made, last dropped
@@ -36,7 +36,7 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
     match std::panic::catch_unwind(guarded) {
         Ok(done) => done,
         Err(_) => {
-            sample::give_up("the API");
+            phase::give_up_after_panic("the API");
             None
         }
     }
@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C-unwind" fn HeapProfilerStart(prefix: *const c_char) 
             note_regime(session);
         }
     });
-    sample::redraw(thread::current());
+    regime::redraw(thread::current());
 }
 
 /// Stops recording: no new samples. Frees of recorded blocks are recorded all the same.
@@ -103,7 +103,7 @@ pub(crate) extern "C-unwind" fn HeapProfilerStop() {
             note_regime(session);
         }
     });
-    sample::redraw(thread::current());
+    regime::redraw(thread::current());
 }
 
 /// Writes a dump, and returns when it is written.
@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C-unwind" fn HeapProfilerDump(reason: *const c_char) {
 /// Whether samples are taken: 1 or 0.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn IsHeapProfilerRunning() -> c_int {
-    c_int::from(sample::is_recording() && interval::is_running())
+    c_int::from(phase::is_recording() && interval::is_running())
 }
 
 /// The text of a dump, to be freed by the caller; empty when there is none. Null: no memory.
@@ -156,14 +156,14 @@ pub(crate) extern "C-unwind" fn heapprof_set_interval(interval: usize) -> c_int 
         }
         set
     });
-    sample::redraw(thread::current());
+    regime::redraw(thread::current());
     if set == Some(true) { 0 } else { -1 }
 }
 
 /// The mean interval in force, in bytes; 0: nothing is being recorded.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn heapprof_interval() -> usize {
-    if sample::is_recording() {
+    if phase::is_recording() {
         interval::in_force() as usize
     } else {
         0
@@ -192,7 +192,7 @@ pub(crate) unsafe extern "C-unwind" fn heapprof_mark(name: *const c_char) -> c_i
 pub(crate) extern "C-unwind" fn heapprof_thread_pause() {
     let thread = thread::current();
     thread.pauses.set(thread.pauses.get().saturating_add(1));
-    sample::redraw(thread);
+    regime::redraw(thread);
 }
 
 /// Takes back one pause; without one, nothing.
@@ -200,5 +200,5 @@ pub(crate) extern "C-unwind" fn heapprof_thread_pause() {
 pub(crate) extern "C-unwind" fn heapprof_thread_resume() {
     let thread = thread::current();
     thread.pauses.set(thread.pauses.get().saturating_sub(1));
-    sample::redraw(thread);
+    regime::redraw(thread);
 }

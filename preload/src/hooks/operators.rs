@@ -18,12 +18,10 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use crate::allocator::fast_path::take_asm;
-use crate::allocator::heap;
-use crate::allocator::heap::Fit;
+use crate::allocator::heap::{self, Fit};
 use crate::hooks::malloc_fast::{free, free_asm};
 use crate::hooks::{early_heap, malloc, sample};
-use crate::host::dlopen;
-use crate::os::{diagnostics, link_map};
+use crate::os::{diagnostics, dl, link_map};
 use crate::state::thread::{self, Inside};
 use crate::unwind::walk::Here;
 
@@ -334,13 +332,12 @@ pub(crate) fn prepare() {
 #[inline(never)]
 fn decide() -> u8 {
     // Its own operators are part of it, and libc's functions, which it intercepts, are not to be called yet.
-    if dlopen::sanitizer().is_some() {
+    if dl::sanitizer().is_some() {
         SERVING.store(ELSEWHERE, Ordering::Relaxed);
         return ELSEWHERE;
     }
     let is_first = |name: &CStr, ours: *const c_void| {
-        dlopen::default_definition(name).cast_const() == ours
-            || !link_map::is_defined_before_us(name)
+        dl::default_definition(name).cast_const() == ours || !link_map::is_defined_before_us(name)
     };
     let none_but_ours = is_first(c"malloc", malloc::malloc_address() as *const c_void)
         && OPERATORS
@@ -395,7 +392,7 @@ fn find_elsewhere(operator: &Operator) -> *mut c_void {
         entered.thread.inside.set(Inside::Ours);
     }
     let next = next(operator);
-    if !next.is_null() && dlopen::sanitizer().is_some() {
+    if !next.is_null() && dl::sanitizer().is_some() {
         operator.elsewhere.store(next, Ordering::Release);
         return next;
     }
@@ -405,7 +402,7 @@ fn find_elsewhere(operator: &Operator) -> *mut c_void {
         next
     };
     if !found.is_null() {
-        dlopen::keep(found);
+        dl::keep(found);
         operator.elsewhere.store(found, Ordering::Release);
     }
     found
@@ -414,7 +411,7 @@ fn find_elsewhere(operator: &Operator) -> *mut c_void {
 /// The definition after ours in the order of the loader; null if there is none.
 fn next(operator: &Operator) -> *mut c_void {
     // SAFETY: a C string, and the handle that means "after this library".
-    dlopen::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, operator.name.as_ptr()) })
+    dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, operator.name.as_ptr()) })
 }
 
 /// The C++ libraries, by the names that programs are linked with.
@@ -426,7 +423,7 @@ const CXX_FILES: [&[u8]; 3] = [b"libstdc++.so", b"libc++.so", b"libc++abi.so"];
 /// A loaded C++ library's own definition, also of one that only a plug-in sees; null if there is none.
 fn in_cxx_library(operator: &Operator) -> *mut c_void {
     for library in CXX_LIBRARIES {
-        let found = dlopen::in_loaded(library, operator.name);
+        let found = dl::in_loaded(library, operator.name);
         if !found.is_null() {
             return found;
         }
@@ -435,7 +432,7 @@ fn in_cxx_library(operator: &Operator) -> *mut c_void {
 }
 
 fn is_of_cxx_library(function: *mut c_void) -> bool {
-    dlopen::module_of(function).is_some_and(|(_, path)| {
+    dl::module_of(function).is_some_and(|(_, path)| {
         let file = path.to_bytes().rsplit(|&byte| byte == b'/').next();
         let begins = |name: &&[u8]| file.is_some_and(|file| file.starts_with(name));
         CXX_FILES.iter().any(begins)
@@ -445,8 +442,8 @@ fn is_of_cxx_library(function: *mut c_void) -> bool {
 /// Whether it belongs to a library that defines `malloc` as well.
 fn is_of_allocator(function: *mut c_void) -> bool {
     // SAFETY: as in `next`.
-    let malloc = dlopen::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) });
-    match (dlopen::module_of(function), dlopen::module_of(malloc)) {
+    let malloc = dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) });
+    match (dl::module_of(function), dl::module_of(malloc)) {
         (Some((operator, _)), Some((malloc, _))) => operator == malloc,
         _ => false,
     }

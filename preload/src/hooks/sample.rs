@@ -6,109 +6,23 @@
 //! Laws 2, 3 and 4 are kept here, by the order of the steps.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler, Vacant};
 
 use crate::allocator::{fast_path, heap, tcache_policy};
-use crate::host::{exit, fork};
 use crate::os::cancellation::Deferred;
-use crate::os::clock::Ticks;
-use crate::os::{clock, sys};
+use crate::os::clock::{self, Ticks};
+use crate::os::sys;
 use crate::recording::sampled_blocks::{self, Spot, Taken};
 use crate::recording::seats::{self, Seat};
 use crate::recording::session::{self, FreeEvent, SeatLanes, Session};
-use crate::recording::{byte_count, pending_frees};
-use crate::state::counters;
+use crate::recording::{byte_count, pending_frees, regime};
+use crate::state::phase::{self, Phase};
 use crate::state::thread::{self, Entered, Inside, Thread};
+use crate::state::{counters, interval, process, shutdown};
 use crate::unwind::walk::{self, Here, Walked};
 use crate::unwind::walker::Walker;
 use crate::writer::session_start;
-
-/// What the hooks are to do. Moved by boot, fork, exit and by giving up, never by a hook.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// Our constructor has not run: allocate, and count what goes by.
-    Boot = 0,
-    /// Record what is sampled.
-    Recording = 1,
-    /// Allocate only: forwarding, given up, or past the end.
-    Off = 2,
-    /// Allocate only, while the end is being written; but whoever would sample waits for that (`host/exit.rs`).
-    Ending = 3,
-}
-
-static PHASE: AtomicU8 = AtomicU8::new(Phase::Boot as u8);
-/// Mean sampling interval in force, in bytes; 0: recording is stopped.
-static INTERVAL: AtomicU64 = AtomicU64::new(0);
-/// Blocks of at least so many bytes are all recorded; 0: none for its size. Moved at boot only.
-static RECORD_OVER: AtomicU64 = AtomicU64::new(0);
-
-/// Tells this process from the one that it was forked from: a thread's line belongs to one of them.
-static PROCESS: AtomicU32 = AtomicU32::new(1);
-
-/// Turns the phase.
-pub(crate) fn set_phase(phase: Phase) {
-    PHASE.store(phase as u8, Ordering::Release);
-}
-
-/// Whether samples are being recorded.
-pub(crate) fn is_recording() -> bool {
-    PHASE.load(Ordering::Acquire) == Phase::Recording as u8
-}
-
-/// Sets the mean sampling interval, in bytes; 0 stops. Each thread goes over to it at its next question, which
-/// is never far away (`heapprof_core::Regime`). For `state/interval.rs` only.
-pub(crate) fn set_interval(interval: u64) {
-    INTERVAL.store(interval, Ordering::Release);
-}
-
-/// At boot.
-pub(crate) fn set_record_over(bytes: u64) {
-    RECORD_OVER.store(bytes, Ordering::Release);
-}
-
-/// The mean sampling interval in force, in bytes.
-pub(crate) fn interval() -> u64 {
-    INTERVAL.load(Ordering::Acquire)
-}
-
-/// What is in force for this thread.
-fn regime_of(thread: &Thread) -> Regime {
-    if thread.pauses.get() > 0 {
-        return Regime::STOPPED;
-    }
-    Regime {
-        interval: interval(),
-        record_over: RECORD_OVER.load(Ordering::Relaxed),
-    }
-}
-
-/// Lets this thread go over at once to what is in force.
-pub(crate) fn redraw(thread: &Thread) {
-    if !is_recording() || thread.inside.get() != Inside::No {
-        return;
-    }
-    let process = PROCESS.load(Ordering::Relaxed);
-    let regime = regime_of(thread);
-    let recorded_so_far = has_recorded(thread);
-    if !recorded_so_far || regime.interval == 0 {
-        byte_count::leave_out(thread, recorded_so_far);
-    }
-    if thread.line.replace(process) == process {
-        thread.with_sampler(|sampler| sampler.draw_under(regime));
-    } else {
-        let seed = sys::random_u64();
-        thread.with_sampler(|sampler| sampler.start_under(seed, regime));
-    }
-}
-
-/// Whether the thread's line was last drawn with marks on it, in this process.
-fn has_recorded(thread: &Thread) -> bool {
-    thread.line.get() == PROCESS.load(Ordering::Relaxed)
-        && thread.with_sampler(|sampler| sampler.interval() > 0)
-}
 
 /// True when no mark fell on a block of `size` bytes, and no stride or piece ended in it. Otherwise [`allocated`] must be called.
 #[inline(always)]
@@ -175,7 +89,7 @@ pub(crate) fn freed(ptr: *mut c_void) {
 /// Records the end of a sample.
 #[inline(always)]
 fn ended(taken: Taken) {
-    if PHASE.load(Ordering::Acquire) != Phase::Recording as u8 {
+    if !phase::is_recording() {
         return give_back(taken.id, taken.vacant);
     }
     let _deferred = Deferred::begin();
@@ -196,7 +110,7 @@ extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
     unless_it_panics(|| {
         let spot = Spot::of(vacant);
         let at = clock::ticks();
-        let session = session::current().filter(|_| !fork::is_unprepared_child(thread));
+        let session = session::current().filter(|_| !process::is_unprepared_child(thread));
         let Some(session) = session else {
             return pending_frees::keep(at, id);
         };
@@ -212,7 +126,7 @@ extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
             && let Some(lanes) = session.lanes_of(&seat)
         {
             // The lane last, as in `record`.
-            keep(session, &mut seat, spot);
+            keep(&mut seat, spot);
             session.send_free_in(&lanes.events, free);
         } else {
             session.send_around(free);
@@ -230,8 +144,8 @@ extern "C" fn give_back(_id: u64, vacant: Vacant) {
 /// Keeps the spot where a sample was for the next one at that address, if there will be one: when everything is recorded. Otherwise
 /// each free in its neighbourhood would find the filter say "perhaps".
 #[inline(always)]
-fn keep(session: &Session, seat: &mut Seat, spot: Spot) {
-    if session.exact.load(Ordering::Relaxed) {
+fn keep(seat: &mut Seat, spot: Spot) {
+    if interval::is_exact() {
         seat.keep(spot);
     }
 }
@@ -300,7 +214,8 @@ fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
 #[cold]
 #[inline(never)]
 extern "C" fn lost_inside(thread: &Thread, block: &Block) {
-    let is_lost = thread.inside.get() == Inside::Hook && is_recording() && !is_stopped(thread);
+    let is_lost =
+        thread.inside.get() == Inside::Hook && phase::is_recording() && !is_stopped(thread);
     if is_lost && !block.ptr.is_null() {
         counters::LOST_REENTRANT.add(1);
     }
@@ -308,7 +223,7 @@ extern "C" fn lost_inside(thread: &Thread, block: &Block) {
 
 /// Whether recording is stopped, in all threads or in this.
 fn is_stopped(thread: &Thread) -> bool {
-    regime_of(thread).interval == 0 && !session_start::is_awaited()
+    regime::of(thread).interval == 0 && !session_start::is_awaited()
 }
 
 /// A function by itself, as [`unless_it_panics`] asks.
@@ -334,7 +249,7 @@ extern "C" fn sampled_deferred(
             begin(entered, *here);
         }
         if verdict != Verdict::NotAsked {
-            thread.with_sampler(|sampler| sampler.draw_under(regime_of(thread)));
+            thread.with_sampler(|sampler| sampler.draw_under(regime::of(thread)));
         }
     });
 }
@@ -349,17 +264,8 @@ extern "C" fn sampled_deferred(
 #[inline(always)]
 fn unless_it_panics(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
-        give_up("a hook");
+        phase::give_up_after_panic("a hook");
     }
-}
-
-/// Gives up: nothing is recorded any more, the program allocates on. The log ends without an end.
-#[cold]
-pub(crate) fn give_up(whose_fault: &str) {
-    set_phase(Phase::Off);
-    crate::os::diagnostics::say!(
-        "internal error in {whose_fault}; recording ends here, the program runs on. Please report this"
-    );
 }
 
 /// What becomes of a block that did not pass.
@@ -375,29 +281,29 @@ enum Verdict {
 
 /// The phase must be right, and in a thread's first call the line has yet to begin.
 fn judge(thread: &Thread, size: usize) -> Verdict {
-    match PHASE.load(Ordering::Acquire) {
-        n if n == Phase::Recording as u8 => {}
-        n if n == Phase::Boot as u8 => {
+    match phase::current() {
+        Phase::Recording => {}
+        Phase::Boot => {
             // Every malloc comes here until the constructor has run; there are few.
             counters::LOST_NOT_READY.add(1);
             return Verdict::NotAsked;
         }
-        n => {
+        other => {
             thread.with_sampler(Sampler::stop);
-            if n == Phase::Ending as u8 {
-                exit::wait();
+            if other == Phase::Ending {
+                shutdown::wait();
             }
             return Verdict::NotAsked;
         }
     }
-    let regime = regime_of(thread);
+    let regime = regime::of(thread);
     if regime.interval == 0 && !session_start::is_awaited() {
         // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
-        byte_count::leave_out(thread, has_recorded(thread));
+        byte_count::leave_out(thread, regime::has_recorded(thread));
         thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
         return Verdict::NotAsked;
     }
-    let process = PROCESS.load(Ordering::Relaxed);
+    let process = process::generation();
     let seed = (thread.line.replace(process) != process).then(sys::random_u64);
     let decided = thread.with_sampler(|sampler| {
         if let Some(seed) = seed {
@@ -420,7 +326,8 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
 #[cold]
 fn begin(entered: &Entered, here: Here) -> Option<&'static Session> {
     let mut seat = seats::take(entered.thread)?;
-    if walk::is_in_iteration(entered, &mut seat, here) {
+    let (walker, hazard) = seat.parts();
+    if walk::is_in_iteration(entered, walker, hazard, here) {
         return None;
     }
     drop(seat);
@@ -429,7 +336,7 @@ fn begin(entered: &Entered, here: Here) -> Option<&'static Session> {
 
 /// The session to record into, begun if need be by a thread that is `here`, and this thread known there. `None` as in [`begin`].
 pub(crate) fn ready(entered: &Entered, here: Here) -> Option<&'static Session> {
-    if fork::is_unprepared_child(entered.thread) {
+    if process::is_unprepared_child(entered.thread) {
         return None;
     }
     let session = session::current().or_else(|| begin(entered, here));
@@ -490,7 +397,7 @@ fn record(
             None => sampled_blocks::insert(ptr, id),
         };
     if let Some(spot) = left {
-        keep(session, &mut seat, spot);
+        keep(&mut seat, spot);
     }
     if !is_findable {
         if let Some(id) = ended {
@@ -549,10 +456,10 @@ fn stack_of(
     seat: &mut Seat,
     Call { entry, here }: Call,
 ) -> Option<u64> {
-    let walked = walk::walk(entered, seat, entry, here);
+    let (walker, hazard) = seat.parts();
+    let walked = walk::walk(entered, walker, hazard, entry, here);
     #[cfg(feature = "verify")]
-    walk::verify(entered, seat, here);
-    let walker = seat.walker();
+    walk::verify(entered, walker, hazard, here);
     let known = (session.number, walked.hash);
     if walker.known != known {
         if !make_known(session, lanes, walker, entry, &walked) {
@@ -584,9 +491,4 @@ fn make_known(
         session.stacks.insert(walked.hash);
     }
     is_sent
-}
-
-/// In a forked child.
-pub(crate) fn after_fork() {
-    PROCESS.fetch_add(1, Ordering::Relaxed);
 }

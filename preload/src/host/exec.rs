@@ -11,13 +11,12 @@ use std::arch::naked_asm;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use crate::hooks::sample;
-use crate::host::fork;
 use crate::os::cancellation::Deferred;
 use crate::os::next_symbol::Next;
 use crate::os::{clock, errno, private_stack, sys};
 use crate::recording::session;
 use crate::state::thread::{self, Inside};
+use crate::state::{phase, process};
 use crate::writer::session_start;
 
 /// exec waits for the writer at most that long.
@@ -111,7 +110,7 @@ fn leave_unsampled(what_for: u32) {
 
 /// Has the writer write what there is, and waits for it.
 fn flush(what_for: u32) {
-    if !sample::is_recording() || !fork::is_own_process() {
+    if !phase::is_recording() || !process::is_own() {
         return;
     }
     let Some(session) = session::current() else {

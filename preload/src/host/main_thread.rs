@@ -10,21 +10,15 @@
 //! Without `/proc` nobody can see which thread is the last. The recording then ends with the main thread, ours with it.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::hooks::sample::{self, Phase};
-use crate::host::fork;
 use crate::os::cancellation::Deferred;
-use crate::os::diagnostics::say;
-use crate::os::{files, sys};
+use crate::os::sys;
 use crate::recording::session;
 use crate::state::thread::{self, Inside};
-use crate::writer::{self, session_start};
+use crate::state::{phase, process};
+use crate::writer::{self, last_thread, session_start};
 
-/// Whether the main thread has ended, or is about to.
-static LEFT: AtomicBool = AtomicBool::new(false);
-/// Whether it may end unheard: no key was left.
-static UNHEARD: AtomicBool = AtomicBool::new(false);
 /// What libc tells us by. Moved at boot only.
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// glibc keeps the values of so many keys in the thread itself. For others it allocates, which is not to be in a forked child.
@@ -48,8 +42,8 @@ fn listen() {
     let key = KEY.load(Ordering::Relaxed);
     // SAFETY: our key; the value is an address that is not null, and nothing else.
     let is_told = key < KEYS_IN_THREAD
-        && unsafe { libc::pthread_setspecific(key, (&raw const LEFT).cast()) } == 0;
-    UNHEARD.store(!is_told, Ordering::Relaxed);
+        && unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) } == 0;
+    last_thread::may_leave_untold(!is_told);
 }
 
 /// In the main thread, which ends, and the process goes on.
@@ -62,33 +56,29 @@ unsafe extern "C" fn leaves(_: *mut c_void) {
 pub(crate) fn ends_past_libc() {
     // Where the recording has ended, perhaps because no calls of ours are allowed any more, not even that is asked.
     if is_ours_there() && sys::gettid() == sys::getpid() {
-        PAST_LIBC.store(true, Ordering::Relaxed);
+        last_thread::ends_past_libc();
         leave();
     }
 }
 
-/// Whether the main thread has ended so.
-static PAST_LIBC: AtomicBool = AtomicBool::new(false);
-
 /// Whether there is anything of ours that goes on.
 fn is_ours_there() -> bool {
-    sample::is_recording() || writer::tid() != 0
+    phase::is_recording() || writer::tid() != 0
 }
 
 fn leave() {
-    if !is_ours_there() || sys::gettid() != sys::getpid() || !fork::is_own_process() {
+    if !is_ours_there() || sys::gettid() != sys::getpid() || !process::is_own() {
         return;
     }
-    LEFT.store(true, Ordering::SeqCst);
+    last_thread::main_leaves();
     let _deferred = Deferred::begin();
     if let Some(entered) = thread::current().enter() {
         entered.thread.inside.set(Inside::Ours); // what pthread_create allocates is not the program's
         if sys::threads().is_none() {
             // Nobody could tell us which is the last thread. libc can, if ours is none of them.
-            sample::set_phase(Phase::Off);
-            say!(
+            phase::give_up(format_args!(
                 "the main thread ends, and there is no /proc to see the last one end: recording ends here, the program runs on"
-            );
+            ));
             match session::current() {
                 Some(session) => writer::end(session),
                 None => session_start::end_pending(),
@@ -104,46 +94,8 @@ fn leave() {
     }
 }
 
-/// For the writer: whether it has to look now and then whether the end has come.
-pub(crate) fn may_leave() -> bool {
-    LEFT.load(Ordering::SeqCst) || UNHEARD.load(Ordering::Relaxed)
-}
-
-/// For the writer: whether no thread of the program's is left.
-pub(crate) fn all_have_left() -> bool {
-    if !may_leave() {
-        return false;
-    }
-    // One name for each thread that has not ended, the main thread's among them until the process
-    // ends: ours and that one. An answer we do not understand means "somebody".
-    sys::threads().is_some_and(|threads| threads <= 2) && has_ended()
-}
-
-/// Whether the main thread is past its last instruction: its state, behind its name in brackets, is that of a zombie.
-fn has_ended() -> bool {
-    // Of the main thread it is what the process's own says, which is why it may be asked for so (`os/procfs.rs`).
-    let Ok(stat) = files::read(b"/proc/self/stat") else {
-        return false;
-    };
-    let state = stat.iter().rposition(|&byte| byte == b')');
-    matches!(state.and_then(|at| stat.get(at + 2)), Some(b'Z' | b'X'))
-}
-
-/// For the writer, which returns then: ends the process as libc would have in the program's last thread.
-pub(crate) fn exit_for_the_last() {
-    if PAST_LIBC.load(Ordering::Relaxed) {
-        return;
-    }
-    let thread = thread::current();
-    thread.inside.set(Inside::No); // the program's exit handlers run here
-    sys::restore_signals(0);
-    // SAFETY: the program's last thread has ended: nobody else can be in `exit`.
-    unsafe { libc::exit(0) }
-}
-
 /// In a forked child: the thread that forked is its main thread.
 pub(crate) fn after_fork() {
-    LEFT.store(false, Ordering::SeqCst);
-    PAST_LIBC.store(false, Ordering::Relaxed);
+    last_thread::after_fork();
     listen();
 }

@@ -8,11 +8,11 @@
 
 use std::ffi::c_int;
 
-use crate::host::{fork, setid};
 use crate::os::cancellation::Deferred;
 use crate::os::next_symbol::Next;
-use crate::os::{errno, sys};
+use crate::os::{errno, seccomp, sys};
 use crate::recording::session;
+use crate::state::process;
 use crate::state::thread::{self, Inside};
 use crate::writer;
 
@@ -64,7 +64,7 @@ fn once_more(call: impl Fn() -> c_int) -> Option<c_int> {
     let entered = thread::current().enter()?;
     entered.thread.inside.set(Inside::Ours);
     let session =
-        session::current().filter(|_| fork::is_own_process() && !setid::has_fenced_itself_in())?;
+        session::current().filter(|_| process::is_own() && !seccomp::has_filtered_itself())?;
     let alone = sys::threads().is_none_or(|threads| threads == 2);
     if !alone || !writer::leave(session) {
         errno::set(refused);

@@ -12,14 +12,12 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::hooks::sample;
-use crate::host::{fork, main_thread};
 use crate::os::cancellation::Deferred;
 use crate::os::next_symbol::Next;
 use crate::os::{credentials, errno};
 use crate::recording::session;
-use crate::state::thread;
-use crate::writer::session_start;
+use crate::state::{phase, process, thread};
+use crate::writer::{last_thread, session_start};
 
 static CHROOT: Next = Next::new(c"chroot");
 
@@ -31,7 +29,7 @@ pub(crate) fn prepare() {
 /// Before a call after which we may have fewer rights. errno is left alone.
 pub(crate) fn begin() {
     if is_possible()
-        && !main_thread::may_leave()
+        && !last_thread::may_leave()
         && !credentials::is_filtered()
         && credentials::is_root()
     {
@@ -47,14 +45,14 @@ pub(crate) fn begin_before_a_fence() {
 }
 
 fn is_possible() -> bool {
-    sample::is_recording() && session::current().is_none() && fork::is_own_process()
+    phase::is_recording() && session::current().is_none() && process::is_own()
 }
 
 fn begin_now() {
     let _deferred = Deferred::begin(); // first made, last dropped
     errno::left_alone(|| {
         let thread = thread::current();
-        if !fork::is_unprepared_child(thread)
+        if !process::is_unprepared_child(thread)
             && let Some(entered) = thread.enter()
         {
             session_start::begin_ahead(&entered);

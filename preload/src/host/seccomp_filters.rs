@@ -14,15 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use heapprof_core::fence::{Call, Instruction, LONGEST, spares};
 use heapprof_format::EndReason;
 
-use crate::hooks::sample::{self, Phase};
-use crate::host::{fork, privilege_drop};
+use crate::host::privilege_drop;
 use crate::os::cancellation::Deferred;
 use crate::os::diagnostics::say;
 use crate::os::seccomp::Spared;
-use crate::os::sys;
-use crate::os::{clock, credentials, errno};
+use crate::os::{clock, credentials, errno, sys};
 use crate::recording::{seats, session};
 use crate::state::thread::{self, Inside};
+use crate::state::{phase, process};
 use crate::writer::{self, session_start};
 
 /// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
@@ -135,7 +134,7 @@ unsafe fn read<'a>(program: *const Program) -> Option<&'a [Instruction]> {
 
 /// Before the call that puts it up, with `SECCOMP_MODE_STRICT` or `SECCOMP_MODE_FILTER` and the address of a filter. errno is left alone.
 pub(crate) fn before_filter(mode: u64, program: u64) {
-    if !sample::is_recording() || !fork::is_own_process() {
+    if !phase::is_recording() || !process::is_own() {
         return;
     }
     let is_harmless = match mode as u32 {
@@ -163,7 +162,7 @@ pub(crate) fn before_filter(mode: u64, program: u64) {
 
 /// Before this thread, and those that it starts, may read the time stamp counter no more. errno is left alone.
 pub(crate) fn before_loss_of_counter() {
-    if sample::is_recording() && fork::is_own_process() {
+    if phase::is_recording() && process::is_own() {
         end("gives up the processor's time stamp counter, which we read");
     }
 }
@@ -198,7 +197,7 @@ static SAID: AtomicBool = AtomicBool::new(false);
 /// In a process about to fork: says once that its children are not recorded, if so it is.
 pub(crate) fn before_fork() {
     if !Spared::Beginning.is_allowed()
-        && sample::is_recording()
+        && phase::is_recording()
         && !SAID.swap(true, Ordering::Relaxed)
     {
         say!(
@@ -210,7 +209,7 @@ pub(crate) fn before_fork() {
 /// In a forked child.
 pub(crate) fn after_fork() {
     if !Spared::Beginning.is_allowed() && credentials::is_filtered() {
-        sample::set_phase(Phase::Off);
+        phase::end();
     }
     if IS_UP.load(Ordering::Relaxed) {
         // Its process's id is another one.
@@ -234,7 +233,7 @@ fn end_now(what: &str) {
     if let Some(entered) = &entered {
         entered.thread.inside.set(Inside::Ours);
     }
-    sample::set_phase(Phase::Off);
+    phase::end();
     let deadline = clock::now_ns() + PATIENCE_NS;
     while !seats::are_free() && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);

@@ -15,40 +15,33 @@
 //! therefore shares the program's. So it does where the kernel has no such calls (before Linux 5.9), or has a filter in
 //! front of them that may not know them.
 
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::host::{main_thread, setid};
-use crate::os::credentials;
 use crate::os::sys::{self, File};
-use crate::state::thread::{self, Thread};
+use crate::os::{credentials, seccomp};
 
-/// The thread that has a table of its own, by its words, which the kernel need not be asked for; null: none has.
-static OWNER: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
+/// The thread that has a table of its own, by its thread pointer, which the kernel need not be asked
+/// for; 0: none has.
+static OWNER: AtomicUsize = AtomicUsize::new(0);
 
-/// This thread.
-fn me() -> *mut Thread {
-    std::ptr::from_ref(thread::current()).cast_mut()
-}
-
-/// In our thread, as it begins.
-pub(crate) fn take_own() {
-    let is_own =
-        !main_thread::may_leave() && !credentials::is_filtered() && sys::leave_descriptors();
-    OWNER.store(if is_own { me() } else { null_mut() }, Ordering::SeqCst);
+/// In our thread, as it begins. `shares`: it is to share the program's table.
+pub(crate) fn take_own(shares: bool) {
+    let is_own = !shares && !credentials::is_filtered() && sys::leave_descriptors();
+    let owner = if is_own { sys::thread_pointer() } else { 0 };
+    OWNER.store(owner, Ordering::SeqCst);
 }
 
 /// Whether our thread has a table of its own.
 pub(crate) fn are_own() -> bool {
-    !OWNER.load(Ordering::SeqCst).is_null()
+    OWNER.load(Ordering::SeqCst) != 0
 }
 
 /// The program's standard error. `None`: this thread cannot come by it.
 pub(crate) fn standard_error() -> Option<File> {
-    if OWNER.load(Ordering::SeqCst) != me() {
+    if OWNER.load(Ordering::SeqCst) != sys::thread_pointer() {
         return Some(File::of_others(2));
     }
-    if setid::has_fenced_itself_in() {
+    if seccomp::has_filtered_itself() {
         return None; // with a filter that may not know what it takes
     }
     File::of_process(2).ok()
@@ -56,5 +49,5 @@ pub(crate) fn standard_error() -> Option<File> {
 
 /// In a forked child: its thread is not there yet.
 pub(crate) fn after_fork() {
-    OWNER.store(null_mut(), Ordering::SeqCst);
+    OWNER.store(0, Ordering::SeqCst);
 }

@@ -7,8 +7,7 @@
 
 use std::ffi::{CStr, CString, NulError};
 
-use crate::host::setid;
-use crate::os::seccomp::Spared;
+use crate::os::seccomp::{self, Spared};
 use crate::os::sys::{self, Errno, File, Stat};
 
 /// Flags for every opening: no link is followed, and a FIFO that took the file's place does not block.
@@ -54,7 +53,7 @@ fn c_path(path: &[u8]) -> Result<CString, Errno> {
 
 /// [`File::aside`], where that is not a call too many.
 fn out_of_the_way(file: File) -> Result<File, Errno> {
-    match setid::has_fenced_itself_in() {
+    match seccomp::has_filtered_itself() {
         true => Ok(file), // with a filter that may not know it
         false => file.aside(),
     }

@@ -1,7 +1,9 @@
 //! What the program's filters of system calls may end it for although they let us record: behind such a filter each of these is left
 //! out, or done another way. `host/seccomp_filters.rs` finds out which; of filters that were there when we came nothing is known.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::os::credentials;
 
 /// Something that needs other system calls than recording does.
 #[derive(Clone, Copy)]
@@ -32,4 +34,18 @@ impl Spared {
     pub(crate) fn is_allowed(self) -> bool {
         FORBIDDEN.load(Ordering::Relaxed) & self as u32 == 0
     }
+}
+
+/// Whether the program was under a system call filter when it began.
+static WAS_FILTERED: AtomicBool = AtomicBool::new(false);
+
+/// At boot.
+pub(crate) fn prepare() {
+    WAS_FILTERED.store(credentials::is_filtered(), Ordering::Relaxed);
+}
+
+/// Returns true if the program has put itself under a filter since it began: the filter may end the
+/// process for a call that it does not expect.
+pub(crate) fn has_filtered_itself() -> bool {
+    credentials::is_filtered() && !WAS_FILTERED.load(Ordering::Relaxed)
 }

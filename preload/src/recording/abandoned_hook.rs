@@ -10,14 +10,27 @@
 use crate::os::seccomp::Spared;
 use crate::os::sys;
 use crate::recording::seats;
-use crate::recording::session;
-use crate::state::counters;
-use crate::state::thread::{Inside, Thread};
+use crate::state::thread::{self, Entered, Inside, Thread};
+use crate::state::{counters, wakeup};
 use crate::unwind::stack_bounds;
 
 /// At least so many bytes lie between the stack pointers of what a signal interrupts and of its handler on the same stack: the ABI's red zone
 /// (128), `struct rt_sigframe` (440) and the processor's registers as FXSAVE has them (512).
 const SIGNAL_FRAME: u64 = 1024;
+
+impl Thread {
+    /// Begins a piece of our own code, unless this thread is in one already.
+    #[inline]
+    pub(crate) fn enter(&'static self) -> Option<Entered> {
+        let sp = thread::stack_pointer();
+        if self.inside.get() != Inside::No && !is_left(self, sp) {
+            return None;
+        }
+        self.entered_at.set(sp);
+        self.inside.set(Inside::Hook);
+        Some(Entered { thread: self })
+    }
+}
 
 /// Whether the hook that this thread is inside of was left: the stack pointer is `sp` now. Then it is counted, and another may begin.
 #[cold]
@@ -33,9 +46,7 @@ pub(crate) fn is_left(thread: &Thread, sp: u64) -> bool {
         && seats::may_lose_one();
     if is_left {
         counters::LOST_LEFT.add(1);
-        if let Some(session) = session::current() {
-            session.wake(); // another seat is needed, and it may be asleep
-        }
+        wakeup::ring(); // another seat is needed, and the writer may be asleep
     }
     is_left
 }

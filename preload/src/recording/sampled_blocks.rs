@@ -11,7 +11,6 @@ use std::ffi::c_void;
 
 use heapprof_core::{Filter, Growth, Levels, SampleTable, Vacant};
 
-use crate::hooks::early_heap;
 use crate::os::prefetch;
 use crate::recording::mapped_levels::Mapped;
 
@@ -32,9 +31,10 @@ pub(crate) fn mark_early(address: u64) {
     FILTER.add(address);
 }
 
-/// At boot, before there is any sample: what will be asked suits samples `interval` bytes apart.
-pub(crate) fn prepare_filter(interval: u64) {
-    FILTER.set_unit(Filter::unit_for(interval), early_heap::addresses());
+/// At boot, before there is any sample: what will be asked suits samples `interval` bytes apart. `early`:
+/// addresses of the blocks from before, all of which stay marked.
+pub(crate) fn prepare_filter(interval: u64, early: impl Iterator<Item = u64>) {
+    FILTER.set_unit(Filter::unit_for(interval), early);
 }
 
 /// Whether there is room for a first sample. For a session that begins.

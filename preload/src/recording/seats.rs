@@ -20,7 +20,7 @@ use crate::allocator::global;
 use crate::os::backoff::{self, Patience};
 use crate::recording::sampled_blocks::Spot;
 use crate::state::thread::Thread;
-use crate::unwind::modules::{self, Snapshot};
+use crate::unwind::modules::{Hazard, Snapshot};
 use crate::unwind::walker::Walker;
 use lease::Lease;
 use rule_table_growth::{Larger, Outcome};
@@ -61,7 +61,7 @@ pub(crate) struct Place {
     /// Its index.
     number: usize,
     /// The snapshot that it may be reading.
-    hazard: AtomicPtr<Snapshot>,
+    hazard: Hazard,
 }
 
 // SAFETY: `walker` and `kept` are reached only by the thread that changed `busy` from false to true, or, while `busy` stays true, by the
@@ -95,31 +95,16 @@ impl Seat {
         self.place.number
     }
 
-    /// The walker, and the snapshot in force, which stays valid until the next call.
-    pub(crate) fn begin(&mut self) -> Option<(&mut Walker, &Snapshot)> {
-        let snapshot = self.protect()?;
+    /// The walker, and the hazard of its walks.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (&mut Walker, &Hazard) {
         // SAFETY: this thread has the seat (see `Place`), and `self` is borrowed.
-        Some((unsafe { &mut *self.place.walker.get() }, snapshot))
-    }
-
-    /// Publishes the snapshot in force as in use, and returns it.
-    fn protect(&self) -> Option<&'static Snapshot> {
-        loop {
-            let snapshot = modules::current();
-            // Sequentially consistent, as are the replacement and the writer's look at the hazards:
-            // either the writer sees this, or we see below that the snapshot was replaced.
-            self.place.hazard.store(snapshot, Ordering::SeqCst);
-            if modules::current() == snapshot {
-                // SAFETY: not freed while our hazard names it.
-                return unsafe { snapshot.as_ref() };
-            }
-        }
+        (unsafe { &mut *self.place.walker.get() }, &self.place.hazard)
     }
 
     /// The walker.
     pub(crate) fn walker(&mut self) -> &mut Walker {
-        // SAFETY: as in `begin`.
-        unsafe { &mut *self.place.walker.get() }
+        self.parts().0
     }
 
     /// After a walk: has the walker get more room, if its rules displace each other. True: the writer is to be woken for that. By its usual
@@ -164,9 +149,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.place
-            .hazard
-            .store(std::ptr::null_mut(), Ordering::Release);
+        self.place.hazard.clear();
         if self.place.lease.is_given() {
             self.place.lease.leave();
         } else {
@@ -323,7 +306,7 @@ fn make(number: usize) {
         lease: Lease::new(),
         larger: Larger::new(),
         number,
-        hazard: AtomicPtr::new(std::ptr::null_mut()),
+        hazard: Hazard::new(),
     });
     PLACES[number].store(Box::into_raw(place), Ordering::Release);
 }
@@ -345,7 +328,7 @@ pub(crate) fn are_free() -> bool {
 
 /// Whether a walk may be reading that snapshot.
 pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
-    places().any(|place| place.hazard.load(Ordering::SeqCst) == snapshot)
+    places().any(|place| place.hazard.names(snapshot))
 }
 
 /// In a forked child, in its one thread: the threads that had seats are not here, and may have left them half changed (Law 7).

@@ -18,26 +18,23 @@
 //!
 //! A forked child makes a session of its own and never touches its parent's (Law 7).
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use heapprof_core::{By, Ended, Freed, LANES, Lane, Memo, Sampled, StackLane, StackSet};
-use heapprof_format::{ControlPage, WRITER_AWAKE, WalkEnd};
+use heapprof_format::{ControlPage, WalkEnd};
 
-use crate::host::fork;
 use crate::os::backoff::Patience;
 use crate::os::clock::{self, Ticks};
-use crate::os::prefetch;
-use crate::os::sys;
+use crate::os::{prefetch, sys};
 use crate::recording::mapped_levels::Mapped;
 use crate::recording::pending_frees;
 use crate::recording::requests::Request;
 use crate::recording::seats::{self, Seat};
-use crate::state::counters;
 use crate::state::thread::Thread;
+use crate::state::{counters, interval, process, shutdown, wakeup};
 use crate::unwind::walk::Walked;
 use crate::unwind::walker::MAX_FRAMES;
-use crate::writer::dump_signal;
 
 /// What the hooks tell the writer seldom.
 pub(crate) enum Rare {
@@ -98,7 +95,7 @@ const PATIENCE_NS: u64 = 100_000_000;
 const PATIENCE_EXACT_NS: u64 = 2_000_000_000;
 
 /// States of the writer, in `Session::writer`.
-pub(crate) const AWAKE: u32 = WRITER_AWAKE;
+pub(crate) use crate::state::wakeup::AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
 
@@ -119,8 +116,6 @@ pub(crate) struct SeatLanes {
 pub(crate) struct Session {
     /// Tells sessions apart: the parent's number is not the child's.
     pub(crate) number: u32,
-    /// Whether everything is to be recorded, so that hooks wait for room. Moved with the interval in force.
-    pub(crate) exact: AtomicBool,
     /// By the number of the seat, made by the first who has the seat and something to say; never freed.
     lanes: [AtomicPtr<SeatLanes>; seats::MOST],
     /// Words of each for samples and frees.
@@ -158,6 +153,8 @@ pub(crate) struct Session {
 /// The process's session, once it has one.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
+/// Dumps that were asked for while there was no session to ask.
+static DUMPS_ASKED_EARLY: AtomicU32 = AtomicU32::new(0);
 
 /// Ids of samples up to here are not of this process but of the one that it was forked from: they are never given again.
 static FOREIGN_IDS: AtomicU64 = AtomicU64::new(0);
@@ -171,12 +168,22 @@ pub(crate) fn current() -> Option<&'static Session> {
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
+/// Asks for a dump, now or as soon as there is a session. Two atomics and a futex: a signal handler
+/// may call it.
+pub(crate) fn ask_for_dump() {
+    match current() {
+        Some(session) => {
+            session.dumps_asked.fetch_add(1, Ordering::AcqRel);
+            session.wake();
+        }
+        None => _ = DUMPS_ASKED_EARLY.fetch_add(1, Ordering::AcqRel),
+    }
+}
+
 /// Puts a new session in place of none, or of the parent's. `None`: there is no memory for it.
 pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'static Session> {
-    let exact = interval == 1;
     let session = Box::leak(Box::new(Session {
         number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-        exact: AtomicBool::new(exact),
         lanes: [const { AtomicPtr::new(std::ptr::null_mut()) }; seats::MOST],
         lane_words: if interval >= SPARSE_INTERVAL {
             LANE_SPARSE
@@ -201,15 +208,17 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'sta
     if !session.make_first_lane() {
         return None;
     }
+    wakeup::install(session.writer);
     CURRENT.store(session, Ordering::Release);
     // Only now: a signal that comes meanwhile finds either this session or the count that is taken here.
-    let early = dump_signal::asked_early();
+    let early = DUMPS_ASKED_EARLY.swap(0, Ordering::AcqRel);
     session.dumps_asked.fetch_add(early, Ordering::AcqRel);
     Some(session)
 }
 
 /// In a forked child: forget the parent's. It is leaked: its lanes may be in any state.
 pub(crate) fn abandon() {
+    wakeup::after_fork();
     let parent = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null or a leaked session. Looked at is one number in each lane, which is whole whoever was about to change it.
     if let Some(parent) = unsafe { parent.as_ref() } {
@@ -448,9 +457,7 @@ impl Session {
     /// Wakes the writer, if it sleeps.
     #[cold]
     pub(crate) fn wake(&self) {
-        if self.writer.swap(AWAKE, Ordering::SeqCst) != AWAKE {
-            sys::futex_wake_shared(self.writer);
-        }
+        wakeup::wake(self.writer);
     }
 
     /// The writer has finished.
@@ -473,13 +480,13 @@ impl Session {
     /// Has the writer make room until `send` finds some, or for as long as there is patience.
     #[cold]
     fn wait_and_send(&self, mut send: impl FnMut() -> bool) -> bool {
-        if !fork::is_own_process() {
+        if !process::is_own() {
             // A copy of the process that was made past the fork handlers (`_Fork`, the bare system call)
             // has a copy of the queue, and nobody empties it.
             return false;
         }
         counters::QUEUE_WAITS.add(1);
-        let exact = self.exact.load(Ordering::Relaxed);
+        let exact = interval::is_exact();
         let patience = if exact {
             PATIENCE_EXACT_NS
         } else {
@@ -502,7 +509,7 @@ impl Session {
                 seen = taken;
                 patience.renew();
             } else if self.finished.load(Ordering::Relaxed) != 0 {
-                crate::host::exit::wait();
+                shutdown::wait();
                 return false;
             } else if !goes_on {
                 if taken == seen {

@@ -10,31 +10,49 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::hooks::sample;
-use crate::recording::session;
-use crate::state::settings::Settings;
-
-/// No interval is longer: a terabyte between samples. Readers take more for a damaged log.
-pub(crate) const MAX_INTERVAL: u64 = 1 << 40;
+use crate::state::settings::{MAX_INTERVAL, Settings};
 
 static RUNNING: AtomicBool = AtomicBool::new(true);
 /// Mean interval that was asked for, in bytes.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 /// What the budget demands, in bytes; 0: nothing.
 static RAISED: AtomicU64 = AtomicU64::new(0);
+/// What the three make together, for hooks: mean interval in bytes; 0: sampling is stopped.
+static IN_FORCE: AtomicU64 = AtomicU64::new(0);
+/// Blocks of at least so many bytes are all recorded; 0: none for its size. Moved at boot only.
+static RECORD_OVER: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the mean interval in bytes by which hooks sample; 0: sampling is stopped. A thread goes
+/// over to a new one at its next question, which is never far away (`heapprof_core::Regime`).
+#[inline]
+pub(crate) fn of_hooks() -> u64 {
+    IN_FORCE.load(Ordering::Acquire)
+}
+
+/// Returns from how many bytes on every block is recorded; 0: none for its size.
+#[inline]
+pub(crate) fn record_over() -> u64 {
+    RECORD_OVER.load(Ordering::Relaxed)
+}
+
+/// Returns true if everything is recorded: then hooks wait for room.
+#[inline(always)]
+pub(crate) fn is_exact() -> bool {
+    IN_FORCE.load(Ordering::Relaxed) == 1
+}
 
 /// At boot.
 pub(crate) fn prepare(settings: &Settings) {
     ASKED.store(settings.interval, Ordering::Release);
     RUNNING.store(!settings.start_paused, Ordering::Release);
-    sample::set_record_over(settings.record_over);
+    RECORD_OVER.store(settings.record_over, Ordering::Release);
     apply();
 }
 
 /// In a forked child: its load is its own.
 pub(crate) fn after_fork() {
     RAISED.store(0, Ordering::Release);
-    sample::set_interval(in_force());
+    apply();
 }
 
 /// Whether samples are taken.
@@ -96,10 +114,7 @@ pub(crate) fn raise(interval: u64) {
 fn apply() {
     loop {
         let interval = in_force();
-        sample::set_interval(interval);
-        if let Some(session) = session::current() {
-            session.exact.store(interval == 1, Ordering::Release);
-        }
+        IN_FORCE.store(interval, Ordering::Release);
         if interval == in_force() {
             return;
         }

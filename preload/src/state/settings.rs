@@ -5,7 +5,9 @@
 use crate::os::diagnostics::say;
 use crate::os::environment::Environment;
 use crate::os::sys;
-use crate::state::interval::MAX_INTERVAL;
+
+/// No interval is longer: a terabyte between samples. Readers take more for a damaged log.
+pub(crate) const MAX_INTERVAL: u64 = 1 << 40;
 
 /// Mean sampling interval in bytes when nothing else is said: that of jemalloc and Go.
 const DEFAULT_INTERVAL: u64 = 512 << 10;

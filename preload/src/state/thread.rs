@@ -14,10 +14,6 @@ use std::cell::{Cell, UnsafeCell};
 
 use heapprof_core::{Sampler, bytes_on_the_line};
 
-use crate::recording::abandoned_hook;
-use crate::recording::seats::Place;
-use crate::unwind::eh_frame::Header;
-
 /// What a thread keeps. Only its own thread reads or writes it; a signal handler of that thread may
 /// do so between any two instructions, which is why there are no references into it that outlive
 /// a statement.
@@ -50,7 +46,7 @@ pub(crate) struct Thread {
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.
     pub(crate) session: Cell<u32>,
-    /// The process (`hook::PROCESS`) in which the sampler's line was begun. Not the session: a thread may free a
+    /// The process (`process::generation`) in which the sampler's line was begun. Not the session: a thread may free a
     /// sampled block before it ever allocates, and may allocate for long before it is sampled.
     pub(crate) line: Cell<u32>,
     /// When this thread last began to fork, by the monotonic clock: what was in use then, the child has.
@@ -70,12 +66,12 @@ pub(crate) struct Thread {
     pub(crate) untold_bytes: Cell<u64>,
     /// The session whose writer has been told of some.
     pub(crate) told_session: Cell<u32>,
-    /// The seat that this thread keeps.
-    pub(crate) lease: Cell<Option<&'static Place>>,
+    /// The seat that this thread keeps, or null. Typed accessors: `recording/seats/lease.rs`.
+    pub(crate) lease: Cell<*const ()>,
     /// Lower half of the address whose rule a walk wants next; see `unwind/eh_frame.rs`.
     pub(crate) sought: Cell<u32>,
     /// What framehop is given to find it by.
-    pub(crate) header: Cell<Header>,
+    pub(crate) header: Cell<[u32; 5]>,
     /// Where the sampler's line was when it was last asked whether jemalloc is to look again.
     pub(crate) strode_at: Cell<u64>,
     /// What jemalloc itself had counted of this thread's allocations when it last looked.
@@ -238,18 +234,6 @@ impl Thread {
     pub(crate) fn with_sampler<R>(&self, change: impl FnOnce(&mut Sampler) -> R) -> R {
         // SAFETY: as in `passes`; `change` is arithmetic that neither allocates nor calls back here.
         change(unsafe { &mut *self.sampler.get() })
-    }
-
-    /// Begins a piece of our own code, unless this thread is in one already.
-    #[inline]
-    pub(crate) fn enter(&'static self) -> Option<Entered> {
-        let sp = stack_pointer();
-        if self.inside.get() != Inside::No && !abandoned_hook::is_left(self, sp) {
-            return None;
-        }
-        self.entered_at.set(sp);
-        self.inside.set(Inside::Hook);
-        Some(Entered { thread: self })
     }
 
     /// Makes this thread one of ours for good: nothing it allocates is ever sampled.

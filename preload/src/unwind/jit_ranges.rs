@@ -15,7 +15,7 @@ use heapprof_format::Mapping;
 
 use crate::os::sys::{Errno, File};
 use crate::os::{fd_table, procfs};
-use crate::recording::session;
+use crate::state::wakeup;
 
 /// Ranges that are kept, in 16 KiB, which are there once they are used. Those of the lowest addresses.
 const MOST: usize = 1 << 10;
@@ -62,9 +62,8 @@ pub(crate) fn holds(address: u64) -> bool {
     if found == Some(false)
         && !MISSED.load(Ordering::Relaxed)
         && !MISSED.swap(true, Ordering::Relaxed)
-        && let Some(session) = session::current()
     {
-        session.wake();
+        wakeup::ring();
     }
     found == Some(true)
 }

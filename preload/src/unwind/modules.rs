@@ -101,9 +101,43 @@ static ERA: AtomicU32 = AtomicU32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Next module number.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
-/// The snapshot in force, for `recording/seats.rs`, which protects it.
+/// Returns the snapshot in force.
 pub(crate) fn current() -> *mut Snapshot {
     CURRENT.load(Ordering::SeqCst)
+}
+
+/// A hazard pointer: the snapshot that one walk may be reading, which [`free_retired`] therefore keeps.
+pub(crate) struct Hazard(AtomicPtr<Snapshot>);
+
+impl Hazard {
+    pub(crate) const fn new() -> Hazard {
+        Hazard(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Publishes the snapshot in force as being read, and returns it. It stays valid until the next call,
+    /// or [`clear`](Self::clear). Only the walk that owns the hazard calls this.
+    pub(crate) fn protect(&self) -> Option<&Snapshot> {
+        loop {
+            let snapshot = current();
+            // Sequentially consistent, as are the replacement and the writer's look at the hazards:
+            // either the writer sees this, or we see below that the snapshot was replaced.
+            self.0.store(snapshot, Ordering::SeqCst);
+            if current() == snapshot {
+                // SAFETY: not freed while a hazard names it.
+                return unsafe { snapshot.as_ref() };
+            }
+        }
+    }
+
+    /// The walk is over.
+    pub(crate) fn clear(&self) {
+        self.0.store(std::ptr::null_mut(), Ordering::Release);
+    }
+
+    /// Returns true if a walk may be reading that snapshot.
+    pub(crate) fn names(&self, snapshot: *mut Snapshot) -> bool {
+        self.0.load(Ordering::SeqCst) == snapshot
+    }
 }
 
 /// Whether a snapshot must be looked through because something was unloaded since.

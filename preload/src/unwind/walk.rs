@@ -13,17 +13,15 @@ use framehop::{Error, FrameAddress, Unwinder};
 use heapprof_core::{Frame, Met, Place, Rule};
 use heapprof_format::WalkEnd;
 
-use crate::os::libc_trampolines;
-use crate::os::link_map;
-use crate::os::sys;
-use crate::recording::seats::Seat;
+use crate::os::{libc_trampolines, link_map, sys};
 use crate::state::thread::Entered;
 use crate::unwind::cfi_storage::Room;
+use crate::unwind::jit_ranges;
+use crate::unwind::modules::{self, Hazard};
 #[cfg(target_env = "musl")]
 use crate::unwind::musl_code;
 use crate::unwind::stack_bounds::Readable;
 use crate::unwind::walker::{MAX_FRAMES, Walker};
-use crate::unwind::{jit_ranges, modules};
 
 #[cfg(target_env = "musl")]
 mod musl;
@@ -162,10 +160,15 @@ pub(crate) fn most_frames() -> usize {
 /// Whether this thread is called by `dl_iterate_phdr`. It holds a lock then that a thread in dlopen may wait for, which itself holds
 /// one that pthread_create wants: whoever makes a thread here may wait for ever.
 #[cold]
-pub(crate) fn is_in_iteration(entered: &Entered, seat: &mut Seat, here: Here) -> bool {
-    walk(entered, seat, 0, here);
+pub(crate) fn is_in_iteration(
+    entered: &Entered,
+    walker: &mut Walker,
+    hazard: &Hazard,
+    here: Here,
+) -> bool {
+    walk(entered, walker, hazard, 0, here);
     let [start, end] = ITERATES.each_ref().map(|it| it.load(Ordering::Relaxed));
-    let mut frames = seat.walker().memos.chosen().innermost_first();
+    let mut frames = walker.memos.chosen().innermost_first();
     frames.any(|frame| (start..end).contains(&frame.address))
 }
 
@@ -204,17 +207,23 @@ pub(crate) type Heard = (u64, Walked);
 /// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
 /// the allocation function that was called. The frames are then in the walker's memo.
 #[inline(always)]
-pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -> Walked {
+pub(crate) fn walk(
+    entered: &Entered,
+    walker: &mut Walker,
+    hazard: &Hazard,
+    entry: u64,
+    here: Here,
+) -> Walked {
     let Here(place) = here;
     let stack = Readable::around(entered.thread, place.sp);
     // No snapshot is looked at: as long as nothing was unloaded, whatever code the addresses are in is the same.
     let era = modules::era();
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
-    let memos = &mut seat.walker().memos;
+    let memos = &mut walker.memos;
     memos.choose(&at);
     match memos.hear(era, &at, |words| stack.hold(words)) {
         Some((of_entry, walked)) if of_entry == entry => walked,
-        _ => walk_unheard(entered, seat, entry, place, stack, era),
+        _ => walk_unheard(entered, walker, hazard, entry, place, stack, era),
     }
 }
 
@@ -222,14 +231,14 @@ pub(crate) fn walk(entered: &Entered, seat: &mut Seat, entry: u64, here: Here) -
 #[inline(never)]
 fn walk_unheard(
     entered: &Entered,
-    seat: &mut Seat,
+    walker: &mut Walker,
+    hazard: &Hazard,
     entry: u64,
     place: Place,
     mut stack: Readable,
     era: u32,
 ) -> Walked {
     let depth = DEPTH.load(Ordering::Relaxed) as usize;
-    let walker = seat.walker();
     walker.set_era(era);
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
@@ -240,7 +249,7 @@ fn walk_unheard(
         }
         return walked;
     }
-    walk_anew(entered, seat, entry, place, stack)
+    walk_anew(entered, walker, hazard, entry, place, stack)
 }
 
 /// What the walk that has just ended found.
@@ -261,7 +270,8 @@ fn found(walker: &mut Walker, entry: u64) -> Walked {
 #[inline(never)]
 fn walk_anew(
     entered: &Entered,
-    seat: &mut Seat,
+    walker: &mut Walker,
+    hazard: &Hazard,
     entry: u64,
     place: Place,
     stack: Readable,
@@ -279,7 +289,7 @@ fn walk_anew(
     };
     let (mut has_revalidated, mut has_begun) = (false, false);
     loop {
-        let Some((walker, snapshot)) = seat.begin() else {
+        let Some(snapshot) = hazard.protect() else {
             return Walked {
                 hash: 1,
                 end: WalkEnd::Busy,

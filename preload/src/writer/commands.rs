@@ -6,11 +6,11 @@
 use heapprof_format::{Module, Reader, Record};
 
 use super::Writer;
-use crate::host::exit;
 use crate::os::{clock, files, sys};
 use crate::recording::requests::{Ask, Request};
 use crate::recording::session::{Noted, Session};
-use crate::state::{counters, interval};
+use crate::state::settings::MAX_INTERVAL;
+use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::{Dumps, KeptStack};
 use crate::writer::dump::inherited;
 use crate::writer::dump::snapshot::{Context, Snapshot, Stacks};
@@ -95,7 +95,7 @@ impl Writer {
         if !set {
             return Err(format!(
                 "{bytes:?} is not an interval: bytes, from 1 to {}",
-                interval::MAX_INTERVAL
+                MAX_INTERVAL
             ));
         }
         if interval::in_force() != before {
@@ -182,7 +182,7 @@ impl Writer {
             gone: &self.gone,
             comments,
         };
-        let taken = Snapshot::take("GetHeapProfile", context, || !exit::forbids(0));
+        let taken = Snapshot::take("GetHeapProfile", context, || !shutdown::forbids(0));
         let mut snapshot = taken.ok_or("the program is ending")?;
         let mut text = Vec::new();
         while let Some(piece) = snapshot.piece(stacks) {

@@ -5,17 +5,15 @@
 //! ours, as it has every right to; the writer notices, now and then, and says so once.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::host::fork;
 use crate::os::diagnostics::say;
 use crate::os::sys;
 use crate::recording::session;
+use crate::state::process;
 
 /// The signal that is ours; 0: none.
 static OURS: AtomicI32 = AtomicI32::new(0);
-/// Dumps asked for while there was no session to ask.
-static EARLY: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the signal (0: none) is ours now.
 pub(crate) fn install(signal: c_int) -> bool {
@@ -60,21 +58,9 @@ pub(crate) fn look() {
     }
 }
 
-/// Two atomics and a futex: nothing that a signal handler must not do.
 extern "C" fn on_signal(_: c_int) {
-    if !fork::is_own_process() {
+    if !process::is_own() {
         return;
     }
-    match session::current() {
-        Some(session) => {
-            session.dumps_asked.fetch_add(1, Ordering::AcqRel);
-            session.wake();
-        }
-        None => _ = EARLY.fetch_add(1, Ordering::AcqRel),
-    }
-}
-
-/// For a session that begins: how many dumps were asked for before it.
-pub(crate) fn asked_early() -> u32 {
-    EARLY.swap(0, Ordering::AcqRel)
+    session::ask_for_dump();
 }

@@ -9,16 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use heapprof_format::EndReason;
 
 use crate::allocator::global;
-use crate::hooks::sample::{self, Phase};
-use crate::host::fork;
 use crate::os::backoff::{self, Patience};
-use crate::os::diagnostics::say;
 use crate::os::{clock, private_stack};
 use crate::recording::session::{self, Session};
 use crate::recording::{pending_frees, requests, sampled_blocks, seats};
-use crate::state::interval;
 use crate::state::settings::Settings;
 use crate::state::thread::{Entered, Inside};
+use crate::state::{interval, phase, process};
 use crate::writer::log::output::{NoLog, Output};
 use crate::writer::log::parent_log;
 use crate::writer::{self, Writer};
@@ -65,7 +62,7 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
         if let Some(session) = session::current() {
             return Some(session);
         }
-        if !fork::is_own_process() {
+        if !process::is_own() {
             // A vfork child in its parent's memory: a thread that it started would end with it.
             return None;
         }
@@ -76,7 +73,7 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
             let session = private_stack::run(|| {
                 let session = match session::current() {
                     // Whoever was at it before us may have given up, and said so.
-                    None if sample::is_recording() => make(),
+                    None if phase::is_recording() => make(),
                     session => session,
                 };
                 entered.thread.inside.set(Inside::Hook);
@@ -125,7 +122,7 @@ fn make() -> Option<&'static Session> {
                     return None;
                 }
                 Err(NoLog::Ever) => {
-                    sample::set_phase(Phase::Off);
+                    phase::end();
                     return None;
                 }
             };
@@ -149,9 +146,9 @@ fn make() -> Option<&'static Session> {
         session::install(interval::in_force(), page)
     });
     let Some(session) = session.flatten() else {
-        sample::set_phase(Phase::Off);
-        if !is_said {
-            global::say_that_there_is_none();
+        match is_said {
+            true => phase::end(),
+            false => global::give_up_for_want_of_memory(),
         }
         let mut writer = writer;
         writer.end_log(None, EndReason::GaveUp);
@@ -159,9 +156,10 @@ fn make() -> Option<&'static Session> {
     };
     AWAITED.store(false, Ordering::Release);
     if let Err(mut writer) = writer::start(writer, session) {
-        sample::set_phase(Phase::Off);
         session::abandon();
-        say!("cannot start a thread; nothing is recorded, the program runs on");
+        phase::give_up(format_args!(
+            "cannot start a thread; nothing is recorded, the program runs on"
+        ));
         writer.finish(None, EndReason::GaveUp);
         return None;
     }

@@ -9,14 +9,12 @@ use heapprof_format::EndReason;
 
 use super::Writer;
 use crate::allocator::global;
-use crate::hooks::sample::{self, Phase};
-use crate::host::{main_thread, setid};
-use crate::os::diagnostics::say;
-use crate::os::{clock, credentials, fd_table, libc_trampolines, sys};
+use crate::os::{clock, credentials, fd_table, libc_trampolines, seccomp, sys};
 use crate::recording::session::{self, Session};
-use crate::state::thread;
+use crate::state::{phase, thread};
 use crate::unwind::stack_bounds;
 use crate::writer::dump::inherited;
+use crate::writer::{adopt_credentials, last_thread};
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
 const STACK_BYTES: usize = 512 << 10;
@@ -283,9 +281,10 @@ pub(crate) fn come_back(session: &'static Session) {
     // SAFETY: made by `hand_back`; the swap made it ours.
     let handover = *unsafe { Box::from_raw(handover) };
     if let Err(mut writer) = start_with(handover) {
-        sample::set_phase(Phase::Off);
+        phase::give_up(format_args!(
+            "cannot start a thread again; recording ends here, the program runs on"
+        ));
         session.tell_finished();
-        say!("cannot start a thread again; recording ends here, the program runs on");
         writer.finish(Some(session), EndReason::GaveUp);
     }
 }
@@ -294,7 +293,7 @@ pub(crate) fn come_back(session: &'static Session) {
 /// last one, and needs the program's descriptors for that. One that left them ends, and another begins.
 pub(crate) fn share_descriptors(session: &'static Session) {
     wait_until_it_runs();
-    if fd_table::are_own() && !setid::has_fenced_itself_in() && leave(session) {
+    if fd_table::are_own() && !seccomp::has_filtered_itself() && leave(session) {
         come_back(session);
     }
 }
@@ -306,8 +305,8 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
     sys::name_thread(c"heapprof");
     schedule_as_at_boot();
     stack_bounds::learn();
-    setid::remember();
-    fd_table::take_own();
+    adopt_credentials::remember();
+    fd_table::take_own(last_thread::may_leave());
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if handover.is_null() {
         return std::ptr::null_mut();
@@ -350,14 +349,14 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
     match std::panic::catch_unwind(work) {
         Ok(true) => return std::ptr::null_mut(),
         Ok(false) => {}
-        Err(_) => sample::give_up("the writer"),
+        Err(_) => phase::give_up_after_panic("the writer"),
     }
     THREAD.store(0, Ordering::Relaxed);
     session.tell_finished();
-    if session.finish.load(Ordering::Acquire) == 0 && main_thread::all_have_left() {
+    if session.finish.load(Ordering::Acquire) == 0 && last_thread::all_have_left() {
         // Nobody asked for the end: the program's last thread has left.
-        sample::set_phase(Phase::Off);
-        main_thread::exit_for_the_last();
+        phase::end();
+        last_thread::exit_for_the_last();
     }
     std::ptr::null_mut()
 }

@@ -6,10 +6,9 @@ use heapprof_core::Ledger;
 use heapprof_format::{Counter, Record};
 
 use super::Writer;
-use crate::host::exit;
 use crate::os::{clock, sys};
 use crate::recording::session;
-use crate::state::counters;
+use crate::state::{counters, shutdown};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::dump::snapshot::{self, Context, Stacks};
 
@@ -108,8 +107,8 @@ impl Writer {
 
     /// Has what was inherited as a dump needs it. False: the program ends, and there is no time for it.
     pub(super) fn settle_inheritance(&mut self, drained: bool) -> bool {
-        if !exit::forbids(self.inheritance.comparing_ns()) {
-            self.inheritance.compare(|| !exit::forbids(0));
+        if !shutdown::forbids(self.inheritance.comparing_ns()) {
+            self.inheritance.compare(|| !shutdown::forbids(0));
         }
         let is_compared = !self.inheritance.is_uncompared();
         if is_compared && drained {
@@ -137,7 +136,7 @@ impl Writer {
         crate::os::diagnostics::say!(
             "the last dump is left out: it would hold up the program's end for more than {} ms \
              (HEAPPROF_EXIT_WAIT_MS){instead}",
-            exit::patience_ns() / 1_000_000
+            shutdown::patience_ns() / 1_000_000
         );
     }
 

@@ -13,9 +13,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use super::{Place, WANTED, count};
-use crate::host::fork;
 use crate::os::seccomp::Spared;
 use crate::os::{credentials, sys};
+use crate::state::process;
 use crate::state::thread::Thread;
 
 /// So often a thread takes a seat in a row before it keeps it. Threads that sample less than that in their life leave no lease behind.
@@ -75,10 +75,17 @@ impl Lease {
     }
 }
 
+/// Returns the seat that this thread keeps.
+#[inline(always)]
+fn of(thread: &Thread) -> Option<&'static Place> {
+    // SAFETY: null, or a place, which is never freed (`give` sets it, and nobody else).
+    unsafe { thread.lease.get().cast::<Place>().as_ref() }
+}
+
 /// The seat that this thread keeps, taken. `None`: it keeps none, or is in the middle of something there.
 #[inline(always)]
 pub(super) fn enter(thread: &Thread) -> Option<&'static Place> {
-    let place = thread.lease.get()?;
+    let place = of(thread)?;
     // Only this thread, and its signal handlers, each of which ends before what it interrupted goes on. (One that jumps out of a hook leaves it
     // so for ever: `recording/abandoned_hook.rs`.)
     if place.lease.inside.load(Ordering::Relaxed) {
@@ -119,12 +126,12 @@ pub(super) fn taken_again(thread: &Thread, place: &'static Place) {
 fn give(thread: &Thread, place: &'static Place) {
     thread.alone.set(0);
     let relaxed = Ordering::Relaxed;
-    let has_one = thread.lease.get().is_some();
+    let has_one = of(thread).is_some();
     if has_one || GIVEN.load(relaxed) >= MOST {
         return;
     }
     // Not in a child that shares our memory (`vfork`): the thread goes on by another number.
-    if !fork::is_own_process() {
+    if !process::is_own() {
         return;
     }
     // Others must find a seat now, and not only when the writer has made one.
@@ -136,7 +143,7 @@ fn give(thread: &Thread, place: &'static Place) {
     place.lease.tid.store(sys::gettid(), relaxed);
     place.lease.inside.store(true, relaxed);
     place.lease.is_given.store(true, Ordering::Release);
-    thread.lease.set(Some(place));
+    thread.lease.set(std::ptr::from_ref(place).cast());
 }
 
 /// In the writer: gives up the lease of a thread that is no more, and leaves the seat for anybody. False: it lives, or nobody can tell.
@@ -165,7 +172,9 @@ pub(super) fn after_fork(thread: &Thread, places: impl Iterator<Item = &'static 
     GIVEN.store(0, Ordering::Relaxed);
     thread.alone.set(0);
     // A fork in a signal handler that interrupted a hook: the hook goes on, and leaves the seat as any other.
-    if let Some(place) = thread.lease.take()
+    let place = of(thread);
+    thread.lease.set(std::ptr::null());
+    if let Some(place) = place
         && !place.lease.is_at_work()
     {
         place.busy.store(false, Ordering::Release);

@@ -12,15 +12,21 @@ use heapprof_format::WalkEnd;
 
 use super::{CONTEXT_ROOT, Here, OWN, SIGNAL_RETURN, place_of_code};
 use crate::os::diagnostics::say;
-use crate::recording::seats::Seat;
 use crate::state::thread::Entered;
+use crate::unwind::modules::Hazard;
 use crate::unwind::stack_bounds::Readable;
+use crate::unwind::walker::Walker;
 
 static VERIFIED: AtomicU64 = AtomicU64::new(0);
 
 /// Compares what the walk from `here` has just found.
-pub(crate) fn verify(entered: &Entered, seat: &mut Seat, Here(mut place): Here) {
-    let memo = seat.walker().memos.chosen();
+pub(crate) fn verify(
+    entered: &Entered,
+    walker: &mut Walker,
+    hazard: &Hazard,
+    Here(mut place): Here,
+) {
+    let memo = walker.memos.chosen();
     let found: Vec<Frame> = memo.innermost_first().copied().collect();
     let mut hash = StackHasher::new();
     for (place, frame) in found.iter().rev().enumerate() {
@@ -35,7 +41,7 @@ pub(crate) fn verify(entered: &Entered, seat: &mut Seat, Here(mut place): Here) 
     }
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
     let mut stack = Readable::around(entered.thread, place.sp);
-    let Some((walker, snapshot)) = seat.begin() else {
+    let Some(snapshot) = hazard.protect() else {
         return;
     };
     let mut left = found.iter();

@@ -6,13 +6,12 @@
 use heapprof_core::{Ledger, Pace};
 use heapprof_format::WalkEnd;
 
-use crate::host::exit;
 use crate::os::clock;
 use crate::os::diagnostics::say;
 use crate::os::files::Unfinished;
 use crate::os::sys::Errno;
-use crate::state::counters;
 use crate::state::settings::Settings;
+use crate::state::{counters, shutdown};
 use crate::writer::dump::snapshot::{Context, Snapshot, Stacks};
 
 /// A stack, kept for the dumps.
@@ -77,7 +76,7 @@ impl Making {
 /// up dumps that they had all the time for.
 fn pace() -> Pace {
     Pace {
-        known_after_ns: exit::patience_ns() / 3,
+        known_after_ns: shutdown::patience_ns() / 3,
     }
 }
 
@@ -184,8 +183,8 @@ impl Dumps {
         }
         let dumps = if is_last { 1 } else { 2 };
         let takes_ns = pace().takes_ns(expected_bytes * dumps, 0, 0);
-        let taken =
-            (!exit::forbids(takes_ns)).then(|| Snapshot::take(why, context, || !exit::forbids(0)));
+        let taken = (!shutdown::forbids(takes_ns))
+            .then(|| Snapshot::take(why, context, || !shutdown::forbids(0)));
         let Some(snapshot) = taken.flatten() else {
             return Err(self.lost(Trouble::Ending, is_last));
         };
@@ -208,7 +207,7 @@ impl Dumps {
     pub(crate) fn go_on(&mut self, stacks: Stacks<'_>) -> Option<Result<String, String>> {
         let making = self.making.as_mut()?;
         let is_last = making.is_last;
-        let trouble = if exit::forbids(making.takes_ns()) {
+        let trouble = if shutdown::forbids(making.takes_ns()) {
             Trouble::Ending
         } else if let Some(piece) = making.snapshot.piece(stacks) {
             making.written += piece.len() as u64;

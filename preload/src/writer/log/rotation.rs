@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use heapprof_core::{By, Freed, Ledger, Never, Sampled, Sink};
 use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
-use crate::host::exit;
 use crate::os::files::{AppendError, Appended};
 use crate::os::sys::Errno;
 use crate::recording::session::Session;
+use crate::state::shutdown;
 use crate::writer::dump::dumps::KeptStack;
 use crate::writer::event_source::{Event, Inlet, Taker};
 use crate::writer::log::checkpoint::{Keeping, Step};
@@ -228,7 +228,7 @@ fn is_awaited(session: &Session, takes_ns: u64) -> bool {
 
 /// Whether the program ends, and does not wait for another `takes_ns`.
 fn is_late(session: &Session, takes_ns: u64) -> bool {
-    session.finish.load(Ordering::Acquire) != 0 && exit::forbids(takes_ns)
+    session.finish.load(Ordering::Acquire) != 0 && shutdown::forbids(takes_ns)
 }
 
 /// Takes up to so many events from the queue, as long as hooks may soon find it full. The others stay where they are: what is
