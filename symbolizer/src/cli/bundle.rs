@@ -7,7 +7,7 @@ use heapprof_symbolizer::{Bytes, Input, Reading, write_bundle};
 
 use crate::cli::failure::Failure;
 use crate::cli::source::{Places, Time, read};
-use crate::cli::{output, say};
+use crate::cli::{destination, say};
 
 /// Put a profile and the binaries and debug files that name it into one archive
 ///
@@ -34,9 +34,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let name = args.file.file_name().unwrap_or_default();
     let beside = PathBuf::from(name).with_extension("tar");
-    let out = output::file(Some(args.output.as_ref().unwrap_or(&beside)));
-    output::refuse_terminal(out, "a bundle")?;
-    output::refuse_input(out, [&args.file])?;
+    let out = destination::file(Some(args.output.as_ref().unwrap_or(&beside)));
+    destination::refuse_terminal(out, "a bundle")?;
+    destination::refuse_input(out, [&args.file])?;
     let reading = Reading {
         view: args.time.view(),
         ..Reading::default()
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
     let mut contents = Vec::new();
-    output::to(out, |out| {
+    destination::to(out, |out| {
         contents =
             write_bundle(&input.name(), input.bytes(), &symbols, out).map_err(io::Error::other)?;
         Ok(())

@@ -2,8 +2,8 @@
 
 use clap_complete::Shell;
 
+use crate::cli::destination;
 use crate::cli::failure::Failure;
-use crate::cli::output;
 
 /// Write a completion script for a shell
 ///
@@ -19,5 +19,5 @@ pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<(), Failure
     // Into memory first: clap_complete panics where a pipe is closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "heapprof", &mut script);
-    output::to(None, |out| std::io::Write::write_all(out, &script))
+    destination::to(None, |out| std::io::Write::write_all(out, &script))
 }

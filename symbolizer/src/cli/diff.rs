@@ -10,10 +10,10 @@ use heapprof_symbolizer::{
 use serde::Serialize;
 
 use crate::cli::age::Age;
+use crate::cli::destination;
 use crate::cli::failure::Failure;
 use crate::cli::limit;
 use crate::cli::measure::{SumArg, TemporaryArgs};
-use crate::cli::output;
 use crate::cli::progress::Progress;
 use crate::cli::quantity::{count, standard_errors};
 use crate::cli::say;
@@ -106,8 +106,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    output::refuse_input(
-        output::file(args.output.as_ref()),
+    destination::refuse_input(
+        destination::file(args.output.as_ref()),
         [&args.before].into_iter().chain(&args.after),
     )?;
     args.temporary.refuse_beside(args.metric.0)?;
@@ -254,7 +254,7 @@ fn show(
         let mut stacks = differences.by_stack();
         stacks.retain(|change| args.min_significance == 0.0 || is_significant(change));
         let graph = DiffGraph::of(&stacks, measure);
-        return output::to(output::file(args.output.as_ref()), |out| {
+        return destination::to(destination::file(args.output.as_ref()), |out| {
             match args.folded {
                 true => graph.write_folded(out),
                 false => graph.write_svg(heading, out),
@@ -276,7 +276,7 @@ fn show(
         n => changes.len().saturating_sub(n),
     };
     changes.truncate(changes.len() - hidden);
-    output::to(output::file(args.output.as_ref()), |out| {
+    destination::to(destination::file(args.output.as_ref()), |out| {
         if args.json {
             return write_json(&diff, &changes, unlike, measure, out);
         }

@@ -7,10 +7,10 @@ use heapprof_symbolizer::{Confidence, Reading};
 
 use crate::cli::choice::choice;
 use crate::cli::confidence;
+use crate::cli::destination;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::measure::{SumArg, TemporaryArgs};
-use crate::cli::output;
 use crate::cli::source::{Source, note_circumstances};
 
 /// Write the profile in a form that other programs read
@@ -54,11 +54,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let format = args.format;
     // Asked first: reading and naming may take long.
-    let file = output::file(args.output.as_ref());
+    let file = destination::file(args.output.as_ref());
     if format.is_binary() {
-        output::refuse_terminal(file, format.name())?;
+        destination::refuse_terminal(file, format.name())?;
     }
-    output::refuse_input(file, &args.source.files)?;
+    destination::refuse_input(file, &args.source.files)?;
     let measure = args.metric.0;
     if measure.needs_pasts() && !format.shows_pasts() {
         return Err(Failure::Senseless(format!(
@@ -94,5 +94,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         confidence: args.confidence,
         title: args.title.clone(),
     };
-    output::to(file, |out| format.write(&profile, &symbols, &options, out))
+    destination::to(file, |out| format.write(&profile, &symbols, &options, out))
 }

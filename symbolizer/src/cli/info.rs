@@ -14,9 +14,9 @@ use heapprof_symbolizer::{
 use crate::cli::confidence;
 use crate::cli::coverage;
 use crate::cli::debuginfod::summary;
+use crate::cli::destination;
 use crate::cli::failure::Failure;
 use crate::cli::heading::{how_exact, write_totals_at};
-use crate::cli::output;
 use crate::cli::processes;
 use crate::cli::source::Source;
 use crate::cli::table::{Align, Table, stdout_width};
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = args.source.profile()?;
     let symbols = args.source.symbols(&profile)?;
     let asked = || args.source.places.servers.account();
-    output::to(None, |out| {
+    destination::to(None, |out| {
         if args.json {
             let asked = asked().map(|account| summary(&account));
             return json::write(&profile, &symbols, args.confidence, asked, out);

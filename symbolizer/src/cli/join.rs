@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{Bytes, Input, Join, JoinError, ViewError};
 
+use crate::cli::destination;
 use crate::cli::failure::Failure;
-use crate::cli::output;
 use crate::cli::progress::Progress;
 use crate::cli::run::quoted;
 use crate::cli::say;
@@ -32,13 +32,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let out = output::file(Some(&args.output));
-    output::refuse_terminal(out, "a record log")?;
-    output::refuse_input(out, &args.files)?;
+    let out = destination::file(Some(&args.output));
+    destination::refuse_terminal(out, "a record log")?;
+    destination::refuse_input(out, &args.files)?;
     let mut processes = 0;
     join(&args.files, |join| {
         processes = join.processes();
-        output::to(out, |out| write(join, out))
+        destination::to(out, |out| write(join, out))
     })?;
     if let Some(out) = out {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());

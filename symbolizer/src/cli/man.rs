@@ -4,8 +4,8 @@ use std::io::Write;
 
 use clap_mangen::Man;
 
+use crate::cli::destination;
 use crate::cli::failure::Failure;
-use crate::cli::output;
 
 /// Write a manual page
 ///
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<(), Failure
     let mut page = Vec::new();
     Man::new(about).render(&mut page).map_err(Failure::Stdout)?;
     let page = with_lines_kept(&String::from_utf8_lossy(&page));
-    output::to(None, |out| out.write_all(page.as_bytes()))
+    destination::to(None, |out| out.write_all(page.as_bytes()))
 }
 
 /// Columns behind the options stay columns: a page would otherwise fill them up like a paragraph.

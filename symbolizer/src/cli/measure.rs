@@ -13,11 +13,11 @@ use heapprof_symbolizer::{
 use serde::Serialize;
 
 use crate::cli::colour::Look;
+use crate::cli::destination;
 use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::heading::{what_interval, write_totals_at};
 use crate::cli::label::{JsonLabel, JsonLines, Label};
-use crate::cli::output;
 use crate::cli::table::{Align, Table, stdout_width};
 use crate::cli::top::columns;
 
@@ -207,7 +207,7 @@ pub(crate) fn run(
         n => lines.len().saturating_sub(n),
     };
     lines.truncate(lines.len() - hidden);
-    output::to(None, |out| {
+    destination::to(None, |out| {
         match form {
             Form::Json => return write_json(profile, &lines, shown, out),
             Form::Csv => return write_csv(&lines, shown, out),

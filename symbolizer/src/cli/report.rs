@@ -12,7 +12,7 @@ use crate::cli::failure::Failure;
 use crate::cli::heading::how_exact;
 use crate::cli::logs::Logs;
 use crate::cli::progress::Progress;
-use crate::cli::{output, say, source};
+use crate::cli::{destination, say, source};
 
 /// Write a page for a browser: the heap at every moment of the run
 ///
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let first = args.logs.files.first();
     let first = first.and_then(|file| file.file_name()).unwrap_or_default();
     let beside = PathBuf::from(first).with_extension("html");
-    let out = output::file(Some(args.output.as_ref().unwrap_or(&beside)));
-    output::refuse_input(out, &args.logs.files)?;
+    let out = destination::file(Some(args.output.as_ref().unwrap_or(&beside)));
+    destination::refuse_input(out, &args.logs.files)?;
     if args.steps * args.stacks > MOST_NUMBERS {
         return Err(Failure::Senseless(format!(
             "--steps {} with --stacks {} is more than memory and browsers are good for: at most {MOST_NUMBERS} when multiplied",
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         title: &args.title,
         precision: &how_exact(&profile),
     };
-    output::to(out, |out| report.write(out))?;
+    destination::to(out, |out| report.write(out))?;
     if let Some(out) = out {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
         say::note(&format_args!("{}: {}", out.display(), Bytes(size as f64)));

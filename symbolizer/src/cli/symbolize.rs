@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use heapprof_symbolizer::export::{Format, Options};
 
 use crate::cli::coverage;
+use crate::cli::destination;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
-use crate::cli::output;
 use crate::cli::source::Source;
 
 /// Write a gperftools heap dump with function names in it
@@ -29,11 +29,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    output::refuse_input(output::file(args.output.as_ref()), &args.source.files)?;
+    destination::refuse_input(destination::file(args.output.as_ref()), &args.source.files)?;
     let mut profile = args.source.profile()?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
-    output::to(output::file(args.output.as_ref()), |out| {
+    destination::to(destination::file(args.output.as_ref()), |out| {
         Format::Symbolized.write(&profile, &symbols, &Options::default(), out)
     })?;
     coverage::say(&profile, &symbols);

@@ -13,9 +13,9 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::choice::choice;
+use crate::cli::destination;
 use crate::cli::failure::Failure;
 use crate::cli::logs::Logs;
-use crate::cli::output;
 use crate::cli::progress::Progress;
 use crate::cli::quantity::count;
 use crate::cli::say;
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             say::note(&format_args!("note: {}: {line}", name.display()));
         }
     }
-    output::to(output::file(args.output.as_ref()), |out| {
+    destination::to(destination::file(args.output.as_ref()), |out| {
         if args.csv {
             write_csv(&timeline, &curves.names, out)
         } else if args.svg {

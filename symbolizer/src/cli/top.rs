@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::cli::choice::choice;
 use crate::cli::colour::Look;
 use crate::cli::confidence;
+use crate::cli::destination;
 use crate::cli::document::Head;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
@@ -20,7 +21,6 @@ use crate::cli::heading::write_totals_at;
 use crate::cli::label::{JsonLabel, JsonLines, Label};
 use crate::cli::limit;
 use crate::cli::measure::{self, MeasureArg, TemporaryArgs};
-use crate::cli::output;
 use crate::cli::quantity::count;
 use crate::cli::source::{Source, note_circumstances};
 use crate::cli::table::{Align, Table, stdout_width};
@@ -140,7 +140,7 @@ fn show(args: &Args, profile: &Profile, symbols: &Symbols) -> Result<(), Failure
     };
     lines.truncate(lines.len() - hidden);
 
-    output::to(None, |out| {
+    destination::to(None, |out| {
         if args.json {
             return write_json(profile, &lines, by, args.confidence, out);
         }

@@ -11,11 +11,11 @@ use heapprof_symbolizer::{
 
 use crate::cli::choice::choice;
 use crate::cli::colour::{self, Look};
+use crate::cli::destination;
 use crate::cli::failure::Failure;
 use crate::cli::filter::FilterArgs;
 use crate::cli::heading::write_totals;
 use crate::cli::measure::{SumArg, TemporaryArgs, verdict};
-use crate::cli::output;
 use crate::cli::quantity::{count, percent};
 use crate::cli::source::Source;
 use crate::cli::table::{cut, stdout_width};
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (None, None) => Direction::Down,
     };
     let tree = Tree::of(&profile, &symbols, by, &direction, measure);
-    output::to(None, |out| {
+    destination::to(None, |out| {
         if args.json {
             return json::write(&profile, &tree, measure, out);
         }

@@ -5,7 +5,7 @@ mod attached;
 use std::io::Write as _;
 
 use crate::cli::failure::Failure;
-use crate::cli::{output, quantity};
+use crate::cli::{destination, quantity};
 use attached::Attached;
 
 /// Control a running program: stop and start recording, change the interval, set a marker, dump
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let answer = Attached::to(args.pid)
         .and_then(|process| process.ask(&args.what.command()))
         .map_err(refused)?;
-    output::to(None, |out| {
+    destination::to(None, |out| {
         for line in answer.lines() {
             writeln!(out, "{}", heapprof_symbolizer::Printable(line))?;
         }
