@@ -1,0 +1,18 @@
+//! The output: tables, headings, notes and files, as the commands print them.
+//!
+//! Imports: no other folder of `cli`.
+//!
+//! Not here: formats for other programs (`heapprof_symbolizer::export`).
+
+pub(crate) mod colour;
+pub(crate) mod coverage;
+pub(crate) mod destination;
+pub(crate) mod document;
+pub(crate) mod failure;
+pub(crate) mod heading;
+pub(crate) mod label;
+pub(crate) mod partial_file;
+pub(crate) mod processes;
+pub(crate) mod progress;
+pub(crate) mod say;
+pub(crate) mod table;
