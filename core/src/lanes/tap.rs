@@ -4,12 +4,12 @@
 
 use std::ops::ControlFlow;
 
-use crate::event::{
+use crate::lanes::event::{
     AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, FREED_NEAR, Freed, KIND_BITS, Last, NEAR_SHIFT,
     Next, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled, Sink,
     TICK_BITS, Usual, WIDE, WIDE_SIZE_BITS, low, ticks_of,
 };
-use crate::lane::{Lane, id_after, lane_of, place_in_block};
+use crate::lanes::lane::{Lane, id_after, lane_of, place_in_block};
 use crate::primitive::atomic::Ordering;
 
 /// The writer's side of a lane.

@@ -18,9 +18,9 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::event::{By, Freed, Never, Passed, Sampled, Sink};
-use crate::lane::{LANES, Lane, lane_of};
-use crate::tap::{Stop, Tap};
+use crate::lanes::event::{By, Freed, Never, Passed, Sampled, Sink};
+use crate::lanes::lane::{LANES, Lane, lane_of};
+use crate::lanes::tap::{Stop, Tap};
 
 /// See the module's text. The writer's side of all lanes.
 #[derive(Debug)]
@@ -235,8 +235,8 @@ impl Sink for One {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::all::All;
-    use crate::event::{Ended, Sampled};
+    use crate::lanes::event::{Ended, Sampled};
+    use crate::lanes::model_all::All;
     use crate::primitive::atomic::AtomicU64;
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
@@ -524,7 +524,10 @@ mod tests {
         };
         let first = lanes[1].new_id();
         let last = first - 2;
-        assert_ne!(crate::lane::lane_of(first), crate::lane::lane_of(last));
+        assert_ne!(
+            crate::lanes::lane::lane_of(first),
+            crate::lanes::lane::lane_of(last)
+        );
         for (lane, at, id) in [(1, 10, first), (0, 50, last)] {
             assert!(lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE, |_| {}));
         }

@@ -5,9 +5,9 @@
 //! copy of the last walk's, wherever that was: it mostly has the frames near the root in common with it, and a frame that is copied is a
 //! cache line.
 
-use crate::echo::{Echo, Words};
-use crate::frame::Frame;
-use crate::memo::Memo;
+use crate::unwind::echo::{Echo, Words};
+use crate::unwind::frame::Frame;
+use crate::unwind::memo::Memo;
 
 /// Enough for C++ containers, whose calls come from a handful of places: with four, 0.78 of their walks are not those of last time
 /// (`scripts/count-walks`), with eight none.
@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::program::{Program, call, found, frame, functions, memo, ten};
+    use crate::unwind::model_program::{Program, call, found, frame, functions, memo, ten};
 
     fn memos() -> Memos<&'static str, u64> {
         Memos::with_room_for(40, "none")

@@ -1,6 +1,6 @@
 //! The sample table: which sample lives at this address?
 //!
-//! Model: a slot is Empty, Gone, Reserved or Full(address, id); see [`crate::slots`] for where it
+//! Model: a slot is Empty, Gone, Reserved or Full(address, id); see [`crate::tables::slots`] for where it
 //! stands. An address is in the table at most once, because the allocator hands it out at most once
 //! at a time: so an insertion need not look for itself, and of all threads only the one that frees
 //! a block takes its address.
@@ -23,7 +23,7 @@
 
 use crate::primitive::atomic::Ordering;
 
-use crate::slots::{Growth, Levels, Slot, newest_first, spread, window};
+use crate::tables::slots::{Growth, Levels, Slot, newest_first, spread, window};
 
 const EMPTY: u64 = 0;
 const GONE: u64 = 1;
@@ -215,7 +215,7 @@ impl<L: Levels> SampleTable<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slots::testing::Leaked;
+    use crate::tables::slots::testing::Leaked;
     use proptest::prelude::*;
     use std::collections::HashMap;
 

@@ -8,7 +8,7 @@
 //!   hash │ frames << 8 | end │ address of each frame ... │ a bit for each frame: it was interrupted, and does not return ...
 //! ```
 
-use crate::lane::Apart;
+use crate::lanes::lane::Apart;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
 /// Words before the addresses.

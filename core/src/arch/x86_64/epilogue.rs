@@ -24,7 +24,7 @@
 use yaxpeax_arch::LengthedInstruction as _;
 use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
 
-use crate::rules::Rule;
+use crate::unwind::rules::Rule;
 
 /// Where a function's code leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -416,7 +416,7 @@ fn is_conditional(opcode: Opcode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Kind;
+    use crate::unwind::rules::Kind;
     use proptest::prelude::*;
 
     const MODULE: u32 = 7;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::event::{By, Freed, Last, Next, Passed, Sampled, Sink, Usual};
+use crate::lanes::event::{By, Freed, Last, Next, Passed, Sampled, Sink, Usual};
 
 /// All that it was given.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@
 
 use crate::primitive::atomic::Ordering;
 
-use crate::slots::{Growth, Levels, newest_first, spread, window};
+use crate::tables::slots::{Growth, Levels, newest_first, spread, window};
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl<L: Levels> StackSet<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slots::testing::Leaked;
+    use crate::tables::slots::testing::Leaked;
 
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]

@@ -8,9 +8,9 @@
 //!
 //! Not here: reading memory. The caller is given the list, and between which addresses its words are.
 
-use crate::StackHasher;
-use crate::frame::Frame;
-use crate::rules::Kind;
+use crate::unwind::frame::Frame;
+use crate::unwind::rules::Kind;
+use crate::unwind::stack_hash::StackHasher;
 
 /// Longer lists are not made: such walks are compared frame by frame.
 const MOST: usize = 128;
@@ -142,7 +142,7 @@ impl<E: Copy> Echo<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::{Program, frame, functions, memo};
+    use crate::unwind::model_program::{Program, frame, functions, memo};
 
     /// The echo of the program's walk.
     fn of(program: &Program) -> Echo<()> {

@@ -15,7 +15,7 @@
 //!
 //! Not here: unwind tables, and frames that are of another kind.
 
-use crate::frame::Place;
+use crate::unwind::frame::Place;
 
 /// How a frame's caller is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -272,7 +272,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rng;
+    use crate::sampling::rng::Rng;
     use proptest::prelude::*;
 
     /// As an unwinder would, by the table in the module's text.

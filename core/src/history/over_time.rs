@@ -1,7 +1,7 @@
 //! Memory held over time: what samples stand for, each multiplied by how long it lived.
 
-use crate::fixed::Fixed;
-use crate::weight::Weight;
+use crate::sampling::fixed::Fixed;
+use crate::sampling::weight::Weight;
 
 /// A sum of samples, each multiplied by a time in microseconds: the integral over time of what
 /// samples stand for while they live. Only ever added to, so its variance may be floating-point.

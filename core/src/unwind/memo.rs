@@ -27,9 +27,9 @@
 //!
 //! Not here: reading memory, rules, modules. The caller reads the words and says in which era of loaded code it walks.
 
-use crate::StackHasher;
-use crate::frame::{Anew, Frame, Place};
-use crate::rules::{Kind, Rules};
+use crate::unwind::frame::{Anew, Frame, Place};
+use crate::unwind::rules::{Kind, Rules};
+use crate::unwind::stack_hash::StackHasher;
 
 /// What a walk has in common with the memo from a frame outwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -380,11 +380,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::program::{
+    use crate::unwind::model_program::{
         KNOWN, NEVER, Program, ROOT, TOP, UNKNOWN, call, found, frame, functions, memo, rule,
         rules, ten,
     };
-    use crate::rules::Rule;
+    use crate::unwind::rules::Rule;
 
     proptest! {
         // Many: what goes wrong may need three walks of a kind.
@@ -420,7 +420,7 @@ mod tests {
                 }
                 let program = Program::new(&calls);
                 program.walk(&mut memo, limit);
-                let mut without = crate::program::memo();
+                let mut without = crate::unwind::model_program::memo();
                 program.walk(&mut without, limit);
                 prop_assert_eq!(found(&memo), found(&without));
                 let depth = calls.len().min(limit - 1);
@@ -466,7 +466,7 @@ mod tests {
     #[track_caller]
     fn assert_is_the_walk(memo: &mut Memo<&'static str>, program: &Program) {
         program.walk(memo, 100);
-        let mut without = crate::program::memo();
+        let mut without = crate::unwind::model_program::memo();
         program.walk(&mut without, 100);
         assert_eq!(found(memo), found(&without));
     }

@@ -8,8 +8,8 @@
 //!
 //! Sums of weights are kept in an [`Estimate`](crate::Estimate), or, multiplied by time, in an [`OverTime`](crate::OverTime).
 
-use crate::fixed::Fixed;
-use crate::sampler::bytes_on_the_line;
+use crate::sampling::fixed::Fixed;
+use crate::sampling::sampler::bytes_on_the_line;
 
 /// What one sample contributes to an [`Estimate`](crate::Estimate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,9 @@
 //!
 //! Not here: which frames a walk has in common with another ([`Memo`](crate::Memo)), rules ([`Rule`]).
 
-use crate::StackHasher;
-use crate::echo::Word;
-use crate::rules::{Kind, Rule};
+use crate::unwind::echo::Word;
+use crate::unwind::rules::{Kind, Rule};
+use crate::unwind::stack_hash::StackHasher;
 
 /// Words that unwinding one frame may have read and still be kept: a frame pointer and a return address.
 const WORDS: usize = 2;

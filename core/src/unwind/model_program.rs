@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::StackHasher;
-use crate::echo::Words;
-use crate::frame::{Frame, Place};
-use crate::memo::{Memo, Met};
-use crate::rules::{Rule, Rules};
+use crate::unwind::echo::Words;
+use crate::unwind::frame::{Frame, Place};
+use crate::unwind::memo::{Memo, Met};
+use crate::unwind::rules::{Rule, Rules};
+use crate::unwind::stack_hash::StackHasher;
 
 /// Where handlers of a signal return to, in the programs of these tests.
 pub(crate) const NEVER: u64 = 0x666;

@@ -1,7 +1,7 @@
 //! An estimate: a number of blocks and of bytes, summed up from the weights of samples, with its standard error.
 
-use crate::fixed::Fixed;
-use crate::weight::Weight;
+use crate::sampling::fixed::Fixed;
+use crate::sampling::weight::Weight;
 
 /// A number of blocks and of bytes, estimated from samples, with the samples' own count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::Sampler;
+    use crate::sampling::sampler::Sampler;
 
     #[test]
     fn interval_one_is_exact() {

@@ -16,7 +16,7 @@
 //! An event is visible as a whole or not at all. Not here: in which order the events of several lanes are to be taken
 //! ([`Merge`](crate::Merge)), and what becomes of one that finds no room.
 
-use crate::event::{
+use crate::lanes::event::{
     AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, Ended, FREED, FREED_NEAR, Freed, KIND_BITS,
     LONGEST, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled,
     TICK_BITS, WIDE, WIDE_SIZE_BITS, WIDE_SLACK_BITS,
@@ -363,9 +363,9 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::all::All;
-    use crate::event::{Never, Passed, SLACK_BITS, Sink};
-    use crate::tap::Tap;
+    use crate::lanes::event::{Never, Passed, SLACK_BITS, Sink};
+    use crate::lanes::model_all::All;
+    use crate::lanes::tap::Tap;
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::ops::ControlFlow;

@@ -4,8 +4,8 @@
 //! function of both, so an entry never becomes wrong; a miss computes. Exponential and divisions are most of
 //! a fold's time without it (`cargo bench --package heapprof-core`).
 
-use crate::slots::spread;
-use crate::weight::Weight;
+use crate::sampling::weight::Weight;
+use crate::tables::slots::spread;
 
 /// Entries; a power of two. 80 bytes each.
 const ENTRIES: usize = 256;

@@ -19,7 +19,7 @@
 //! A block of zero bytes counts as one byte, here and in the weight: it can be sampled, and at
 //! interval 1 it is.
 
-use crate::rng::Rng;
+use crate::sampling::rng::Rng;
 
 /// Distance that nothing reaches: for threads and phases in which nothing is sampled. A thread that
 /// allocates a gigabyte a second needs 292 years for it.
