@@ -14,14 +14,19 @@
 //!             1      2           row b   never changes after 1: at the end, it is as it was at 2
 //! ```
 
-use crate::estimate::Estimate;
-use crate::fixed::Fixed;
-use crate::lifetimes::Lifetimes;
-use crate::number_hash::NumberMap;
-use crate::over_time::OverTime;
-use crate::slope::{Slope, Sums};
-use crate::temporary::Temporary;
-use crate::weight::Weight;
+pub(crate) mod lifetimes;
+pub(crate) mod over_time;
+pub(crate) mod slope;
+pub(crate) mod temporary;
+
+use crate::history::lifetimes::Lifetimes;
+use crate::history::over_time::OverTime;
+use crate::history::slope::{Slope, Sums};
+use crate::history::temporary::Temporary;
+use crate::sampling::estimate::Estimate;
+use crate::sampling::fixed::Fixed;
+use crate::sampling::weight::Weight;
+use crate::tables::number_hash::NumberMap;
 
 /// What a row's past says.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

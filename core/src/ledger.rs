@@ -9,11 +9,11 @@
 //! fork, a rotated segment), or its allocation was lost and counted. An id freed before it is
 //! allocated cannot happen: a sample is sent before its pointer is returned (Law 2), and `Merge` lets no free pass it.
 
-use crate::estimate::Estimate;
-use crate::number_hash::NumberMap;
-use crate::size_class::SizeClass;
-use crate::weight::Weight;
-use crate::weight_cache::WeightCache;
+use crate::sampling::estimate::Estimate;
+use crate::sampling::size_class::SizeClass;
+use crate::sampling::weight::Weight;
+use crate::sampling::weight_cache::WeightCache;
+use crate::tables::number_hash::NumberMap;
 
 /// What a row says: everything ever allocated, and what of it is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@
 //! | [`StackLane`] | sampled malloc | what are the frames of a stack that is not known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
-//! | [`fence`] | before a system call filter | does a process behind this filter survive these calls? |
+//! | [`seccomp_bpf`] | before a system call filter | does a process behind this filter survive these calls? |
 //! | [`Pace`] | writer, at the program's end | how long does the rest of a dump take at least? |
 //! | [`Timeline`] | writer | when was the processor's counter at this value? |
 //! | [`Weight`] | writer, reader | what does a sample stand for? |
@@ -29,74 +29,45 @@
 //! | [`History`] | reader | what was it at the peak, for how long did it live, how fast did it grow? |
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod all;
-mod budget;
-mod echo;
-mod estimate;
-mod event;
-pub mod fence;
-mod filter;
-mod fixed;
-mod frame;
+mod arch;
 mod history;
-mod lane;
+mod lanes;
 mod ledger;
-mod lifetimes;
-mod memo;
-mod memos;
-mod merge;
-mod number_hash;
-mod over_time;
 mod pace;
 mod primitive;
-#[cfg(test)]
-mod program;
-mod rng;
-mod rules;
-mod sample_table;
-mod sampler;
-mod size_class;
-mod slope;
-mod slots;
-mod stack_hash;
-mod stack_lane;
-mod stack_set;
-mod tap;
-mod temporary;
-mod timeline;
-mod way_out;
-mod weight;
-mod weight_cache;
+mod sampling;
+pub mod seccomp_bpf;
+mod tables;
+mod unwind;
 
-pub use budget::Budget;
-pub use echo::{Word, Words};
-pub use estimate::Estimate;
-pub use event::{By, Ended, Freed, Last, Never, Next, Passed, Sampled, Sink, Usual};
-pub use filter::{Filter, Unit};
-pub use fixed::Fixed;
-pub use frame::{Frame, Place};
+pub use arch::x86_64::epilogue::{WayOut, way_out};
+pub use history::lifetimes::Lifetimes;
+pub use history::over_time::OverTime;
+pub use history::slope::Slope;
+pub use history::temporary::Temporary;
 pub use history::{Came, History, Past};
-pub use lane::{LANES, Lane};
+pub use lanes::event::{By, Ended, Freed, Last, Never, Next, Passed, Sampled, Sink, Usual};
+pub use lanes::lane::{LANES, Lane};
+pub use lanes::merge::Merge;
+pub use lanes::stack_lane::{SentStack, StackLane};
+pub use lanes::timeline::{ClockReading, Scale, Timeline};
 pub use ledger::{Block, Ledger, Live, Row, Totals};
-pub use lifetimes::Lifetimes;
-pub use memo::{Memo, Met};
-pub use memos::Memos;
-pub use merge::Merge;
-pub use number_hash::{NumberHasher, NumberMap};
-pub use over_time::OverTime;
 pub use pace::Pace;
-pub use rng::Rng;
-pub use rules::{Kind, Rule, Rules};
-pub use sample_table::{SampleTable, Vacant};
-pub use sampler::{Regime, STRIDE, Sampler, bytes_on_the_line};
-pub use size_class::SizeClass;
-pub use slope::Slope;
-pub use slots::{Growth, LEVELS, Levels, Slot, level_slots};
-pub use stack_hash::StackHasher;
-pub use stack_lane::{SentStack, StackLane};
-pub use stack_set::StackSet;
-pub use temporary::Temporary;
-pub use timeline::{ClockReading, Scale, Timeline};
-pub use way_out::{WayOut, way_out};
-pub use weight::Weight;
+pub use sampling::budget::Budget;
+pub use sampling::estimate::Estimate;
+pub use sampling::fixed::Fixed;
+pub use sampling::rng::Rng;
+pub use sampling::sampler::{Regime, STRIDE, Sampler, bytes_on_the_line};
+pub use sampling::size_class::SizeClass;
+pub use sampling::weight::Weight;
+pub use tables::filter::{Filter, Unit};
+pub use tables::number_hash::{NumberHasher, NumberMap};
+pub use tables::sample_table::{SampleTable, Vacant};
+pub use tables::slots::{Growth, LEVELS, Levels, Slot, level_slots};
+pub use tables::stack_set::StackSet;
+pub use unwind::echo::{Word, Words};
+pub use unwind::frame::{Frame, Place};
+pub use unwind::memo::{Memo, Met};
+pub use unwind::memos::Memos;
+pub use unwind::rules::{Kind, Rule, Rules};
+pub use unwind::stack_hash::StackHasher;

@@ -10,17 +10,17 @@ use heapprof_format::{
 };
 use memmap2::Mmap;
 
-use crate::archive;
-use crate::detail::Detail;
-use crate::dump::profile_of_dump;
-use crate::heritage;
-use crate::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
+use crate::analysis::moment::MomentError;
+use crate::analysis::view::{Reading, View, ViewError, profile_of_view};
 use crate::join;
-use crate::moment::MomentError;
-use crate::pprof::{PprofError, profile_of_pprof};
-use crate::profile::Profile;
-use crate::segments;
-use crate::view::{Reading, View, ViewError, profile_of_view};
+use crate::model::detail::Detail;
+use crate::model::profile::Profile;
+use crate::read::dump::profile_of_dump;
+use crate::read::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
+use crate::read::parent_log;
+use crate::read::pprof::{PprofError, profile_of_pprof};
+use crate::read::segments;
+use crate::resolve::archive;
 
 /// A file that was opened and whose kind is known.
 #[derive(Debug)]
@@ -171,18 +171,18 @@ impl Input {
 
     /// Whether it is the log of the process that `child` was forked from, as far as starts tell.
     pub fn is_parent_of(&self, child: &Start) -> bool {
-        self.is_log() && heritage::is_parent(self.bytes(), child)
+        self.is_log() && parent_log::is_parent(self.bytes(), child)
     }
 
     /// How the log began that this one, of a forked process at that path, names as its parent's, if that is there.
     pub fn named_parent(&self, path: &Path) -> Option<Start> {
-        heritage::named_parent(self.bytes(), path)
+        parent_log::named_parent(self.bytes(), path)
     }
 
     /// Looks for what a forked process had from its parent, in the log of that one.
     pub fn join(&mut self, path: &Path) {
         if self.is_log() {
-            self.joined = heritage::joined(self.bytes(), path);
+            self.joined = parent_log::joined(self.bytes(), path);
         }
     }
 
@@ -190,11 +190,11 @@ impl Input {
     pub(crate) fn open_parent(path: &Path, child: &Start) -> Result<Option<Input>, InputError> {
         let input = Input::open_alone(path)?;
         // Asked before it is joined with its own parent's: those must not be looked for in a circle.
-        if !input.is_log() || !heritage::is_parent(input.bytes(), child) {
+        if !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
             return Ok(None);
         }
         Ok(Some(Input {
-            joined: heritage::joined(input.bytes(), path),
+            joined: parent_log::joined(input.bytes(), path),
             ..input
         }))
     }
@@ -355,7 +355,7 @@ impl Input {
 
     /// What the log says first: which process it is of, and when that began. `None` for a dump.
     pub fn start(&self) -> Option<Start> {
-        heritage::start_of(self.bytes())
+        parent_log::start_of(self.bytes())
     }
 
     /// An error of a view of it, with its name.

@@ -24,11 +24,11 @@ use std::io::{self, Write};
 use heapprof_core::NumberMap;
 use heapprof_format::{ReadError, Reader, Record};
 
-use crate::fold::Fold;
-use crate::heritage::{BEFORE_THE_FORK, start_of};
-use crate::log::{Records, each_record};
-use crate::merge::Merge;
-use crate::profile::Account;
+use crate::analysis::merge::Merge;
+use crate::model::profile::Account;
+use crate::read::fold::Fold;
+use crate::read::log::{Records, each_record};
+use crate::read::parent_log::{BEFORE_THE_FORK, start_of};
 use before::Before;
 use member::Member;
 use writing::Writing;

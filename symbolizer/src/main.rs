@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         // Whoever reads our output has read enough: `heapprof top x | head` is no failure.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            cli::say::error(&error);
+            cli::output::say::error(&error);
             error.status()
         }
     }

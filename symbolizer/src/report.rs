@@ -18,12 +18,12 @@ mod kept;
 
 use std::io::{self, Write};
 
-use crate::confidence::Confidence;
-use crate::printable::Json;
-use crate::profile::Profile;
-use crate::site::SiteMap;
-use crate::symbols::Symbols;
-use crate::timeline::Timeline;
+use crate::analysis::timeline::Timeline;
+use crate::model::confidence::Confidence;
+use crate::model::printable::Json;
+use crate::model::profile::Profile;
+use crate::naming::site::SiteMap;
+use crate::naming::symbols::Symbols;
 
 use document::Document;
 pub use document::Moment;

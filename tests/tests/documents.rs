@@ -69,7 +69,7 @@ fn what_shows_how_traps_are_met_is_there() {
 fn every_setting_is_in_the_readme_and_in_the_help() {
     let read = |path: &str| fs::read_to_string(repository().join(path)).unwrap();
     let readme = read("README.md");
-    let help = read("symbolizer/src/cli/run/mod.rs");
+    let help = read("symbolizer/src/cli/commands/run.rs");
     let source = read("preload/src/state/settings.rs");
     let quoted = source.split('"').filter(|text| {
         let is_part = |c: char| c.is_ascii_uppercase() || c == '_';

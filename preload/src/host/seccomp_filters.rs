@@ -1,7 +1,7 @@
 //! A fence: a filter of system calls that the program puts up around itself, after it has begun.
 //!
 //! It may end the process for a call that is ours. So what would put one up is exported, and the filter is asked first what it
-//! answers for the calls that we make (`heapprof_core::fence`). If it would end the process for one of them, recording ends before:
+//! answers for the calls that we make (`heapprof_core::seccomp_bpf`). If it would end the process for one of them, recording ends before:
 //! our thread writes what there is and ends, hooks make no calls any more, and the program runs on, as behind the fence it
 //! must. A filter that allows or refuses them is let be, and so is one that is put up past libc.
 //!
@@ -11,7 +11,7 @@
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_core::fence::{Call, Instruction, LONGEST, spares};
+use heapprof_core::seccomp_bpf::{Call, Instruction, LONGEST, spares};
 use heapprof_format::EndReason;
 
 use crate::host::privilege_drop;

@@ -10,10 +10,10 @@ use std::ops::AddAssign;
 
 use crate::export::Options;
 use crate::export::facts::{facts, intervals};
-use crate::measure::Measure;
-use crate::printable::Printable;
-use crate::profile::{CallStack, Place, Profile};
-use crate::symbols::Symbols;
+use crate::model::measure::Measure;
+use crate::model::printable::Printable;
+use crate::model::profile::{CallStack, Place, Profile};
+use crate::naming::symbols::Symbols;
 
 /// A function: module, file and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::export::Options;
-use crate::measure::{Amount, Measure};
-use crate::metric::Metric;
-use crate::printable::Printable;
-use crate::profile::Profile;
-use crate::site::{Site, SiteKey, SiteMap, Sites};
-use crate::symbols::Symbols;
+use crate::model::measure::{Amount, Measure};
+use crate::model::metric::Metric;
+use crate::model::printable::Printable;
+use crate::model::profile::Profile;
+use crate::naming::site::{Site, SiteKey, SiteMap, Sites};
+use crate::naming::symbols::Symbols;
 
 /// Writes all sites, largest first by the metric that was chosen.
 ///

@@ -14,13 +14,13 @@ use std::io::{self, Write};
 use heapprof_core::{Estimate, Fixed, Weight};
 use serde::Serialize;
 
-use crate::detail::{Block, Event};
 use crate::export::Options;
 use crate::export::facts::{estimator, in_a_line};
-use crate::metric::Numbers;
-use crate::printable::Json;
-use crate::profile::{CallStack, Profile};
-use crate::symbols::Symbols;
+use crate::model::detail::{Block, Event};
+use crate::model::metric::Numbers;
+use crate::model::printable::Json;
+use crate::model::profile::{CallStack, Profile};
+use crate::naming::symbols::Symbols;
 
 #[derive(Serialize)]
 #[expect(non_snake_case, reason = "DHAT's names")]

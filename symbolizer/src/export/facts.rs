@@ -1,13 +1,13 @@
 //! Facts about a profile in lines of `key: value`: what comments of dumps and of pprof say.
 //!
-//! The reader of dumps (`crate::dump`) knows the first keys again.
+//! The reader of dumps (`crate::read::dump`) knows the first keys again.
 
-use crate::confidence::Confidence;
 use crate::export::Options;
-use crate::measure::Measure;
-use crate::metric::Metric;
-use crate::printable::Printable;
-use crate::profile::{Precision, Profile};
+use crate::model::confidence::Confidence;
+use crate::model::measure::Measure;
+use crate::model::metric::Metric;
+use crate::model::printable::Printable;
+use crate::model::profile::{Precision, Profile};
 
 /// The lines, most important first.
 pub(super) fn facts(profile: &Profile) -> Vec<String> {
@@ -47,7 +47,7 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     lines.push(format!("estimator: {}", estimator(profile)));
     lines.extend(profile.circumstances());
     if profile.precision() != Precision::Exact {
-        // As the library writes it into dumps; `crate::dump` reads both.
+        // As the library writes it into dumps; `crate::read::dump` reads both.
         let of = |metric| profile.error(metric);
         if let (Some(a), Some(b), Some(c), Some(d)) = (
             of(Metric::InUseObjects),

@@ -20,10 +20,10 @@ use serde::Serialize;
 
 use crate::export::Options;
 use crate::export::facts::in_a_line;
-use crate::metric::Numbers;
-use crate::printable::{Json, Printable};
-use crate::profile::Profile;
-use crate::symbols::Symbols;
+use crate::model::metric::Numbers;
+use crate::model::printable::{Json, Printable};
+use crate::model::profile::Profile;
+use crate::naming::symbols::Symbols;
 use tables::{Lib, Tables};
 
 /// Writes the profile. The metric does not matter: the viewer has its own switch.

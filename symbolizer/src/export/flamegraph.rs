@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use crate::export::facts::{has_no_samples, in_a_line};
 use crate::export::{Options, folded};
-use crate::flame;
-use crate::measure::Measure;
-use crate::metric::Metric;
-use crate::printable::Printable;
-use crate::profile::{Precision, Profile};
-use crate::quantity::Bytes;
-use crate::symbols::Symbols;
+use crate::model::measure::Measure;
+use crate::model::metric::Metric;
+use crate::model::printable::Printable;
+use crate::model::profile::{Precision, Profile};
+use crate::model::quantity::Bytes;
+use crate::naming::flame;
+use crate::naming::symbols::Symbols;
 
 /// Draws the metric that was chosen.
 ///

@@ -8,10 +8,10 @@ use std::io::{self, Write};
 
 use crate::export::Options;
 use crate::export::facts::{estimator, intervals};
-use crate::paths::{Namer, Paths};
-use crate::printable::Printable;
-use crate::profile::{Precision, Profile};
-use crate::symbols::Symbols;
+use crate::model::printable::Printable;
+use crate::model::profile::{Precision, Profile};
+use crate::naming::paths::{Namer, Paths};
+use crate::naming::symbols::Symbols;
 
 /// Writes the stacks with the number of the metric that was chosen.
 ///

@@ -11,9 +11,9 @@ use heapprof_format::{Dump, DumpLine, Sampling, Symbols as SymbolSection};
 
 use crate::export::Options;
 use crate::export::facts::facts;
-use crate::metric::Numbers;
-use crate::profile::{CallStack, Place, Profile};
-use crate::symbols::Symbols;
+use crate::model::metric::Numbers;
+use crate::model::profile::{CallStack, Place, Profile};
+use crate::naming::symbols::Symbols;
 
 /// Writes the profile as a dump with addresses. The metric does not matter: all four are in it.
 ///

@@ -27,10 +27,10 @@ use heapprof_core::{Estimate, Row, SizeClass};
 use crate::export::Options;
 use crate::export::facts::facts;
 use crate::export::gperftools::frames;
-use crate::metric::Numbers;
-use crate::printable::Printable;
-use crate::profile::{Precision, Profile, Run};
-use crate::symbols::Symbols;
+use crate::model::metric::Numbers;
+use crate::model::printable::Printable;
+use crate::model::profile::{Precision, Profile, Run};
+use crate::naming::symbols::Symbols;
 
 /// Writes the profile with addresses. The metric does not matter: all four are in it. Numbers by
 /// thread are in it when the profile has them.

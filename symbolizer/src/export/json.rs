@@ -6,15 +6,15 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::circumstances::Circumstances;
-use crate::confidence::Confidence;
+use crate::analysis::recording_conditions::Circumstances;
 use crate::export::Options;
 use crate::export::facts::estimator;
-use crate::measure::{Amount, Measure};
-use crate::metric::{Metric, Numbers};
-use crate::printable::Json;
-use crate::profile::{Place, Precision, Profile};
-use crate::symbols::Symbols;
+use crate::model::confidence::Confidence;
+use crate::model::measure::{Amount, Measure};
+use crate::model::metric::{Metric, Numbers};
+use crate::model::printable::Json;
+use crate::model::profile::{Place, Precision, Profile};
+use crate::naming::symbols::Symbols;
 
 #[derive(Serialize)]
 struct Document<'a> {

@@ -16,11 +16,11 @@ use prost::Message;
 
 use crate::export::Options;
 use crate::export::facts::{facts, intervals};
-use crate::measure::Measure;
-use crate::metric::{Metric, Numbers};
-use crate::profile::{Place, Profile};
+use crate::model::measure::Measure;
+use crate::model::metric::{Metric, Numbers};
+use crate::model::profile::{Place, Profile};
+use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
-use crate::symbols::Symbols;
 
 /// Functions that pprof leaves out at the leaf end of a stack. It matches them whole, against names
 /// cut at `(`. Only allocation entry points: never a name that a program would give a function of

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::export::Options;
 use crate::export::facts::in_a_line;
-use crate::measure::Measure;
-use crate::metric::Metric;
-use crate::printable::{Json, Printable};
-use crate::profile::{Place, Profile};
-use crate::symbols::Symbols;
+use crate::model::measure::Measure;
+use crate::model::metric::Metric;
+use crate::model::printable::{Json, Printable};
+use crate::model::profile::{Place, Profile};
+use crate::naming::symbols::Symbols;
 
 #[derive(Serialize)]
 struct Document {

@@ -14,10 +14,10 @@ use heapprof_format::{
 use super::WITH_ITS_PROCESS;
 use super::before::Before;
 use super::member::Member;
-use crate::fold::{LARGEST_BLOCK, LARGEST_INTERVAL};
-use crate::heritage::{BEFORE_THE_FORK, is_inherited, is_remark};
-use crate::merge::Part;
-use crate::profile::{Ending, Profile};
+use crate::analysis::merge::Part;
+use crate::model::profile::{Ending, Profile};
+use crate::read::fold::{LARGEST_BLOCK, LARGEST_INTERVAL};
+use crate::read::parent_log::{BEFORE_THE_FORK, is_inherited, is_remark};
 
 /// Bytes of a frame, about.
 const FRAME_BYTES: usize = 256 << 10;

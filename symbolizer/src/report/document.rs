@@ -9,13 +9,13 @@ use heapprof_core::{Estimate, Totals};
 use serde::{Serialize, Serializer};
 
 use super::Report;
-use crate::circumstances::Circumstances;
-use crate::printable::Printable;
-use crate::profile::{Ending, Place, Precision, Profile};
-use crate::quantity::Count;
+use crate::analysis::recording_conditions::Circumstances;
+use crate::model::printable::Printable;
+use crate::model::profile::{Ending, Place, Precision, Profile};
+use crate::model::quantity::Count;
+use crate::naming::site::SiteMap;
+use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
-use crate::site::SiteMap;
-use crate::symbols::Symbols;
 
 /// What a page knows of a group at a moment: each number with its standard error.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::profile::Profile;
+use crate::model::profile::Profile;
 
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::CallStack;
+    use crate::model::profile::CallStack;
     use heapprof_core::{Estimate, Row, SizeClass, Totals};
 
     #[test]

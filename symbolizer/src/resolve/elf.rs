@@ -3,7 +3,7 @@
 //! The rest of `resolve` sees bytes and never opens a file by itself.
 
 use super::report::BuildId;
-use crate::archive::{self, Archive};
+use crate::resolve::archive::{self, Archive};
 use gimli::{DwarfPackageSections, DwarfSections, RunTimeEndian, SectionId};
 use memmap2::{Mmap, UncheckedAdvice};
 use object::{Object, ObjectSection};

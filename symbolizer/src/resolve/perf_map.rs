@@ -13,7 +13,7 @@ use super::frame::Frame;
 use super::locate::{SearchPath, below};
 use super::names::Names;
 use super::report::{Outcome, Role};
-use crate::archive;
+use crate::resolve::archive;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};

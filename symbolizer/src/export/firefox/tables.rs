@@ -10,10 +10,10 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::printable::Printable;
-use crate::profile::{CallStack, LoadedModule, Place, Profile};
+use crate::model::printable::Printable;
+use crate::model::profile::{CallStack, LoadedModule, Place, Profile};
+use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
-use crate::symbols::Symbols;
 
 /// See the module's text.
 #[derive(Serialize, Default)]

@@ -1,0 +1,7 @@
+//! x86-64: what depends on the instructions of this processor.
+//!
+//! Imports: `unwind`.
+//!
+//! Not here: registers of a running thread (`preload`).
+
+pub(crate) mod epilogue;

@@ -1,0 +1,560 @@
+//! The way out of a function: where its caller is, by what its code does from here to its return.
+//!
+//! For code that has no unwind tables and keeps no frame pointer, as a C library may be built. Whatever a function did to the stack before, on its way
+//! out it undoes: what is added to the stack pointer between an address in it and the `ret` is where the return address lies, and if the frame
+//! pointer's register is taken from the stack on the way, there is the caller's value.
+//!
+//! ```text
+//!  call malloc
+//!  test rax, rax       sp + 0
+//!  jz   2f ─────────┐
+//!  ...              │
+//!  2: add rsp, 32 <─┘  sp + 32
+//!  pop  rbp            sp + 40    bp: the word at sp + 32
+//!  ret                            the return address: the word at sp + 40
+//! ```
+//!
+//! Every way is gone, at each branch both, and all that end must end alike. A jump to another function in place of call and return is no different from
+//! any other. But where code falls out of a function, behind the call of one that never returns, what follows is another function, which undoes what
+//! this one has not done. Calls of such functions are told by the caller, as far as they are known, and end a way. Another such way is known by the
+//! alignment of stacks: at a call it is 16 bytes, and what the callee undoes is all that it did, so the caller's stack pointer would be 8 bytes up.
+//!
+//! Not here: what is at that place of the stack, and whose code it is.
+
+use yaxpeax_arch::LengthedInstruction as _;
+use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
+
+use crate::unwind::rules::Rule;
+
+/// Where a function's code leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayOut {
+    /// To its caller, by that rule.
+    Returns(Rule),
+    /// Nowhere: all ways end in functions that never return, or in loops. Who called is not to be found, and there may be nobody.
+    Never,
+    /// That is not to be seen: the ways do not agree, or are too many, or code is met that is not understood.
+    Unknown,
+}
+
+/// Instructions that are looked at, on all ways together.
+const MOST: usize = 1 << 14;
+/// Branches that are remembered.
+const MOST_BRANCHES: usize = 1 << 10;
+
+/// Where the stack pointer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sp {
+    /// So many bytes above where it was.
+    Up(i32),
+    /// So many bytes above the frame pointer.
+    OfFrame(i32),
+    /// Somewhere below: memory was taken of the stack, by a number that was in a register.
+    Below,
+}
+
+impl Sp {
+    fn plus(self, bytes: i32) -> Option<Sp> {
+        Some(match self {
+            Sp::Up(at) => Sp::Up(at.checked_add(bytes)?),
+            Sp::OfFrame(at) => Sp::OfFrame(at.checked_add(bytes)?),
+            Sp::Below => Sp::Below,
+        })
+    }
+}
+
+/// What the frame pointer's register has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bp {
+    /// What it had.
+    Same,
+    /// The word there.
+    WordAt(Sp),
+    /// An address on the stack: it is a frame pointer, of a function that was jumped to.
+    Points(Sp),
+    /// Something else.
+    Changed,
+}
+
+/// The registers on a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    sp: Sp,
+    bp: Bp,
+    /// Where the frame pointer's register was put on the way, by a function that was jumped to, and what it had.
+    kept: Option<(Sp, Bp)>,
+}
+
+/// What an instruction does.
+enum Step {
+    /// It leads on to the next.
+    On(State),
+    /// To the next, or so many bytes behind that.
+    Either(i64),
+    /// So many bytes behind the next.
+    To(i64),
+    /// To the caller.
+    Returns,
+    /// Nowhere.
+    Ends,
+    /// To where nobody can see from here.
+    Somewhere,
+}
+
+/// Follows the code from `from` on: an offset in `code`, where an instruction begins, behind a call if `returns`. `never_returns` is asked of functions
+/// that are called, by their offsets; `module` is what the rule says of it ([`Rule::module`]).
+#[must_use]
+pub fn way_out(
+    code: &[u8],
+    from: usize,
+    returns: bool,
+    module: u32,
+    never_returns: impl Fn(usize) -> bool,
+) -> WayOut {
+    let mut ways = Ways {
+        code,
+        is_aligned: returns,
+        branches: vec![(from, State::START)],
+        left: MOST,
+        found: None,
+        is_seen: true,
+    };
+    let mut gone = 0;
+    while let Some(&(at, state)) = ways.branches.get(gone) {
+        gone += 1;
+        if ways.go(at, state, module, &never_returns).is_none() {
+            return WayOut::Unknown;
+        }
+    }
+    match ways.found {
+        Some(rule) => WayOut::Returns(rule),
+        None if ways.is_seen => WayOut::Never,
+        None => WayOut::Unknown,
+    }
+}
+
+/// The ways from one place.
+struct Ways<'a> {
+    code: &'a [u8],
+    /// Whether the stack pointer is a multiple of 16 at the beginning.
+    is_aligned: bool,
+    /// Where they part, and with which registers; those that were gone first.
+    branches: Vec<(usize, State)>,
+    /// Instructions that may still be looked at.
+    left: usize,
+    found: Option<Rule>,
+    /// Whether all of them are.
+    is_seen: bool,
+}
+
+impl Ways<'_> {
+    /// Goes one of them to its end. `None`: it is not known where any of them leads.
+    fn go(
+        &mut self,
+        mut at: usize,
+        mut state: State,
+        module: u32,
+        never_returns: impl Fn(usize) -> bool,
+    ) -> Option<()> {
+        let decoder = InstDecoder::default();
+        loop {
+            self.left = self.left.checked_sub(1)?;
+            let instruction = decoder.decode_slice(self.code.get(at..)?).ok()?;
+            let next = at + usize::try_from(instruction.len().to_const()).ok()?;
+            match state.after(&instruction)? {
+                Step::On(after) => {
+                    let called =
+                        (instruction.opcode() == Opcode::CALL).then(|| distance(&instruction));
+                    let called = called
+                        .flatten()
+                        .and_then(|distance| next.checked_add_signed(distance as isize));
+                    if called.is_some_and(&never_returns) {
+                        return Some(());
+                    }
+                    state = after;
+                }
+                Step::Either(distance) => self.part(next, distance, state)?,
+                Step::To(distance) => return self.part(next, distance, state),
+                Step::Returns if self.is_aligned && state.is_beyond() => {
+                    self.is_seen = false;
+                    return Some(());
+                }
+                Step::Returns => {
+                    let rule = state.rule(module)?;
+                    return (*self.found.get_or_insert(rule) == rule).then_some(());
+                }
+                Step::Ends => return Some(()),
+                Step::Somewhere => {
+                    self.is_seen = false;
+                    return Some(());
+                }
+            }
+            at = next;
+        }
+    }
+
+    /// There is a way so many bytes behind `next`. `None`: somebody came there with other registers, or there are too many.
+    fn part(&mut self, next: usize, distance: i64, state: State) -> Option<()> {
+        let target = next.checked_add_signed(distance as isize);
+        let Some(target) = target.filter(|&target| target < self.code.len()) else {
+            self.is_seen = false;
+            return Some(());
+        };
+        let mut there = self.branches.iter().filter(|(seen, _)| *seen == target);
+        if there.clone().any(|(_, before)| before.sp != state.sp) {
+            return None;
+        }
+        // The frame pointer's register may have something else on each: a function that uses it for anything takes it back at its end.
+        if !there.any(|(_, before)| *before == state) {
+            if self.branches.len() == MOST_BRANCHES {
+                return None;
+            }
+            self.branches.push((target, state));
+        }
+        Some(())
+    }
+}
+
+impl State {
+    const START: State = State {
+        sp: Sp::Up(0),
+        bp: Bp::Same,
+        kept: None,
+    };
+
+    /// What an instruction makes of it. `None`: that is not known.
+    fn after(self, instruction: &Instruction) -> Option<Step> {
+        Some(match instruction.opcode() {
+            Opcode::RETURN => Step::Returns,
+            Opcode::JMP => distance(instruction).map_or(Step::Somewhere, Step::To),
+            opcode if is_conditional(opcode) => Step::Either(distance(instruction)?),
+            Opcode::HLT | Opcode::UD2 | Opcode::INT => Step::Ends,
+            Opcode::RETF | Opcode::IRET | Opcode::IRETD | Opcode::IRETQ => return None,
+            Opcode::CALLF | Opcode::JMPF => return None,
+            Opcode::CALL => Step::On(self),
+            _ => Step::On(self.moved(instruction)?),
+        })
+    }
+
+    /// The same of one that leads on to the next.
+    fn moved(self, instruction: &Instruction) -> Option<State> {
+        // Where there is no operand, that is one too.
+        let (first, second) = (&instruction.operand(0), &instruction.operand(1));
+        match instruction.opcode() {
+            Opcode::PUSH if is_whole(first, RBP) => {
+                let sp = self.sp.plus(-8)?;
+                let kept = Some((sp, self.bp));
+                Some(State { sp, kept, ..self })
+            }
+            Opcode::PUSH | Opcode::PUSHF => self.with_sp(self.sp.plus(-8)?),
+            Opcode::POP if is_register(first, RBP) => self
+                .with_bp(self.word_at(self.sp))
+                .with_sp(self.sp.plus(8)?),
+            Opcode::POP if !is_register(first, RSP) => self.with_sp(self.sp.plus(8)?),
+            Opcode::POPF => self.with_sp(self.sp.plus(8)?),
+            Opcode::LEAVE => {
+                let frame = self.frame()?;
+                self.with_bp(self.word_at(frame)).with_sp(frame.plus(8)?)
+            }
+            opcode if is_whole(first, RSP) => self.with_sp(match (opcode, second) {
+                (Opcode::ADD, added) if constant(added).is_some() => {
+                    self.sp.plus(constant(added)?)?
+                }
+                (Opcode::SUB, taken) if constant(taken).is_some() => {
+                    self.sp.plus(constant(taken)?.checked_neg()?)?
+                }
+                (Opcode::MOV, from) if is_whole(from, RBP) => self.frame()?,
+                (Opcode::LEA, Operand::Disp { base, disp }) if *base == RegSpec::q(RSP) => {
+                    self.sp.plus(*disp)?
+                }
+                (Opcode::LEA, Operand::Disp { base, disp }) if *base == RegSpec::q(RBP) => {
+                    self.frame()?.plus(*disp)?
+                }
+                (Opcode::SUB | Opcode::AND | Opcode::MOV | Opcode::LEA, _) => Sp::Below,
+                (Opcode::CMP | Opcode::TEST, _) => self.sp,
+                _ => return None,
+            }),
+            opcode if is_whole(first, RBP) => Some(self.with_bp(match (opcode, second) {
+                (Opcode::MOV, from) if is_whole(from, RSP) => Bp::Points(self.sp),
+                (Opcode::MOV, Operand::MemDeref { base }) if *base == RegSpec::q(RSP) => {
+                    self.word_at(self.sp)
+                }
+                (Opcode::MOV, Operand::Disp { base, disp }) if *base == RegSpec::q(RSP) => {
+                    self.word_at(self.sp.plus(*disp)?)
+                }
+                (Opcode::CMP | Opcode::TEST | Opcode::BT, _) => self.bp,
+                _ => Bp::Changed,
+            })),
+            Opcode::ENTER => None,
+            Opcode::CMP | Opcode::TEST | Opcode::BT => Some(self),
+            // Whatever else has a part of these registers among what it may write to.
+            _ if writes_to(instruction, RSP) => None,
+            _ if writes_to(instruction, RBP) => Some(self.with_bp(Bp::Changed)),
+            _ => Some(self),
+        }
+    }
+
+    fn with_sp(self, sp: Sp) -> Option<State> {
+        Some(State { sp, ..self })
+    }
+
+    fn with_bp(self, bp: Bp) -> State {
+        State { bp, ..self }
+    }
+
+    /// What the frame pointer's register has when it is taken from there.
+    fn word_at(self, place: Sp) -> Bp {
+        match self.kept {
+            Some((kept, bp)) if kept == place && place != Sp::Below => bp,
+            _ if place == Sp::Below => Bp::Changed,
+            _ => Bp::WordAt(place),
+        }
+    }
+
+    /// Where the frame pointer leads.
+    fn frame(self) -> Option<Sp> {
+        match self.bp {
+            Bp::Same => Some(Sp::OfFrame(0)),
+            Bp::Points(there) => Some(there),
+            _ => None,
+        }
+    }
+
+    /// Whether this return is another function's than the one that began with a multiple of 16.
+    fn is_beyond(self) -> bool {
+        matches!(self.sp, Sp::Up(up) if up.rem_euclid(16) != 8)
+    }
+
+    /// Of a return in this state.
+    fn rule(self, module: u32) -> Option<Rule> {
+        match (self.sp, self.bp) {
+            (Sp::OfFrame(8), Bp::WordAt(Sp::OfFrame(0))) => Some(Rule::by_register(module)),
+            (Sp::Up(up), Bp::Same) => Rule::by_stack(module, up.checked_add(8)?, None),
+            (Sp::Up(up), Bp::WordAt(Sp::Up(saved))) => {
+                Rule::by_stack(module, up.checked_add(8)?, Some(saved))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Numbers of two registers.
+const RSP: u8 = 4;
+const RBP: u8 = 5;
+
+/// Whether an operand is that register, or a part of it.
+fn is_register(operand: &Operand, number: u8) -> bool {
+    let &Operand::Register { reg } = operand else {
+        return false;
+    };
+    let parts = [
+        RegSpec::q(number),
+        RegSpec::d(number),
+        RegSpec::w(number),
+        RegSpec::rb(number),
+    ];
+    parts.contains(&reg)
+}
+
+/// Whether it is all of it.
+fn is_whole(operand: &Operand, number: u8) -> bool {
+    matches!(operand, Operand::Register { reg } if *reg == RegSpec::q(number))
+}
+
+/// Whether it is among the operands that an instruction may write to.
+fn writes_to(instruction: &Instruction, number: u8) -> bool {
+    let writes_second = matches!(
+        instruction.opcode(),
+        Opcode::XCHG | Opcode::XADD | Opcode::MULX
+    );
+    let written = if writes_second { 2 } else { 1 };
+    (0..written).any(|index| is_register(&instruction.operand(index), number))
+}
+
+fn constant(operand: &Operand) -> Option<i32> {
+    match *operand {
+        Operand::ImmediateI8 { imm } => Some(imm.into()),
+        Operand::ImmediateI32 { imm } => Some(imm),
+        Operand::ImmediateI64 { imm } => i32::try_from(imm).ok(),
+        _ => None,
+    }
+}
+
+/// How far behind its end an instruction jumps. `None`: to where a register or a word says.
+fn distance(instruction: &Instruction) -> Option<i64> {
+    constant(&instruction.operand(0)).map(i64::from)
+}
+
+fn is_conditional(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::JO
+            | Opcode::JNO
+            | Opcode::JB
+            | Opcode::JNB
+            | Opcode::JZ
+            | Opcode::JNZ
+            | Opcode::JA
+            | Opcode::JNA
+            | Opcode::JS
+            | Opcode::JNS
+            | Opcode::JP
+            | Opcode::JNP
+            | Opcode::JL
+            | Opcode::JGE
+            | Opcode::JLE
+            | Opcode::JG
+            | Opcode::LOOP
+            | Opcode::LOOPZ
+            | Opcode::LOOPNZ
+            | Opcode::JRCXZ
+            | Opcode::JECXZ
+            | Opcode::XBEGIN
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unwind::rules::Kind;
+    use proptest::prelude::*;
+
+    const MODULE: u32 = 7;
+
+    /// Of code from its first byte on. The function at `exit` never returns.
+    fn out_of(code: &[u8], exit: Option<usize>) -> WayOut {
+        way_out(code, 0, true, MODULE, |called| Some(called) == exit)
+    }
+
+    fn by_stack(up: i32, saved: Option<i32>) -> WayOut {
+        WayOut::Returns(Rule::by_stack(MODULE, up, saved).expect("a rule"))
+    }
+
+    /// The picture in the module's text.
+    #[test]
+    fn what_was_done_is_undone() {
+        let code = [
+            0x48, 0x85, 0xc0, // test rax, rax
+            0x74, 0x03, // jz +3
+            0xc6, 0x00, 0x01, // mov byte [rax], 1
+            0x48, 0x83, 0xc4, 0x20, // add rsp, 32
+            0x5d, // pop rbp
+            0xc3, // ret
+        ];
+        assert_eq!(out_of(&code, None), by_stack(48, Some(32)));
+    }
+
+    #[test]
+    fn saved_registers_and_red_tape() {
+        let code = [
+            0x48, 0x8d, 0x64, 0x24, 0x18, // lea rsp, [rsp + 24]
+            0x5b, // pop rbx
+            0x41, 0x5c, // pop r12
+            0xc3, // ret
+        ];
+        assert_eq!(out_of(&code, None), by_stack(48, None));
+        // The register from where it was saved, and not by a pop.
+        let code = [0x48, 0x8b, 0x6c, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x18, 0xc3]; // mov rbp, [rsp + 8]; add rsp, 24; ret
+        assert_eq!(out_of(&code, None), by_stack(32, Some(8)));
+    }
+
+    #[test]
+    fn a_frame_pointer() {
+        let WayOut::Returns(rule) = out_of(&[0xc9, 0xc3], None) else {
+            // leave; ret
+            panic!("no way out");
+        };
+        assert_eq!((rule.kind(), rule.module()), (Kind::ByRegister, MODULE));
+        // lea rsp, [rbp - 8]; pop rbx; pop rbp; ret
+        assert_eq!(
+            out_of(&[0x48, 0x8d, 0x65, 0xf8, 0x5b, 0x5d, 0xc3], None),
+            WayOut::Returns(rule)
+        );
+    }
+
+    #[test]
+    fn loops_and_jumps_to_other_functions() {
+        let code = [
+            0x48, 0xff, 0xc8, // dec rax
+            0x75, 0xfb, // jnz -5
+            0x48, 0x83, 0xc4, 0x08, // add rsp, 8
+            0xeb, 0x01, // jmp +1
+            0xcc, // int3
+            0x53, // push rbx: another function
+            0xe8, 0, 0, 0, 0,    // call
+            0x5b, // pop rbx
+            0xc3, // ret
+        ];
+        assert_eq!(out_of(&code, None), by_stack(16, None));
+    }
+
+    #[test]
+    fn who_never_returns() {
+        let code = [
+            0x89, 0xc7, // mov edi, eax
+            0xe8, 0x02, 0, 0, 0, // call 9
+            0xcc, 0xcc, // int3
+            0x48, 0x83, 0xc4, 0x08,
+            0xc3, // add rsp, 8; ret: that function, if one falls into it
+        ];
+        assert_eq!(out_of(&code, Some(9)), WayOut::Never);
+        assert_eq!(out_of(&[0xeb, 0xfe], None), WayOut::Never); // jmp -2
+        assert_eq!(out_of(&[0xf4], None), WayOut::Never); // hlt
+    }
+
+    /// Behind a call that is not known to be of such a function, another function lies.
+    #[test]
+    fn ways_into_other_functions() {
+        let code = [
+            0x85, 0xc0, // test eax, eax
+            0x75, 0x05, // jnz +5
+            0x48, 0x83, 0xc4, 0x08, // add rsp, 8
+            0xc3, // ret
+            0xe8, 0, 0, 0, 0, // call abort
+            0x53, 0x5b, 0xc3, // push rbx; pop rbx; ret: the next function
+        ];
+        assert_eq!(out_of(&code, None), by_stack(16, None));
+        assert_eq!(out_of(&code, Some(14)), by_stack(16, None));
+        assert_eq!(out_of(&code[9..], None), WayOut::Unknown);
+        assert_eq!(out_of(&code[9..], Some(5)), WayOut::Never);
+        // At an instruction that was interrupted the stack may be anywhere.
+        let interrupted = |from| way_out(&code, from, false, MODULE, |_| false);
+        assert_eq!(
+            (interrupted(0), interrupted(4)),
+            (WayOut::Unknown, by_stack(16, None))
+        );
+        assert_eq!(interrupted(8), by_stack(8, None));
+    }
+
+    #[test]
+    fn ways_that_do_not_agree() {
+        let code = [
+            0x75, 0x05, // jnz +5
+            0x48, 0x83, 0xc4, 0x08, 0xc3, // add rsp, 8; ret
+            0x48, 0x83, 0xc4, 0x18, 0xc3, // add rsp, 24; ret
+        ];
+        assert_eq!(out_of(&code, None), WayOut::Unknown);
+    }
+
+    #[test]
+    fn what_is_not_understood() {
+        assert_eq!(
+            out_of(&[0x48, 0x83, 0xe4, 0xf0, 0xc3], None),
+            WayOut::Unknown
+        ); // and rsp, -16; ret
+        assert_eq!(out_of(&[0x48, 0x89, 0xc5, 0xc3], None), WayOut::Unknown); // mov rbp, rax; ret
+        assert_eq!(out_of(&[0x48, 0x95, 0xc3], None), WayOut::Unknown); // xchg rax, rbp; ret
+        assert_eq!(out_of(&[0xff, 0xe0], None), WayOut::Unknown); // jmp rax
+        assert_eq!(out_of(&[0x50, 0xc3], None), WayOut::Unknown); // push rax; ret
+        assert_eq!(out_of(&[0x48], None), WayOut::Unknown); // half an instruction
+        assert_eq!(out_of(&[], None), WayOut::Unknown);
+    }
+
+    proptest! {
+        /// Whatever the bytes are: there is an end, and nothing beyond them is looked at.
+        #[test]
+        fn any_bytes(code in prop::collection::vec(any::<u8>(), 0..200), from in 0usize..250, returns: bool) {
+            let _ = way_out(&code, from, returns, MODULE, |called| called % 3 == 0);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Lanes: the queues from the threads of a program to the writer, and the order of their events.
+//!
+//! Imports: `primitive`.
+//!
+//! Not here: what the writer does with an event (`ledger`, `heapprof_format`).
+
+pub(crate) mod event;
+pub(crate) mod lane;
+pub(crate) mod merge;
+#[cfg(test)]
+pub(crate) mod model_all;
+pub(crate) mod stack_lane;
+pub(crate) mod tap;
+pub(crate) mod timeline;

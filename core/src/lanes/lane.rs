@@ -1,0 +1,719 @@
+//! A lane: the road of samples and frees from the threads of a program to the writer.
+//!
+//! Model: a ring of words. At any time at most one thread puts events in, and one, the writer, takes them out. Who that
+//! one thread is may change: whoever holds the seat that the lane belongs to, and seats are handed over with a
+//! synchronisation of their own.
+//!
+//! ```text
+//!           taken                    published
+//!             │   events for the writer  │     room
+//!   ──────────┴──────────────────────────┴──────────────> words, without end, in a ring
+//! ```
+//!
+//! Ids are given by the lane, in the order in which samples are put in: so whoever knows the last one that came out knows of
+//! each whether it did. Those of lane n are in the blocks of [`BLOCK`] ids whose number is n modulo [`LANES`].
+//!
+//! An event is visible as a whole or not at all. Not here: in which order the events of several lanes are to be taken
+//! ([`Merge`](crate::Merge)), and what becomes of one that finds no room.
+
+use crate::lanes::event::{
+    AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, Ended, FREED, FREED_NEAR, Freed, KIND_BITS,
+    LONGEST, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled,
+    TICK_BITS, WIDE, WIDE_SIZE_BITS, WIDE_SLACK_BITS,
+};
+use crate::primitive::atomic::{AtomicU64, Ordering};
+
+/// Lanes there can be.
+pub const LANES: usize = 64;
+
+/// Ids that follow each other, before a lane goes on to its next block.
+const BLOCK: u64 = 1 << 16;
+
+/// The number of the lane that gave that id.
+#[inline(always)]
+pub(crate) fn lane_of(id: u64) -> usize {
+    (id / BLOCK) as usize % LANES
+}
+
+/// How many ids that one is behind the first of its block.
+#[inline(always)]
+pub(crate) fn place_in_block(id: u64) -> u64 {
+    id % BLOCK
+}
+
+/// The id that a lane gives after that one.
+#[inline(always)]
+pub(crate) fn id_after(id: u64) -> u64 {
+    let after = id + 1;
+    if after.is_multiple_of(BLOCK) {
+        after + BLOCK * (LANES as u64 - 1)
+    } else {
+        after
+    }
+}
+
+/// On lines of the cache of its own: what one side writes at every event the other must not have to fetch back.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+/// What the thread that puts events in keeps. But for `published` it is nobody else's.
+#[derive(Debug, Default)]
+struct Behind {
+    /// Words put in so far, to the end of the last event.
+    published: AtomicU64,
+    /// The same, to be read on this side: loom follows a store better in a thread that does not read it back.
+    put: AtomicU64,
+    /// As long as `put` is not beyond the first, there is room for an event; not beyond the second, the lane is at most half
+    /// full. Both follow from `taken`, as it was when that was last looked at.
+    full_behind: AtomicU64,
+    half_behind: AtomicU64,
+    /// The last `BY`.
+    thread: AtomicU64,
+    interval: AtomicU64,
+    next_id: AtomicU64,
+    /// What the next event may be near to.
+    near: Near,
+}
+
+/// Of the last events, on either side of a lane: what the next is told by.
+#[derive(Debug, Default)]
+struct Near {
+    /// Time of the last event.
+    at: AtomicU64,
+    /// Id and stack of the last sample.
+    id: AtomicU64,
+    stack: AtomicU64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Lane {
+    words: &'static [AtomicU64],
+    behind: Apart<Behind>,
+    /// Words taken out so far: there is room again.
+    taken: Apart<AtomicU64>,
+}
+
+impl Lane {
+    /// An empty one. `words`: all zero, a power of two of them, 16 at the least. `number`: which of all lanes it is. Its ids
+    /// are above `above`.
+    ///
+    /// # Panics
+    /// If there are fewer words, or another number of them.
+    #[must_use]
+    pub fn new(words: &'static [AtomicU64], number: usize, above: u64) -> Lane {
+        assert!(words.len() >= LONGEST && words.len().is_power_of_two());
+        let round = BLOCK * LANES as u64;
+        let behind = Behind {
+            thread: AtomicU64::new(u64::MAX), // nobody's
+            next_id: AtomicU64::new(
+                above.next_multiple_of(round) + BLOCK * (number % LANES) as u64 + 1,
+            ),
+            ..Behind::default()
+        };
+        let lane = Lane {
+            words,
+            behind: Apart(behind),
+            taken: Apart(AtomicU64::new(0)),
+        };
+        lane.ask_what_is_taken();
+        lane
+    }
+
+    /// Looks how far the writer has come.
+    #[cold]
+    fn ask_what_is_taken(&self) {
+        // Acquire: what stood in the words was read before they were given back.
+        let taken = self.taken.0.load(Ordering::Acquire);
+        let (behind, length) = (&self.behind.0, self.room());
+        let full = taken.wrapping_add(length - LONGEST as u64);
+        behind.full_behind.store(full, Ordering::Relaxed);
+        let half = taken.wrapping_add(length / 2);
+        behind.half_behind.store(half, Ordering::Relaxed);
+    }
+
+    /// A new id, for the next sample that is put in.
+    #[inline]
+    pub fn new_id(&self) -> u64 {
+        let next = &self.behind.0.next_id;
+        let id = next.load(Ordering::Relaxed);
+        next.store(id_after(id), Ordering::Relaxed);
+        id
+    }
+
+    /// An id that is above all that were given.
+    pub fn above(&self) -> u64 {
+        self.behind.0.next_id.load(Ordering::Relaxed)
+    }
+
+    /// How to tell with the sample that is put in next that the one of that id ends. `None`: not with it; it is to be put in before, as a
+    /// free.
+    #[inline(always)]
+    pub fn ended(&self, id: u64) -> Option<Ended> {
+        let last = self.behind.0.near.id.load(Ordering::Relaxed);
+        let back = last.wrapping_sub(id);
+        // In one block: it is of this lane, and comes out before the next one does.
+        let is_near = back < (1 << ENDED_BITS) - 1 && back <= place_in_block(last);
+        is_near.then_some(Ended(back + 1))
+    }
+
+    /// Puts a sample in, and with it, by the same thread and at the same time, the end of `ended`. `begins_at` is told where, if
+    /// there is room, before anything is written. False: there is no room, for either.
+    #[inline(always)]
+    pub fn put_sampled(
+        &self,
+        by: By,
+        it: &Sampled,
+        ended: Ended,
+        begins_at: impl FnOnce(&AtomicU64),
+    ) -> bool {
+        let near = &self.behind.0.near;
+        let slack = u64::from(it.slack);
+        let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
+        let is_near =
+            ticks < 1 << SAMPLED_TICK_BITS && it.id == id_after(near.id.load(Ordering::Relaxed));
+        let is_short = it.size < 1 << SIZE_BITS && slack < WIDE;
+        let Some(mut at) = self.reserve(by) else {
+            return false;
+        };
+        begins_at(self.word(at));
+        let what = ticks << KIND_BITS | ended.0 << ENDED_SHIFT;
+        if is_near && is_short {
+            let sizes = it.size << NEAR_SHIFT | slack << SLACK_SHIFT;
+            at = self.write_near(at, what | sizes, None, it);
+        } else {
+            let it = &{ *it }; // a copy, so that the near one needs no place in memory
+            at = self.write_unusual(at, is_near.then_some(what), it, ended);
+        }
+        near.at.store(it.at, Ordering::Relaxed);
+        near.id.store(it.id, Ordering::Relaxed);
+        near.stack.store(it.stack, Ordering::Relaxed);
+        self.publish(at);
+        true
+    }
+
+    /// Writes a sample that is near to the event before. `what`: its first word, without the kind. `sizes`: the word behind that, if it has
+    /// one.
+    #[inline(always)]
+    fn write_near(&self, mut at: u64, what: u64, sizes: Option<u64>, it: &Sampled) -> u64 {
+        let again = (it.stack == self.behind.0.near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
+        let alone = (it.counted == it.size).then_some(ALONE);
+        let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
+        at = self.write(at, what | kind);
+        if let Some(sizes) = sizes {
+            at = self.write(at, sizes);
+        }
+        if again.is_none() {
+            at = self.write(at, it.stack);
+        }
+        if alone.is_none() {
+            at = self.write(at, it.counted);
+        }
+        at
+    }
+
+    /// Writes a sample that is large, or near to nothing. `near`: the beginning of its first word, if it is near.
+    #[cold]
+    #[inline(never)]
+    fn write_unusual(
+        &self,
+        mut at: u64,
+        near: Option<u64>,
+        it: &Sampled,
+        Ended(ended): Ended,
+    ) -> u64 {
+        let slack = u64::from(it.slack);
+        let has_room = it.size < 1 << WIDE_SIZE_BITS && slack < 1 << WIDE_SLACK_BITS;
+        if let Some(what) = near.filter(|_| has_room) {
+            let sizes = it.size | slack << WIDE_SIZE_BITS;
+            return self.write_near(at, what | WIDE << SLACK_SHIFT, Some(sizes), it);
+        }
+        if let Some(back) = ended.checked_sub(1) {
+            let id = self.behind.0.near.id.load(Ordering::Relaxed) - back;
+            at = self.write(at, id << KIND_BITS | FREED);
+            at = self.write(at, it.at);
+        }
+        let first = it.id << KIND_BITS | SAMPLED;
+        for word in [first, it.at, it.stack, it.size, it.slack.into(), it.counted] {
+            at = self.write(at, word);
+        }
+        at
+    }
+
+    /// Puts a free by that thread in; `begins_at` as above. False: there is no room.
+    #[inline(always)]
+    pub fn put_freed(&self, thread: u32, it: &Freed, begins_at: impl FnOnce(&AtomicU64)) -> bool {
+        let near = &self.behind.0.near;
+        let by = By {
+            thread,
+            interval: self.behind.0.interval.load(Ordering::Relaxed),
+        };
+        let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
+        let distance = it.id.wrapping_sub(near.id.load(Ordering::Relaxed));
+        let upper = distance << NEAR_SHIFT;
+        let is_near = ticks < 1 << TICK_BITS && upper as i64 >> NEAR_SHIFT == distance as i64;
+        let Some(mut at) = self.reserve(by) else {
+            return false;
+        };
+        begins_at(self.word(at));
+        if is_near {
+            at = self.write(at, upper | ticks << KIND_BITS | FREED_NEAR);
+        } else {
+            at = self.write(at, it.id << KIND_BITS | FREED);
+            at = self.write(at, it.at);
+        }
+        near.at.store(it.at, Ordering::Relaxed);
+        self.publish(at);
+        true
+    }
+
+    /// Whether more than half of it waits to be taken.
+    #[inline]
+    pub fn is_half_full(&self) -> bool {
+        self.is_beyond(&self.behind.0.half_behind)
+    }
+
+    /// Whether more was put in than up to there, when that is asked anew if need be.
+    #[inline(always)]
+    fn is_beyond(&self, limit: &AtomicU64) -> bool {
+        let put = self.behind.0.put.load(Ordering::Relaxed);
+        let is_beyond = || put > limit.load(Ordering::Relaxed);
+        is_beyond() && {
+            self.ask_what_is_taken();
+            is_beyond()
+        }
+    }
+
+    /// Where an event of that thread goes, if there is room for any: what is written from there on is seen by nobody before it is
+    /// [published](Self::publish).
+    #[inline(always)]
+    fn reserve(&self, by: By) -> Option<u64> {
+        let behind = &self.behind.0;
+        if self.is_beyond(&behind.full_behind) {
+            return None;
+        }
+        let at = behind.put.load(Ordering::Relaxed);
+        let is_another = u64::from(by.thread) != behind.thread.load(Ordering::Relaxed)
+            || by.interval != behind.interval.load(Ordering::Relaxed);
+        Some(if is_another {
+            self.introduce(at, by)
+        } else {
+            at
+        })
+    }
+
+    /// Writes whose events follow.
+    #[inline(never)]
+    fn introduce(&self, at: u64, by: By) -> u64 {
+        let behind = &self.behind.0;
+        behind.thread.store(by.thread.into(), Ordering::Relaxed);
+        behind.interval.store(by.interval, Ordering::Relaxed);
+        let at = self.write(at, u64::from(by.thread) << KIND_BITS | BY);
+        self.write(at, by.interval)
+    }
+
+    /// Writes a word, and returns the next place.
+    #[inline(always)]
+    fn write(&self, at: u64, word: u64) -> u64 {
+        self.word(at).store(word, Ordering::Relaxed);
+        at.wrapping_add(1)
+    }
+
+    /// Shows the writer all that was written up to there.
+    #[inline(always)]
+    fn publish(&self, end: u64) {
+        self.behind.0.put.store(end, Ordering::Relaxed);
+        self.behind.0.published.store(end, Ordering::Release);
+    }
+
+    /// For the writer: words put in so far. What is in them is seen.
+    #[inline(always)]
+    pub(crate) fn published(&self) -> u64 {
+        self.behind.0.published.load(Ordering::Acquire)
+    }
+
+    /// For the writer: words up to there are taken out.
+    #[inline(always)]
+    pub(crate) fn give_back(&self, taken: u64) {
+        self.taken.0.store(taken, Ordering::Release);
+    }
+
+    /// How many words there is room for.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> u64 {
+        self.words.len() as u64
+    }
+
+    /// The words from there on, up to there, as far as they lie side by side.
+    #[inline(always)]
+    pub(crate) fn words(&self, from: u64, to: u64) -> &[AtomicU64] {
+        let start = from as usize & (self.words.len() - 1);
+        let behind = &self.words[start..];
+        &behind[..behind.len().min(to.wrapping_sub(from) as usize)]
+    }
+
+    /// The word of that place, counted from the beginning of all.
+    #[inline(always)]
+    pub(crate) fn word(&self, at: u64) -> &AtomicU64 {
+        &self.words[at as usize & (self.words.len() - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::event::{Never, Passed, SLACK_BITS, Sink};
+    use crate::lanes::model_all::All;
+    use crate::lanes::tap::Tap;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::ops::ControlFlow;
+
+    /// Up to so many events.
+    fn take(tap: &mut Tap<'_>, mut most: usize, refused: u64) -> Vec<(By, Passed)> {
+        let mut all = All {
+            refused,
+            ..All::default()
+        };
+        let _ = tap.run(u64::MAX, &mut most, &mut all, |_| true);
+        all.events
+    }
+
+    fn lane(words: usize) -> Lane {
+        let words: Box<[_]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Lane::new(Box::leak(words), 0, 0)
+    }
+
+    /// An event as it mostly is, or one that is near to nothing.
+    #[derive(Debug, Clone)]
+    enum Coming {
+        Sampled(Sampled),
+        /// The next id, so many ticks later. And with it, if it can be told in one, the end of a sample so many ids back.
+        SampledNext {
+            later: Sampled,
+            ended: Option<u64>,
+        },
+        Freed(Freed),
+        /// Of an id so far from the last.
+        FreedNear {
+            ticks: u64,
+            distance: i64,
+        },
+    }
+
+    fn coming() -> impl Strategy<Value = (By, Coming)> {
+        let by = (0u32..3, prop_oneof![Just(1u64), Just(4096)]);
+        let by = by.prop_map(|(thread, interval)| By { thread, interval });
+        let sampled =
+            any::<(u64, u64, u64, u32, u64)>().prop_map(|(at, stack, size, slack, counted)| {
+                Coming::Sampled(Sampled {
+                    at: at >> 1,
+                    // Every other one the last but two of its block: those that follow go on in another.
+                    id: (at >> 4) | ((at & 1) * (BLOCK - 3)),
+                    stack,
+                    size,
+                    slack,
+                    counted,
+                })
+            });
+        let freed = any::<u64>().prop_map(|at| {
+            Coming::Freed(Freed {
+                at: at >> 1,
+                id: at >> 4,
+            })
+        });
+        // On both sides of every limit to what is near.
+        let around = |bits: u32| {
+            prop_oneof![
+                0..1u64 << bits,
+                Just((1 << bits) - 1),
+                Just(1 << bits),
+                Just(0)
+            ]
+        };
+        let next = (
+            around(SAMPLED_TICK_BITS),
+            0u64..3,
+            prop_oneof![around(SIZE_BITS), around(WIDE_SIZE_BITS)],
+            prop_oneof![around(SLACK_BITS), Just(WIDE - 1), around(WIDE_SLACK_BITS)],
+            0u64..2,
+            prop::option::of(prop_oneof![0..4u64, around(ENDED_BITS)]),
+        );
+        let next = next.prop_map(|(ticks, stack, size, slack, more, ended)| {
+            let later = Sampled {
+                at: ticks,
+                id: 0,
+                stack,
+                size,
+                slack: slack as u32,
+                counted: size + more,
+            };
+            Coming::SampledNext { later, ended }
+        });
+        let distance = (around(63 - NEAR_SHIFT), any::<bool>());
+        let near = (around(TICK_BITS), distance).prop_map(|(ticks, (distance, is_negative))| {
+            Coming::FreedNear {
+                ticks,
+                distance: if is_negative {
+                    -(distance as i64)
+                } else {
+                    distance as i64
+                },
+            }
+        });
+        (
+            by,
+            prop_oneof![1 => sampled, 4 => next, 1 => freed, 4 => near],
+        )
+    }
+
+    proptest! {
+        /// Against a queue: whatever found room comes out, as it was and in its order, through any number of rounds of
+        /// the ring.
+        #[test]
+        fn it_is_a_queue(
+            steps in prop::collection::vec((coming(), 0usize..6), 0..if cfg!(miri) { 30 } else { 300 }),
+            refused in prop_oneof![Just(0), any::<u64>()],
+            words in prop_oneof![Just(16usize), Just(64)],
+        ) {
+            let lane = lane(words);
+            let mut tap = Tap::new(&lane);
+            let mut model = VecDeque::new();
+            let (mut interval, mut at, mut id) = (0, 0u64, 0u64);
+            for ((by, coming), taken) in steps {
+                let next = |at, id, later: Sampled| Sampled {
+                    at: at + later.at,
+                    id: id_after(id),
+                    ..later
+                };
+                if let Coming::SampledNext { later, ended: Some(back) } = coming {
+                    let sampled = next(at, id, later);
+                    let ended = id.wrapping_sub(back);
+                    let told = lane.ended(ended);
+                    prop_assert!(told.is_none() || back < 63 && lane_of(ended) == lane_of(id));
+                    if told.is_some_and(|told| lane.put_sampled(by, &sampled, told, |_| {})) {
+                        (interval, at, id) = (by.interval, sampled.at, sampled.id);
+                        model.push_back((by, Passed::Freed(Freed { at, id: ended })));
+                        model.push_back((by, Passed::Sampled(sampled)));
+                    }
+                }
+                let passed = match coming {
+                    Coming::Sampled(it) => Passed::Sampled(it),
+                    Coming::SampledNext { later, .. } => Passed::Sampled(next(at, id, later)),
+                    Coming::Freed(it) => Passed::Freed(it),
+                    Coming::FreedNear { ticks, distance } => Passed::Freed(Freed {
+                        at: at + ticks,
+                        id: id.saturating_add_signed(distance),
+                    }),
+                };
+                let found_room = match &passed {
+                    Passed::Sampled(it) => lane.put_sampled(by, it, Ended::NONE, |_| {}),
+                    Passed::Freed(it) => lane.put_freed(by.thread, it, |_| {}),
+                };
+                prop_assert!(found_room || !model.is_empty());
+                if found_room {
+                    match &passed {
+                        Passed::Sampled(it) => (interval, at, id) = (by.interval, it.at, it.id),
+                        Passed::Freed(it) => at = it.at,
+                    }
+                    model.push_back((By { interval, ..by }, passed));
+                }
+                tap.look();
+                prop_assert_eq!(tap.is_empty(), model.is_empty());
+                if model.is_empty() {
+                    prop_assert_eq!(tap.next_at, u64::MAX);
+                }
+                let expected: Vec<_> = model.drain(..taken.min(model.len())).collect();
+                prop_assert_eq!(take(&mut tap, taken, refused), expected);
+                tap.give_back();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_as_usual_is_a_word_or_two() {
+        let lane = lane(128);
+        let by = By {
+            thread: 0,
+            interval: 1,
+        };
+        let put = |at, stack| {
+            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            let id = lane.new_id();
+            let sampled = Sampled {
+                at,
+                id,
+                stack,
+                size: 100,
+                slack: 12,
+                counted: 100,
+            };
+            assert!(lane.put_sampled(by, &sampled, Ended::NONE, |_| {}));
+            let between = lane.behind.0.put.load(Ordering::Relaxed);
+            assert!(lane.put_freed(0, &Freed { at: at + 500, id }, |_| {}));
+            let after = lane.behind.0.put.load(Ordering::Relaxed);
+            (between - before, after - between)
+        };
+        put(1000, 7);
+        assert_eq!(put(2000, 7), (1, 1));
+        assert_eq!(put(3000, 8), (2, 1));
+        assert_eq!(put(1 << 40, 8), (6, 1));
+        assert_eq!(put(1 << 20, 8), (6, 1), "a time that goes back");
+        let replace = |at, back| {
+            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            let id = lane.new_id();
+            let sampled = Sampled {
+                at,
+                id,
+                stack: 8,
+                size: 100,
+                slack: 12,
+                counted: 100,
+            };
+            let ended = lane.ended((id - 1).wrapping_sub(back));
+            assert!(lane.put_sampled(by, &sampled, ended.unwrap_or_default(), |_| {}));
+            let words = lane.behind.0.put.load(Ordering::Relaxed) - before;
+            (ended.is_some(), words)
+        };
+        let at = (1 << 20) + 1000;
+        assert_eq!(replace(at, 0), (true, 1));
+        assert_eq!(replace(at, 4), (true, 1));
+        assert_eq!(replace(at, 8), (false, 1), "of the block of ids before");
+        // All but the two whose times go back or far ahead can be taken as usual.
+        let (mut tap, mut all) = (Tap::new(&lane), All::default());
+        tap.look();
+        let _ = tap.run(u64::MAX, &mut usize::MAX.clone(), &mut all, |_| true);
+        assert_eq!((all.events.len(), all.usual), (15, 13));
+        assert_eq!(replace(at + (1 << 23), 0), (true, 8));
+    }
+
+    #[test]
+    fn a_large_block_is_a_word_more() {
+        let lane = lane(128);
+        let by = By {
+            thread: 0,
+            interval: 1,
+        };
+        let (mut expected, mut lengths) = (Vec::new(), Vec::new());
+        for (at, size, slack) in [
+            (1, 8, 8),
+            (2, 5 << 20, 1 << 18),
+            (3, 40_000, 960),
+            (4, 8, 4095),
+            (5, 1 << 36, 0),
+        ] {
+            let it = Sampled {
+                at,
+                id: lane.new_id(),
+                stack: 7,
+                size,
+                slack,
+                counted: size,
+            };
+            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            assert!(lane.put_sampled(by, &it, Ended::NONE, |_| {}));
+            lengths.push(lane.behind.0.put.load(Ordering::Relaxed) - before);
+            expected.push((by, Passed::Sampled(it)));
+        }
+        assert_eq!(lengths[1..], [2, 1, 2, 6]);
+        let mut tap = Tap::new(&lane);
+        tap.look();
+        assert_eq!(take(&mut tap, usize::MAX, 0), expected);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
+    fn ids_rise_tell_their_lane_and_are_never_another_s() {
+        let mut all = std::collections::HashSet::new();
+        for number in [0, 1, 63] {
+            for above in [0, 5 * BLOCK * LANES as u64] {
+                let words: Box<[_]> = (0..16).map(|_| AtomicU64::new(0)).collect();
+                let lane = Lane::new(Box::leak(words), number, above);
+                let mut last = above;
+                for _ in 0..3 * BLOCK {
+                    let id = lane.new_id();
+                    assert!(id > last && lane_of(id) == number && all.insert(id));
+                    last = id;
+                }
+                assert!(lane.above() > last && lane.above() < above + 4 * BLOCK * LANES as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_lane_refuses_and_says_in_time_that_it_fills() {
+        let lane = lane(64);
+        let mut tap = Tap::new(&lane);
+        let tap_at = std::cell::Cell::new(0);
+        let free = |id| {
+            let has_room = lane.put_freed(7, &Freed { at: id, id }, |_| {});
+            let words = lane.behind.0.put.load(Ordering::Relaxed) - tap_at.get();
+            assert_eq!(lane.is_half_full(), words > 32);
+            has_room
+        };
+        let put = (1..).take_while(|&id| free(id)).count() as u64;
+        assert!(
+            (52..=62).contains(&put),
+            "{put} of a word each, and one of two before them"
+        );
+        assert!(lane.is_half_full());
+        tap.look();
+        for id in 1..=put {
+            let [(by, Passed::Freed(freed))] = take(&mut tap, 1, 0)[..] else {
+                panic!("one free")
+            };
+            assert_eq!((by.thread, freed), (7, Freed { at: id, id }));
+        }
+        tap.give_back();
+        tap_at.set(lane.behind.0.put.load(Ordering::Relaxed));
+        assert!(!lane.is_half_full());
+        assert!(free(1));
+    }
+
+    /// Puts another event in for each that it takes, as long as there is room.
+    struct Refilled<'a> {
+        lane: &'a Lane,
+        taken: usize,
+        put: usize,
+    }
+
+    impl Sink for Refilled<'_> {
+        type Usual<'a>
+            = Never
+        where
+            Self: 'a;
+
+        fn sampled(&mut self, _: By, _: &Sampled) -> ControlFlow<()> {
+            unreachable!("none was put in")
+        }
+
+        fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+            self.taken += 1;
+            self.put += usize::from(self.lane.put_freed(by.thread, it, |_| {}));
+            ControlFlow::Continue(())
+        }
+    }
+
+    #[test]
+    fn room_is_given_back_while_events_are_taken() {
+        let lane = lane(256);
+        let put = (1..).take_while(|&id| lane.put_freed(7, &Freed { at: id, id }, |_| {}));
+        let put = put.count();
+        let mut tap = Tap::new(&lane);
+        tap.look();
+        let mut refilled = Refilled {
+            lane: &lane,
+            taken: 0,
+            put: 0,
+        };
+        let _ = tap.run(u64::MAX, &mut usize::MAX.clone(), &mut refilled, |_| true);
+        assert_eq!(refilled.taken, put, "what one look showed");
+        // But for the last eighth, and what was taken before the first was given back.
+        assert!(
+            refilled.put > put * 5 / 8 && refilled.put < put,
+            "{}",
+            refilled.put
+        );
+    }
+}

@@ -1,0 +1,650 @@
+//! The merge: the events of all lanes in the order of their times, and no block freed before it was allocated.
+//!
+//! Every event has a time that its thread read before it put the event into its lane. Within a lane the events stay in their
+//! order. Of several lanes the one with the earliest event is followed, until its next event is later than another lane's next
+//! by more than some slack: threads that take turns every tenth of a microsecond then come in longer runs, which cost less, here
+//! and in the log, whose times are not that exact.
+//!
+//! Lanes are looked at one after another, and between two of them whoever looks may lose the processor for milliseconds. Meanwhile a
+//! thread may put a sample into the first lane, which has been looked at, and another thread the free of that block into the
+//! second, which is still to be looked at: the free would be seen, and the sample not. So only events that are older than the
+//! look come out: what happened before one of them was put in before the look, and has been seen.
+//!
+//! Times alone could still bring a free before the sample of its block, which was put into another lane: a processor reads its
+//! counter when it gets round to it, perhaps before the load that brought it the address. (A barrier between the two would cost
+//! more than the rest of the hook.) So a free whose sample has not come out waits for it. The sample is on its way: it was put in
+//! before anybody was given the address.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use crate::lanes::event::{By, Freed, Never, Passed, Sampled, Sink};
+use crate::lanes::lane::{LANES, Lane, lane_of};
+use crate::lanes::tap::{Stop, Tap};
+
+/// See the module's text. The writer's side of all lanes.
+#[derive(Debug)]
+pub struct Merge<'a> {
+    taps: Vec<Tap<'a>>,
+    /// The place of each lane in `taps`, by its number.
+    places: [u8; LANES],
+    /// The lane whose events are taken now, up to the first of another's.
+    current: usize,
+    until: u64,
+    /// When the last look began: what is older has been seen.
+    looked_at: u64,
+    /// How much later than the next of another lane's an event may be, and come first.
+    slack: u64,
+    /// Ids up to here are not of these lanes: what they name came out elsewhere, long ago.
+    foreign: u64,
+    /// Frees whose samples have not come out, and those whose have since.
+    waiting: Vec<(By, Freed)>,
+    ready: VecDeque<(By, Freed)>,
+}
+
+/// In `places`: there is no such lane yet.
+const NONE: u8 = u8::MAX;
+
+impl<'a> Merge<'a> {
+    /// Of lanes that give ids above `foreign`.
+    #[must_use]
+    pub fn new(foreign: u64) -> Merge<'a> {
+        Merge {
+            taps: Vec::new(),
+            places: [NONE; LANES],
+            current: 0,
+            until: 0,
+            looked_at: 0,
+            slack: 0,
+            foreign,
+            waiting: Vec::new(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// From now on events come up to so much too late, in the unit of their times. 0, as it is at first: not at all.
+    pub fn set_slack(&mut self, slack: u64) {
+        self.slack = slack;
+    }
+
+    /// Looks at all `lanes`, given with their numbers. `now`: a time that was read before; events that are not older stay for the next
+    /// look. `u64::MAX`: none does.
+    pub fn look(&mut self, now: u64, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
+        // An event that is left from the last look and is later than now: the counter was set back meanwhile.
+        let is_set_back = self
+            .taps
+            .iter()
+            .any(|tap| (now..u64::MAX).contains(&tap.next_at));
+        self.looked_at = if is_set_back { u64::MAX } else { now };
+        for (number, lane) in lanes {
+            let place = &mut self.places[number % LANES];
+            if *place == NONE {
+                *place = self.taps.len() as u8;
+                self.taps.push(Tap::new(lane));
+            }
+            self.taps[usize::from(*place)].look();
+        }
+        self.until = 0;
+    }
+
+    /// What is older than that was seen at the last look, whoever put it in.
+    #[must_use]
+    pub fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
+    /// Gives `sink` the events that the last look showed, those before the time `before`, and up to `left` of them, from which they are
+    /// taken away. `Continue`: that was all; otherwise there are none left to give, or `sink` broke off.
+    #[inline]
+    pub fn pour(&mut self, before: u64, left: &mut usize, sink: &mut impl Sink) -> ControlFlow<()> {
+        let before = before.min(self.looked_at);
+        while *left > 0 {
+            if let Some((by, freed)) = self.ready.pop_front() {
+                *left -= 1;
+                sink.freed(by, &freed)?;
+                continue;
+            }
+            // Where something waits, each event may be what it waits for.
+            let most = if self.waiting.is_empty() { *left } else { 1 };
+            let mut rest = most;
+            let until = self.until.min(before);
+            let why = match self.taps.get(self.current) {
+                None => Stop::Until,
+                Some(tap) => {
+                    let mut tap = *tap;
+                    let why = tap.run(until, &mut rest, sink, |id| self.is_out(id));
+                    self.taps[self.current] = tap;
+                    why
+                }
+            };
+            *left -= most - rest;
+            if let Stop::Early(by, freed) = why {
+                self.waiting.push((by, freed));
+                continue;
+            }
+            if !self.waiting.is_empty() {
+                self.look_through_waiting();
+            }
+            match why {
+                Stop::Broken => return ControlFlow::Break(()),
+                Stop::Until if !self.choose() || self.taps[self.current].next_at >= before => {
+                    self.taps.iter_mut().for_each(Tap::give_back);
+                    return ControlFlow::Continue(());
+                }
+                _ => {}
+            }
+        }
+        ControlFlow::Break(())
+    }
+
+    /// Whether the sample of that id has come out.
+    #[inline(always)]
+    fn is_out(&self, id: u64) -> bool {
+        let place = self.places[lane_of(id)];
+        let last = self
+            .taps
+            .get(usize::from(place))
+            .map_or(0, |tap| tap.last_id);
+        id <= last || id <= self.foreign
+    }
+
+    #[cold]
+    fn look_through_waiting(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for (by, freed) in waiting {
+            if self.is_out(freed.id) {
+                self.ready.push_back((by, freed));
+            } else {
+                self.waiting.push((by, freed));
+            }
+        }
+    }
+
+    /// Finds the lane with the earliest event, and how far it may be followed.
+    #[inline(never)]
+    fn choose(&mut self) -> bool {
+        let (mut first, mut second) = (u64::MAX, u64::MAX);
+        for (place, tap) in self.taps.iter().enumerate() {
+            if tap.next_at < first {
+                (first, second) = (tap.next_at, first);
+                self.current = place;
+            } else {
+                second = second.min(tap.next_at);
+            }
+        }
+        // The first itself in any case.
+        self.until = if first == u64::MAX {
+            0
+        } else {
+            second.saturating_add(self.slack).max(first + 1)
+        };
+        first != u64::MAX
+    }
+
+    /// Whether more than half of a lane waits to be taken.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        self.taps.iter().any(Tap::is_half_full)
+    }
+
+    /// How many lanes it has looked at.
+    #[must_use]
+    pub fn known_lanes(&self) -> usize {
+        self.taps.len()
+    }
+
+    /// Whether nothing has come since the last look, in the lanes that it knows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        // A free that waits comes with its sample, which its lane will show.
+        self.ready.is_empty() && self.taps.iter().all(Tap::is_empty)
+    }
+}
+
+/// The next event, and whose it is. `None`: look again.
+impl Iterator for Merge<'_> {
+    type Item = (By, Passed);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut one = One(None);
+        let _ = self.pour(u64::MAX, &mut 1, &mut one); // it has one, or there is none
+        one.0
+    }
+}
+
+/// The next event, and no more.
+struct One(Option<(By, Passed)>);
+
+impl Sink for One {
+    type Usual<'a>
+        = Never
+    where
+        Self: 'a;
+
+    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+        self.0 = Some((by, Passed::Sampled(*it)));
+        ControlFlow::Continue(())
+    }
+
+    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+        self.0 = Some((by, Passed::Freed(*it)));
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::event::{Ended, Sampled};
+    use crate::lanes::model_all::All;
+    use crate::primitive::atomic::AtomicU64;
+    use proptest::prelude::*;
+    use std::collections::{HashMap, HashSet};
+
+    fn lanes(count: usize) -> Vec<Lane> {
+        let words = || (0..1024).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>();
+        (0..count)
+            .map(|number| Lane::new(Box::leak(words()), number, 0))
+            .collect()
+    }
+
+    fn sampled(at: u64, id: u64) -> Sampled {
+        Sampled {
+            at,
+            id,
+            stack: 1,
+            size: 8,
+            slack: 0,
+            counted: 8,
+        }
+    }
+
+    /// Up to `most` events, of those before that time: as many as it is told to give, or, of an odd number, as are wanted.
+    fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
+        if most == 0 {
+            return Vec::new();
+        }
+        let is_told = most.is_multiple_of(2);
+        let mut all = All {
+            breaks_after: (!is_told).then_some(most),
+            // Another pattern each time, and often none.
+            refused: (most as u64 % 3).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            ..All::default()
+        };
+        let at_first = if is_told { most } else { usize::MAX };
+        let mut left = at_first;
+        let flow = merge.pour(before, &mut left, &mut all);
+        assert_eq!(flow.is_break(), all.events.len() == most);
+        assert_eq!(at_first - left, all.events.len());
+        all.events
+    }
+
+    /// One step of a program with several threads, or of the writer, as they could have met.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// A thread reads the time for a sample and goes no further for now.
+        Begin { thread: usize },
+        /// It puts it in.
+        Put { thread: usize, lane: usize },
+        /// One of the blocks that were put in is freed, by a thread that read the time so much too early.
+        Free {
+            which: usize,
+            lane: usize,
+            early: u64,
+        },
+        /// The writer looks at the first so many lanes only, as if the others had been empty then, and takes so many events.
+        Look { lanes: usize, take: usize },
+    }
+
+    fn step() -> impl Strategy<Value = (u64, Step)> {
+        let step = prop_oneof![
+            (0usize..4).prop_map(|thread| Step::Begin { thread }),
+            (0usize..4, 0usize..3).prop_map(|(thread, lane)| Step::Put { thread, lane }),
+            (0usize..8, 0usize..3, 0u64..100).prop_map(|(which, lane, early)| Step::Free {
+                which,
+                lane,
+                early
+            }),
+            (1usize..4, 0usize..20).prop_map(|(lanes, take)| Step::Look { lanes, take }),
+        ];
+        (1u64..50, step)
+    }
+
+    proptest! {
+        #[test]
+        fn a_free_comes_after_its_sample_and_all_comes_out(
+            steps in prop::collection::vec(step(), 0..if cfg!(miri) { 40 } else { 200 }),
+        ) {
+            let lanes = lanes(3);
+            let numbered = || lanes.iter().enumerate();
+            let mut merge = Merge::new(0);
+            let mut clock = 100;
+            let mut begun: HashMap<usize, u64> = HashMap::new();
+            let mut live = Vec::new();
+            let (mut put, mut seen, mut ended) = (0, HashSet::new(), HashSet::new());
+            let mut take = |merge: &mut Merge, most: usize| {
+                for event in pour(merge, u64::MAX, most) {
+                    match event {
+                        (by, Passed::Sampled(it)) => {
+                            prop_assert_eq!(by.interval, it.at);
+                            prop_assert!(seen.insert(it.id));
+                        }
+                        (_, Passed::Freed(it)) => {
+                            prop_assert!(seen.contains(&it.id), "{} freed before it was there", it.id);
+                            prop_assert!(ended.insert(it.id));
+                        }
+                    }
+                }
+                Ok(())
+            };
+            for (ticks, step) in steps {
+                clock += ticks;
+                match step {
+                    Step::Begin { thread } => {
+                        begun.entry(thread).or_insert(clock);
+                    }
+                    Step::Put { thread, lane } => {
+                        if let Some(at) = begun.remove(&thread) {
+                            let by = By { thread: thread as u32, interval: at };
+                            let id = lanes[lane].new_id();
+                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE, |_| {});
+                            prop_assert!(found_room);
+                            put += 1;
+                            live.push(id);
+                        }
+                    }
+                    Step::Free { which, lane, early } => {
+                        if !live.is_empty() {
+                            let id = live.swap_remove(which % live.len());
+                            let freed = Freed { at: clock - early, id };
+                            let found_room = lanes[lane].put_freed(9, &freed, |_| {});
+                            prop_assert!(found_room);
+                        }
+                    }
+                    Step::Look { lanes: count, take: most } => {
+                        merge.look(u64::MAX, numbered().take(count));
+                        take(&mut merge, most)?;
+                    }
+                }
+            }
+            merge.look(u64::MAX, numbered());
+            take(&mut merge, usize::MAX)?;
+            prop_assert!(merge.is_empty());
+            prop_assert_eq!(seen.len(), put);
+            prop_assert_eq!(ended.len(), put - live.len());
+        }
+
+        /// What nothing holds back comes in the order of time but for the slack, up to the time that is asked for.
+        #[test]
+        fn events_come_by_their_times(
+            events in prop::collection::vec((0usize..3, 1u64..1000, any::<bool>()), 0..60),
+            until in prop::collection::vec(1u64..10_000, 0..10),
+            slack in prop_oneof![Just(0), 1u64..3000],
+        ) {
+            let lanes = lanes(3);
+            let mut merge = Merge::new(0);
+            merge.set_slack(slack);
+            let (mut clock, mut live, mut all) = (0, Vec::new(), Vec::new());
+            for &(lane, ticks, frees) in &events {
+                clock += ticks;
+                all.push(clock);
+                let by = By { thread: lane as u32, interval: 1 };
+                let found_room = match live.pop().filter(|_| frees) {
+                    Some(id) => lanes[lane].put_freed(1, &Freed { at: clock, id }, |_| {}),
+                    None => {
+                        live.push(lanes[lane].new_id());
+                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]), Ended::NONE, |_| {})
+                    }
+                };
+                prop_assert!(found_room);
+            }
+            merge.look(u64::MAX, lanes.iter().enumerate());
+            let mut times: Vec<u64> = Vec::new();
+            let mut before = 0;
+            for more in until.into_iter().chain([u64::MAX]) {
+                before = more.saturating_add(before);
+                let poured = pour(&mut merge, before, usize::MAX);
+                times.extend(poured.iter().map(|(_, passed)| match passed {
+                    Passed::Sampled(it) => it.at,
+                    Passed::Freed(it) => it.at,
+                }));
+                let due = all.iter().filter(|&&at| at < before).count();
+                prop_assert_eq!(times.len(), due);
+            }
+            prop_assert_eq!(times.len(), events.len());
+            let latest = times.iter().scan(0, |latest, &at| {
+                *latest = at.max(*latest);
+                Some(*latest)
+            });
+            prop_assert!(times.iter().zip(latest).all(|(&at, latest)| latest - at <= slack));
+        }
+    }
+
+    proptest! {
+        /// Whoever looks is held up between two lanes, while threads go on: their events still come in the order of their times.
+        #[test]
+        fn a_look_that_takes_long_changes_no_order(
+            looks in prop::collection::vec(prop::collection::vec((0usize..3, 0usize..4, 1u64..100), 0..20), 1..6),
+        ) {
+            let lanes = lanes(3);
+            let mut merge = Merge::new(0);
+            let (mut clock, mut put) = (0, 0);
+            let mut times: Vec<u64> = Vec::new();
+            let mut pour = |merge: &mut Merge<'_>| {
+                let poured = pour(merge, u64::MAX, usize::MAX);
+                times.extend(poured.iter().map(|(_, passed)| match passed {
+                    Passed::Sampled(it) => it.at,
+                    Passed::Freed(it) => it.at,
+                }));
+            };
+            for events in &looks {
+                let now = clock + 1;
+                // Events whose second number is a lane's happen just before the look at it, the others after the last.
+                let mut happen = |lane_looked_at: usize| {
+                    for &(lane, when, ticks) in events {
+                        if when == lane_looked_at {
+                            clock += ticks;
+                            let by = By { thread: lane as u32, interval: 1 };
+                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id()), Ended::NONE, |_| {}));
+                            put += 1;
+                        }
+                    }
+                };
+                merge.look(now, lanes.iter().enumerate().inspect(|&(number, _)| happen(number)));
+                happen(3);
+                pour(&mut merge);
+            }
+            merge.look(u64::MAX, lanes.iter().enumerate());
+            pour(&mut merge);
+            prop_assert!(times.is_sorted(), "{times:?}");
+            prop_assert_eq!(times.len(), put);
+        }
+    }
+
+    #[test]
+    fn a_counter_that_is_set_back_holds_nothing_back() {
+        let lanes = lanes(2);
+        let put = |lane: usize, at| {
+            let by = By {
+                thread: 1,
+                interval: 1,
+            };
+            assert!(lanes[lane].put_sampled(
+                by,
+                &sampled(at, lanes[lane].new_id()),
+                Ended::NONE,
+                |_| {}
+            ));
+        };
+        let mut merge = Merge::new(0);
+        put(0, 1000);
+        put(1, 20);
+        merge.look(30, lanes.iter().enumerate());
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 1);
+        put(1, 40);
+        merge.look(50, lanes.iter().enumerate());
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 2);
+        put(1, 70);
+        merge.look(60, lanes.iter().enumerate());
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 0);
+    }
+
+    #[test]
+    fn a_free_that_waited_comes_right_after_its_sample() {
+        let lanes = lanes(2);
+        let by = |at| By {
+            thread: 1,
+            interval: at,
+        };
+        let ids = [10, 11, 12].map(|at| {
+            let id = lanes[0].new_id();
+            assert!(lanes[0].put_sampled(by(at), &sampled(at, id), Ended::NONE, |_| {}));
+            id
+        });
+        let freed = Freed { at: 5, id: ids[0] };
+        assert!(lanes[1].put_freed(2, &freed, |_| {}));
+        let mut merge = Merge::new(0);
+        merge.look(u64::MAX, lanes.iter().enumerate());
+        let all = pour(&mut merge, u64::MAX, usize::MAX);
+        let all: Vec<Passed> = all.into_iter().map(|(_, passed)| passed).collect();
+        let samples = [10, 11, 12].map(|at| Passed::Sampled(sampled(at, ids[at as usize - 10])));
+        assert_eq!(
+            all,
+            [samples[0], Passed::Freed(freed), samples[1], samples[2]]
+        );
+    }
+
+    /// The last id of a lane and the first of the next are neighbours, and say nothing of each other.
+    #[test]
+    fn a_free_of_another_lane_s_sample_with_the_id_before_waits_for_it() {
+        let lanes = lanes(2);
+        let by = By {
+            thread: 1,
+            interval: 1,
+        };
+        let first = lanes[1].new_id();
+        let last = first - 2;
+        assert_ne!(
+            crate::lanes::lane::lane_of(first),
+            crate::lanes::lane::lane_of(last)
+        );
+        for (lane, at, id) in [(1, 10, first), (0, 50, last)] {
+            assert!(lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE, |_| {}));
+        }
+        assert!(lanes[1].put_freed(1, &Freed { at: 20, id: last }, |_| {}));
+        let mut merge = Merge::new(0);
+        merge.look(u64::MAX, lanes.iter().enumerate());
+        let all = pour(&mut merge, u64::MAX, 100);
+        let ids = all.into_iter().map(|(_, passed)| match passed {
+            Passed::Sampled(it) => (true, it.id),
+            Passed::Freed(it) => (false, it.id),
+        });
+        assert_eq!(
+            ids.collect::<Vec<_>>(),
+            [(true, first), (true, last), (false, last)]
+        );
+    }
+
+    #[test]
+    fn threads_that_take_turns_come_in_runs() {
+        let lanes = lanes(2);
+        for turn in 0..100 {
+            let lane = &lanes[turn % 2];
+            let by = By {
+                thread: turn as u32 % 2,
+                interval: 1,
+            };
+            assert!(lane.put_sampled(
+                by,
+                &sampled(turn as u64 * 10, lane.new_id()),
+                Ended::NONE,
+                |_| {}
+            ));
+        }
+        let switches = |slack| {
+            let mut merge = Merge::new(0);
+            merge.set_slack(slack);
+            merge.look(u64::MAX, lanes.iter().enumerate());
+            let all = pour(&mut merge, u64::MAX, usize::MAX);
+            assert_eq!(all.len(), 100);
+            let turns = all.windows(2);
+            turns
+                .filter(|two| two[0].0.thread != two[1].0.thread)
+                .count()
+        };
+        assert_eq!(switches(0), 99);
+        assert!((8..=12).contains(&switches(100)), "{}", switches(100));
+    }
+
+    #[test]
+    fn what_was_inherited_is_freed_at_once() {
+        let lanes = lanes(1);
+        let mut merge = Merge::new(77);
+        assert!(lanes[0].put_freed(1, &Freed { at: 1, id: 77 }, |_| {}));
+        merge.look(u64::MAX, lanes.iter().enumerate());
+        let (by, passed) = merge.next().unwrap();
+        assert_eq!(
+            (by.thread, passed),
+            (1, Passed::Freed(Freed { at: 1, id: 77 }))
+        );
+        assert_eq!(merge.next(), None);
+    }
+
+    #[test]
+    fn it_says_what_waits_and_gives_room_back() {
+        let lanes = lanes(2);
+        let by = By {
+            thread: 1,
+            interval: 1,
+        };
+        let put = |lane: &Lane, at| {
+            lane.put_sampled(by, &sampled(at, lane.new_id()), Ended::NONE, |_| {})
+        };
+        let mut merge = Merge::new(0);
+        let is = |merge: &Merge<'_>| (merge.known_lanes(), merge.is_empty(), merge.is_half_full());
+        assert_eq!(is(&merge), (0, true, false));
+        merge.look(50, lanes.iter().enumerate());
+        assert_eq!((is(&merge), merge.looked_at()), ((2, true, false), 50));
+        // One comes, and what has not been taken is there: before a look as behind it.
+        assert!(put(&lanes[1], 10));
+        assert_eq!(is(&merge), (2, false, false));
+        merge.look(60, lanes.iter().enumerate());
+        assert_eq!(is(&merge), (2, false, false));
+        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 1);
+        assert_eq!(is(&merge), (2, true, false));
+        // Several times what a lane holds, if what was taken makes room.
+        let mut at = 60;
+        for round in 0..10 {
+            let mut all = 0;
+            while !lanes[0].is_half_full() {
+                assert!(!merge.is_half_full());
+                at += 1;
+                assert!(put(&lanes[0], at));
+                all += 1;
+            }
+            assert_eq!(is(&merge), (2, false, true), "round {round}");
+            merge.look(at + 1, lanes.iter().enumerate());
+            assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), all);
+            assert_eq!(is(&merge), (2, true, false), "round {round}");
+        }
+    }
+
+    /// Of more events than are wanted: a free that has waited and goes out later is not forgotten.
+    #[test]
+    fn a_free_that_is_ready_is_something_that_waits() {
+        let lanes = lanes(2);
+        let by = By {
+            thread: 1,
+            interval: 1,
+        };
+        let id = lanes[0].new_id();
+        assert!(lanes[0].put_sampled(by, &sampled(10, id), Ended::NONE, |_| {}));
+        assert!(lanes[1].put_freed(1, &Freed { at: 5, id }, |_| {}));
+        let mut merge = Merge::new(0);
+        merge.look(u64::MAX, lanes.iter().enumerate());
+        assert!(matches!(merge.next(), Some((_, Passed::Sampled(_)))));
+        assert!(!merge.is_empty());
+        assert!(matches!(merge.next(), Some((_, Passed::Freed(_)))));
+        assert!(merge.is_empty());
+    }
+}

@@ -1,0 +1,119 @@
+//! For tests: whoever keeps every event that comes out of lanes.
+
+use std::ops::ControlFlow;
+
+use crate::lanes::event::{By, Freed, Last, Next, Passed, Sampled, Sink, Usual};
+
+/// All that it was given.
+#[derive(Debug, Default)]
+pub(crate) struct All {
+    pub(crate) events: Vec<(By, Passed)>,
+    /// It wants no more once it has so many.
+    pub(crate) breaks_after: Option<usize>,
+    /// Bit n: it does not take the event number n, modulo 64, as a usual one.
+    pub(crate) refused: u64,
+    /// How many it took as usual ones.
+    pub(crate) usual: usize,
+}
+
+impl All {
+    fn take(&mut self, by: By, passed: Passed) -> ControlFlow<()> {
+        self.events.push((by, passed));
+        if self.breaks_after == Some(self.events.len()) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Sink for All {
+    type Usual<'a> = UsualOf<'a>;
+
+    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+        self.take(by, Passed::Sampled(*it))
+    }
+
+    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+        self.take(by, Passed::Freed(*it))
+    }
+
+    fn usual(&mut self, by: By, last: Last) -> Option<UsualOf<'_>> {
+        // Who breaks off can do so at any event, and usual ones are not asked about that.
+        self.breaks_after.is_none().then_some(UsualOf {
+            before: self.events.len(),
+            all: self,
+            by,
+            last,
+        })
+    }
+}
+
+pub(crate) struct UsualOf<'a> {
+    all: &'a mut All,
+    by: By,
+    last: Last,
+    before: usize,
+}
+
+impl UsualOf<'_> {
+    fn refuses(&self) -> bool {
+        self.all.refused >> (self.all.events.len() % 64) & 1 != 0
+    }
+
+    fn take(&mut self, passed: Passed) {
+        self.all.events.push((self.by, passed));
+    }
+
+    fn take_freed(&mut self, at: u64, back: u64) {
+        let id = self.last.id - back;
+        self.take(Passed::Freed(Freed { at, id }));
+    }
+
+    fn take_sampled(&mut self, at: u64, it: Next) {
+        self.last.id += 1;
+        self.last.stack = it.stack.unwrap_or(self.last.stack);
+        self.take(Passed::Sampled(Sampled {
+            at,
+            id: self.last.id,
+            stack: self.last.stack,
+            size: it.size,
+            slack: it.slack as u32,
+            counted: it.counted,
+        }));
+    }
+}
+
+impl Usual for UsualOf<'_> {
+    fn sampled(&mut self, at: u64, it: Next) -> bool {
+        let is_taken = !self.refuses();
+        if is_taken {
+            self.take_sampled(at, it);
+        }
+        is_taken
+    }
+
+    fn freed(&mut self, at: u64, back: u64) -> bool {
+        let is_taken = !self.refuses();
+        if is_taken {
+            self.take_freed(at, back);
+        }
+        is_taken
+    }
+
+    fn replaced(&mut self, at: u64, back: u64, it: Next) -> bool {
+        let is_taken = !self.refuses();
+        if is_taken {
+            self.take_freed(at, back);
+            self.take_sampled(at, it);
+        }
+        is_taken
+    }
+
+    fn finish(self, samples: u64, frees: u64) {
+        let taken = &self.all.events[self.before..];
+        let is_sample = |(_, passed): &&(By, Passed)| matches!(passed, Passed::Sampled(_));
+        assert_eq!(taken.iter().filter(is_sample).count() as u64, samples);
+        assert_eq!(taken.len() as u64, samples + frees);
+        self.all.usual += taken.len();
+    }
+}

@@ -1,0 +1,372 @@
+//! A tap: the writer's side of a lane.
+//!
+//! It keeps what the lane's side keeps of the last events, and so knows what the next is near to.
+
+use std::ops::ControlFlow;
+
+use crate::lanes::event::{
+    AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, FREED_NEAR, Freed, KIND_BITS, Last, NEAR_SHIFT,
+    Next, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled, Sink,
+    TICK_BITS, Usual, WIDE, WIDE_SIZE_BITS, low, ticks_of,
+};
+use crate::lanes::lane::{Lane, id_after, lane_of, place_in_block};
+use crate::primitive::atomic::Ordering;
+
+/// The writer's side of a lane.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tap<'a> {
+    lane: &'a Lane,
+    /// Words taken out so far.
+    at: u64,
+    /// Words that were there when that was last asked.
+    end: u64,
+    /// Words given back so far.
+    given_back: u64,
+    /// From there on it is time to give more back, or there are no more.
+    pause: u64,
+    by: By,
+    /// Id of the last sample that came out.
+    pub(crate) last_id: u64,
+    last_stack: u64,
+    /// When the last event was.
+    last_at: u64,
+    /// When the next event was; `u64::MAX`: there is none.
+    pub(crate) next_at: u64,
+    /// Its first word, or what is left of it: see [`ended_with`](Self::ended_with).
+    first: u64,
+}
+
+/// Why no more was taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// What is next is not for now.
+    Until,
+    /// That was as much as was wanted.
+    Enough,
+    /// The sink wants no more.
+    Broken,
+    /// This free waits for its sample, which is in another lane. It is taken out, and nobody has it yet.
+    Early(By, Freed),
+}
+
+/// Size and slack of a sample with [`WIDE`], of their word.
+#[inline(always)]
+fn wide(both: u64) -> (u64, u64) {
+    (low(both, WIDE_SIZE_BITS), both >> WIDE_SIZE_BITS)
+}
+
+impl<'a> Tap<'a> {
+    pub(crate) fn new(lane: &'a Lane) -> Tap<'a> {
+        Tap {
+            lane,
+            at: 0,
+            end: 0,
+            given_back: 0,
+            pause: 0,
+            by: By {
+                thread: 0,
+                interval: 0,
+            },
+            last_id: 0,
+            last_stack: 0,
+            last_at: 0,
+            next_at: u64::MAX,
+            first: 0,
+        }
+    }
+
+    /// Looks what is there by now.
+    #[inline]
+    pub(crate) fn look(&mut self) {
+        self.end = self.lane.published();
+        self.set_pause();
+        if self.next_at == u64::MAX {
+            self.find_next();
+        }
+    }
+
+    /// Whether more than half of the lane waits to be taken.
+    pub(crate) fn is_half_full(&self) -> bool {
+        let published = self.lane.published();
+        published.wrapping_sub(self.at) > self.lane.room() / 2
+    }
+
+    /// Whether anything has come since the last look, or is left from it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lane.published() == self.at
+    }
+
+    #[inline(always)]
+    fn word(&self, at: u64) -> u64 {
+        self.lane
+            .word(self.at.wrapping_add(at))
+            .load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn find_next(&mut self) {
+        self.next_at = u64::MAX;
+        while self.at < self.pause || self.goes_on_behind_pause() {
+            self.first = self.word(0);
+            match low(self.first, KIND_BITS) {
+                FREED_NEAR.. => {
+                    self.next_at = self.last_at.wrapping_add(ticks_of(self.first));
+                }
+                BY => {
+                    self.by = By {
+                        thread: (self.first >> KIND_BITS) as u32,
+                        interval: self.word(1),
+                    };
+                    self.at = self.at.wrapping_add(2);
+                    continue;
+                }
+                _ => self.next_at = self.word(1),
+            }
+            return;
+        }
+    }
+
+    /// Whether a sample is one of this lane that has come out.
+    #[inline(always)]
+    fn has_brought(&self, id: u64) -> bool {
+        id <= self.last_id && lane_of(id) == lane_of(self.last_id)
+    }
+
+    /// Gives `sink` the events before `until`, up to `left` of them, from which they are taken away. `is_out` says whether a sample of
+    /// another lane has come out.
+    #[inline(always)]
+    pub(crate) fn run(
+        &mut self,
+        until: u64,
+        left: &mut usize,
+        sink: &mut impl Sink,
+        is_out: impl Fn(u64) -> bool,
+    ) -> Stop {
+        let mut tap = *self; // a copy whose address nobody has, so its fields are in registers
+        let mut rest = *left;
+        let why = loop {
+            if rest == 0 {
+                break Stop::Enough;
+            }
+            if tap.next_at >= until {
+                break Stop::Until;
+            }
+            let taken = tap.run_usual(until, rest, sink);
+            if taken > 0 {
+                rest -= taken;
+                continue;
+            }
+            let at = tap.next_at;
+            let first = tap.first;
+            let goes_on = if first & SAMPLED_NEAR == 0 && low(first, KIND_BITS) != SAMPLED {
+                let (id, words) = if low(first, KIND_BITS) == FREED_NEAR {
+                    let distance = first as i64 >> NEAR_SHIFT;
+                    (tap.last_id.wrapping_add_signed(distance), 1)
+                } else {
+                    (first >> KIND_BITS, 2)
+                };
+                let freed = Freed { at, id };
+                let has_come = tap.has_brought(id) || is_out(id);
+                // The sink first: what is found of the next event need not be kept beside this one.
+                let goes_on = has_come.then(|| sink.freed(tap.by, &freed));
+                let by = tap.by;
+                tap.pass(at, words);
+                match goes_on {
+                    None => break Stop::Early(by, freed),
+                    Some(goes_on) => goes_on,
+                }
+            } else if let Some(id) = tap.ended_with() {
+                sink.freed(tap.by, &Freed { at, id })
+            } else {
+                let (size, slack, counted, words);
+                if first & SAMPLED_NEAR != 0 {
+                    tap.last_id = id_after(tap.last_id);
+                    let mut more = 1;
+                    (size, slack) = match first >> SLACK_SHIFT {
+                        WIDE => {
+                            more += 1;
+                            wide(tap.word(1))
+                        }
+                        slack => (low(first >> NEAR_SHIFT, SIZE_BITS), slack),
+                    };
+                    if first & AGAIN == 0 {
+                        tap.last_stack = tap.word(more);
+                        more += 1;
+                    }
+                    if first & ALONE == 0 {
+                        counted = tap.word(more);
+                        more += 1;
+                    } else {
+                        counted = size;
+                    }
+                    words = more;
+                } else {
+                    tap.last_id = first >> KIND_BITS;
+                    [tap.last_stack, size, slack, counted] = [2, 3, 4, 5].map(|n| tap.word(n));
+                    words = 6;
+                }
+                let sampled = Sampled {
+                    at,
+                    id: tap.last_id,
+                    stack: tap.last_stack,
+                    size,
+                    slack: slack as u32,
+                    counted,
+                };
+                let goes_on = sink.sampled(tap.by, &sampled);
+                tap.pass(at, words);
+                goes_on
+            };
+            rest -= 1;
+            if goes_on == ControlFlow::Break(()) {
+                break Stop::Broken;
+            }
+        };
+        *self = tap;
+        *left = rest;
+        why
+    }
+
+    /// The id of the sample that ended with the one that is next, if one did and that has not come out. It comes out now, and the sample is
+    /// still next, at the same time.
+    #[inline(always)]
+    fn ended_with(&mut self) -> Option<u64> {
+        let ended = low(self.first >> ENDED_SHIFT, ENDED_BITS);
+        if self.first & SAMPLED_NEAR == 0 || ended == 0 {
+            return None;
+        }
+        self.last_at = self.next_at;
+        // Neither ticks nor an end are left of its word.
+        self.first = (self.first >> NEAR_SHIFT << NEAR_SHIFT) | low(self.first, KIND_BITS);
+        Some(self.last_id - (ended - 1))
+    }
+
+    /// Gives `sink` what it takes as usual of the events before `until`, up to `most` of them. Returns how many that were.
+    ///
+    /// It is what [`run`](Self::run) does with each, without what is the same for all: these are events that are near to the one before,
+    /// in words that lie side by side, of samples in one block of ids. A function by itself, so that the registers are its own.
+    #[inline(never)]
+    fn run_usual(&mut self, until: u64, most: usize, sink: &mut impl Sink) -> usize {
+        let last = Last {
+            id: self.last_id,
+            stack: self.last_stack,
+        };
+        let Some(mut usual) = sink.usual(self.by, last) else {
+            return 0;
+        };
+        let words = self.lane.words(self.at, self.pause);
+        let words = &words[..words.len().min((most / 2).max(1))]; // each is of two events at the most
+        let word = |at: usize| words.get(at).map(|word| word.load(Ordering::Relaxed));
+        let (mut next, mut frees) = (0, 0);
+        let first_place = place_in_block(last.id);
+        let (mut last_at, mut place) = (self.last_at, first_place);
+        let mut of_next = Some(self.first);
+        while let Some(first) = of_next {
+            let at;
+            if first & SAMPLED_NEAR != 0 {
+                at = last_at.wrapping_add(low(first >> KIND_BITS, SAMPLED_TICK_BITS));
+                let mut behind = next + 1;
+                let mut size = low(first >> NEAR_SHIFT, SIZE_BITS);
+                let mut slack = first >> SLACK_SHIFT;
+                if slack == WIDE {
+                    let Some(both) = word(behind) else {
+                        break; // the rest of it is elsewhere, at the ring's beginning or behind
+                    };
+                    (size, slack) = wide(both);
+                    behind += 1;
+                }
+                let mut stack = None;
+                if first & AGAIN == 0 {
+                    let Some(another) = word(behind) else {
+                        break; // as above
+                    };
+                    stack = Some(another);
+                    behind += 1;
+                }
+                let mut counted = size;
+                if first & ALONE == 0 {
+                    let Some(more) = word(behind) else {
+                        break; // as above
+                    };
+                    counted = more;
+                    behind += 1;
+                }
+                let sampled = Next {
+                    stack,
+                    size,
+                    slack,
+                    counted,
+                };
+                if at >= until || place_in_block(place + 1) == 0 {
+                    break;
+                }
+                let ended = low(first >> ENDED_SHIFT, ENDED_BITS);
+                let is_taken = match ended.checked_sub(1) {
+                    None => usual.sampled(at, sampled),
+                    Some(back) => most > 1 && usual.replaced(at, back, sampled),
+                };
+                if !is_taken {
+                    break;
+                }
+                if let Some(stack) = stack {
+                    self.last_stack = stack;
+                }
+                frees += u64::from(ended > 0);
+                place += 1;
+                next = behind;
+            } else {
+                at = last_at.wrapping_add(low(first >> KIND_BITS, TICK_BITS));
+                let back = (first as i64 >> NEAR_SHIFT).wrapping_neg().cast_unsigned();
+                let is_usual = low(first, KIND_BITS) == FREED_NEAR && at < until && back <= place;
+                if !is_usual || !usual.freed(at, back) {
+                    break;
+                }
+                frees += 1;
+                next += 1;
+            }
+            last_at = at;
+            of_next = word(next);
+        }
+        let samples = place - first_place;
+        usual.finish(samples, frees);
+        self.last_id += samples;
+        if next > 0 {
+            self.pass(last_at, next as u64);
+        }
+        (samples + frees) as usize
+    }
+
+    /// Goes on behind the event of that time and so many words.
+    #[inline(always)]
+    fn pass(&mut self, at: u64, words: u64) {
+        self.last_at = at;
+        self.at = self.at.wrapping_add(words);
+        self.find_next();
+    }
+
+    /// At `pause`: whether there are more words. Gives back those before. Inlined, as all that [`run`](Self::run) does with the tap:
+    /// a call that is given the tap's address would have its fields in memory, and not in registers.
+    #[inline(always)]
+    fn goes_on_behind_pause(&mut self) -> bool {
+        if self.at == self.end {
+            return false;
+        }
+        self.give_back();
+        self.set_pause();
+        true
+    }
+
+    #[inline(always)]
+    fn set_pause(&mut self) {
+        self.pause = self.end.min(self.given_back + self.lane.room() / 8);
+    }
+
+    /// Gives the room of what was taken out back.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self) {
+        if self.given_back != self.at {
+            self.given_back = self.at;
+            self.lane.give_back(self.at);
+        }
+    }
+}

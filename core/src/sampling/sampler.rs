@@ -1,0 +1,539 @@
+//! The sampler: allocated bytes laid on a line, marked by a Poisson process.
+//!
+//! Model: every thread lays the bytes it requests end to end. Marks fall on that line at random,
+//! on average one every `interval` bytes, independently of everything (a Poisson process). A block
+//! is sampled when at least one mark falls on it, which for a block of `s` bytes has probability
+//! `1 - exp(-s / interval)`: that is what [`Weight`](crate::Weight) divides by. The process has no
+//! memory, so after a sampled block one new draw decides the distance to the next mark, counted
+//! from the end of the block; further marks on the same block need not be drawn.
+//!
+//! The distance that is left is one signed number. The question of every malloc is one
+//! subtraction and its sign; everything else happens once a sample, or once in a [`STRIDE`].
+//!
+//! What is in force may change ([`Regime`]), and a thread must not keep a mark that lies gigabytes away. So
+//! no distance is walked in one go: the line is cut into pieces, and at the end of a piece without a mark the
+//! thread asks again. It has learnt nothing but that there was none so far, which by the lack of memory
+//! says nothing about what follows. The block that lies across the end of a piece is decided to its end under
+//! the interval that it began with, so that one interval belongs to each block.
+//!
+//! A block of zero bytes counts as one byte, here and in the weight: it can be sampled, and at
+//! interval 1 it is.
+
+use crate::sampling::rng::Rng;
+
+/// Distance that nothing reaches: for threads and phases in which nothing is sampled. A thread that
+/// allocates a gigabyte a second needs 292 years for it.
+const NEVER: i64 = i64::MAX;
+
+/// A piece of the line: a change takes effect in a thread after at most that many bytes. Asking costs some
+/// tens of nanoseconds, allocating 4 MiB a thousand times that.
+const PIECE: i64 = 4 << 20;
+
+/// The same while nothing is sampled: what a thread allocates between a start and its next question is
+/// missing, and should be little against any interval.
+const PIECE_STOPPED: i64 = 16 << 10;
+
+/// A thread walks no further without stopping for whatever else is to be done as it allocates ([`Sampler::goes_on`]): so nobody need count bytes for
+/// that at each block. In bytes.
+pub const STRIDE: u64 = 1 << 20;
+
+/// What is in force for a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Regime {
+    /// Mean distance between marks, in bytes. 0: nothing is sampled; 1: everything is.
+    pub interval: u64,
+    /// Blocks of at least so many bytes are all recorded, unless nothing is; 0: none for its size. The same
+    /// for the life of a sampler.
+    pub record_over: u64,
+}
+
+impl Regime {
+    /// Nothing is sampled.
+    pub const STOPPED: Regime = Regime {
+        interval: 0,
+        record_over: 0,
+    };
+
+    fn takes_for_its_size(&self, size: u64) -> bool {
+        self.record_over > 0 && size >= self.record_over
+    }
+
+    /// Length of a piece. With `record_over`, no longer than such a block, which then ends a piece wherever it
+    /// lies: so its size is asked for, and nobody else pays for the question.
+    fn piece(&self) -> i64 {
+        match (self.interval, self.record_over) {
+            (0, _) => PIECE_STOPPED,
+            (_, 0) => PIECE,
+            (_, over) => over.min(PIECE as u64) as i64,
+        }
+    }
+}
+
+/// A thread's place on its line of bytes.
+///
+/// All zero is a valid state: the first block reaches the (absent) first mark, so the thread's first
+/// malloc goes the slow way, where [`start`](Self::start) draws the real one.
+#[derive(Debug, Clone, Default)]
+#[repr(C)]
+pub struct Sampler {
+    /// Whole bytes between here and the end of the stride: a block that makes it negative lies on that.
+    left: i64,
+    /// Whole bytes between there and the next mark, or the end of the piece. 0: it is the end of the stride.
+    beyond: i64,
+    /// How far the end of the stride is from where the line began.
+    end: u64,
+    /// Mean distance under which the mark was drawn. 0: nothing is sampled; 1: everything is.
+    interval: u64,
+    rng: Rng,
+    /// Whether the piece ends before the next mark.
+    unmarked: bool,
+}
+
+impl Sampler {
+    /// Where `left` is, for whoever asks in assembly: [`passes`](Self::passes) is to subtract the block's bytes
+    /// (1 for an empty one) from this signed number, to look at the sign, and where that is set to ask whether it [`goes_on`](Self::goes_on).
+    pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
+
+    /// The same as `default()`, for statics.
+    pub const ZERO: Sampler = Sampler {
+        left: 0,
+        beyond: 0,
+        end: 0,
+        interval: 0,
+        rng: Rng::new(0),
+        unmarked: false,
+    };
+
+    /// Lays `size` bytes on the line; true when no mark fell on them, and no piece ended in them.
+    #[inline(always)]
+    pub fn passes(&mut self, size: usize) -> bool {
+        // A request beyond isize::MAX never succeeds, and lays nothing: taken for a signed number, it would lead backwards, and whatever
+        // comes next would lie where it is known that there is no mark.
+        self.left = self.left.wrapping_sub(bytes_laid(size));
+        self.left >= 0 || self.goes_on()
+    }
+
+    /// Where `left` became negative: whether no more than a stride ended in that block. Then it passes, and the next stride begins behind it.
+    #[inline(always)]
+    pub fn goes_on(&mut self) -> bool {
+        if self.beyond != 0 {
+            self.go(self.left.wrapping_add(self.beyond));
+        }
+        self.left >= 0
+    }
+
+    /// Whether a mark fell on the last block, or a stride or a piece ended in it, and nobody has gone on or drawn since.
+    pub fn is_due(&self) -> bool {
+        self.left < 0
+    }
+
+    /// The last block of `size` bytes is not on the line after all: there was no memory for it. Marks stay as far ahead as they are.
+    #[cold]
+    pub fn take_back(&mut self, size: usize) {
+        self.end = self.end.wrapping_sub(bytes_laid(size) as u64);
+    }
+
+    /// All bytes that were ever laid on the line, wrapping.
+    #[inline(always)]
+    pub fn laid(&self) -> u64 {
+        self.end.wrapping_sub(self.left as u64)
+    }
+
+    /// Begins the line with a seed of its own and draws the first mark.
+    pub fn start(&mut self, seed: u64, interval: u64) {
+        self.rng = Rng::new(seed);
+        self.draw(interval);
+    }
+
+    /// Draws the distance to the next mark, from here. To be called after each sampled block, and
+    /// whenever the interval in force changes: having no memory, the process may be redrawn at any
+    /// point of the line without a bias.
+    pub fn draw(&mut self, interval: u64) {
+        let distance = self.distance(interval);
+        self.unmarked = false;
+        self.go(distance);
+    }
+
+    /// As [`draw`](Self::draw), but goes no further than one piece. A block that does not pass is then to be
+    /// [`decide`](Self::decide)d, and whatever comes of it, this is to be called again behind it.
+    #[inline(always)]
+    pub fn draw_under(&mut self, regime: Regime) {
+        if regime.interval == 1 {
+            return self.draw(1); // no piece is that short
+        }
+        let distance = self.distance(regime.interval);
+        let piece = regime.piece();
+        self.unmarked = distance >= piece;
+        self.go(distance.min(piece - 1));
+    }
+
+    /// A distance to the next mark.
+    #[inline(always)]
+    fn distance(&mut self, interval: u64) -> i64 {
+        self.interval = interval;
+        match interval {
+            0 => NEVER,
+            // Every block is at least a byte on the line, so a distance of 0 takes every one.
+            1 => 0,
+            _ => self.rng.exponential(interval),
+        }
+    }
+
+    /// Begins a stride, so far from the next mark or the end of the piece.
+    #[inline(always)]
+    fn go(&mut self, distance: i64) {
+        let laid = self.laid();
+        self.left = distance.min(STRIDE as i64);
+        self.beyond = distance.wrapping_sub(self.left);
+        self.end = laid.wrapping_add(self.left as u64);
+    }
+
+    /// Begins the line under that regime.
+    #[cold]
+    #[inline(never)]
+    pub fn start_under(&mut self, seed: u64, regime: Regime) {
+        self.rng = Rng::new(seed);
+        self.draw_under(regime);
+    }
+
+    /// For a block of `size` bytes that did not pass, nor [goes on](Self::goes_on): the interval under which it is sampled, if it is.
+    pub fn decide(&mut self, size: usize, regime: Regime) -> Option<u64> {
+        let size = bytes_on_the_line(size as u64);
+        match (regime.interval, self.interval) {
+            // Stopped now, or when the line was drawn.
+            (0, _) | (_, 0) => None,
+            _ if regime.takes_for_its_size(size) => Some(1),
+            (_, interval) if !self.unmarked => Some(interval),
+            (_, interval) => self
+                .reaches_behind_piece(size, interval)
+                .then_some(interval),
+        }
+    }
+
+    /// Whether a mark falls on what of a block of that size lies behind the end of a piece without one.
+    #[cold]
+    #[inline(never)]
+    fn reaches_behind_piece(&mut self, size: u64, interval: u64) -> bool {
+        let behind = self.left.saturating_neg().saturating_sub(1);
+        let behind = behind.min(i64::try_from(size).unwrap_or(i64::MAX));
+        self.rng.exponential(interval) < behind
+    }
+
+    /// Nothing is sampled until the next [`start`](Self::start) or [`draw`](Self::draw).
+    pub fn stop(&mut self) {
+        self.draw(0);
+    }
+
+    /// Mean distance between marks under which the last sampled block was chosen, in bytes.
+    pub fn interval(&self) -> u64 {
+        self.interval
+    }
+}
+
+/// Length of a block of `size` bytes on the line: an empty one has a byte.
+#[inline(always)]
+pub fn bytes_on_the_line(size: u64) -> u64 {
+    if size == 0 { 1 } else { size }
+}
+
+/// Bytes that a request of `size` lays: none, if it can never succeed.
+#[inline(always)]
+fn bytes_laid(size: usize) -> i64 {
+    (bytes_on_the_line(size as u64) as i64).max(0)
+}
+
+const _: () = assert!(size_of::<Sampler>() <= 48);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sampled share of `n` blocks of `size` bytes, against `1 - exp(-s/R)`, in standard errors.
+    fn deviation(size: usize, interval: u64, n: u64, seed: u64) -> f64 {
+        let mut sampler = Sampler::default();
+        sampler.start(seed, interval);
+        let mut hits = 0u64;
+        for _ in 0..n {
+            if !sampler.passes(size) {
+                hits += 1;
+                sampler.draw(interval);
+            }
+        }
+        let p = -libm::expm1(-(bytes_on_the_line(size as u64) as f64) / interval as f64);
+        let n = n as f64;
+        (hits as f64 - n * p) / (n * p * (1.0 - p)).sqrt().max(1e-9)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
+    fn a_block_is_sampled_with_the_stated_probability() {
+        // Beyond 5 standard errors once in 1.7 million tries; 12 tries here, with fixed seeds.
+        for (i, (size, interval)) in [
+            (0, 512),
+            (1, 512),
+            (16, 4096),
+            (511, 512),
+            (512, 512),
+            (513, 512),
+            (4096, 512),
+            (64, 524_288),
+            (65_536, 524_288),
+            (524_288, 524_288),
+            (3, 2),
+            (1, 2),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let d = deviation(size, interval, 2_000_000, 17 + i as u64);
+            assert!(d.abs() < 5.0, "size {size} interval {interval}: {d} sigma");
+        }
+    }
+
+    #[test]
+    fn interval_one_takes_every_block() {
+        let mut sampler = Sampler::default();
+        sampler.start(1, 1);
+        for size in [0, 1, 2, 100, 0, 1 << 40] {
+            assert!(!sampler.passes(size));
+            sampler.draw(1);
+        }
+    }
+
+    #[test]
+    fn a_request_that_cannot_succeed_hides_no_block() {
+        for size in [
+            usize::MAX,
+            usize::MAX - 4095,
+            1 << 63,
+            (1 << 63) + 1,
+            3 << 62,
+        ] {
+            let mut sampler = Sampler::default();
+            sampler.start(1, 1);
+            if !sampler.passes(size) {
+                sampler.draw(1);
+            }
+            assert!(!sampler.passes(16), "after one of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn interval_zero_takes_none() {
+        let mut sampler = Sampler::default();
+        sampler.start(1, 0);
+        assert!((0..1000).all(|_| sampler.passes(1 << 40)));
+    }
+
+    #[test]
+    fn a_zeroed_sampler_asks_the_slow_path_at_once() {
+        assert!(!Sampler::default().passes(0));
+        assert!(!Sampler::ZERO.clone().passes(1));
+    }
+
+    #[test]
+    fn different_seeds_mark_different_blocks() {
+        let marks = |seed| {
+            let mut sampler = Sampler::default();
+            sampler.start(seed, 1000);
+            (0..if cfg!(miri) { 2_000 } else { 10_000 })
+                .filter(|_| {
+                    let hit = !sampler.passes(10);
+                    if hit {
+                        sampler.draw(1000);
+                    }
+                    hit
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(marks(1), marks(1));
+        assert_ne!(marks(1), marks(2));
+    }
+
+    const MARKED_LATER: u64 = 1 << 50;
+
+    /// A piece without a mark ends here.
+    fn ends_here(sampler: &mut Sampler) {
+        (sampler.left, sampler.beyond, sampler.unmarked) = (0, 0, true);
+    }
+
+    #[test]
+    fn strides_move_no_mark() {
+        for interval in [0, 1, 4096, 3 * STRIDE, 40 * STRIDE] {
+            let mut sampler = Sampler::default();
+            sampler.start(5, interval);
+            let mut sizes = Rng::new(6);
+            let (mut laid, mut strides) = (0u64, 0);
+            for _ in 0..if cfg!(miri) { 300 } else { 30_000 } {
+                let size = match sizes.next_u64() % 4 {
+                    0 => sizes.next_u64() % (3 * STRIDE),
+                    _ => sizes.next_u64() % 5000,
+                };
+                laid += bytes_on_the_line(size);
+                let behind_goal = laid > sampler.end.saturating_add(sampler.beyond as u64);
+                let beyond = sampler.beyond;
+                let passes = sampler.passes(size as usize);
+                assert_eq!(sampler.laid(), laid);
+                assert_eq!(passes, !behind_goal, "interval {interval}, {laid} bytes");
+                assert_eq!(sampler.is_due(), behind_goal);
+                strides += u64::from(passes && sampler.beyond != beyond);
+                if !passes {
+                    sampler.draw(interval);
+                }
+            }
+            // They come as often as there is room for them between marks: at most one a stride, and, where there are no marks, as many.
+            let most = laid / STRIDE;
+            let least = if interval == 0 { most / 3 } else { 0 };
+            assert!(
+                (least..=most).contains(&strides),
+                "interval {interval}: {strides} of {most}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_not_there_is_taken_back() {
+        let mut sampler = Sampler::default();
+        sampler.start(1, 1 << 40);
+        let ahead = |sampler: &Sampler| sampler.left + sampler.beyond;
+        let at_first = ahead(&sampler);
+        for size in [0, 100, 1 << 30, usize::MAX] {
+            let before = sampler.laid();
+            sampler.passes(size);
+            sampler.take_back(size);
+            assert_eq!(sampler.laid(), before, "{size}");
+        }
+        // The mark is nearer by what was laid.
+        assert_eq!(at_first - ahead(&sampler), 1 + 100 + (1 << 30));
+    }
+
+    fn under(interval: u64, record_over: u64) -> Regime {
+        Regime {
+            interval,
+            record_over,
+        }
+    }
+
+    #[test]
+    fn a_block_is_sampled_when_a_mark_falls_on_one_of_its_bytes() {
+        // Five bytes without a mark, and the sixth has one.
+        let five_left = Sampler {
+            left: 5,
+            ..Sampler::ZERO
+        };
+        assert!(five_left.clone().passes(5));
+        assert!(!five_left.clone().passes(6));
+        let mut behind_five = five_left;
+        assert!((0..5).all(|_| behind_five.passes(0)));
+        assert!(!behind_five.is_due());
+        assert!(!behind_five.passes(0));
+        assert!(behind_five.is_due());
+    }
+
+    #[test]
+    fn a_thread_asks_again_at_the_end_of_a_piece() {
+        for (regime, piece) in [
+            (under(MARKED_LATER, 0), 4 << 20),
+            // No mark in a gigabyte; a larger piece, and changes would be followed later.
+            (under(MARKED_LATER, 1 << 30), 4 << 20),
+            (under(MARKED_LATER, 1000), 1000),
+            (Regime::STOPPED, 16 << 10),
+        ] {
+            let mut sampler = Sampler::default();
+            sampler.start_under(3, regime);
+            assert!(sampler.passes(piece - 1), "{regime:?}");
+            assert!(!sampler.passes(1), "{regime:?}");
+            assert_eq!(sampler.decide(1, regime), None, "{regime:?}");
+        }
+    }
+
+    /// Four bytes between marks and pieces of sixteen: of a hundred pieces two are without a mark.
+    #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
+    fn what_ends_with_a_piece_has_no_second_chance() {
+        let regime = under(4, 16);
+        let mut sampler = Sampler::default();
+        sampler.start_under(7, regime);
+        let (mut ends, mut goes_on) = (0, 0);
+        for _ in 0..100_000 {
+            sampler.draw_under(regime);
+            if !sampler.unmarked {
+                continue;
+            }
+            assert!(sampler.passes(8));
+            let mut other = sampler.clone();
+            // Up to the end, where it is known that there is no mark.
+            assert!(!sampler.passes(8));
+            assert_eq!(sampler.decide(8, regime), None);
+            ends += 1;
+            // A byte more, on which there may be one: 1 - exp(-1/4) = 0.221.
+            assert!(!other.passes(9));
+            goes_on += u64::from(other.decide(9, regime) == Some(4));
+        }
+        // 1832 pieces, more or less 42; and of those, five standard errors to either side.
+        let share = goes_on as f64 / f64::from(ends);
+        assert!((1600..2050).contains(&ends), "{ends}");
+        assert!((share - 0.221).abs() < 0.05, "{share}");
+    }
+
+    #[test]
+    fn a_mark_within_a_piece_needs_no_second_one() {
+        let regime = under(64, 0);
+        let mut sampler = Sampler::default();
+        sampler.start_under(7, regime);
+        // No mark within a piece for once; the next one has one again.
+        ends_here(&mut sampler);
+        for _ in 0..1000 {
+            sampler.draw_under(regime);
+            while sampler.passes(1) {}
+            assert_eq!(sampler.decide(1, regime), Some(64));
+        }
+    }
+
+    #[test]
+    fn a_block_is_recorded_for_its_size_from_that_size_on() {
+        let decide = |size, interval, record_over| {
+            let regime = under(interval, record_over);
+            let mut sampler = Sampler::default();
+            sampler.start_under(3, regime);
+            ends_here(&mut sampler);
+            assert!(!sampler.passes(size));
+            sampler.decide(size, regime)
+        };
+        assert_eq!(decide(999, MARKED_LATER, 1000), None);
+        assert_eq!(decide(1000, MARKED_LATER, 1000), Some(1));
+        // None for its size.
+        assert_eq!(decide(1 << 20, MARKED_LATER, 0), None);
+        // Nothing at all, or nothing yet.
+        assert_eq!(decide(1000, 0, 1000), None);
+    }
+
+    #[test]
+    fn each_seed_has_its_own_marks_in_pieces_too() {
+        let first = |seed| {
+            let mut sampler = Sampler::default();
+            sampler.start_under(seed, under(1 << 12, 0));
+            sampler.end + sampler.beyond as u64
+        };
+        assert_ne!(first(1), first(2));
+    }
+
+    #[test]
+    fn a_stopped_thread_is_asked_no_more_until_it_draws() {
+        let regime = under(64, 0);
+        let mut sampler = Sampler::default();
+        sampler.start_under(3, regime);
+        ends_here(&mut sampler);
+        assert!(!sampler.passes(8));
+        assert_eq!(sampler.interval(), 64);
+        sampler.stop();
+        assert_eq!((sampler.interval(), sampler.is_due()), (0, false));
+        assert!((0..1000).all(|_| sampler.passes(1 << 40)));
+        // What comes before it draws anew has no interval, and then each mark is one.
+        assert_eq!(sampler.decide(8, regime), None);
+        assert!(!sampler.unmarked);
+        sampler.draw(64);
+        while sampler.passes(1) {}
+        assert_eq!(sampler.decide(1, regime), Some(64));
+    }
+}

@@ -1,0 +1,361 @@
+//! The sample table: which sample lives at this address?
+//!
+//! Model: a slot is Empty, Gone, Reserved or Full(address, id); see [`crate::tables::slots`] for where it
+//! stands. An address is in the table at most once, because the allocator hands it out at most once
+//! at a time: so an insertion need not look for itself, and of all threads only the one that frees
+//! a block takes its address.
+//!
+//! ```text
+//!  Empty ──insert──> Reserved ──publish──> Full ──take──> Reserved ──leave──> Gone ──insert──> Reserved …
+//!                        ↑                                    │
+//!                        └────────────────fill────────────────┘
+//! ```
+//!
+//! Whoever takes a sample out has its place ([`Vacant`]), until it is left: an allocator likes to hand out what it was given last, and the
+//! next sample at that address then needs no locked instruction.
+//!
+//! A window is searched up to its first Empty slot. That is right because a slot never becomes
+//! Empty again, so whatever stood before an entry when it was made is still not Empty.
+//!
+//! Callers: the hook inserts before the pointer is returned, takes before the block is freed (Law
+//! 2). All steps are lock-free and may be interrupted anywhere by a signal handler that does the
+//! same. Not here: what an id means, and what happens when the table cannot grow (the hook counts).
+
+use crate::primitive::atomic::Ordering;
+
+use crate::tables::slots::{Growth, Levels, Slot, newest_first, spread, window};
+
+const EMPTY: u64 = 0;
+const GONE: u64 = 1;
+const RESERVED: u64 = 2;
+
+/// Tries while another thread adds a level, before giving up: it maps memory, which takes
+/// microseconds, unless it is preempted meanwhile; [`Levels::pause`] lets it run.
+const GROWTH_TRIES: usize = 100_000;
+
+/// The place of a sample that was taken out of the table. Nobody else can have it, nor find it: its address is in the table again only
+/// when this is [filled](Self::fill), or inserted elsewhere.
+#[derive(Debug)]
+#[repr(C)] // hooks pass it on to functions that nothing leaves by unwinding: `extern "C"`
+#[must_use = "nobody can use a place that is never left"]
+pub struct Vacant {
+    slot: &'static Slot,
+    address: u64,
+}
+
+impl Vacant {
+    /// Where the sample lived.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Has sample `id` live at the address, as [`SampleTable::insert`] does: to be called by whoever has the block.
+    #[inline(always)]
+    pub fn fill(self, id: u64) {
+        self.slot.value.store(id, Ordering::Relaxed);
+        // Release: whoever finds the address finds the id.
+        self.slot.key.store(self.address, Ordering::Release);
+    }
+
+    /// Gives the place back.
+    #[inline(always)]
+    pub fn leave(self) {
+        self.slot.key.store(GONE, Ordering::Release);
+    }
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct SampleTable<L> {
+    levels: L,
+}
+
+impl<L: Levels> SampleTable<L> {
+    /// No samples, in levels that are kept there.
+    pub const fn new(levels: L) -> Self {
+        SampleTable { levels }
+    }
+
+    /// Where its levels are kept.
+    pub fn levels(&self) -> &L {
+        &self.levels
+    }
+
+    /// Records that sample `id` lives at `address`, which must be above 2 and not in the table.
+    /// False: there was no room and no memory.
+    #[inline]
+    pub fn insert(&self, address: u64, id: u64) -> bool {
+        debug_assert!(address > RESERVED);
+        let hash = spread(address);
+        // As nearly always: at home in the newest level.
+        let at_home = self.home(hash);
+        at_home.is_some_and(|slot| Self::fill(slot, address, id))
+            || self.insert_somewhere(hash, address, id)
+    }
+
+    /// Where it will be, most likely: for whoever asks for that line of the cache before [inserting](Self::insert) it.
+    #[inline(always)]
+    pub fn place_of(&self, address: u64) -> Option<*const u8> {
+        let home = self.home(spread(address))?;
+        Some(std::ptr::from_ref(home).cast())
+    }
+
+    /// Where that hash belongs in the newest level.
+    #[inline(always)]
+    fn home(&self, hash: u64) -> Option<&'static Slot> {
+        let newest = newest_first(&self.levels).next()?;
+        window(newest, hash).next()
+    }
+
+    #[inline(never)]
+    fn insert_somewhere(&self, hash: u64, address: u64, id: u64) -> bool {
+        for _ in 0..GROWTH_TRIES {
+            let seen = self.levels.count();
+            // Only the newest level: the older ones drain, and a table that shrank is mostly empty.
+            if let Some(level) = newest_first(&self.levels).next()
+                && window(level, hash).any(|slot| Self::fill(slot, address, id))
+            {
+                return true;
+            }
+            match self.levels.grow(seen) {
+                Growth::Grown => {}
+                Growth::Busy => self.levels.pause(),
+                Growth::Refused => return false,
+            }
+        }
+        false
+    }
+
+    /// Puts the sample into a slot that nobody has. False: somebody has.
+    #[inline(always)]
+    fn fill(slot: &Slot, address: u64, id: u64) -> bool {
+        let key = slot.key.load(Ordering::Relaxed);
+        // Acquire pairs with the Release that left Gone: whoever read `value` before is done with it
+        // before we write another.
+        let is_mine = key <= GONE
+            && slot
+                .key
+                .compare_exchange(key, RESERVED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if is_mine {
+            slot.value.store(id, Ordering::Relaxed);
+            // Release: whoever finds the address finds the id.
+            slot.key.store(address, Ordering::Release);
+        }
+        is_mine
+    }
+
+    /// Takes the sample at `address` out of the table, if there is one. Returns its id, and its place.
+    #[inline]
+    pub fn take(&self, address: u64) -> Option<(u64, Vacant)> {
+        let slot = self.find(address)?;
+        let id = slot.value.load(Ordering::Relaxed);
+        // Release, as when it is left: the block is freed after this, and may be another thread's at once.
+        slot.key.store(RESERVED, Ordering::Release);
+        Some((id, Vacant { slot, address }))
+    }
+
+    /// Has the sample at `address` be `id` from now on, if there is one, and returns which it was. For whoever has the block:
+    /// nobody else may take it meanwhile.
+    #[inline]
+    pub fn replace(&self, address: u64, id: u64) -> Option<u64> {
+        let slot = self.find(address)?;
+        let was = slot.value.load(Ordering::Relaxed);
+        // The key's Release that made the address findable is not needed again: whoever frees the block was given it by this
+        // thread, after this.
+        slot.value.store(id, Ordering::Relaxed);
+        Some(was)
+    }
+
+    /// Whether a sample lives at `address`.
+    pub fn holds(&self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
+    #[inline]
+    fn find(&self, address: u64) -> Option<&'static Slot> {
+        if address <= RESERVED {
+            return None;
+        }
+        let hash = spread(address);
+        self.home(hash)
+            .filter(|slot| slot.key.load(Ordering::Acquire) == address)
+            .or_else(|| self.find_somewhere(hash, address))
+    }
+
+    #[inline(never)]
+    fn find_somewhere(&self, hash: u64, address: u64) -> Option<&'static Slot> {
+        for level in newest_first(&self.levels) {
+            for slot in window(level, hash) {
+                match slot.key.load(Ordering::Acquire) {
+                    key if key == address => return Some(slot),
+                    EMPTY => break,
+                    _ => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// Every sample, as (address, id). Meant for a moment when nobody changes the table.
+    pub fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
+        for level in newest_first(&self.levels) {
+            for slot in level {
+                let key = slot.key.load(Ordering::Acquire);
+                if key > RESERVED {
+                    visit(key, slot.value.load(Ordering::Relaxed));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::slots::testing::Leaked;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// Takes the sample at `address`, and leaves its place.
+    fn take(table: &SampleTable<Leaked>, address: u64) -> Option<u64> {
+        let (id, vacant) = table.take(address)?;
+        assert_eq!(vacant.address(), address);
+        vacant.leave();
+        Some(id)
+    }
+
+    #[test]
+    fn what_is_inserted_is_taken_once() {
+        let table = SampleTable::<Leaked>::default();
+        assert!(table.insert(0x1000, 7));
+        assert!(table.holds(0x1000));
+        assert_eq!(take(&table, 0x1000), Some(7));
+        assert_eq!(take(&table, 0x1000), None);
+        assert!(table.insert(0x1000, 8));
+        assert_eq!(table.replace(0x1000, 9), Some(8));
+        assert_eq!(table.replace(0x2000, 9), None);
+        assert_eq!(take(&table, 0x1000), Some(9));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
+    fn it_grows_and_keeps_what_it_has() {
+        let table = SampleTable::<Leaked>::default();
+        let address = |i: u64| 0x7f00_0000_0000 + i * 64;
+        for i in 0..200_000 {
+            assert!(table.insert(address(i), i));
+        }
+        assert!(table.levels.count() >= 3);
+        for i in 0..200_000 {
+            assert_eq!(take(&table, address(i)), Some(i));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
+    fn churn_at_a_steady_size_does_not_grow_it() {
+        let table = SampleTable::<Leaked>::default();
+        let live = 500u64;
+        for i in 0..2_000_000u64 {
+            assert!(table.insert(0x10_0000 + i % 7919 * 16 + (i / 7919) * 0x100_0000, i,));
+            if i >= live {
+                let j = i - live;
+                let address = 0x10_0000 + j % 7919 * 16 + (j / 7919) * 0x100_0000;
+                assert_eq!(take(&table, address), Some(j));
+            }
+        }
+        assert_eq!(table.levels.count(), 1);
+    }
+
+    #[test]
+    fn without_memory_it_says_so_and_keeps_working() {
+        let table = SampleTable::<Leaked>::default();
+        table.levels.most.store(1, Ordering::Relaxed);
+        assert!(!table.insert(64, 1));
+        table.levels.most.store(0, Ordering::Relaxed);
+        assert!(table.insert(64, 1));
+        assert_eq!(take(&table, 64), Some(1));
+    }
+
+    #[test]
+    fn threads_do_not_disturb_each_other() {
+        // An interpreter, which looks for races that the machine may never show, takes a second for a thousand.
+        let (rounds, most) = if cfg!(miri) { (2, 50) } else { (20, 2000) };
+        let table = SampleTable::<Leaked>::default();
+        std::thread::scope(|scope| {
+            for t in 0..4u64 {
+                let table = &table;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        for i in 0..most {
+                            let address = (t << 40) + (i + 1) * 16;
+                            assert!(table.insert(address, t * 1_000_000 + round * 2000 + i,));
+                        }
+                        for i in 0..most {
+                            let address = (t << 40) + (i + 1) * 16;
+                            assert_eq!(
+                                take(table, address),
+                                Some(t * 1_000_000 + round * 2000 + i)
+                            );
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    proptest! {
+        /// Against a map: random inserts and takes over few addresses, so slots are reused, at once or after some time.
+        #[test]
+        fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 1u64..60), 0..if cfg!(miri) { 100 } else { 400 })) {
+            let table = SampleTable::<Leaked>::default();
+            let mut model = HashMap::new();
+            let mut kept: Option<Vacant> = None;
+            for (id, (insert, keeps, place)) in steps.into_iter().enumerate() {
+                let address = place * 16;
+                if insert && !model.contains_key(&address) {
+                    match kept.take_if(|kept| kept.address() == address) {
+                        Some(kept) if keeps => kept.fill(id as u64),
+                        other => {
+                            prop_assert!(table.insert(address, id as u64));
+                            kept = kept.or(other);
+                        }
+                    }
+                    model.insert(address, id as u64);
+                } else if let Some((taken, vacant)) = table.take(address) {
+                    prop_assert_eq!(Some(taken), model.remove(&address));
+                    prop_assert!(!table.holds(address));
+                    let left = if keeps { kept.replace(vacant) } else { Some(vacant) };
+                    left.into_iter().for_each(Vacant::leave);
+                } else {
+                    prop_assert!(!model.contains_key(&address));
+                }
+            }
+            let mut rest = HashMap::new();
+            table.for_each(|address, id| { rest.insert(address, id); });
+            prop_assert_eq!(rest, model);
+        }
+    }
+
+    /// Slots that are empty, gone or reserved hold these numbers, and no block is there.
+    #[test]
+    fn no_sample_lives_where_no_block_does() {
+        let table = SampleTable::<Leaked>::default();
+        assert!(table.insert(0x1000, 7));
+        for address in EMPTY..=RESERVED {
+            assert!(!table.holds(address));
+            assert_eq!(take(&table, address), None);
+        }
+        // Nor after a slot of each kind has come to be.
+        assert_eq!(take(&table, 0x1000), Some(7));
+        assert!(table.insert(0x2000, 8));
+        let (_, kept) = table.take(0x2000).unwrap();
+        for address in EMPTY..=RESERVED {
+            assert_eq!(table.replace(address, 9), None);
+        }
+        kept.leave();
+    }
+}

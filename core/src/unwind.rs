@@ -1,0 +1,14 @@
+//! Unwinding: what a thread keeps of its walks, so that the next walk repeats no work.
+//!
+//! Imports: `sampling` (random numbers, in tests).
+//!
+//! Not here: reading unwind tables (`preload`), decoding instructions (`arch`).
+
+pub(crate) mod echo;
+pub(crate) mod frame;
+pub(crate) mod memo;
+pub(crate) mod memos;
+#[cfg(test)]
+pub(crate) mod model_program;
+pub(crate) mod rules;
+pub(crate) mod stack_hash;

@@ -1,0 +1,227 @@
+//! The echo of a walk: what of the stack must hold for the same walk to be found again, and no more.
+//!
+//! Model: a [`Memo`](crate::Memo) compares a walk with the last one frame by frame, so that it can go on where they part. Most walks do not
+//! part anywhere. For these there is a list of words and their values, made when a walk is found again without a change: the return
+//! addresses, and those frame pointers on which a frame outwards depends. As long as all of them hold, the walk is that one.
+//!
+//! It is right as long as the code is what it was (the era), and says what was found; the frames themselves are the memo's.
+//!
+//! Not here: reading memory. The caller is given the list, and between which addresses its words are.
+
+use crate::unwind::frame::Frame;
+use crate::unwind::rules::Kind;
+use crate::unwind::stack_hash::StackHasher;
+
+/// Longer lists are not made: such walks are compared frame by frame.
+const MOST: usize = 128;
+
+/// A word of the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Word {
+    /// Where it is.
+    pub at: u64,
+    /// What it was.
+    pub value: u64,
+}
+
+/// Words of the stack, outermost first, all of whose bytes lie from `start` on, and before `end`.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a> {
+    /// What must hold.
+    pub words: &'a [Word],
+    /// No byte is at a lower address.
+    pub start: u64,
+    /// No byte is at that one, or a higher one.
+    pub end: u64,
+}
+
+/// See the module's text. `E` says what was found.
+#[derive(Debug)]
+pub(crate) struct Echo<E> {
+    era: u32,
+    /// What the frames add up to.
+    frames: StackHasher,
+    /// Whether the innermost frame is at a return address, and the frame pointer's register there if that matters.
+    returns: bool,
+    bp: Option<u64>,
+    words: Vec<Word>,
+    start: u64,
+    end: u64,
+    found: Option<E>,
+}
+
+impl<E: Copy> Echo<E> {
+    /// Of nothing. It allocates now, and never again.
+    pub(crate) fn none() -> Echo<E> {
+        Echo {
+            era: 0,
+            frames: StackHasher::new(),
+            returns: false,
+            bp: None,
+            words: Vec::with_capacity(MOST),
+            start: 0,
+            end: 0,
+            found: None,
+        }
+    }
+
+    /// Bytes that one takes.
+    pub(crate) const fn bytes() -> usize {
+        MOST * size_of::<Word>()
+    }
+
+    /// What was found by the walk that is at the frame `at` now, where the last one was that whose frames add up to `frames`: if `hold`
+    /// says that the words do.
+    #[inline(always)]
+    pub(crate) fn hear(
+        &self,
+        era: u32,
+        at: &Frame,
+        frames: StackHasher,
+        hold: impl FnOnce(Words<'_>) -> bool,
+    ) -> Option<E> {
+        let found = self.found?;
+        let is_there = self.era == era
+            && self.frames == frames
+            && self.returns == at.returns
+            && self.bp.is_none_or(|bp| bp == at.bp);
+        let words = Words {
+            words: &self.words,
+            start: self.start,
+            end: self.end,
+        };
+        (is_there && hold(words)).then_some(found)
+    }
+
+    /// Is of nothing again: whatever begins now begins elsewhere.
+    pub(crate) fn forget(&mut self) {
+        self.found = None;
+    }
+
+    /// Is that of the walk through these frames, root first, from now on. `found`: what it found.
+    pub(crate) fn make(&mut self, era: u32, frames: &[Frame], sum: StackHasher, found: E) {
+        self.found = None;
+        self.words.clear();
+        (self.start, self.end) = (u64::MAX, 0);
+        // Whether another value in the frame pointer's register would make no difference at the frame before, which is the caller.
+        let (mut is_free, mut caller): (bool, Option<&Frame>) = (false, None);
+        for frame in frames {
+            let returns_to = caller.and_then(|caller| frame.returns_to(caller));
+            let Some(words) = frame.words() else {
+                return; // it depends on more than is known
+            };
+            for (i, word) in words.enumerate() {
+                // The first of two is where the register was saved.
+                let is_saved = i == 0 && returns_to == Some(1) && frame.kind != Kind::Other;
+                if is_saved && is_free {
+                    continue;
+                }
+                let Some(end) = word.at.checked_add(8).filter(|_| self.words.len() < MOST) else {
+                    return;
+                };
+                self.start = self.start.min(word.at);
+                self.end = self.end.max(end);
+                self.words.push(word);
+            }
+            is_free = match frame.kind {
+                Kind::Restores => true,
+                Kind::PassesOn => is_free && returns_to.is_some(),
+                _ => false,
+            };
+            caller = Some(frame);
+        }
+        let Some(innermost) = caller else {
+            return;
+        };
+        (self.era, self.frames, self.returns) = (era, sum, innermost.returns);
+        self.bp = (!is_free).then_some(innermost.bp);
+        self.found = Some(found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unwind::model_program::{Program, frame, functions, memo};
+
+    /// The echo of the program's walk.
+    fn of(program: &Program) -> Echo<()> {
+        let mut memo = memo();
+        program.walk(&mut memo, 100);
+        assert!(program.is_again(&mut memo, 1, 100));
+        let mut echo = Echo::none();
+        echo.make(1, memo.unchanged().unwrap(), memo.hash(), ());
+        assert!(hears(&echo, program));
+        echo
+    }
+
+    fn hears(echo: &Echo<()>, program: &Program) -> bool {
+        let at = frame(program.at);
+        let heard = echo.hear(1, &at, echo.frames, |words| program.hold(words));
+        heard.is_some()
+    }
+
+    /// Functions of [`functions`]: the seventh finds its frame by the register, the third saves it, the first has nothing to do with it.
+    #[test]
+    fn a_register_that_was_saved_matters_to_whom_it_leads_to_the_caller() {
+        for (called, matters) in [
+            (&[1, 7, 3][..], true),
+            (&[1, 7, 1, 3], true),
+            (&[1, 7, 1, 1, 3], true),
+            (&[1, 3, 3], false),
+            (&[1, 3, 1, 3], false),
+            // None restores it any more: whether the value makes a difference at the root is not known.
+            (&[1, 1, 3], true),
+        ] {
+            let mut program = functions(called);
+            let echo = of(&program);
+            // The innermost is the third, with four words of its own, that of the register, and the return address.
+            let saved = program.at.sp + 8 * 4;
+            *program.words.get_mut(&saved).unwrap() += 32;
+            assert_eq!(hears(&echo, &program), !matters, "{called:?}");
+        }
+    }
+
+    #[test]
+    fn every_return_address_matters() {
+        let called = &[1, 2, 3, 7, 4, 3, 8, 3];
+        let program = functions(called);
+        let echo = of(&program);
+        let returns = program
+            .words
+            .iter()
+            .filter(|(_, value)| called.iter().any(|function| function << 8 == **value));
+        let mut count = 0;
+        for place in returns.map(|(place, _)| place) {
+            let mut changed = program.clone();
+            *changed.words.get_mut(place).unwrap() += 8;
+            assert!(!hears(&echo, &changed));
+            count += 1;
+        }
+        assert_eq!(count, called.len() - 1);
+    }
+
+    /// A signal's handler that leaves the register alone was not called by what it interrupted.
+    #[test]
+    fn a_register_that_is_passed_on_over_frames_that_are_not_there_matters() {
+        let frames = |returns: bool| {
+            let mut caller = Frame::new(0x300, returns, 0x7100, 0, 1);
+            caller.kind = Kind::Restores;
+            let mut frame = Frame::new(0x100, true, 0x7000, 5, 1);
+            frame.note(0x70f8, 0x300);
+            frame.kind = Kind::PassesOn;
+            [caller, frame]
+        };
+        for returns in [true, false] {
+            let frames = frames(returns);
+            let mut echo = Echo::none();
+            echo.make(1, &frames, StackHasher::new(), ());
+            let mut another = frames[1];
+            another.bp = 6;
+            for (at, is_heard) in [(frames[1], true), (another, returns)] {
+                let heard = echo.hear(1, &at, StackHasher::new(), |_| true);
+                assert_eq!(heard.is_some(), is_heard);
+            }
+        }
+    }
+}

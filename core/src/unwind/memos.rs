@@ -1,0 +1,300 @@
+//! Several memos: the last walks from different places in the program.
+//!
+//! A program that allocates at a few places in turn would have its walks find, each time, what the other place's walk left behind. So
+//! the last few places have a memo each. A walk from another place takes the memo that was first to be taken, and begins with a
+//! copy of the last walk's, wherever that was: it mostly has the frames near the root in common with it, and a frame that is copied is a
+//! cache line.
+
+use crate::unwind::echo::{Echo, Words};
+use crate::unwind::frame::Frame;
+use crate::unwind::memo::Memo;
+
+/// Enough for C++ containers, whose calls come from a handful of places: with four, 0.78 of their walks are not those of last time
+/// (`scripts/count-walks`), with eight none.
+const COUNT: usize = 8;
+
+/// Longer walks stay where they are: copying them costs more than it saves.
+const MOST_COPIED: usize = 128;
+
+/// See the module's text. `E` says why a walk ended, `F` what it found.
+#[derive(Debug)]
+pub struct Memos<E, F> {
+    memos: [Memo<E>; COUNT],
+    echoes: [Echo<F>; COUNT],
+    /// Address and stack pointer at which the last walk with each began.
+    places: [(u64, u64); COUNT],
+    /// That of the last walk, or of the one under way.
+    chosen: usize,
+    /// To be taken next by a new place.
+    next: usize,
+}
+
+impl<E: Copy, F: Copy> Memos<E, F> {
+    /// Empty, each as [`Memo::with_room_for`] makes it.
+    #[must_use]
+    pub fn with_room_for(room: usize, end: E) -> Memos<E, F> {
+        Memos {
+            memos: std::array::from_fn(|_| Memo::with_room_for(room, end)),
+            echoes: std::array::from_fn(|_| Echo::none()),
+            places: [(0, 0); COUNT],
+            chosen: 0,
+            next: 0,
+        }
+    }
+
+    /// Bytes that [`with_room_for`](Self::with_room_for) takes.
+    #[must_use]
+    pub const fn bytes_for(room: usize) -> usize {
+        COUNT * (room * size_of::<Frame>() + Echo::<F>::bytes())
+    }
+
+    /// Chooses the one for a walk that begins at the frame `at`.
+    #[inline(always)]
+    pub fn choose(&mut self, at: &Frame) {
+        let place = (at.address, at.sp);
+        if self.places[self.chosen % COUNT] != place {
+            self.change_to(place);
+        }
+    }
+
+    #[inline(never)]
+    fn change_to(&mut self, place: (u64, u64)) {
+        let known = self.places.iter().position(|known| *known == place);
+        self.chosen = known.unwrap_or_else(|| self.give_one_to(place));
+    }
+
+    fn give_one_to(&mut self, place: (u64, u64)) -> usize {
+        let mut given = self.chosen;
+        if self.chosen().len() <= MOST_COPIED {
+            self.next = (self.next + 1) % COUNT;
+            // An error: it is the turn of the one that has the last walk. Then there is nothing to copy.
+            if let Ok([memo, last]) = self.memos.get_disjoint_mut([self.next, self.chosen]) {
+                memo.copy_from(last);
+                given = self.next;
+            }
+        }
+        self.places[given] = place;
+        self.echoes[given].forget();
+        given
+    }
+
+    /// What the walk that begins at `at`, for which was [chosen](Self::choose), would find, if it is the last one again for all that `hold`
+    /// says of the stack's words. Then nothing else need be asked.
+    #[inline(always)]
+    pub fn hear(&self, era: u32, at: &Frame, hold: impl FnOnce(Words<'_>) -> bool) -> Option<F> {
+        let echo = &self.echoes[self.chosen % COUNT];
+        echo.hear(era, at, self.chosen().hash(), hold)
+    }
+
+    /// After a walk in that era of which the chosen memo said that it is the last one again: the next one can be heard. `found`: what it found.
+    #[inline]
+    pub fn echo(&mut self, era: u32, found: F) {
+        let memo = &self.memos[self.chosen % COUNT];
+        if let Some(frames) = memo.unchanged() {
+            self.echoes[self.chosen % COUNT].make(era, frames, memo.hash(), found);
+        }
+    }
+
+    /// The one that was chosen last.
+    #[inline(always)]
+    #[must_use]
+    pub fn chosen(&self) -> &Memo<E> {
+        &self.memos[self.chosen % COUNT]
+    }
+
+    /// The same, to walk with.
+    #[inline(always)]
+    pub fn chosen_mut(&mut self) -> &mut Memo<E> {
+        &mut self.memos[self.chosen % COUNT]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::unwind::model_program::{Program, call, found, frame, functions, memo, ten};
+
+    fn memos() -> Memos<&'static str, u64> {
+        Memos::with_room_for(40, "none")
+    }
+
+    /// As the walker does: how many frames were unwound.
+    fn walk(memos: &mut Memos<&'static str, u64>, program: &Program, limit: usize) -> usize {
+        memos.choose(&frame(program.at));
+        program.walk(memos.chosen_mut(), limit)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
+
+        /// Stacks that have their outer calls in common, in any order: each walk finds what a walk without memos finds.
+        #[test]
+        fn a_walk_with_memos_is_the_walk(
+            outer in prop::collection::vec(call(), 1..20),
+            inner in prop::collection::vec((0..20usize, prop::collection::vec(call(), 1..6)), 1..6),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 1..20),
+            limit in 3..40usize,
+        ) {
+            let programs: Vec<Program> = inner.iter().map(|(common, inner)| {
+                let calls = outer.iter().take(*common).chain(inner);
+                Program::new(&calls.copied().collect::<Vec<_>>())
+            }).collect();
+            let mut memos = memos();
+            for next in order {
+                let program = next.get(&programs);
+                walk(&mut memos, program, limit);
+                let mut without = memo();
+                program.walk(&mut without, limit);
+                prop_assert_eq!(found(memos.chosen()), found(&without));
+            }
+        }
+    }
+
+    /// As the walker does: whether it was heard, which then found that.
+    fn hear_or_walk(memos: &mut Memos<&'static str, u64>, program: &Program, limit: usize) -> bool {
+        let at = frame(program.at);
+        memos.choose(&at);
+        let found = |memos: &Memos<_, _>| memos.chosen().hash().finish(0, 0);
+        let heard = memos.hear(1, &at, |words| program.hold(words));
+        if let Some(heard) = heard {
+            assert_eq!(heard, found(memos));
+            return true;
+        }
+        if program.is_again(memos.chosen_mut(), 1, limit) {
+            memos.echo(1, found(memos));
+        } else {
+            program.walk(memos.chosen_mut(), limit);
+        }
+        false
+    }
+
+    /// Without the register, whose value is not always taken over where it makes no difference.
+    fn frames(memo: &Memo<&'static str>) -> impl PartialEq + std::fmt::Debug {
+        let (frames, sum, end) = found(memo);
+        let frames = frames.into_iter().map(|(address, sp, _)| (address, sp));
+        (frames.collect::<Vec<_>>(), sum, end)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 1000 }))]
+
+        /// The same stack several times in a row, then another, which is often the same but for one call, or one value in the register.
+        #[test]
+        fn what_is_heard_is_the_walk(
+            first in prop::collection::vec(call(), 1..12),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), call(), 0..4u8), 0..8),
+            order in prop::collection::vec((any::<prop::sample::Index>(), 0..7u64, 1..4usize), 1..60),
+            limit in 3..40usize,
+        ) {
+            let mut programs = vec![Program::new(&first)];
+            let (mut calls, length) = (first.clone(), first.len());
+            for (place, call, what) in changes {
+                let changed = &mut calls[place.index(length)];
+                match what {
+                    0 => changed.0 ^= 8,
+                    1 | 2 => changed.1 = call.1,
+                    _ => *changed = call,
+                }
+                programs.push(Program::new(&calls));
+            }
+            let mut memos = memos();
+            for (which, place, times) in order {
+                // From more places than there are memos.
+                let mut program = which.get(&programs).clone();
+                program.at.address += 32 * place;
+                let mut without = memo();
+                program.walk(&mut without, limit);
+                for _ in 0..times {
+                    hear_or_walk(&mut memos, &program, limit);
+                    prop_assert_eq!(frames(memos.chosen()), frames(&without));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_third_time_is_heard() {
+        let mut memos = memos();
+        let mut times =
+            |program: &Program| [(); 3].map(|()| hear_or_walk(&mut memos, program, 100));
+        assert_eq!(times(&functions(&[1, 3, 2, 3, 4])), [false, false, true]);
+        // Each finds its frame by the register: all of its values matter.
+        let by_register = functions(&[7, 7, 7]);
+        assert_eq!(times(&by_register), [false, false, true]);
+        let mut moved = by_register;
+        moved.at.bp += 16;
+        assert!(!times(&moved)[0]);
+    }
+
+    /// The value that functions have in the register is asked for only where it matters.
+    #[test]
+    fn another_value_that_makes_no_difference_is_heard() {
+        let with = |bp: u64| {
+            // The third function saves it for the second, which has nothing to do with it, and so has the first.
+            let mut program = Program::new(&[(0x301, None), (0x101, None), (0x301, Some(bp))]);
+            program.at.bp = bp;
+            program
+        };
+        let mut memos = memos();
+        let heard = [1, 1, 2, 3].map(|bp| hear_or_walk(&mut memos, &with(bp), 100));
+        assert_eq!(heard, [false, false, true, true]);
+    }
+
+    #[test]
+    fn walks_of_another_era_are_not_heard() {
+        let (mut memos, program) = (memos(), ten(0));
+        while !hear_or_walk(&mut memos, &program, 100) {}
+        let at = frame(program.at);
+        assert!(memos.hear(1, &at, |words| program.hold(words)).is_some());
+        assert!(memos.hear(2, &at, |words| program.hold(words)).is_none());
+        assert!(memos.hear(1, &at, |_| false).is_none());
+    }
+
+    #[test]
+    fn a_longer_list_than_there_is_room_for_is_none() {
+        let mut memos = Memos::with_room_for(1000, "none");
+        for (length, is_heard) in [(100, true), (300, false)] {
+            let program = Program::new(&vec![(0x100, None); length]);
+            let heard = [(); 4].map(|()| hear_or_walk(&mut memos, &program, 1000));
+            assert_eq!(heard[3], is_heard, "{length}");
+        }
+    }
+
+    #[test]
+    fn places_in_turn_are_each_known() {
+        let inner = |address: u64| {
+            let mut program = ten(0);
+            program.at.address += address;
+            program
+        };
+        let mut memos = memos();
+        let mut unwound = |address: u64| walk(&mut memos, &inner(address), 100);
+        // Each finds the frames of the one before but for its innermost.
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5, 6, 7].map(&mut unwound),
+            [10, 1, 1, 1, 1, 1, 1, 1]
+        );
+        assert_eq!([3, 1, 0, 2, 6, 1, 0, 7].map(&mut unwound), [0; 8]);
+        // The one whose memo is taken is new when it comes again.
+        assert_eq!([9, 0, 9].map(&mut unwound), [1, 1, 0]);
+    }
+
+    #[test]
+    fn long_walks_are_not_copied() {
+        let mut memos: Memos<_, u64> = Memos::with_room_for(1000, "none");
+        let long = |length: usize, address: u64| {
+            let mut program = Program::new(&vec![(0x100, None); length]);
+            program.at.address += address;
+            program
+        };
+        let length = MOST_COPIED + 1;
+        walk(&mut memos, &long(length, 0), 2000);
+        let first = memos.chosen;
+        for address in 0..9 {
+            walk(&mut memos, &long(length, address), 2000);
+            assert_eq!(memos.chosen, first);
+        }
+    }
+}

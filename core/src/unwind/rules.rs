@@ -1,0 +1,429 @@
+//! Rules for unwinding, by return address: where a frame's caller is, in eight bytes.
+//!
+//! Nearly every frame's caller is found in one of three ways, and always in the same one for a return address:
+//!
+//! | kind | stack pointer there | frame pointer's register there |
+//! | --- | --- | --- |
+//! | [`PassesOn`](Kind::PassesOn) | `sp + 8 * up` | what it is |
+//! | [`Restores`](Kind::Restores) | `sp + 8 * up` | the word at `sp + 8 * saved` |
+//! | [`ByRegister`](Kind::ByRegister) | `bp + 16` | the word at `bp` |
+//!
+//! The return address is the word below the stack pointer there. An unwinder that knows the tables is asked once for each address, with
+//! registers and words that no stack has ([`Rule::ask`]): where it says that the caller is tells the rule.
+//!
+//! The table consists of buckets: the rules of four addresses share a cache line. It grows when they displace each other.
+//!
+//! Not here: unwind tables, and frames that are of another kind.
+
+use crate::unwind::frame::Place;
+
+/// How a frame's caller is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// In none of the three ways, or it is not known how.
+    Other,
+    /// See the module's text.
+    PassesOn,
+    /// See the module's text. The only one that does not depend on the frame pointer's register.
+    Restores,
+    /// See the module's text.
+    ByRegister,
+}
+
+/// Where the caller of a frame is; and in which module the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// In words. 0: not found from the stack pointer.
+    up: u16,
+    /// In words. [`NOT_SAVED`]: the register is passed on, or without `up` there is no rule.
+    saved: i16,
+    /// Number of the module plus one; 0: of none.
+    module: u32,
+}
+
+const _: () = assert!(size_of::<Rule>() == 8);
+
+const NOT_SAVED: i16 = i16::MIN;
+
+/// What [`Rule::ask`] gives as registers.
+const ASKED_SP: u64 = 0x1000_0000_0000;
+const ASKED_BP: u64 = 0x2000_0000_0000;
+/// Set in every word that it gives, the rest of which is the word's address.
+const WORD: u64 = 0x4000_0000_0000;
+
+impl Rule {
+    /// None of the three.
+    #[must_use]
+    pub const fn other(module: u32) -> Rule {
+        Rule {
+            up: 0,
+            saved: NOT_SAVED,
+            module,
+        }
+    }
+
+    /// The rule by which `unwind` unwinds frames at one address. It is called with a stack pointer, a value of the frame pointer's
+    /// register and a function that reads a word of the stack, and says where the caller is.
+    ///
+    /// It must compute the caller's registers in one of the three ways or read elsewhere: an unwinder that does arithmetic (aligns
+    /// the stack pointer, say) may answer as one of them would and do something else for other registers.
+    pub fn ask(
+        module: u32,
+        unwind: impl FnOnce(u64, u64, fn(u64) -> u64) -> Option<Place>,
+    ) -> Rule {
+        let caller = unwind(ASKED_SP, ASKED_BP, |address| address | WORD);
+        let rule = caller.and_then(|caller| Rule::that_leads_to(module, caller));
+        rule.unwrap_or(Rule::other(module))
+    }
+
+    /// The caller's stack pointer is so many bytes up, and its frame pointer the word at `saved` bytes up, if that is not passed on. `None`: such a
+    /// rule cannot be.
+    pub(crate) fn by_stack(module: u32, up: i32, saved: Option<i32>) -> Option<Rule> {
+        let words = |bytes: i32| (bytes % 8 == 0).then_some(bytes / 8);
+        let up = u16::try_from(words(up)?).ok().filter(|&up| up > 0)?;
+        let saved = match saved {
+            Some(saved) => i16::try_from(words(saved)?).ok()?,
+            None => NOT_SAVED,
+        };
+        Some(Rule { up, saved, module })
+    }
+
+    /// As functions do that keep a frame pointer.
+    pub(crate) fn by_register(module: u32) -> Rule {
+        let (up, saved) = (0, 0);
+        Rule { up, saved, module }
+    }
+
+    fn that_leads_to(module: u32, caller: Place) -> Option<Rule> {
+        if caller.address != caller.sp.checked_sub(8)? | WORD {
+            return None;
+        }
+        if caller.sp == ASKED_BP + 16 && caller.bp == ASKED_BP | WORD {
+            let (up, saved) = (0, 0);
+            return Some(Rule { up, saved, module });
+        }
+        let words_up = |address: u64| {
+            let distance = address.wrapping_sub(ASKED_SP) as i64;
+            (distance % 8 == 0).then_some(distance / 8)
+        };
+        let up = u16::try_from(words_up(caller.sp)?).ok()?;
+        let saved = match caller.bp {
+            ASKED_BP => NOT_SAVED,
+            word if word & WORD != 0 => i16::try_from(words_up(word & !WORD)?).ok()?,
+            _ => return None,
+        };
+        let is_one = up > 0 && (caller.bp == ASKED_BP || saved != NOT_SAVED);
+        is_one.then_some(Rule { up, saved, module })
+    }
+
+    /// Which of the ways it is.
+    #[inline(always)]
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match (self.up, self.saved) {
+            (0, NOT_SAVED) => Kind::Other,
+            (0, _) => Kind::ByRegister,
+            (_, NOT_SAVED) => Kind::PassesOn,
+            _ => Kind::Restores,
+        }
+    }
+
+    /// The number of the frame's module plus one, or 0.
+    #[inline(always)]
+    #[must_use]
+    pub fn module(self) -> u32 {
+        self.module
+    }
+
+    /// From the stack pointer to the caller's, in bytes. Not of those by the register.
+    #[inline(always)]
+    pub(crate) fn up(self) -> u64 {
+        8 * u64::from(self.up)
+    }
+
+    /// From the stack pointer to the word with the register's value. Of [`Kind::Restores`] only.
+    #[inline(always)]
+    pub(crate) fn saved(self) -> i64 {
+        8 * i64::from(self.saved)
+    }
+}
+
+const BUCKET: usize = 4;
+
+/// Rules of some addresses, each with its key; 0: empty.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Bucket([(u64, Rule); BUCKET]);
+
+const EMPTY: Bucket = Bucket([(0, Rule::other(0)); BUCKET]);
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+/// Return addresses are below it.
+const ADDRESS_BITS: u32 = 48;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Rules {
+    /// A power of two.
+    buckets: Vec<Bucket>,
+    era: u32,
+    displaced: u64,
+}
+
+impl Rules {
+    /// Empty, with room for so many addresses at most: a power of two, and no less than four.
+    #[must_use]
+    pub fn with_room_for(addresses: usize) -> Rules {
+        let buckets = (addresses / BUCKET).max(1).next_power_of_two();
+        Rules {
+            buckets: vec![EMPTY; buckets],
+            era: 0,
+            displaced: 0,
+        }
+    }
+
+    /// How many there is room for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.buckets.len() * BUCKET
+    }
+
+    /// Code may have changed: what was inserted in another era is not found. Whether it was another until now.
+    #[inline]
+    pub fn set_era(&mut self, era: u32) -> bool {
+        let is_another = self.era != era;
+        if is_another {
+            self.change_era(era);
+        }
+        is_another
+    }
+
+    #[cold]
+    fn change_era(&mut self, era: u32) {
+        // Keys have its lower half. (Clearing the table each time would be work for programs that load and unload all the time.)
+        if self.era >> 16 != era >> 16 {
+            self.buckets.fill(EMPTY);
+        }
+        self.era = era;
+    }
+
+    /// An address of code and the era; `None`: it is no address of a program's.
+    #[inline(always)]
+    fn key(&self, address: u64) -> Option<u64> {
+        let is_one = address != 0 && address >> ADDRESS_BITS == 0;
+        is_one.then_some(address | u64::from(self.era) << ADDRESS_BITS)
+    }
+
+    #[inline(always)]
+    fn bucket(&self, address: u64) -> usize {
+        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    /// The rule of a return address.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, address: u64) -> Option<Rule> {
+        let key = self.key(address)?;
+        let Bucket(entries) = &self.buckets[self.bucket(address)];
+        let found = entries.iter().find(|entry| entry.0 == key);
+        found.map(|&(_, rule)| rule)
+    }
+
+    /// Inserts the rule of an address, possibly in place of another's. 0 and what is no address is not inserted.
+    pub fn insert(&mut self, address: u64, rule: Rule) {
+        let Some(key) = self.key(address) else {
+            return;
+        };
+        let bucket = self.bucket(address);
+        let Bucket(entries) = &mut self.buckets[bucket];
+        let is_free =
+            |&(old, _): &(u64, Rule)| old == 0 || old >> ADDRESS_BITS != key >> ADDRESS_BITS;
+        let same = entries.iter().position(|entry| entry.0 == key);
+        let place = same.or_else(|| entries.iter().position(is_free));
+        let place = place.unwrap_or_else(|| {
+            self.displaced += 1;
+            self.displaced as usize % BUCKET
+        });
+        entries[place] = (key, rule);
+    }
+
+    /// How many rules were displaced by others so far.
+    #[must_use]
+    pub fn displaced(&self) -> u64 {
+        self.displaced
+    }
+
+    /// Takes the place of `larger`, which has more room, with the rules that there are; leaves what it was there.
+    pub fn move_to(&mut self, larger: &mut Rules) {
+        larger.era = self.era;
+        for &(key, rule) in self.buckets.iter().flat_map(|Bucket(entries)| entries) {
+            let address = key & ((1 << ADDRESS_BITS) - 1);
+            if larger.key(address) == Some(key) {
+                larger.insert(address, rule);
+            }
+        }
+        larger.displaced = self.displaced;
+        std::mem::swap(self, larger);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::rng::Rng;
+    use proptest::prelude::*;
+
+    /// As an unwinder would, by the table in the module's text.
+    fn unwound(
+        up: Option<u64>,
+        saved: Option<i64>,
+        sp: u64,
+        bp: u64,
+        word: fn(u64) -> u64,
+    ) -> Place {
+        let (cfa, bp) = match (up, saved) {
+            (None, _) => (bp + 16, word(bp)),
+            (Some(up), None) => (sp + 8 * up, bp),
+            (Some(up), Some(saved)) => (sp + 8 * up, word(sp.wrapping_add_signed(8 * saved))),
+        };
+        Place {
+            address: word(cfa - 8),
+            returns: true,
+            sp: cfa,
+            bp,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_an_unwinder_does_is_found_out(up in 1..=65535u64, saved in prop::option::of(-32767..=32767i64)) {
+            let rule = Rule::ask(7, |sp, bp, word| Some(unwound(Some(up), saved, sp, bp, word)));
+            let kind = if saved.is_some() { Kind::Restores } else { Kind::PassesOn };
+            prop_assert_eq!((rule.kind(), rule.up(), rule.module()), (kind, 8 * up, 7));
+            if let Some(saved) = saved {
+                prop_assert_eq!(rule.saved(), 8 * saved);
+            }
+        }
+    }
+
+    #[test]
+    fn by_the_register() {
+        let rule = Rule::ask(3, |sp, bp, word| Some(unwound(None, None, sp, bp, word)));
+        assert_eq!((rule.kind(), rule.module()), (Kind::ByRegister, 3));
+    }
+
+    #[test]
+    fn other_ways_are_none_of_the_three() {
+        type Change = fn(&mut Place, fn(u64) -> u64);
+        let change = |what: Change| {
+            Rule::ask(1, |sp, bp, word| {
+                let mut caller = unwound(Some(4), Some(2), sp, bp, word);
+                what(&mut caller, word);
+                Some(caller)
+            })
+        };
+        assert_eq!(change(|_, _| ()).kind(), Kind::Restores);
+        let others: [Change; 7] = [
+            |caller, word| caller.address = word(caller.sp), // the return address is elsewhere
+            |caller, word| {
+                caller.sp = word(caller.sp); // a word says where the frame is
+                caller.address = word(caller.sp - 8);
+            },
+            |caller, word| {
+                caller.sp += 1;
+                caller.address = word(caller.sp - 8);
+            },
+            |caller, word| {
+                caller.sp -= 32; // it does not rise
+                caller.address = word(caller.sp - 8);
+            },
+            |caller, _| caller.bp = caller.sp, // computed, not read
+            |caller, _| caller.bp += 4,
+            |caller, word| caller.bp = word(ASKED_SP + (1 << 20)),
+        ];
+        for other in others {
+            assert_eq!(change(other), Rule::other(1));
+        }
+        assert_eq!(Rule::ask(1, |_, _, _| None), Rule::other(1));
+        assert_eq!(Rule::other(1).kind(), Kind::Other);
+    }
+
+    fn numbered(module: u32) -> Rule {
+        Rule {
+            up: 1,
+            saved: NOT_SAVED,
+            module,
+        }
+    }
+
+    #[test]
+    fn finds_what_was_inserted_last() {
+        let mut rules = Rules::with_room_for(16);
+        assert_eq!(rules.get(0x1000), None);
+        rules.insert(0x1000, numbered(1));
+        rules.insert(0x1000, numbered(2));
+        assert_eq!(rules.get(0x1000), Some(numbered(2)));
+        assert_eq!((rules.get(0x1001), rules.displaced()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_no_address_has_no_rule() {
+        let mut rules = Rules::with_room_for(16);
+        for none in [0, 1 << 48, 0x1000 | 1 << 48, u64::MAX] {
+            rules.insert(none, numbered(1));
+            assert_eq!(rules.get(none), None);
+        }
+        assert_eq!(rules.get(0x1000), None);
+    }
+
+    #[test]
+    fn another_era_knows_nothing() {
+        let mut rules = Rules::with_room_for(16);
+        for era in [1, 2, 0x1_0000, 0x1_0001, 0x2_0001, 0] {
+            rules.set_era(era);
+            assert_eq!(rules.get(0x1000), None, "era {era}");
+            rules.insert(0x1000, numbered(era));
+            assert_eq!(rules.get(0x1000), Some(numbered(era)));
+        }
+        assert_eq!(
+            rules.displaced(),
+            0,
+            "rules of the past are in nobody's way"
+        );
+    }
+
+    #[test]
+    fn grows_with_its_rules() {
+        let mut rng = Rng::new(1);
+        let (count, room) = if cfg!(miri) { (100, 16) } else { (1000, 64) };
+        let mut rules = Rules::with_room_for(room);
+        rules.set_era(5);
+        let addresses: Vec<u64> = (0..count).map(|_| 1 + rng.next_u64() % (1 << 47)).collect();
+        let known = |rules: &Rules| {
+            let known = addresses.iter().enumerate();
+            let known =
+                known.filter(|&(i, &address)| rules.get(address) == Some(numbered(i as u32)));
+            known.count()
+        };
+        let insert = |rules: &mut Rules| {
+            for (i, &address) in addresses.iter().enumerate() {
+                rules.insert(address, numbered(i as u32));
+            }
+        };
+        insert(&mut rules);
+        assert_eq!(
+            (known(&rules), rules.room()),
+            (room, room),
+            "all places are taken"
+        );
+        assert_eq!(rules.displaced() as usize, count - room);
+        let mut larger = Rules::with_room_for(64 * room);
+        rules.move_to(&mut larger);
+        assert_eq!((known(&rules), rules.room()), (room, 64 * room));
+        assert_eq!(larger.room(), room);
+        insert(&mut rules);
+        assert!(known(&rules) >= count - count / 200, "{}", known(&rules));
+    }
+}

@@ -1,0 +1,16 @@
+//! The analysis: numbers and judgements that are computed from whole profiles and logs.
+//!
+//! Imports: `resolve`, `model`, `read`, `naming`.
+//!
+//! Not here: how a result is written (`export`, `report`) or shown (`cli`).
+
+pub(crate) mod diff;
+pub(crate) mod dump_triggers;
+pub(crate) mod health;
+pub(crate) mod limit;
+pub(crate) mod merge;
+pub(crate) mod moment;
+pub(crate) mod noise;
+pub(crate) mod recording_conditions;
+pub(crate) mod timeline;
+pub(crate) mod view;

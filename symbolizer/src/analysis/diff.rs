@@ -1,0 +1,423 @@
+//! A difference: what changed between two profiles, site by site, and whether it is more than noise.
+//!
+//! ```text
+//!   two runs      A: all that was there     B: all that was there        both noisy, variances add
+//!   one log       T1 ──────────────────────> T2
+//!                 ├─ stays ────────────────┤                            the same samples: cancels
+//!                 ├─ freed ─────┘  counts as minus
+//!                      └─ came ────────────┤  counts as plus
+//! ```
+//!
+//! Plus and minus rest on different samples, so the variance of their difference is the sum of
+//! theirs: `z = (plus - minus) / sqrt(var plus + var minus)`. With one log that is the variance of
+//! what changed, and not that of all there is. Of two profiles it is at least what two of the same heap would have
+//! (`noise`): a site that one of them has no sample of may be there all the same.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::analysis::noise::Noise;
+use crate::model::measure::{Amount, Measure};
+use crate::model::profile::{Precision, Profile};
+use crate::naming::paths::{Namer, Paths};
+use crate::naming::site::SiteMap;
+use crate::naming::symbols::Symbols;
+
+/// Beyond so many standard errors a difference is called real: noise alone gets there once in 370.
+pub const REAL: f64 = 3.0;
+
+/// A site, by what two builds of a program have in common: lines move.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The function.
+    pub function: String,
+    /// Name of its module, without folders.
+    pub module: String,
+}
+
+/// What changed at a site.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Change {
+    /// How much there was.
+    pub before: f64,
+    /// How much there is.
+    pub after: f64,
+    /// What only the second has.
+    pub plus: Amount,
+    /// What only the first has.
+    pub minus: Amount,
+    /// Between two profiles: what sampling alone would make of equal heaps.
+    pub noise: Noise,
+    /// The variance of what there was.
+    pub before_variance: f64,
+    /// Whether a side comes from a dump that does not state its errors, or may have it under another name.
+    pub is_unsure: bool,
+    /// Whether a side may have missed blocks that the other has: then nothing is exact.
+    pub may_be_missed: bool,
+}
+
+/// Whether a change is more than noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every allocation was recorded: it is what it is.
+    Exact,
+    /// Larger than noise would make it.
+    Real,
+    /// Noise may have made it.
+    Noise,
+    /// The inputs do not say how exact they are, or what is the same in both.
+    Unknown,
+}
+
+impl Verdict {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Exact => "exact",
+            Verdict::Real => "real",
+            Verdict::Noise => "noise",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+impl Change {
+    /// Adds another one, of other blocks.
+    pub fn merge(&mut self, other: &Change) {
+        self.before += other.before;
+        self.after += other.after;
+        self.plus += other.plus;
+        self.minus += other.minus;
+        self.noise.merge(&other.noise);
+        self.before_variance += other.before_variance;
+        self.is_unsure |= other.is_unsure;
+        self.may_be_missed |= other.may_be_missed;
+    }
+
+    /// How much more there is.
+    pub fn difference(&self) -> f64 {
+        self.plus.value - self.minus.value
+    }
+
+    /// Its standard error: what the samples say, or what equal heaps would have, if that is more.
+    pub fn error(&self) -> f64 {
+        let seen = self.plus.variance + self.minus.variance;
+        seen.max(self.noise.variance()).max(0.0).sqrt()
+    }
+
+    /// The difference in standard errors; infinite for an exact one, `None` when nothing is known
+    /// about errors.
+    pub fn z(&self) -> Option<f64> {
+        let difference = self.difference();
+        if self.is_unsure {
+            None
+        } else if difference == 0.0 {
+            Some(0.0)
+        } else {
+            Some(difference / self.error())
+        }
+    }
+
+    /// Whether it is more than noise.
+    pub fn verdict(&self) -> Verdict {
+        match self.z() {
+            None => Verdict::Unknown,
+            Some(_) if self.error() == 0.0 && !self.may_be_missed => Verdict::Exact,
+            Some(z) if z.abs() >= REAL => Verdict::Real,
+            Some(_) => Verdict::Noise,
+        }
+    }
+}
+
+/// All changes, in no order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Diff {
+    /// By site.
+    pub changes: BTreeMap<Place, Change>,
+    /// Of everything.
+    pub total: Change,
+}
+
+/// The parts of a difference, before they are added up by site or by stack.
+#[derive(Debug)]
+pub struct Differences<'a> {
+    /// Of the first and the second; the same for two moments of a log.
+    sides: [(&'a Profile, &'a Symbols); 2],
+    /// Which side's stack, and its number there.
+    parts: Vec<(usize, u32, Change)>,
+}
+
+impl<'a> Differences<'a> {
+    /// Between two profiles that share no samples.
+    pub fn of_two(
+        before: (&'a Profile, &'a Symbols),
+        after: (&'a Profile, &'a Symbols),
+        measure: Measure,
+    ) -> Differences<'a> {
+        let sides = [before, after];
+        let mut parts = Vec::new();
+        let precisions = sides.map(|(profile, _)| profile.precision());
+        let is_unsure = precisions.contains(&Precision::Stated);
+        let may_be_missed = precisions.contains(&Precision::Sampled);
+        for (side, (profile, _)) in sides.into_iter().enumerate() {
+            let (other, _) = sides[1 - side];
+            for (index, row) in profile.rows.iter().enumerate() {
+                let amount = measure.of_row(profile, index);
+                let mut change = Change {
+                    noise: Noise::implied(profile, index, &amount, other),
+                    is_unsure,
+                    may_be_missed,
+                    ..Change::default()
+                };
+                match side {
+                    0 => {
+                        (change.before, change.minus) = (amount.value, amount);
+                        change.before_variance = amount.variance;
+                    }
+                    _ => (change.after, change.plus) = (amount.value, amount),
+                }
+                parts.push((side, row.stack, change));
+            }
+        }
+        Differences { sides, parts }
+    }
+
+    /// Between two views of one log, that [`contrast_of_log`](crate::contrast_of_log) read.
+    pub fn of_views(profile: &'a Profile, symbols: &'a Symbols) -> Differences<'a> {
+        let changes = profile.changes.iter().enumerate();
+        Differences {
+            parts: changes
+                .map(|(stack, change)| (1, stack as u32, *change))
+                .collect(),
+            sides: [(profile, symbols), (profile, symbols)],
+        }
+    }
+
+    /// A module's name as both sides have it: two programs that are compared by force are one program of two names, as builds often are.
+    fn common_name<'n>(&'n self, side: usize, module: &'n str) -> &'n str {
+        let [before, after] = self.sides.map(|(profile, _)| profile.run.name());
+        match side == 0 && module == before && !after.is_empty() {
+            true => after,
+            false => module,
+        }
+    }
+
+    /// The modules whose functions cannot all be compared by name, though nothing else of two builds can be.
+    fn nameless(&self) -> Vec<Nameless> {
+        let [(a, of_a), (b, of_b)] = self.sides;
+        let unnamed = |symbols: &Symbols, index: usize| {
+            let report = symbols.reports().get(&(index as u32));
+            report.map_or(0, |report| report.quality.unresolved)
+        };
+        let mut nameless = Vec::new();
+        for (index, module) in a.modules.iter().enumerate() {
+            let name = self.common_name(0, module.name());
+            let mut others = b.modules.iter().enumerate();
+            let Some((other_index, other)) = others.find(|(_, other)| other.name() == name) else {
+                continue;
+            };
+            let addresses = [unnamed(of_a, index), unnamed(of_b, other_index)];
+            if module.build_id != other.build_id && addresses != [0, 0] {
+                nameless.push(Nameless {
+                    module: name.to_owned(),
+                    before: module.name().to_owned(),
+                    addresses,
+                });
+            }
+        }
+        nameless
+    }
+
+    /// What must be known of the names on both sides.
+    pub fn remarks(&self) -> Vec<String> {
+        let nameless = self.nameless();
+        let each = nameless.iter().flat_map(|Nameless { module, addresses, .. }| {
+            let sides = addresses.iter().zip(["first", "second"]).filter(|(n, _)| **n > 0);
+            sides.map(move |(n, which)| {
+                format!(
+                    "the {which} has no names for {n} of its addresses in {module}, which was rebuilt: a site that only one \
+                     has may be there in the other without a name, and is called unknown (the {which}'s own files, or a bundle, name it)"
+                )
+            })
+        });
+        each.collect()
+    }
+
+    /// By site.
+    pub fn by_site(&self) -> Diff {
+        let maps = self
+            .sides
+            .map(|(profile, symbols)| SiteMap::of(profile, symbols));
+        let mut diff = Diff {
+            total: self.total(),
+            ..Diff::default()
+        };
+        for (side, stack, change) in &self.parts {
+            let Some(key) = maps[*side].own_of(*stack) else {
+                continue;
+            };
+            let module = key.module.rsplit('/').next().unwrap_or(&key.module);
+            let place = Place {
+                function: key.function.clone(),
+                module: self.common_name(*side, module).to_owned(),
+            };
+            diff.changes.entry(place).or_default().merge(change);
+        }
+        for nameless in self.nameless() {
+            for (place, change) in &mut diff.changes {
+                change.is_unsure |= nameless.may_hide(place, change);
+            }
+        }
+        diff
+    }
+
+    /// Of everything.
+    pub fn total(&self) -> Change {
+        let mut total = Change::default();
+        for (_, _, change) in &self.parts {
+            total.merge(change);
+        }
+        total
+    }
+
+    /// By stack, as folded stacks and flame graphs have them.
+    pub fn by_stack(&self) -> Paths<Change> {
+        let mut namer = Namer::default();
+        let mut paths: HashMap<(usize, u32), Option<Box<[u32]>>> = HashMap::new();
+        let mut all = Vec::new();
+        for (side, stack, change) in &self.parts {
+            let path = paths.entry((*side, *stack)).or_insert_with(|| {
+                let (profile, symbols) = self.sides[*side];
+                let stack = profile.stacks.get(*stack as usize)?;
+                Some(namer.path(*side, profile, symbols, stack))
+            });
+            if let Some(path) = path {
+                all.push((path.clone(), *change));
+            }
+        }
+        Paths::of(namer, all, |sum, change| sum.merge(&change))
+    }
+}
+
+/// A module that was rebuilt between two profiles, and has addresses without a name in at least one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Nameless {
+    /// Without folders.
+    module: String,
+    /// What the first calls it.
+    before: String,
+    /// How many addresses of it have no name, on each side.
+    addresses: [u64; 2],
+}
+
+impl Nameless {
+    /// Whether a site of that function, that one side has and the other has not, may be there under another name: addresses of one
+    /// build say nothing of another's.
+    fn may_hide(&self, place: &Place, change: &Change) -> bool {
+        let [has_before, has_after] = [change.before != 0.0, change.after != 0.0];
+        let is_address = |name: &str| place.function.starts_with(&format!("[{name}+0x"));
+        let is_unnamed = is_address(&self.module) || is_address(&self.before);
+        let other = match (has_before, has_after) {
+            (true, false) => self.addresses[1],
+            (false, true) => self.addresses[0],
+            _ => 0,
+        };
+        place.module == self.module && (is_unnamed || other > 0)
+    }
+}
+
+/// Why two profiles may not be comparable, in words; the first kind forbids it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unlike {
+    /// They are of different programs.
+    pub programs: Option<String>,
+    /// What else a reader must know.
+    pub remarks: Vec<String>,
+}
+
+impl Unlike {
+    /// What differs between two profiles besides their numbers.
+    pub fn between(a: &Profile, b: &Profile) -> Unlike {
+        let mut unlike = Unlike::default();
+        let (of_a, of_b) = (a.run.name(), b.run.name());
+        if of_a != of_b && !of_a.is_empty() && !of_b.is_empty() {
+            unlike.programs = Some(format!("the first is of {of_a}, the second of {of_b}"));
+        }
+        if a.run.interval != b.run.interval {
+            let interval = |profile: &Profile| match profile.run.interval {
+                Some(interval) => format!("{interval} bytes"),
+                None => "not stated".into(),
+            };
+            unlike.remarks.push(format!(
+                "sampling intervals differ ({} and {}): errors take that into account, \
+                 and that a small site may be seen in one only",
+                interval(a),
+                interval(b)
+            ));
+        }
+        let seen = |profile: &Profile| {
+            profile
+                .run
+                .intervals_seen
+                .filter(|(least, most)| least != most)
+        };
+        for (profile, which) in [(a, "first"), (b, "second")] {
+            if let Some((least, most)) = seen(profile) {
+                unlike.remarks.push(format!(
+                    "the interval of the {which} changed while it ran ({least} to {most} bytes): errors take that \
+                     into account"
+                ));
+            }
+        }
+        for module in &a.modules {
+            let other = b.modules.iter().find(|other| other.name() == module.name());
+            let Some(other) = other else { continue };
+            let differ = module.build_id != other.build_id;
+            if differ && !module.build_id.is_empty() && !other.build_id.is_empty() {
+                unlike.remarks.push(format!(
+                    "{} was rebuilt in between (build-ids differ): functions are compared by name",
+                    module.name()
+                ));
+            }
+        }
+        let (of_a, of_b) = (
+            a.run.duration_ns as f64 / 1e9,
+            b.run.duration_ns as f64 / 1e9,
+        );
+        let is_longer = of_a > 0.0 && of_b > 0.0 && (of_a / of_b > 1.5 || of_b / of_a > 1.5);
+        let shown = [of_a, of_b].map(|seconds| format!("{seconds:.1} s"));
+        // Of two runs of a few milliseconds the half of one is no remarkable difference.
+        if is_longer && shown[0] != shown[1] {
+            unlike.remarks.push(format!(
+                "the runs lasted {} and {}: what was allocated differs for that alone",
+                shown[0], shown[1]
+            ));
+        }
+        unlike.stopped([a.stopped_ns(), b.stopped_ns()]);
+        for (profile, which) in [(a, "first"), (b, "second")] {
+            let caveats = profile.caveats().into_iter();
+            unlike
+                .remarks
+                .extend(caveats.map(|caveat| format!("of the {which}: {caveat}")));
+        }
+        for (profile, which) in [(a, "first"), (b, "second")] {
+            if profile.precision() == Precision::Stated {
+                unlike.remarks.push(format!(
+                    "the {which} is a dump that does not state the errors of its lines: no verdicts"
+                ));
+            }
+        }
+        unlike
+    }
+
+    /// For how long nothing was recorded of the first and of the second.
+    pub fn stopped(&mut self, for_ns: [u64; 2]) {
+        for (ns, which) in for_ns.into_iter().zip(["first", "second"]) {
+            if ns > 0 {
+                self.remarks.push(format!(
+                    "recording was stopped for {:.3} s of the {which}: what was allocated then is missing",
+                    ns as f64 / 1e9
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A limit: whether a number, or what it grew by, is more than was allowed, and whether noise may have made that. It is
+//! what a test asks that watches over memory, again and again, so being wrong once in a while is being wrong every week.
+//!
+//! A sampled number that exceeds its limit does so for good when it does by three standard errors ([`REAL`]): a heap that is just at
+//! its limit gets there once in 740 runs, by sampling alone. What a program does differently from one run to the next is not in that.
+//!
+//! ```text
+//!   limit             excess                 its standard error
+//!   of a number       n - L                  σ(n)
+//!   of growth         a - b - L              σ(a - b)
+//!   a share of it     a - b - p b            at most σ(a - b) + p σ(b)
+//! ```
+//!
+//! The last line holds however the samples of `b` and of `a - b` hang together (Minkowski's inequality): two moments of one log share
+//! some, two logs share none.
+
+use crate::analysis::diff::{Change, REAL};
+use crate::model::measure::Amount;
+
+/// See the module's text.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Limit {
+    /// So many, in the unit of what is limited.
+    Amount(f64),
+    /// Of growth: a share of what there was before, 0.05 being five hundredths.
+    Share(f64),
+}
+
+/// What is to be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ruling {
+    /// It is not more.
+    Within,
+    /// It is more, as far as the samples say; but noise may have made that.
+    Noise,
+    /// It is more.
+    Exceeded,
+}
+
+impl Limit {
+    /// How much a number may grow that was `before`.
+    pub fn allows(self, before: f64) -> f64 {
+        match self {
+            Limit::Amount(amount) => amount,
+            Limit::Share(share) => share * before.max(0.0),
+        }
+    }
+
+    /// Of what a number grew by. Of dumps that do not say how exact they are every excess counts.
+    pub fn of_growth(self, change: &Change) -> Ruling {
+        let share = match self {
+            Limit::Amount(_) => 0.0,
+            Limit::Share(share) => share,
+        };
+        let error = match change.is_unsure {
+            true => 0.0,
+            false => change.error() + share * change.before_variance.max(0.0).sqrt(),
+        };
+        let excess = change.difference() - self.allows(change.before);
+        rule(excess, error, change.may_be_missed && !change.is_unsure)
+    }
+
+    /// Of a number. A share is one of nothing.
+    pub fn of_number(self, amount: &Amount) -> Ruling {
+        let excess = amount.value - self.allows(0.0);
+        rule(excess, amount.variance.max(0.0).sqrt(), false)
+    }
+}
+
+/// `may_err`: an error of none is not known to be none.
+fn rule(excess: f64, error: f64, may_err: bool) -> Ruling {
+    if excess <= 0.0 {
+        Ruling::Within
+    } else if excess < REAL * error || error == 0.0 && may_err {
+        Ruling::Noise
+    } else {
+        Ruling::Exceeded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(value: f64, error: f64) -> Amount {
+        Amount {
+            value,
+            variance: error * error,
+            samples: 9,
+        }
+    }
+
+    fn grew(before: (f64, f64), after: (f64, f64)) -> Change {
+        Change {
+            before: before.0,
+            after: after.0,
+            plus: amount(after.0, after.1),
+            minus: amount(before.0, before.1),
+            before_variance: before.1 * before.1,
+            may_be_missed: before.1 > 0.0,
+            ..Change::default()
+        }
+    }
+
+    #[test]
+    fn an_exact_number_is_above_or_not() {
+        let limit = Limit::Amount(100.0);
+        assert_eq!(limit.of_number(&amount(100.0, 0.0)), Ruling::Within);
+        assert_eq!(limit.of_number(&amount(101.0, 0.0)), Ruling::Exceeded);
+        let change = grew((1000.0, 0.0), (1100.0, 0.0));
+        assert_eq!(limit.of_growth(&change), Ruling::Within);
+        assert_eq!(Limit::Share(0.1).of_growth(&change), Ruling::Within);
+        assert_eq!(Limit::Share(0.099).of_growth(&change), Ruling::Exceeded);
+        assert_eq!(Limit::Amount(99.0).of_growth(&change), Ruling::Exceeded);
+        // What shrank is within any limit, also a share of nothing, or of less.
+        let shrank = grew((50.0, 0.0), (-20.0, 0.0));
+        assert_eq!(Limit::Share(0.0).of_growth(&shrank), Ruling::Within);
+        let from_below = grew((-50.0, 0.0), (-20.0, 0.0));
+        assert_eq!(Limit::Share(0.5).of_growth(&from_below), Ruling::Exceeded);
+    }
+
+    #[test]
+    fn a_sampled_number_has_to_be_above_by_three_standard_errors() {
+        let limit = Limit::Amount(100.0);
+        assert_eq!(limit.of_number(&amount(99.0, 10.0)), Ruling::Within);
+        assert_eq!(limit.of_number(&amount(129.0, 10.0)), Ruling::Noise);
+        assert_eq!(limit.of_number(&amount(130.0, 10.0)), Ruling::Exceeded);
+        // σ of the difference is 5, and a tenth of 4 comes on top: 3 × 5.4 above 100.
+        let change = |after| grew((1000.0, 4.0), (after, 3.0));
+        let tenth = Limit::Share(0.1);
+        assert_eq!(tenth.of_growth(&change(1116.0)), Ruling::Noise);
+        assert_eq!(tenth.of_growth(&change(1116.3)), Ruling::Exceeded);
+        assert_eq!(
+            Limit::Amount(100.0).of_growth(&change(1115.0)),
+            Ruling::Exceeded
+        );
+        assert_eq!(
+            Limit::Amount(100.0).of_growth(&change(1114.9)),
+            Ruling::Noise
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_to_be_exact() {
+        let mut change = grew((0.0, 0.0), (100.0, 0.0));
+        change.may_be_missed = true;
+        assert_eq!(Limit::Amount(0.0).of_growth(&change), Ruling::Noise);
+        change.is_unsure = true;
+        assert_eq!(Limit::Amount(0.0).of_growth(&change), Ruling::Exceeded);
+    }
+}

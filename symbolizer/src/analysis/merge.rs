@@ -1,0 +1,551 @@
+//! A merge: the profiles of several processes, added up into one.
+//!
+//! Processes load the same files at different addresses, so stacks are joined by file and offset. The merged
+//! profile has an address space of its own in which every file lies once:
+//!
+//! ```text
+//!   process 1   server at 0x5555…, libc at 0x7f01…  ─┐   server where process 1 had it, and libc;
+//!   process 2   server at 0x55aa…, libc at 0x7f99…  ─┼─> addresses of 2 are moved to those of 1
+//!   process 2   a plugin that 1 never loaded        ─┘   where it was, or on the shelf if something is there
+//!   code outside all files: of process n from n << 48 on; two processes' are never the same
+//! ```
+//!
+//! Files are the same when their build-ids are; without build-ids, when path and layout are. Sums and variances
+//! are added: the processes' samples are independent. What no sum can say (the peak of all of them together) is left to
+//! the reader's words.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use heapprof_core::{Lifetimes, Past, Row, SizeClass, Totals};
+use heapprof_format::{Counter, Process, Segment, Start, Symbols, WalkEnd};
+
+use crate::analysis::health::Counted;
+use crate::model::detail::{ThreadRow, name_of_unknown_thread};
+use crate::model::metric::Metric;
+use crate::model::profile::{
+    CallStack, Ending, LoadedModule, Marker, Precision, Profile, Regime, Run,
+};
+use crate::read::parent_log::remark_on;
+use crate::resolve::Frame;
+
+/// One of the processes that a merged profile adds up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its file, as the user named it.
+    pub file: String,
+    /// What ran.
+    pub run: Run,
+    /// What its numbers are worth.
+    pub precision: Precision,
+    /// Whether its file was read to its end without a doubt.
+    pub is_whole: bool,
+    /// Whether what it had from its parent is left out, because the parent's log is read as well.
+    pub without_inherited: bool,
+    /// The numbers that its threads have in the merged profile.
+    pub threads: Range<u32>,
+}
+
+impl Part {
+    /// One of those whose logs were joined into one, as that says.
+    pub(crate) fn joined(process: Process) -> Part {
+        let interval = process.start.interval;
+        let regimes = process.stops.iter().flat_map(|&(from_ns, to_ns)| {
+            [(from_ns, 0), (to_ns, interval)].map(|(time_ns, interval)| Regime {
+                time_ns,
+                interval,
+                by_budget: false,
+            })
+        });
+        let heritage = Some(process.heritage).filter(|remark| !remark.is_empty());
+        let heritage = heritage.into_iter().map(|name| Marker {
+            time_ns: 0,
+            record: 0,
+            name,
+        });
+        let mut run = Run {
+            duration_ns: process.duration_ns,
+            ending: process.end.map_or(Ending::CutOff, Ending::Said),
+            intervals_seen: Some(process.intervals).filter(|&seen| seen != (0, 0)),
+            regimes: regimes.collect(),
+            markers: heritage.collect(),
+            ..Run::default()
+        };
+        run.begin(process.start);
+        let is_sampled = run.intervals().is_some_and(|(_, most)| most > 1);
+        Part {
+            file: process.file,
+            precision: match is_sampled {
+                true => Precision::Sampled,
+                false => Precision::Exact,
+            },
+            is_whole: process.is_whole,
+            without_inherited: process.without_inherited,
+            threads: process.threads.0..process.threads.0.saturating_add(process.threads.1),
+            run,
+        }
+    }
+
+    /// The record of it in a log that it is joined into. `start` is what its own log began with; its threads have these numbers there, the
+    /// first of so many.
+    pub(crate) fn process(&self, start: Start, threads: (u32, u32)) -> Process {
+        Process {
+            file: self.file.clone(),
+            start,
+            duration_ns: self.run.duration_ns,
+            end: match self.run.ending {
+                Ending::Said(reason) => Some(reason),
+                Ending::CutOff | Ending::Snapshot => None,
+            },
+            is_whole: self.is_whole,
+            intervals: self.run.intervals_seen.unwrap_or_default(),
+            stops: self.run.stops(0, self.run.duration_ns),
+            heritage: remark_on(&self.run).to_owned(),
+            threads,
+            without_inherited: self.without_inherited,
+        }
+    }
+}
+
+/// Bits of an address within one process.
+const ADDRESS_BITS: u32 = 48;
+/// Files that cannot lie where they did lie from here on: above all that a process may map.
+const SHELF: u64 = 1 << 47;
+/// No file is larger: what claims more is damage.
+const LARGEST_FILE: u64 = 1 << 40;
+const PAGE: u64 = 4096;
+
+/// Where code of a process that lies outside all files is in the merged profile.
+fn outside(part: usize, avma: u64) -> u64 {
+    let number = (part as u64 + 1).min(0x7fff);
+    avma & ((1 << ADDRESS_BITS) - 1) | number << ADDRESS_BITS
+}
+
+/// The process, by its place in [`Profile::parts`], and the address there of code outside all files.
+pub(crate) fn home_of(avma: u64) -> Option<(usize, u64)> {
+    let part = (avma >> ADDRESS_BITS).checked_sub(1)?;
+    Some((
+        usize::try_from(part).ok()?,
+        avma & ((1 << ADDRESS_BITS) - 1),
+    ))
+}
+
+/// Adds up the profiles of several files; one alone stays as it is.
+///
+/// What it keeps of each process by itself is in [`Profile::parts`].
+pub fn merged(mut parts: Vec<(String, Profile)>) -> Profile {
+    if parts.len() == 1
+        && let Some((_, only)) = parts.pop()
+    {
+        return only;
+    }
+    let mut merge = Merge::default();
+    for (file, profile) in parts {
+        merge.add(file, profile);
+    }
+    merge.finish()
+}
+
+/// What two stacks have in common that are one: merged addresses, interrupted ones, and their end.
+type StackKey = (Vec<u64>, Vec<u32>, Option<WalkEnd>);
+
+/// A merge under way. See the module's text.
+#[derive(Default)]
+pub(crate) struct Merge {
+    profile: Profile,
+    /// What lies in the merged address space, by module.
+    extents: Vec<Range<u64>>,
+    shelf: u64,
+    stack_of: HashMap<StackKey, u32>,
+    row_of: HashMap<(u32, SizeClass), usize>,
+    counters: BTreeMap<u32, u64>,
+    /// Squares of the standard errors of the totals; `None` when one is not known.
+    variances: Option<[f64; 4]>,
+    has_pasts: bool,
+    has_threads: bool,
+    counted: Option<Counted>,
+}
+
+impl Merge {
+    /// Adds the profile of one of the files. Returns which of the merged stacks each of its stacks is.
+    pub(crate) fn add(&mut self, file: String, mut part: Profile) -> Vec<u32> {
+        let index = self.profile.parts.len();
+        if index == 0 {
+            self.variances = Some([0.0; 4]);
+            self.has_pasts = true;
+            self.has_threads = true;
+            self.counted = Some(Counted::default());
+        }
+        let errors = Metric::ALL.map(|metric| part.error(metric));
+        self.variances = self.variances.and_then(|mut sums| {
+            for (sum, error) in sums.iter_mut().zip(errors) {
+                *sum += error? * error?;
+            }
+            Some(sums)
+        });
+        self.counted = match (self.counted, part.counted) {
+            _ if part.run.span.is_some() => None,
+            (Some(mut sum), Some(counted)) => {
+                sum.merge(&counted);
+                Some(sum)
+            }
+            _ => None,
+        };
+        self.profile.requested.merge(&part.requested);
+        self.profile.temporary = self.profile.temporary.or(part.temporary);
+        self.account(&file, &part);
+
+        let shifts: Vec<Option<u64>> = part
+            .modules
+            .iter()
+            .map(|module| self.place_module(module))
+            .collect();
+        let moved = Moved {
+            part: &part,
+            index,
+            shifts,
+        };
+        let stacks: Vec<u32> = part
+            .stacks
+            .iter()
+            .map(|stack| self.stack(moved.stack(stack)))
+            .collect();
+        self.names(&moved);
+        self.rows(&part, &stacks);
+        let threads = self.threads(&part, &stacks);
+        self.profile.parts.push(Part {
+            threads,
+            file,
+            precision: part.precision(),
+            is_whole: part.account.is_whole(),
+            without_inherited: part.account.inherited_elsewhere > 0,
+            run: std::mem::take(&mut part.run),
+        });
+        stacks
+    }
+
+    /// How far the module's addresses are from the merged ones; `None` for one that cannot be.
+    fn place_module(&mut self, module: &LoadedModule) -> Option<u64> {
+        let known = self.profile.modules.iter().enumerate();
+        let joined = known
+            .filter_map(|(i, known)| Some((i, shift_between(known, module)?)))
+            .find(|(i, shift)| self.has_room(module, *shift, Some(*i)));
+        if let Some((i, shift)) = joined {
+            let known = &mut self.profile.modules[i];
+            known.unloaded_ns = None;
+            known.loaded_ns = known.loaded_ns.min(module.loaded_ns);
+            for segment in &module.segments {
+                let start = segment.start.wrapping_add(shift);
+                // A dump's are whole pages, a log's are not.
+                let is_there = |s: &Segment| start / PAGE == s.start / PAGE;
+                if !known.segments.iter().any(is_there) {
+                    known.segments.push(Segment { start, ..*segment });
+                }
+            }
+            known.segments.sort_by_key(|segment| segment.start);
+            self.extents[i] = extent(known, 0)?;
+            return Some(shift);
+        }
+        let here = extent(module, 0)?;
+        let shift = match self.has_room(module, 0, None) {
+            true => 0,
+            false => {
+                let start = SHELF + self.shelf;
+                self.shelf += here.end - here.start + PAGE;
+                start.wrapping_sub(here.start)
+            }
+        };
+        let mut segments = module.segments.clone();
+        for segment in &mut segments {
+            segment.start = segment.start.wrapping_add(shift);
+        }
+        self.extents.push(extent(module, shift)?);
+        self.profile.modules.push(LoadedModule {
+            bias: module.bias.map(|bias| bias.wrapping_add(shift)),
+            segments,
+            // Nothing else is ever there.
+            loaded_ns: module.loaded_ns,
+            unloaded_ns: None,
+            ..module.clone()
+        });
+        Some(shift)
+    }
+
+    /// Whether it would lie, moved so far, on nothing but that one module.
+    fn has_room(&self, module: &LoadedModule, shift: u64, own: Option<usize>) -> bool {
+        extent(module, shift).is_some_and(|wanted| {
+            let mut others = self.extents.iter().enumerate();
+            others.all(|(i, taken)| {
+                Some(i) == own || wanted.end <= taken.start || taken.end <= wanted.start
+            })
+        })
+    }
+
+    fn stack(&mut self, stack: CallStack) -> u32 {
+        let stacks = &mut self.profile.stacks;
+        *self
+            .stack_of
+            .entry((stack.frames.clone(), stack.interrupted.clone(), stack.end))
+            .or_insert_with(|| {
+                stacks.push(stack);
+                stacks.len() as u32 - 1
+            })
+    }
+
+    fn names(&mut self, moved: &Moved<'_>) {
+        for (&avma, frames) in &moved.part.frames {
+            let frames: &Vec<Frame> = frames;
+            let at = moved.address(avma, avma, 0);
+            let known = self.profile.frames.entry(at);
+            known.or_insert_with(|| frames.clone());
+        }
+        let Some(names) = &moved.part.names else {
+            return;
+        };
+        let merged = self.profile.names.get_or_insert_with(|| Symbols {
+            binary: names.binary.clone(),
+            names: Vec::new(),
+        });
+        for (avma, functions) in &names.names {
+            // Some are of the call, some of what follows it, which may be behind the module's end.
+            let call = avma.wrapping_sub(1);
+            let at = moved.address(*avma, call, 0);
+            merged.names.push((at, functions.clone()));
+        }
+    }
+
+    fn rows(&mut self, part: &Profile, stacks: &[u32]) {
+        self.has_pasts &= part.rows.is_empty() || !part.pasts.is_empty();
+        for (index, row) in part.rows.iter().enumerate() {
+            let Some(&stack) = stacks.get(row.stack as usize) else {
+                continue;
+            };
+            let (rows, pasts) = (&mut self.profile.rows, &mut self.profile.pasts);
+            let at = *self.row_of.entry((stack, row.class)).or_insert_with(|| {
+                rows.push(Row {
+                    stack,
+                    class: row.class,
+                    totals: Totals::default(),
+                });
+                pasts.push(Past::default());
+                rows.len() - 1
+            });
+            rows[at].totals.merge(&row.totals);
+            if let Some(past) = part.pasts.get(index) {
+                pasts[at].merge(past);
+            }
+        }
+        for (index, lifetimes) in part.lifetimes.iter().enumerate() {
+            let Some(&stack) = stacks.get(index) else {
+                continue;
+            };
+            let merged = &mut self.profile.lifetimes;
+            if merged.len() <= stack as usize {
+                merged.resize_with(stack as usize + 1, Lifetimes::default);
+            }
+            merged[stack as usize].merge(lifetimes);
+        }
+    }
+
+    /// Returns the numbers that its threads get.
+    fn threads(&mut self, part: &Profile, stacks: &[u32]) -> Range<u32> {
+        let mut number_of: HashMap<u32, u32> = HashMap::new();
+        let threads = &mut self.profile.threads;
+        let first = threads.iter().map(|t| t.number + 1).max().unwrap_or(0);
+        let mut next = first;
+        for thread in &part.threads {
+            number_of.insert(thread.number, next);
+            threads.push(heapprof_format::Thread {
+                number: next,
+                ..thread.clone()
+            });
+            next += 1;
+        }
+        let Some(rows) = &part.detail.threads else {
+            self.has_threads &= part.rows.is_empty();
+            return first..next;
+        };
+        let merged = self.profile.detail.threads.get_or_insert_default();
+        for ThreadRow { thread, row } in rows {
+            let Some(&stack) = stacks.get(row.stack as usize) else {
+                continue;
+            };
+            let thread = *number_of.entry(*thread).or_insert_with_key(|&unknown| {
+                // The next part begins behind it.
+                threads.push(heapprof_format::Thread {
+                    number: next,
+                    tid: 0,
+                    name: name_of_unknown_thread(unknown),
+                });
+                next += 1;
+                next - 1
+            });
+            merged.push(ThreadRow {
+                thread,
+                row: Row { stack, ..*row },
+            });
+        }
+        first..next
+    }
+
+    fn account(&mut self, file: &str, part: &Profile) {
+        let account = &mut self.profile.account;
+        for &(counter, n) in &part.account.counters {
+            let sum = self.counters.entry(counter.number()).or_default();
+            *sum = sum.saturating_add(n);
+        }
+        account.damage.extend(part.account.damage.iter().cloned());
+        account.missing_frames += part.account.missing_frames;
+        account.unknown_stacks += part.account.unknown_stacks;
+        account.unknown_frees += part.account.unknown_frees;
+        account.implausible += part.account.implausible;
+        account.inherited_elsewhere += part.account.inherited_elsewhere;
+        let said = part.account.remarks.iter();
+        account
+            .remarks
+            .extend(said.map(|remark| format!("{file}: {remark}")));
+        if let Some((offset, left)) = part.account.torn {
+            account.remarks.push(format!(
+                "{file}: cut off at offset {offset}: {left} bytes behind it could not be used"
+            ));
+        }
+    }
+
+    /// The profile of all of them.
+    pub(crate) fn finish(mut self) -> Profile {
+        let profile = &mut self.profile;
+        let counters = self.counters.into_iter();
+        profile.account.counters = counters
+            .map(|(number, n)| (Counter::from_number(number), n))
+            .collect();
+        profile.run = run_of(&profile.parts);
+        profile.counted = self.counted;
+        if !self.has_pasts {
+            profile.pasts.clear();
+            profile.lifetimes.clear();
+        }
+        if !self.has_threads {
+            profile.detail.threads = None;
+        }
+        if profile.precision() == Precision::Stated {
+            profile.stated_errors = self.variances.map(|sums| sums.map(f64::sqrt));
+        }
+        self.profile
+    }
+}
+
+/// What is true of all of them together.
+fn run_of(parts: &[Part]) -> Run {
+    let runs = || parts.iter().map(|part| &part.run);
+    let Some(first) = runs().next() else {
+        return Run::default();
+    };
+    let is_same = |same: &dyn Fn(&Run) -> bool| runs().all(same);
+    let known = runs().filter_map(Run::intervals);
+    let intervals = known.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let seen = runs().any(|run| run.intervals_seen.is_some());
+    let settings = first.settings.iter();
+    Run {
+        program: first.program.clone(),
+        executed_as: first.executed_as.clone(),
+        args: match is_same(&|run| run.args == first.args) {
+            true => first.args.clone(),
+            false => Vec::new(),
+        },
+        start_wall_ns: runs()
+            .map(|run| run.start_wall_ns)
+            .filter(|&ns| ns != 0)
+            .min()
+            .unwrap_or(0),
+        duration_ns: runs().map(|run| run.duration_ns).max().unwrap_or(0),
+        interval: intervals.map(|(least, _)| least),
+        intervals_seen: intervals.filter(|_| seen),
+        ending: runs()
+            .map(|run| run.ending)
+            .find(|ending| !matches!(ending, Ending::Said(_)))
+            .unwrap_or(first.ending),
+        library: first.library.clone(),
+        settings: settings
+            .filter(|&setting| is_same(&|run| run.settings.contains(setting)))
+            .cloned()
+            .collect(),
+        span: first
+            .span
+            .filter(|_| is_same(&|run| run.span == first.span)),
+        ..Run::default()
+    }
+}
+
+/// A process's addresses, and where they went.
+struct Moved<'a> {
+    part: &'a Profile,
+    index: usize,
+    /// By module.
+    shifts: Vec<Option<u64>>,
+}
+
+impl Moved<'_> {
+    fn stack(&self, stack: &CallStack) -> CallStack {
+        let frames = stack.frames.iter().zip(stack.calls());
+        CallStack {
+            frames: frames
+                .map(|(&frame, call)| self.address(frame, call, stack.time_ns))
+                .collect(),
+            interrupted: stack.interrupted.clone(),
+            end: stack.end,
+            time_ns: 0,
+            begins_with_ours: stack.begins_with_ours,
+        }
+    }
+
+    /// Where an address went that belongs to that call.
+    fn address(&self, avma: u64, call: u64, time_ns: u64) -> u64 {
+        let module = self.part.place(call, time_ns).module;
+        let shift = module.and_then(|module| self.shifts[module as usize]);
+        match shift {
+            Some(shift) => avma.wrapping_add(shift),
+            None => outside(self.index, avma),
+        }
+    }
+}
+
+/// From its first byte to behind its last, in whole pages, when moved so far; `None` when that is absurd.
+fn extent(module: &LoadedModule, shift: u64) -> Option<Range<u64>> {
+    let start = module.segments.iter().map(|s| s.start).min()?;
+    let end = module
+        .segments
+        .iter()
+        .map(|s| s.start.saturating_add(s.len));
+    let size = end.max()?.checked_sub(start)?;
+    let start = start.wrapping_add(shift);
+    let end = start.checked_add(size)?.checked_next_multiple_of(PAGE)?;
+    (size <= LARGEST_FILE && end <= 1 << ADDRESS_BITS).then_some(start - start % PAGE..end)
+}
+
+/// If they are the same file, how far `module` is to be moved so that it lies on `known`.
+fn shift_between(known: &LoadedModule, module: &LoadedModule) -> Option<u64> {
+    if known.build_id != module.build_id {
+        return None;
+    }
+    let shift = match (known.bias, module.bias) {
+        (Some(known), Some(bias)) => known.wrapping_sub(bias),
+        // A dump says where parts of the file are.
+        _ => {
+            let code = |m: &LoadedModule| m.segments.iter().find(|s| s.flags & 1 != 0).copied();
+            let (known, code) = (code(known)?, code(module)?);
+            let base = |s: Segment| s.start.wrapping_sub(s.file_offset);
+            base(known).wrapping_sub(base(code))
+        }
+    };
+    if module.build_id.is_empty() {
+        let is_equal = |(a, b): (&Segment, &Segment)| {
+            let moved = b.start.wrapping_add(shift);
+            (a.start, a.len, a.file_offset) == (moved, b.len, b.file_offset)
+        };
+        let is_same = known.path == module.path
+            && known.segments.len() == module.segments.len()
+            && known.segments.iter().zip(&module.segments).all(is_equal);
+        return is_same.then_some(shift);
+    }
+    Some(shift)
+}

@@ -1,0 +1,384 @@
+//! A moment: an instant of a run, as a person says it.
+//!
+//! ```text
+//! start  end  peak        the first instant, the last, that of the most bytes in use
+//! 12.5  12.5s  300ms  2m  after the start
+//! 50%                     of the run
+//! 2026-11-21T10:00:00Z    wall clock, UTC; `10:00:00` and `10:00` on the day of the start
+//! anything else           the first marker of that name, or else the first that contains it
+//! marker:NAME             a marker, whatever its name looks like
+//! ```
+
+use std::fmt;
+
+use crate::model::calendar::{DAY, SECOND, duration_ns, time_of_day_ns, utc, wall_ns};
+use crate::model::profile::{Marker, Run};
+use crate::read::fold::Peak;
+use crate::read::parent_log::begins_with_heritage;
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Moment {
+    /// Before the first record.
+    Start,
+    /// After the last.
+    End,
+    /// When the most bytes were in use, the first time if there are several.
+    Peak,
+    /// Nanoseconds since the start.
+    After(u64),
+    /// A part of the run, 0 to 1.
+    Part(f64),
+    /// Nanoseconds since 1970.
+    Wall(u64),
+    /// Nanoseconds since the midnight (UTC) before the start.
+    TimeOfDay(u64),
+    /// A marker.
+    Marker(String),
+}
+
+/// A moment, found in a log: which events come before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Nothing: the cut is before the first event.
+    Nothing,
+    /// Those up to this time, and at it.
+    Time(u64),
+    /// Those up to the record of that number and including it; the time is that record's. Finer
+    /// than time: several events share a microsecond.
+    Record {
+        /// Number of the record, from 1.
+        number: u64,
+        /// Its time.
+        time_ns: u64,
+    },
+}
+
+impl Cut {
+    /// The cut's time.
+    pub fn time_ns(self) -> u64 {
+        match self {
+            Cut::Nothing => 0,
+            Cut::Time(time_ns) | Cut::Record { time_ns, .. } => time_ns,
+        }
+    }
+
+    /// Whether that event comes before the cut.
+    pub fn includes(self, record: u64, at_ns: u64) -> bool {
+        match self {
+            Cut::Nothing => false,
+            Cut::Time(time_ns) => at_ns <= time_ns,
+            Cut::Record { number, .. } => record <= number,
+        }
+    }
+}
+
+/// Why a moment is not in a log.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum MomentError {
+    /// It lies after the end.
+    #[error("{moment} is after the log's last record, at {:.6} s", *.last_ns as f64 / 1e9)]
+    AfterEnd {
+        /// What was asked.
+        moment: Moment,
+        /// The log's last time.
+        last_ns: u64,
+    },
+    /// It lies before the start.
+    #[error("{moment} is before the start of the run, {}", utc(*.start_wall_ns))]
+    BeforeStart {
+        /// What was asked.
+        moment: Moment,
+        /// When the run started.
+        start_wall_ns: u64,
+    },
+    /// It lies before what is kept of a log that rotates.
+    #[error(
+        "{moment} ({:.6} s) is before what is kept in detail: the log rotated (HEAPPROF_MAX_LOG), and from {:.6} s on \
+         every moment can be shown; before that, only totals are kept",
+        *.at_ns as f64 / 1e9, *.from_ns as f64 / 1e9
+    )]
+    NotKept {
+        /// What was asked.
+        moment: Moment,
+        /// When that was.
+        at_ns: u64,
+        /// When detail begins.
+        from_ns: u64,
+    },
+    /// The log does not say when it began.
+    #[error("the log does not say at what time of day it began, so {0} cannot be found in it")]
+    NoWallClock(Moment),
+    /// No marker is so named.
+    #[error("{name:?} is neither a time (12.5s, 300ms, 50%, 10:00:00, peak) nor a marker of this log; {}", listed(.markers))]
+    NoMarker {
+        /// What was asked.
+        name: String,
+        /// The markers there are.
+        markers: Vec<String>,
+    },
+    /// The window ends before it begins.
+    #[error("the window ends, at {:.6} s, before it begins, at {:.6} s", *.to_ns as f64 / 1e9, *.from_ns as f64 / 1e9)]
+    Backwards {
+        /// Its beginning.
+        from_ns: u64,
+        /// Its end.
+        to_ns: u64,
+    },
+}
+
+fn listed(markers: &[String]) -> String {
+    const SHOWN: usize = 5;
+    if markers.is_empty() {
+        return "it has no markers".into();
+    }
+    let more = match markers.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        n => format!(" and {n} more (see `heapprof info`)"),
+    };
+    let shown: Vec<&str> = markers.iter().take(SHOWN).map(String::as_str).collect();
+    format!("its markers are {}{more}", shown.join(", "))
+}
+
+impl Moment {
+    /// Where it is in a log of that run, whose peak is known.
+    ///
+    /// # Errors
+    /// When it is not in the log.
+    pub fn find(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
+        let cut = self.find_in_run(run, peak)?;
+        let is_gone = *self == Moment::Peak && peak.is_gone;
+        match &run.checkpoint {
+            // Before the first event there is nothing to know.
+            Some(checkpoint)
+                if is_gone || cut != Cut::Nothing && cut.time_ns() < checkpoint.time_ns =>
+            {
+                Err(MomentError::NotKept {
+                    moment: self.clone(),
+                    at_ns: cut.time_ns(),
+                    from_ns: checkpoint.time_ns,
+                })
+            }
+            _ => Ok(cut),
+        }
+    }
+
+    /// A time of day as an instant: on the day of that one (nanoseconds since 1970), or else on the next. Other moments
+    /// as they are.
+    pub fn on_the_day_of(&self, wall_ns: u64) -> Moment {
+        let Moment::TimeOfDay(time_ns) = self else {
+            return self.clone();
+        };
+        let that_day = (wall_ns / DAY * DAY).saturating_add(*time_ns);
+        Moment::Wall(match that_day < wall_ns {
+            true => that_day.saturating_add(DAY),
+            false => that_day,
+        })
+    }
+
+    fn find_in_run(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
+        let last_ns = run.duration_ns;
+        let at = |time_ns: u64| {
+            if time_ns > last_ns {
+                return Err(MomentError::AfterEnd {
+                    moment: self.clone(),
+                    last_ns,
+                });
+            }
+            Ok(Cut::Time(time_ns))
+        };
+        let wall = |wall_ns: u64| {
+            if run.start_wall_ns == 0 {
+                return Err(MomentError::NoWallClock(self.clone()));
+            }
+            match wall_ns.checked_sub(run.start_wall_ns) {
+                Some(time_ns) => at(time_ns),
+                None => Err(MomentError::BeforeStart {
+                    moment: self.clone(),
+                    start_wall_ns: run.start_wall_ns,
+                }),
+            }
+        };
+        match self {
+            // What it had from its parent was in use before its own first event.
+            Moment::Start if begins_with_heritage(run) => Ok(Cut::Time(0)),
+            Moment::Start => Ok(Cut::Nothing),
+            Moment::End => Ok(Cut::Time(last_ns)),
+            Moment::Peak => Ok(Cut::Record {
+                number: peak.record,
+                time_ns: peak.time_ns,
+            }),
+            Moment::After(time_ns) => at(*time_ns),
+            Moment::Part(part) => at((part * last_ns as f64).round().min(last_ns as f64) as u64),
+            Moment::Wall(wall_ns) => wall(*wall_ns),
+            Moment::TimeOfDay(time_ns) => {
+                let that_day = (run.start_wall_ns / DAY * DAY).saturating_add(*time_ns);
+                // A run that goes on after midnight meets it on the next day.
+                let next_day = that_day.saturating_add(DAY);
+                let is_met = next_day <= run.start_wall_ns.saturating_add(last_ns);
+                wall(match that_day < run.start_wall_ns && is_met {
+                    true => next_day,
+                    false => that_day,
+                })
+            }
+            Moment::Marker(name) => {
+                let named = |test: &dyn Fn(&str) -> bool| {
+                    let mut markers = run.markers.iter();
+                    markers.find(|marker| test(&marker.name)).map(Marker::cut)
+                };
+                let exact = named(&|marker| marker == name);
+                let partly = || named(&|marker| !name.is_empty() && marker.contains(name.as_str()));
+                match exact.or_else(partly) {
+                    Some(cut) => Ok(cut),
+                    None => Err(MomentError::NoMarker {
+                        name: name.clone(),
+                        markers: run
+                            .markers
+                            .iter()
+                            .map(|marker| marker.name.clone())
+                            .collect(),
+                    }),
+                }
+            }
+        }
+    }
+}
+
+/// Any text is a moment: what is nothing else is a marker's name.
+impl From<&str> for Moment {
+    fn from(text: &str) -> Moment {
+        let text = text.trim();
+        let known = match text {
+            "start" => Some(Moment::Start),
+            "end" => Some(Moment::End),
+            "peak" => Some(Moment::Peak),
+            _ => None,
+        };
+        let percent = || {
+            let part: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
+            (0.0..=100.0)
+                .contains(&part)
+                .then_some(Moment::Part(part / 100.0))
+        };
+        known
+            .or_else(|| duration_ns(text).map(Moment::After))
+            .or_else(percent)
+            .or_else(|| time_of_day_ns(text).map(Moment::TimeOfDay))
+            .or_else(|| wall_ns(text).map(Moment::Wall))
+            .unwrap_or_else(|| {
+                Moment::Marker(text.strip_prefix("marker:").unwrap_or(text).to_owned())
+            })
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Moment::Start => f.write_str("start"),
+            Moment::End => f.write_str("end"),
+            Moment::Peak => f.write_str("peak"),
+            Moment::After(ns) => write!(f, "{} s", *ns as f64 / 1e9),
+            Moment::Part(part) => write!(f, "{}%", part * 100.0),
+            Moment::Wall(ns) => f.write_str(&utc(*ns)),
+            Moment::TimeOfDay(ns) => {
+                let s = ns / SECOND;
+                write!(f, "{:02}:{:02}:{:02} UTC", s / 3600, s / 60 % 60, s % 60)
+            }
+            Moment::Marker(name) => write!(f, "marker {name:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(text: &str) -> Moment {
+        text.into()
+    }
+
+    #[test]
+    fn moments_are_read_as_people_write_them() {
+        for (text, expected) in [
+            ("12.5", Moment::After(12_500_000_000)),
+            ("12.5s", Moment::After(12_500_000_000)),
+            ("300ms", Moment::After(300_000_000)),
+            ("2m", Moment::After(120_000_000_000)),
+            ("50%", Moment::Part(0.5)),
+            ("peak", Moment::Peak),
+            ("10:00:01", Moment::TimeOfDay(36_001_000_000_000)),
+            (
+                "2026-01-01T00:00:01Z",
+                Moment::Wall(1_767_225_601_000_000_000),
+            ),
+            ("1970-01-01T00:00:00Z", Moment::Wall(0)),
+            ("2000-02-29 00:00", Moment::Wall(951_782_400_000_000_000)),
+            ("loaded", Moment::Marker("loaded".into())),
+            ("marker:peak", Moment::Marker("peak".into())),
+            ("150%", Moment::Marker("150%".into())),
+            ("25:00", Moment::Marker("25:00".into())),
+            (
+                "2026-01-01T02:00:01+02:00",
+                Moment::Wall(1_767_225_601_000_000_000),
+            ),
+            (
+                "2025-12-31T19:30:01-04:30",
+                Moment::Wall(1_767_225_601_000_000_000),
+            ),
+            (
+                "2026-02-29T10:00",
+                Moment::Marker("2026-02-29T10:00".into()),
+            ),
+            ("", Moment::Marker("".into())),
+        ] {
+            assert_eq!(moment(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_day_may_be_after_midnight() {
+        let run = Run {
+            start_wall_ns: (1_767_225_600 - 3600) * SECOND, // 23:00
+            duration_ns: 2 * 3600 * SECOND,
+            ..Run::default()
+        };
+        let find = |text: &str| moment(text).find(&run, &Peak::default());
+        assert_eq!(find("23:30"), Ok(Cut::Time(1800 * SECOND)));
+        assert_eq!(find("00:30"), Ok(Cut::Time(5400 * SECOND)));
+        assert!(find("01:30").is_err() && find("22:59").is_err());
+    }
+
+    #[test]
+    fn moments_outside_of_the_run_are_errors_that_say_so() {
+        let marker = |time_ns, record, name: &str| Marker {
+            time_ns,
+            record,
+            name: name.into(),
+        };
+        let run = Run {
+            start_wall_ns: 1_767_225_600 * SECOND,
+            duration_ns: 20 * SECOND,
+            markers: vec![marker(5, 50, "dump: 1"), marker(7, 70, "dump")],
+            ..Run::default()
+        };
+        let find = |text: &str| moment(text).find(&run, &Peak::default());
+        assert_eq!(find("00:00:15"), Ok(Cut::Time(15 * SECOND)));
+        assert_eq!(find("50%"), Ok(Cut::Time(10 * SECOND)));
+        assert_eq!(find("dump"), Ok(Cut::Time(7)), "the whole name first");
+        assert_eq!(
+            find("ump"),
+            Ok(Cut::Record {
+                number: 50,
+                time_ns: 5
+            })
+        );
+        let text = |error: Result<Cut, MomentError>| error.unwrap_err().to_string();
+        assert_eq!(
+            text(find("21")),
+            "21 s is after the log's last record, at 20.000000 s"
+        );
+        assert!(text(find("2025-12-31T23:59:59Z")).contains("before the start"));
+        assert!(text(find("lunch")).contains("its markers are dump: 1, dump"));
+        assert!(text(find("")).contains("\"\" is neither a time"));
+    }
+}

@@ -1,0 +1,415 @@
+//! The circumstances of a profile's numbers: of which processes and of which part of these they are, and when nothing was recorded. Whoever
+//! reads the numbers elsewhere must find these beside them, so every output with a place for words has them.
+//!
+//! No line ends in a number: readers of folded stacks would take it for a stack's.
+
+use std::collections::BTreeMap;
+
+use heapprof_format::EndReason;
+use serde::Serialize;
+
+use crate::analysis::moment::Cut;
+use crate::analysis::view::{Outside, Span};
+use crate::model::printable::Printable;
+use crate::model::profile::{Ending, Precision, Profile, Run};
+use crate::read::parent_log::{missing_from, remark_on};
+
+/// Most processes that are named one by one in a line.
+const NAMED: usize = 8;
+
+fn name_of(run: &Run) -> &str {
+    match run.name() {
+        "" => "unknown program",
+        name => name,
+    }
+}
+
+/// One process in a few words: `server, pid 77`.
+pub(crate) fn who(run: &Run) -> String {
+    let name = name_of(run);
+    match run.pid {
+        0 => name.to_owned(),
+        pid => format!("{name}, pid {pid}"),
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+impl Profile {
+    /// What ran, in a few words: `server, pid 77`, or `server, 4 processes`, or `make and 2 other programs, 9
+    /// processes`.
+    pub fn who(&self) -> String {
+        if self.parts.is_empty() {
+            return who(&self.run);
+        }
+        let name = name_of(&self.run);
+        let mut names: Vec<&str> = self.parts.iter().map(|part| name_of(&part.run)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let others = match names.len() - 1 {
+            0 => String::new(),
+            1 => " and 1 other program".into(),
+            n => format!(" and {n} other programs"),
+        };
+        let processes = match self.parts.len() {
+            1 => "1 process".to_owned(),
+            n => format!("{n} processes"),
+        };
+        format!("{name}{others}, {processes}")
+    }
+
+    /// For how long recording was stopped in what the numbers are about, in nanoseconds; of several processes, in sum.
+    pub fn stopped_ns(&self) -> u64 {
+        match self.parts.is_empty() {
+            true => self.run.stopped_in_view_ns(),
+            false => self.parts.iter().map(|p| p.run.stopped_in_view_ns()).sum(),
+        }
+    }
+
+    /// The circumstances in words, a line each; none when there is nothing to say.
+    pub fn circumstances(&self) -> Vec<String> {
+        let mut lines = self.selection();
+        lines.extend(self.conditions());
+        lines
+    }
+
+    /// What part of the input the numbers are of, if not all.
+    pub fn selection(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(span) = self.run.span {
+            lines.push(format!("view: {}", span.describe()));
+        }
+        if !self.filtered.is_empty() {
+            let filter = Printable(&self.filtered);
+            lines.push(format!(
+                "filtered ({filter}): all numbers are of what this lets through"
+            ));
+        }
+        lines
+    }
+
+    /// The others of the circumstances.
+    pub fn conditions(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.parts.is_empty() {
+            let how = match self.run.is_joined {
+                true => "joined, as if they were one",
+                false => "added up",
+            };
+            lines.push(format!(
+                "{how}: {} processes ({})",
+                self.parts.len(),
+                self.processes()
+            ));
+        }
+        lines.extend(self.views());
+        lines.extend(self.outside());
+        if self.account.inherited_elsewhere > 0 {
+            lines.push(format!(
+                "what {} of them had from before their fork is counted in the parent's log alone",
+                self.account.inherited_elsewhere
+            ));
+        }
+        lines.extend(self.counted_in_each());
+        lines.extend(self.damaged());
+        lines.extend(self.caveats());
+        lines.extend(self.stopped());
+        lines
+    }
+
+    /// Of several processes: of how many each has what it had from its parent, whose log is not read.
+    fn counted_in_each(&self) -> Option<String> {
+        let orphans = self.parts.iter().filter(|part| {
+            let has_some = !part.without_inherited && !remark_on(&part.run).is_empty();
+            has_some && missing_from(&part.run).is_none()
+        });
+        let number = orphans.count();
+        (number > 0).then(|| {
+            format!("what {number} of them had from before their fork is counted in each: the parent's log is not among these")
+        })
+    }
+
+    /// Of several logs that were joined: whether all could be read. Of others the account says it.
+    fn damaged(&self) -> Option<String> {
+        let damaged = self.parts.iter().filter(|part| !part.is_whole).count();
+        (self.run.is_joined && damaged > 0).then(|| {
+            format!("the logs of {damaged} of the processes were damaged or cut off when they were joined: what was in those parts is missing")
+        })
+    }
+
+    /// What of the heap at a fork the numbers lack, because the parent's log is not there, or not all of it; of each process whose
+    /// parent is not among those that were added up.
+    pub fn lacks_from_forks(&self) -> Vec<String> {
+        if self.parts.is_empty() {
+            return missing_from(&self.run).into_iter().collect();
+        }
+        let runs = || self.parts.iter().map(|part| &part.run);
+        let is_orphan = |run: &&Run| {
+            !runs().any(|other| {
+                other.pid == run.forked_from && other.start_wall_ns <= run.start_wall_ns
+            })
+        };
+        let lacks = runs().filter(is_orphan).filter_map(|run| {
+            let lack = missing_from(run)?;
+            Some(format!("pid {}, {lack}", run.pid))
+        });
+        let mut lacks: Vec<String> = lacks.collect();
+        let more = lacks.len().saturating_sub(NAMED);
+        lacks.truncate(NAMED);
+        if more > 0 {
+            lacks.push(format!("and so is it of {more} more of the processes"));
+        }
+        lacks
+    }
+
+    /// From when on there is detail, where something is shown that needs it and is not limited to a time that has it.
+    fn begins_late(&self) -> Option<String> {
+        const WHAT: &str = "peak, temporary, lifetimes, heaptime and growth are of the time since";
+        if self.pasts.is_empty() && self.detail.events.is_none() {
+            return None;
+        }
+        let late = |run: &Run| {
+            let is_whole = run.span.is_none_or(|span| span.from == Cut::Nothing);
+            run.checkpoint.filter(|_| is_whole)
+        };
+        if self.parts.is_empty() || self.run.is_joined {
+            let begins = seconds(late(&self.run)?.time_ns);
+            return Some(format!(
+                "the log rotated, detail begins at {begins:.3} s: {WHAT}"
+            ));
+        }
+        let of_parts = self.parts.iter().filter_map(|part| late(&part.run));
+        let number = of_parts.count();
+        (number > 0).then(|| {
+            format!("the logs of {number} of the processes rotated: of these, {WHAT} their detail begins")
+        })
+    }
+
+    /// Where recording ended before the process did, in what is shown.
+    fn ends_early(&self) -> Option<String> {
+        let why = |run: &Run| {
+            let is_to_the_end = |span: Span| span.to.time_ns() >= run.duration_ns;
+            match run.ending {
+                Ending::Said(reason @ (EndReason::GaveUp | EndReason::LogFailed)) => Some(reason),
+                _ => None,
+            }
+            .filter(|_| run.span.is_none_or(is_to_the_end))
+        };
+        if self.parts.is_empty() {
+            let ended_s = seconds(self.run.duration_ns);
+            let why = why(&self.run)?.describe();
+            return Some(format!(
+                "recording ended at {ended_s:.3} s, before the process did ({why}): what came after is missing"
+            ));
+        }
+        let early = self.parts.iter().filter(|part| why(&part.run).is_some());
+        let number = early.count();
+        (number > 0).then(|| {
+            format!("recording of {number} of the processes ended before they did (`heapprof info` says why): what came after is missing")
+        })
+    }
+
+    /// What the numbers lack, or a metric is not, though one might think so.
+    pub fn caveats(&self) -> Vec<String> {
+        let mut caveats = self.lacks_from_forks();
+        caveats.extend(self.ends_early());
+        caveats.extend(self.begins_late());
+        if self.pasts.is_empty() {
+            return caveats;
+        }
+        if !self.parts.is_empty() && !self.run.is_joined {
+            caveats.push(
+                "peak is the sum of each process's own, which need not have been at one time; with --joined it is that of all together"
+                    .into(),
+            );
+        }
+        let before = self.temporary.and_then(|t| t.before_allocations);
+        if let (Some(n), Precision::Sampled) = (before, self.precision()) {
+            let allocated = self.totals().allocated;
+            let each = allocated.objects_f64() / allocated.samples.max(1) as f64;
+            caveats.push(format!(
+                "temporary has no valid interval: which blocks were freed before {n} further allocations of their thread is \
+                 itself estimated, a sample stands for {each:.0} of these on average, and fewer are not told from none; ± and \
+                 standard errors are those of the sum, given these blocks"
+            ));
+        }
+        caveats
+    }
+
+    /// `server: pid 12, 14; cc1: pid 20`, as many as a line holds.
+    fn processes(&self) -> String {
+        let mut of_program: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for part in self.parts.iter().take(NAMED) {
+            let pids = of_program.entry(name_of(&part.run)).or_default();
+            pids.push(match part.run.is_joined {
+                true => "(a join)".to_owned(),
+                false => part.run.pid.to_string(),
+            });
+        }
+        let programs: Vec<String> = of_program
+            .into_iter()
+            .map(|(name, pids)| format!("{name}: pid {}", pids.join(", ")))
+            .collect();
+        let more = match self.parts.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            n => format!("; and {n} more"),
+        };
+        format!("{}{more}", programs.join("; "))
+    }
+
+    /// What part of each process is shown, if not all are shown by the same.
+    fn views(&self) -> Vec<String> {
+        let spans = || self.parts.iter().filter_map(|part| part.run.span);
+        if self.run.span.is_some() || spans().next().is_none() {
+            return Vec::new();
+        }
+        let shown = self.parts.iter().filter(|part| part.run.span.is_some());
+        let shown = shown.take(NAMED);
+        let mut lines: Vec<String> = shown
+            .filter_map(|part| {
+                let (pid, view) = (part.run.pid, part.run.span?.describe());
+                Some(format!("view of pid {pid}, since its own start: {view}"))
+            })
+            .collect();
+        if spans().count() > NAMED {
+            lines.push("and so on for the other processes".into());
+        }
+        lines
+    }
+
+    /// Which processes do not have the time that was asked for.
+    fn outside(&self) -> Vec<String> {
+        let number = |outside: Outside| {
+            let those = self.parts.iter();
+            those.filter(|p| p.run.outside == Some(outside)).count()
+        };
+        [
+            (
+                Outside::NotBegun,
+                "had not begun then: nothing of them is shown",
+            ),
+            (Outside::Over, "had ended before: nothing of them is in use"),
+            (
+                Outside::Silent,
+                "have no record so late, and no end: for all that is known, nothing has changed since",
+            ),
+        ]
+        .into_iter()
+        .filter(|(outside, _)| number(*outside) > 0)
+        .map(|(outside, what)| format!("{} of the processes {what}", number(outside)))
+        .collect()
+    }
+
+    fn stopped(&self) -> Option<String> {
+        let stopped_s = seconds(self.stopped_ns());
+        let were = self.parts.iter();
+        let were = were.filter(|p| p.run.stopped_in_view_ns() > 0).count();
+        match (stopped_s > 0.0, self.parts.is_empty()) {
+            (false, _) => None,
+            (true, true) => Some(format!(
+                "recording was stopped for {stopped_s:.3} s of it: what was allocated then is missing"
+            )),
+            (true, false) => Some(format!(
+                "recording was stopped for {stopped_s:.3} s, in sum over {were} of the processes: what was allocated then \
+                 is missing"
+            )),
+        }
+    }
+}
+
+/// The circumstances in JSON, flattened into a document.
+#[derive(Debug, Serialize)]
+pub struct Circumstances<'a> {
+    /// What part of the time the numbers are of, if not all; in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<String>,
+    /// What filter they passed, if any.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    filter: &'a str,
+    /// For how long nothing was recorded in what the numbers are about; of several processes, in sum.
+    stopped_s: f64,
+    /// When that was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stops: Vec<Stop>,
+    /// Of several: which.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<Process<'a>>,
+    /// What a metric is not, though one might think so; in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    caveats: Vec<String>,
+    /// Samples from before forks that the parent's log has.
+    #[serde(skip_serializing_if = "is_none")]
+    inherited_elsewhere: u64,
+}
+
+fn is_none(n: &u64) -> bool {
+    *n == 0
+}
+
+#[derive(Debug, Serialize)]
+struct Stop {
+    from_s: f64,
+    to_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Process<'a> {
+    file: &'a str,
+    program: &'a str,
+    pid: u32,
+    start_unix_ns: u64,
+    duration_ns: u64,
+    interval_bytes: Option<u64>,
+    ended: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<String>,
+    /// Why it does not have the time that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<&'static str>,
+    stopped_s: f64,
+    stops: Vec<Stop>,
+}
+
+fn stops(run: &Run) -> Vec<Stop> {
+    let stops = run.stops_in_view().into_iter();
+    stops
+        .map(|(from_ns, to_ns)| Stop {
+            from_s: seconds(from_ns),
+            to_s: seconds(to_ns),
+        })
+        .collect()
+}
+
+impl<'a> Circumstances<'a> {
+    /// Those of a profile.
+    pub fn of(profile: &'a Profile) -> Circumstances<'a> {
+        let processes = profile.parts.iter().map(|part| Process {
+            file: &part.file,
+            program: &part.run.program,
+            pid: part.run.pid,
+            start_unix_ns: part.run.start_wall_ns,
+            duration_ns: part.run.duration_ns,
+            interval_bytes: part.run.interval,
+            ended: part.run.ending.describe(),
+            view: part.run.span.map(|span| span.describe()),
+            outside: part.run.outside.map(|outside| match outside {
+                Outside::NotBegun => "not begun",
+                Outside::Over => "ended",
+                Outside::Silent => "no record",
+            }),
+            stopped_s: seconds(part.run.stopped_in_view_ns()),
+            stops: stops(&part.run),
+        });
+        Circumstances {
+            view: profile.run.span.map(|span| span.describe()),
+            filter: &profile.filtered,
+            stopped_s: seconds(profile.stopped_ns()),
+            stops: stops(&profile.run),
+            processes: processes.collect(),
+            caveats: profile.caveats(),
+            inherited_elsewhere: profile.account.inherited_elsewhere,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
+
+use heapprof_core::{Estimate, Fixed, Ledger, Temporary, Totals};
+use heapprof_format::{Alloc, Event, Free, ReadError, Record};
+
+use crate::analysis::moment::Cut;
+use crate::analysis::view::Span;
+use crate::model::detail::Detail;
+use crate::model::profile::{Account, Profile};
+use crate::read::fold::Fold;
+use crate::read::log::{Taker, each_record};
+use crate::read::parent_log::is_inherited;
+
+/// A step. It ends at its time; an event at that time belongs to it. `G` is what is kept of a group.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Step<G> {
+    /// When it ends.
+    pub end_ns: u64,
+    /// Bytes in use at its end.
+    pub in_use: f64,
+    /// Their standard error.
+    pub in_use_error: f64,
+    /// The most bytes in use at any time of it.
+    pub highest: f64,
+    /// Bytes allocated in it.
+    pub allocated: f64,
+    /// Blocks allocated in it.
+    pub allocated_objects: f64,
+    /// At its end, by group.
+    pub groups: Vec<G>,
+}
+
+/// See the module's text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Timeline<G> {
+    /// In order; each as long as the others.
+    pub steps: Vec<Step<G>>,
+    /// Length of a step.
+    pub step_ns: u64,
+    /// The groups when the first step begins: what a checkpoint told, or was there before the fork.
+    pub at_start: Vec<G>,
+    /// The groups when the most bytes were in use; none where that is not known any more, or nothing was ever in use.
+    pub at_peak: Option<Vec<G>>,
+}
+
+/// Of which rows of a profile groups are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rows {
+    /// [`Profile::rows`].
+    #[default]
+    Whole,
+    /// [`Detailed::threads`](crate::Detailed::threads): the same, divided by thread.
+    ByThread,
+}
+
+impl Rows {
+    fn ledger(self, fold: &Fold) -> &Ledger {
+        match self {
+            Rows::Whole => fold.ledger(),
+            Rows::ByThread => fold.ledger_by_thread(),
+        }
+    }
+
+    /// What a fold has to keep for them.
+    pub fn detail(self) -> Detail {
+        Detail {
+            threads: self == Rows::ByThread,
+            ..Detail::default()
+        }
+    }
+}
+
+/// The groups whose accounts a timeline has.
+#[derive(Debug, Clone, Copy)]
+pub struct Groups<F> {
+    /// Of which rows they are made.
+    pub rows: Rows,
+    /// How many there are.
+    pub count: usize,
+    /// The group of a row, by its index in the log's whole profile, if it is in one.
+    pub of: F,
+}
+
+/// The timeline of a log whose whole profile is known. `keep` gives what is to be kept of a group's account. `progress` is told, now and
+/// then, how far reading is.
+///
+/// # Errors
+/// As reading the log.
+pub fn timeline_of_log<G>(
+    bytes: &[u8],
+    whole: &Profile,
+    steps: usize,
+    groups: Groups<impl Fn(usize) -> Option<usize>>,
+    keep: impl Fn(&Totals) -> G,
+    mut progress: impl FnMut(u64),
+) -> Result<Timeline<G>, ReadError> {
+    let steps = steps.max(1) as u64;
+    // Of a log that rotates, the part that is kept in detail.
+    let from_ns = whole.run.checkpoint.map_or(0, |c| c.time_ns);
+    let shown_ns = whole.run.duration_ns.saturating_sub(from_ns);
+    let step_ns = shown_ns.div_ceil(steps).max(1);
+    let mut drawing = Drawing {
+        fold: Fold::keeping(groups.rows.detail()),
+        timeline: Timeline {
+            steps: Vec::new(),
+            step_ns,
+            at_start: Vec::new(),
+            at_peak: None,
+        },
+        peak_record: whole
+            .peak
+            .filter(|peak| !peak.is_gone)
+            .map_or(0, |peak| peak.record),
+        from_ns,
+        next_end: from_ns.saturating_add(step_ns),
+        allocated_before: Estimate::default(),
+        highest: Fixed::default(),
+        groups,
+        keep,
+        grouped: Vec::new(),
+        looked_at: 0,
+        has_begun: false,
+    };
+    each_record(bytes, &mut progress, &mut drawing)?;
+    while drawing.timeline.steps.len() < steps as usize {
+        drawing.step();
+    }
+    Ok(drawing.timeline)
+}
+
+/// The bytes in use of each row when the most were in use at once, of a log whose whole profile is known. One that does
+/// not rotate is folded once more, up to there: pasts, which are of every block, take thrice the time. Where the moment is before what is
+/// kept, it is that of what is kept; by thread, where no pasts are, the end.
+///
+/// # Errors
+/// As reading the log.
+pub fn rows_at_peak(
+    bytes: &[u8],
+    whole: &Profile,
+    rows: Rows,
+    mut progress: impl FnMut(u64),
+) -> Result<Vec<f64>, ReadError> {
+    let peak = whole.peak.unwrap_or_default();
+    if rows == Rows::Whole && whole.run.checkpoint.is_some() {
+        let mut fold = Fold::new().with_pasts(Temporary::default());
+        each_record(bytes, &mut progress, &mut fold)?;
+        let pasts = fold.finish().pasts;
+        return Ok(pasts.iter().map(|past| past.peak.bytes_f64()).collect());
+    }
+    let span = Span::between(Cut::Nothing, peak.cut());
+    let span = Some(span).filter(|_| !peak.is_gone);
+    let mut fold = Fold::keeping(rows.detail()).within(span);
+    each_record(bytes, &mut progress, &mut fold)?;
+    // Rows come in the order of the log: those of the whole that are not there yet are its last.
+    let held = rows.ledger(&fold).rows();
+    Ok(held.map(|row| row.totals.in_use.bytes_f64()).collect())
+}
+
+/// Most of the time of a long log goes into looking up blocks, so there is no map of them but the ledger's: what a
+/// group has in use is asked of its rows, once for each step.
+struct Drawing<G, O, K> {
+    fold: Fold,
+    timeline: Timeline<G>,
+    /// Number of the record that led to the peak; 0: none did.
+    peak_record: u64,
+    /// When the first step begins.
+    from_ns: u64,
+    /// When the step that is drawn ends.
+    next_end: u64,
+    allocated_before: Estimate,
+    highest: Fixed,
+    groups: Groups<O>,
+    keep: K,
+    /// Rows of the ledger that are in a group, and which that is, of as many as were looked at.
+    grouped: Vec<(usize, usize)>,
+    looked_at: usize,
+    /// Whether there was an event that is not of before the first step.
+    has_begun: bool,
+}
+
+impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
+    #[cold]
+    fn first(&mut self) {
+        self.has_begun = true;
+        self.timeline.at_start = self.in_groups();
+    }
+
+    #[cold]
+    fn step(&mut self) {
+        if !self.has_begun {
+            self.first();
+        }
+        let groups = self.in_groups();
+        let total = self.fold.ledger().total();
+        let allocated = total.allocated.without(&self.allocated_before);
+        let in_use = total.in_use.bytes_fixed();
+        let step = Step {
+            end_ns: self.next_end,
+            in_use: in_use.to_f64(),
+            in_use_error: total.in_use.bytes_error(),
+            highest: self.highest.max(in_use).to_f64(),
+            allocated: allocated.bytes_f64(),
+            allocated_objects: allocated.objects_f64(),
+            groups,
+        };
+        self.allocated_before = total.allocated;
+        self.highest = in_use;
+        self.timeline.steps.push(step);
+        let steps = self.timeline.steps.len() as u64 + 1;
+        self.next_end = steps
+            .saturating_mul(self.timeline.step_ns)
+            .saturating_add(self.from_ns);
+    }
+
+    /// What a checkpoint has told was in use before the first step, and not allocated in it.
+    fn begin(&mut self) {
+        let total = self.fold.ledger().total();
+        self.allocated_before = total.allocated;
+        self.highest = total.in_use.bytes_fixed();
+    }
+
+    /// The account so far, by group.
+    fn in_groups(&mut self) -> Vec<G> {
+        if self.groups.count == 0 {
+            return Vec::new();
+        }
+        let mut groups = vec![Totals::default(); self.groups.count];
+        let ledger = self.groups.rows.ledger(&self.fold);
+        // Rows come, and never go.
+        while ledger.row_at(self.looked_at).is_some() {
+            if let Some(group) = (self.groups.of)(self.looked_at) {
+                self.grouped.push((self.looked_at, group));
+            }
+            self.looked_at += 1;
+        }
+        for &(index, group) in &self.grouped {
+            if let Some(row) = ledger.row_at(index) {
+                groups[group].merge(&row.totals);
+            }
+        }
+        groups.iter().map(&self.keep).collect()
+    }
+}
+
+impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G, O, K> {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
+            Record::Free(free) => self.take_event(Event::Free(free)),
+            other => {
+                let was_resuming = self.fold.is_resuming();
+                self.fold.record(other);
+                if was_resuming && !self.fold.is_resuming() {
+                    self.begin();
+                }
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: Event) {
+        if self.fold.is_resuming() {
+            self.fold.event(event);
+            // Its end is in a part that is damaged.
+            if !self.fold.is_resuming() {
+                self.begin();
+            }
+            return;
+        }
+        let (Event::Alloc(Alloc { time_ns, .. }) | Event::Free(Free { time_ns, .. })) = event;
+        if !self.has_begun && !matches!(event, Event::Alloc(alloc) if is_inherited(&alloc)) {
+            self.first();
+        }
+        while time_ns > self.next_end {
+            self.step();
+        }
+        match event {
+            Event::Alloc(alloc) => {
+                let inherited = is_inherited(&alloc);
+                let before = inherited.then(|| self.fold.ledger().total().allocated);
+                self.fold.event(event);
+                let total = self.fold.ledger().total();
+                if let Some(before) = before {
+                    // In use before the process, and not allocated by it.
+                    let inherited = total.allocated.without(&before);
+                    self.allocated_before.merge(&inherited);
+                }
+                self.highest = self.highest.max(total.in_use.bytes_fixed());
+                if self.fold.records() == self.peak_record {
+                    self.timeline.at_peak = Some(self.in_groups());
+                }
+            }
+            Event::Free(_) => self.fold.event(event),
+        }
+    }
+
+    fn account(&mut self, _: Account) {}
+}

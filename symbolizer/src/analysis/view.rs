@@ -1,0 +1,316 @@
+//! A view: which part of a log's events are counted.
+//!
+//! ```text
+//!            from            to
+//!   ───a──────┊───b────c──────┊───d───   allocations; each may be freed at any later time
+//!   Whole          in use: what lives at the end          allocated: a b c d
+//!   At(to)         in use: what lives at `to`             allocated: a b c
+//!   Window         in use: of those, what lives at `to`   allocated: b c
+//!   Survivors      in use: of a, what lives at `to`       allocated: the same; `from` is so long before `to`
+//! ```
+//!
+//! An event at the very time of a moment comes before it. So a window's numbers are those at its
+//! end less those at its beginning, and windows that touch count each event once.
+
+use heapprof_core::{Estimate, Temporary};
+use heapprof_format::ReadError;
+
+use crate::analysis::moment::{Cut, Moment, MomentError};
+use crate::model::detail::Detail;
+use crate::model::measure::Measure;
+use crate::model::profile::{Ending, Profile};
+use crate::read::fold::{Fold, Peak};
+use crate::read::log::each_record;
+use crate::read::paired_difference::Contrast;
+
+/// See the module's text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum View {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The heap as it was at a moment.
+    At(Moment),
+    /// What happened between two.
+    Window(Moment, Moment),
+    /// What is in use at a moment and has been for so long. Of blocks that were freed by then nothing is shown.
+    Survivors {
+        /// The least age, in nanoseconds since the block was allocated, or last resized.
+        age_ns: u64,
+        /// When it is looked at.
+        at: Moment,
+    },
+}
+
+impl View {
+    /// How old blocks must be.
+    fn age_ns(&self) -> Option<u64> {
+        match self {
+            View::Survivors { age_ns, .. } => Some(*age_ns),
+            _ => None,
+        }
+    }
+
+    /// Whether there is anything in it but what is in use.
+    pub fn has_past(&self) -> bool {
+        !matches!(self, View::Survivors { .. })
+    }
+}
+
+/// What to read of a log.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    /// Which events.
+    pub view: View,
+    /// Whether pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were temporary.
+    /// They take memory for live blocks once more.
+    pub pasts: Option<Temporary>,
+    /// What else to keep.
+    pub detail: Detail,
+    /// Whether it is one of several logs that are added up. A time, of the clock on the wall or since the start, may then lie outside of its
+    /// run, which [`Run::outside`](crate::Run::outside) says and what it had to add does not go beyond.
+    pub among_several: bool,
+    /// Whether what a forked process had from its parent is left out, because the parent's log is added, too.
+    pub without_inherited: bool,
+}
+
+/// Why one of several processes does not have the time that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outside {
+    /// It began later: it adds nothing.
+    NotBegun,
+    /// It had ended: it adds what it had allocated, and nothing in use; to a window, nothing.
+    Over,
+    /// Its log says nothing so late, nor that it ended: it adds what it had then; to a window, nothing.
+    Silent,
+}
+
+/// The part of a log that a profile shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Events up to here are left out.
+    pub from: Cut,
+    /// Events after this are left out.
+    pub to: Cut,
+    /// Blocks that had not been there for so long at `to` are left out, and those that were freed by then.
+    pub survived_ns: Option<u64>,
+}
+
+impl Span {
+    /// All that happened between two cuts.
+    pub fn between(from: Cut, to: Cut) -> Span {
+        Span {
+            from,
+            to,
+            survived_ns: None,
+        }
+    }
+
+    /// Whether a block that came at that time is old enough.
+    pub fn is_old_enough(self, came_ns: u64) -> bool {
+        self.survived_ns
+            .is_none_or(|age_ns| came_ns.saturating_add(age_ns) <= self.to.time_ns())
+    }
+
+    /// Itself, unless it ends before it begins.
+    fn forwards(self) -> Result<Span, MomentError> {
+        let (from_ns, to_ns) = (self.from.time_ns(), self.to.time_ns());
+        match from_ns > to_ns {
+            true => Err(MomentError::Backwards { from_ns, to_ns }),
+            false => Ok(self),
+        }
+    }
+
+    /// In words.
+    pub fn describe(self) -> String {
+        let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
+        if let Some(age_ns) = self.survived_ns {
+            return format!(
+                "in use at {:.6} s, and for at least {} s then; \"allocated\" is the same",
+                seconds(self.to),
+                age_ns as f64 / 1e9
+            );
+        }
+        match self.from {
+            Cut::Nothing => format!("at {:.6} s", seconds(self.to)),
+            from => format!(
+                "allocated between {:.6} s and {:.6} s; in use: of that, what was still there at the end",
+                seconds(from),
+                seconds(self.to)
+            ),
+        }
+    }
+}
+
+/// Why a view gives no profile.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    /// The log cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The moment is not in it.
+    #[error(transparent)]
+    Moment(#[from] MomentError),
+}
+
+/// The profile of a part of a log. A view reads the log twice, once to find its moments in it; so
+/// memory is needed for live blocks and stacks only, whatever the view.
+///
+/// # Errors
+/// When the log cannot be read, or the moments are not in it.
+pub fn profile_of_view(
+    bytes: &[u8],
+    reading: &Reading,
+    mut progress: impl FnMut(u64),
+) -> Result<Profile, ViewError> {
+    let fold = |span| {
+        let fold = Fold::keeping(reading.detail)
+            .without_inherited(reading.without_inherited)
+            .within(span);
+        match reading.pasts {
+            Some(temporary) if reading.view.has_past() => fold.with_pasts(temporary),
+            _ => fold,
+        }
+    };
+    let mut whole = |mut fold: Fold| {
+        each_record(bytes, &mut progress, &mut fold)?;
+        Ok::<Profile, ViewError>(fold.finish())
+    };
+    if reading.view == View::Whole {
+        return whole(fold(None));
+    }
+    let all = whole(Fold::new().without_inherited(reading.without_inherited))?;
+    let find = |moment: &Moment| found(moment, &all, reading.among_several);
+    let span = match &reading.view {
+        View::Whole => None,
+        View::At(at) | View::Survivors { at, .. } => match find(at)? {
+            Found::In(to) => Some(Span {
+                survived_ns: reading.view.age_ns(),
+                ..Span::between(Cut::Nothing, to)
+            }),
+            Found::Over if !reading.view.has_past() => {
+                return Ok(all.without_rows(Outside::Over));
+            }
+            Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),
+            Found::Over => {
+                let Ending::Said(_) = all.run.ending else {
+                    // For all that is known, nothing has changed since.
+                    let mut last = whole(fold(None))?;
+                    last.run.outside = Some(Outside::Silent);
+                    return Ok(last);
+                };
+                let mut last = whole(fold(None))?;
+                last.run.outside = Some(Outside::Over);
+                for row in &mut last.rows {
+                    row.totals.in_use = Estimate::default();
+                }
+                for row in last.detail.threads.iter_mut().flatten() {
+                    row.row.totals.in_use = Estimate::default();
+                }
+                for past in &mut last.pasts {
+                    past.slack = Estimate::default();
+                }
+                return Ok(last);
+            }
+        },
+        View::Window(from, to) => {
+            let (from, to) = (find(from)?, find(to)?);
+            let from = match from {
+                Found::In(cut) => cut,
+                Found::NotBegun => Cut::Nothing,
+                Found::Over => {
+                    let outside = match all.run.ending {
+                        Ending::Said(_) => Outside::Over,
+                        _ => Outside::Silent,
+                    };
+                    return Ok(all.without_rows(outside));
+                }
+            };
+            let to = match to {
+                Found::In(cut) => cut,
+                Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),
+                Found::Over => Cut::Time(all.run.duration_ns),
+            };
+            Some(Span::between(from, to).forwards()?)
+        }
+    };
+    let mut part = whole(fold(span))?;
+    // What is wrong with the file is so whatever part of it is shown.
+    part.account = all.account;
+    Ok(part)
+}
+
+/// A log with what differs between two views of it, by stack, and the parts that these are. It is read twice, as any
+/// view is.
+///
+/// # Errors
+/// When the log cannot be read, or the moments are not in it.
+pub fn contrast_of_log(
+    bytes: &[u8],
+    views: [&View; 2],
+    measure: Measure,
+    temporary: Temporary,
+    mut progress: impl FnMut(u64),
+) -> Result<(Profile, [Span; 2]), ViewError> {
+    let mut whole = |mut fold: Fold| {
+        each_record(bytes, &mut progress, &mut fold)?;
+        Ok::<Profile, ViewError>(fold.finish())
+    };
+    let all = whole(Fold::new())?;
+    let find = |moment: &Moment| moment.find(&all.run, &all.peak.unwrap_or_default());
+    let span = |view: &View| {
+        let span = match view {
+            View::Whole => Span::between(Cut::Nothing, find(&Moment::End)?),
+            View::At(at) | View::Survivors { at, .. } => Span {
+                survived_ns: view.age_ns(),
+                ..Span::between(Cut::Nothing, find(at)?)
+            },
+            View::Window(from, to) => Span::between(find(from)?, find(to)?),
+        };
+        span.forwards()
+    };
+    let spans = [span(views[0])?, span(views[1])?];
+    let contrast = Contrast::of(measure, temporary, spans);
+    Ok((whole(Fold::new().with_contrast(contrast))?, spans))
+}
+
+/// Where a moment is.
+enum Found {
+    In(Cut),
+    NotBegun,
+    Over,
+}
+
+/// The moment in that run. Only a time, and only of several runs, may be outside of it.
+fn found(moment: &Moment, all: &Profile, among_several: bool) -> Result<Found, MomentError> {
+    let may_be_outside = among_several && matches!(moment, Moment::Wall(_) | Moment::After(_));
+    match moment.find(&all.run, &all.peak.unwrap_or_default()) {
+        Ok(cut) => Ok(Found::In(cut)),
+        Err(MomentError::BeforeStart { .. }) if may_be_outside => Ok(Found::NotBegun),
+        Err(MomentError::AfterEnd { .. }) if may_be_outside => Ok(Found::Over),
+        Err(error) => Err(error),
+    }
+}
+
+impl Profile {
+    /// What ran, and nothing of what it allocated.
+    fn without_rows(mut self, outside: Outside) -> Profile {
+        self.run.outside = Some(outside);
+        self.rows.clear();
+        self.stacks.clear();
+        self.requested = Estimate::default();
+        self.counted = None;
+        self
+    }
+}
+
+/// The moment of the most bytes in use.
+impl Peak {
+    /// As a cut.
+    pub fn cut(&self) -> Cut {
+        Cut::Record {
+            number: self.record,
+            time_ns: self.time_ns,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The command line: what can be asked, and who answers.
+
+mod commands;
+mod inputs;
+mod options;
+pub(crate) mod output;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use commands::{
+    bundle, completions, ctl, diff, dump, export, info, join, man, report, run, symbolize,
+    timeline, top, tree,
+};
+use output::colour;
+use output::failure::Failure;
+
+const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
+     sense; 3, a limit that was given (--fail-above) is exceeded. `heapprof run` ends as its program does.";
+
+/// Heap profiles: record a program with `heapprof run`, then ask `top`, `info`, `export`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "heapprof",
+    version,
+    max_term_width = 100,
+    propagate_version = true,
+    after_help = EXIT_STATUS
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Colour: on a terminal, on pipes too, or never
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
+    color: colour::When,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Top(top::Args),
+    Symbolize(symbolize::Args),
+    Export(export::Args),
+    Info(info::Args),
+    Dump(dump::Args),
+    Diff(diff::Args),
+    Timeline(timeline::Args),
+    Report(report::Args),
+    Tree(tree::Args),
+    Join(join::Args),
+    Bundle(bundle::Args),
+    Ctl(ctl::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+pub(crate) fn run() -> Result<ExitCode, Failure> {
+    let cli = Cli::parse();
+    colour::decide(
+        cli.color,
+        match cli.command {
+            // Its standard output is the program's.
+            Command::Run(_) => std::io::stderr().is_terminal(),
+            _ => std::io::stdout().is_terminal(),
+        },
+    );
+    match cli.command {
+        Command::Run(args) => return run::run(&args),
+        Command::Top(args) => top::run(&args)?,
+        Command::Symbolize(args) => symbolize::run(&args)?,
+        Command::Export(args) => export::run(&args)?,
+        Command::Info(args) => info::run(&args)?,
+        Command::Dump(args) => dump::run(&args)?,
+        Command::Diff(args) => diff::run(&args)?,
+        Command::Timeline(args) => timeline::run(&args)?,
+        Command::Report(args) => report::run(&args)?,
+        Command::Tree(args) => tree::run(&args)?,
+        Command::Join(args) => join::run(&args)?,
+        Command::Bundle(args) => bundle::run(&args)?,
+        Command::Ctl(args) => ctl::run(&args)?,
+        Command::Completions(args) => completions::run(&args, Cli::command())?,
+        Command::Man(args) => man::run(&args, Cli::command())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Cli::command().debug_assert();
+    }
+}

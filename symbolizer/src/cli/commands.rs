@@ -1,0 +1,21 @@
+//! The commands: one file for each subcommand, with its arguments and what it prints.
+//!
+//! Imports: `cli::options`, `cli::inputs`, `cli::output`; no command imports another.
+//!
+//! Not here: an argument or a table that two commands share.
+
+pub(crate) mod bundle;
+pub(crate) mod completions;
+pub(crate) mod ctl;
+pub(crate) mod diff;
+pub(crate) mod dump;
+pub(crate) mod export;
+pub(crate) mod info;
+pub(crate) mod join;
+pub(crate) mod man;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod symbolize;
+pub(crate) mod timeline;
+pub(crate) mod top;
+pub(crate) mod tree;

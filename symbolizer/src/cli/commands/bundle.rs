@@ -1,0 +1,71 @@
+//! `heapprof bundle`: a profile and what names it, for another machine.
+
+use std::io;
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{Bytes, Input, Reading, write_bundle};
+
+use crate::cli::inputs::source::{Places, Time, read};
+use crate::cli::output::failure::Failure;
+use crate::cli::output::{destination, say};
+
+/// Put a profile and the binaries and debug files that name it into one archive
+///
+/// The archive (tar) can be given to every command instead of the profile, on any machine, with the same
+/// result; unpacked, it is a folder for PPROF_BINARY_PATH. The same input makes the same bytes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A record log (.heaplog), a heap dump (.heap) of heapprof, gperftools or jemalloc, or a heap profile of
+    /// pprof (.pb.gz); of several processes, the log that `heapprof join` makes of theirs
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    time: Time,
+
+    #[command(flatten)]
+    places: Places,
+
+    /// Where to write it; - is standard output [default: FILE with .tar in place of its extension, in the current folder]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let name = args.file.file_name().unwrap_or_default();
+    let beside = PathBuf::from(name).with_extension("tar");
+    let out = destination::file(Some(args.output.as_ref().unwrap_or(&beside)));
+    destination::refuse_terminal(out, "a bundle")?;
+    destination::refuse_input(out, [&args.file])?;
+    let reading = Reading {
+        view: args.time.view(),
+        ..Reading::default()
+    };
+    let profile = read(&args.file, &reading)?;
+    let symbols = args.places.symbols(&args.file, &profile)?;
+    let input = Input::open(&args.file)?;
+    let mut contents = Vec::new();
+    destination::to(out, |out| {
+        contents =
+            write_bundle(&input.name(), input.bytes(), &symbols, out).map_err(io::Error::other)?;
+        Ok(())
+    })?;
+    let size: u64 = contents.iter().map(|(_, size)| size).sum();
+    let missing = symbols
+        .reports()
+        .values()
+        .filter(|report| report.quality.unresolved > 0)
+        .count();
+    say::note(&format_args!(
+        "{}: the profile and {} files, {}",
+        out.map_or("standard output".into(), |out| out.to_string_lossy()),
+        contents.len().saturating_sub(1),
+        Bytes(size as f64)
+    ));
+    if missing > 0 {
+        say::note(&format_args!(
+            "note: {missing} modules have addresses that nothing here names; `heapprof info` says why"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! `heapprof ctl`: speaks with a program while it runs.
+
+mod attached;
+
+use std::io::Write as _;
+
+use crate::cli::options::quantity;
+use crate::cli::output::destination;
+use crate::cli::output::failure::Failure;
+use attached::Attached;
+
+/// Control a running program: stop and start recording, change the interval, set a marker, dump
+///
+/// The program runs under libheapprof.so and has had at least one sample (or was started with
+/// HEAPPROF_START=paused or HEAPPROF_CONTROL=1). Only its user and root may; nothing is stopped or
+/// signalled, and a program that nobody asks is never woken. With HEAPPROF_CONTROL=0 it does not
+/// listen. Prints the program's answer; a refusal is an error.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The process
+    #[arg(value_name = "PID", value_parser = quantity::pid, allow_negative_numbers = true)]
+    pid: u32,
+
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Show what is in force, the number of samples, and where the log is
+    Status,
+    /// Start recording, if it is stopped
+    Start,
+    /// Stop recording: no new samples; frees of recorded blocks are still recorded
+    Stop,
+    /// Change the mean sampling interval
+    Interval {
+        /// Bytes between samples on average, such as 512KiB; 1: every allocation
+        #[arg(value_name = "BYTES", value_parser = quantity::bytes, allow_negative_numbers = true)]
+        bytes: u64,
+    },
+    /// Name this moment, for --at, --from and --to
+    Mark {
+        /// Its name
+        #[arg(value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        name: String,
+    },
+    /// Write a heap dump and print its path
+    Dump {
+        /// What for; stands in the dump
+        #[arg(value_name = "REASON")]
+        reason: Option<String>,
+    },
+}
+
+impl What {
+    /// As the library understands it.
+    fn command(&self) -> String {
+        match self {
+            What::Status => "status".into(),
+            What::Start => "start".into(),
+            What::Stop => "stop".into(),
+            What::Interval { bytes } => format!("interval {bytes}"),
+            What::Mark { name } => format!("mark {name}"),
+            What::Dump { reason: None } => "dump".into(),
+            What::Dump { reason: Some(why) } => format!("dump {why}"),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let refused = |why| Failure::Refused { pid: args.pid, why };
+    let answer = Attached::to(args.pid)
+        .and_then(|process| process.ask(&args.what.command()))
+        .map_err(refused)?;
+    destination::to(None, |out| {
+        for line in answer.lines() {
+            writeln!(out, "{}", heapprof_symbolizer::Printable(line))?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,431 @@
+//! `heapprof diff`: what changed, and whether it is more than noise.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use heapprof_symbolizer::{
+    Change, Count, Cut, Diff, DiffGraph, DiffPlace, Differences, Input, InputError, Json, Limit,
+    Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, contrast_of_log,
+};
+use serde::Serialize;
+
+use crate::cli::commands::top::past::{SumArg, TemporaryArgs};
+use crate::cli::inputs::source::{Places, note_what_is_kept, note_what_is_wrong, read};
+use crate::cli::options::age::Age;
+use crate::cli::options::limit;
+use crate::cli::options::quantity::{count, standard_errors};
+use crate::cli::output::destination;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::progress::Progress;
+use crate::cli::output::say;
+use crate::cli::output::table::{Align, Table, stdout_width};
+
+/// Show what changed between two profiles, two moments of one log, or two windows of it
+///
+/// With two files, each difference has the errors of both. With one log and --at given twice, what
+/// is there at both moments rests on the same samples and cancels: only what came and what went has
+/// an error. So it is for every metric, and for windows (--from, --to, each twice). A difference is "real" from 3 standard errors on, where noise alone gets once in 370.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The first file, or the only one; of several processes, the log that `heapprof join` makes of theirs
+    #[arg(value_name = "A")]
+    before: PathBuf,
+
+    /// The second file
+    #[arg(value_name = "B")]
+    after: Option<PathBuf>,
+
+    /// A moment of the log, as in `heapprof top --at`; given twice with one log, once or twice with
+    /// two (the first for A)
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    at: Vec<String>,
+
+    /// The beginning of a window: what was allocated after it, and up to --to. Given twice with one
+    /// log, and --to as well
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        allow_hyphen_values = true,
+        conflicts_with = "at"
+    )]
+    from: Vec<String>,
+
+    /// The end of a window
+    #[arg(
+        long,
+        value_name = "MOMENT",
+        allow_hyphen_values = true,
+        conflicts_with = "at"
+    )]
+    to: Vec<String>,
+
+    #[command(flatten)]
+    age: Age,
+
+    /// How many sites to show; 0 for all
+    #[arg(short, long, value_name = "N", default_value_t = 20, value_parser = count, allow_negative_numbers = true)]
+    number: usize,
+
+    /// The number that is compared
+    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
+    metric: SumArg,
+
+    #[command(flatten)]
+    temporary: TemporaryArgs,
+
+    /// Leave out sites that differ by less than so many standard errors
+    #[arg(long, value_name = "Z", default_value_t = 0.0, value_parser = standard_errors, allow_negative_numbers = true)]
+    min_significance: f64,
+
+    /// Exit with status 3 if the total grew by more than this, and by more than noise (3 standard errors): 10MiB, 5000, 5%
+    #[arg(long, value_name = "AMOUNT", value_parser = limit::growth, allow_hyphen_values = true)]
+    fail_above: Option<Limit>,
+
+    /// Compare different programs as well
+    #[arg(long)]
+    force: bool,
+
+    /// JSON, with exact numbers
+    #[arg(long)]
+    json: bool,
+
+    /// A flame graph (SVG) of what changed: red grew, blue shrank, grey may be noise
+    #[arg(long, conflicts_with_all = ["json", "folded"])]
+    flamegraph: bool,
+
+    /// `stack before after` lines, for other programs' differential flame graphs
+    #[arg(long, conflicts_with = "json")]
+    folded: bool,
+
+    /// Where to write it; - is standard output [default: -]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    places: Places,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    destination::refuse_input(
+        destination::file(args.output.as_ref()),
+        [&args.before].into_iter().chain(&args.after),
+    )?;
+    args.temporary.refuse_beside(args.metric.0)?;
+    args.age.refuse_beside(args.metric.0)?;
+    let views = views(args)?;
+    match (&args.after, &views[..]) {
+        (_, [_, _, _, ..]) => Err(Failure::Senseless(
+            "two are compared: --at, or --from with --to, is given more than twice".into(),
+        )),
+        (Some(after), views) => two_files(args, after, views),
+        (None, [first, second]) => two_views(args, first, second),
+        (None, _) => Err(Failure::Senseless(
+            "two files are compared, or one log at two moments (--at T1 --at T2) or in two windows (--from T1 --to T2 \
+             --from T3 --to T4)"
+                .into(),
+        )),
+    }
+}
+
+/// The views that were asked for, in their order.
+fn views(args: &Args) -> Result<Vec<View>, Failure> {
+    let moment = |text: &String| Moment::from(text.as_str());
+    if args.from.len() != args.to.len() {
+        return Err(Failure::Senseless(
+            "a window has a --from and a --to; start and end are moments, too".into(),
+        ));
+    }
+    let windows = args.from.iter().zip(&args.to);
+    let windows = windows.map(|(from, to)| View::Window(moment(from), moment(to)));
+    let moments = args.at.iter().map(|at| args.age.at(moment(at)));
+    let mut views: Vec<View> = moments.chain(windows).collect();
+    if args.after.is_some() && views.is_empty() && !args.age.is_any() {
+        views.push(args.age.at(Moment::End));
+    }
+    Ok(views)
+}
+
+fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
+    let measure = args.metric.0;
+    let part = |file: &Path, i: usize| {
+        let profile = read(
+            file,
+            &Reading {
+                view: views.get(i).or(views.last()).cloned().unwrap_or_default(),
+                pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+                ..Reading::default()
+            },
+        )?;
+        if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
+            return Err(InputError::NoTimes { path: file.into() }.into());
+        }
+        Ok::<Profile, Failure>(profile)
+    };
+    let (a, b) = (part(&args.before, 0)?, part(after, 1)?);
+    let mut unlike = Unlike::between(&a, &b);
+    warn(&unlike, args.force)?;
+    let (of_a, of_b) = (
+        args.places.symbols(&args.before, &a)?,
+        args.places.symbols(after, &b)?,
+    );
+    let heading = format!("{} -> {}", args.before.display(), after.display());
+    let differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
+    for remark in differences.remarks() {
+        say::note(&format_args!("note: {remark}"));
+        unlike.remarks.push(remark);
+    }
+    let shown = show(args, &heading, &unlike, &differences);
+    limit::after(shown, || check(args, &differences))
+}
+
+fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
+    let measure = args.metric.0;
+    if matches!(measure, Measure::PeakBytes | Measure::PeakObjects) {
+        return Err(Failure::Senseless(format!(
+            "{measure} is of one moment, and no sum over blocks whose difference could be taken: compare moments (--at peak --at \
+             end, in-use-bytes), or two files"
+        )));
+    }
+    let input = Input::open(&args.before)?;
+    let progress = Progress::bytes("reading", input.len());
+    let read = contrast_of_log(
+        input.log()?,
+        [first, second],
+        measure,
+        args.temporary.temporary(),
+        |offset| progress.at(offset),
+    );
+    progress.finish();
+    let (profile, spans) = read.map_err(|error| input.view_error(error))?;
+    note_what_is_wrong(&args.before, &profile.account);
+    note_what_is_kept(&args.before, &profile);
+    let symbols = args.places.symbols(&args.before, &profile)?;
+    let file = args.before.display();
+    let heading = format!("{file}: {} -> {}", told(spans[0]), told(spans[1]));
+    let mut unlike = Unlike::default();
+    let length = |span: Span| (span.to.time_ns() - span.from.time_ns()) as f64 / 1e9;
+    let [a, b] = spans.map(length);
+    if matches!(first, View::Window(..)) && (a - b).abs() > 0.01 * a.max(b) {
+        unlike.remarks.push(format!(
+            "the windows last {a:.3} s and {b:.3} s: what was allocated differs for that alone"
+        ));
+    }
+    unlike.remarks.extend(profile.caveats());
+    let run = &profile.run;
+    unlike.stopped(spans.map(|span| run.stopped_ns(span.from.time_ns(), span.to.time_ns())));
+    warn(&unlike, args.force)?;
+    let differences = Differences::of_views(&profile, &symbols);
+    let shown = show(args, &heading, &unlike, &differences);
+    limit::after(shown, || check(args, &differences))
+}
+
+fn check(args: &Args, differences: &Differences<'_>) -> Result<(), Failure> {
+    match args.fail_above {
+        Some(limit) => limit::check_growth(limit, args.metric.0, &differences.total()),
+        None => Ok(()),
+    }
+}
+
+/// A view in a heading.
+fn told(span: Span) -> String {
+    let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
+    if let Some(age_ns) = span.survived_ns {
+        let age = age_ns as f64 / 1e9;
+        return format!("{:.6} s (at least {age} s old)", seconds(span.to));
+    }
+    match span.from {
+        Cut::Nothing => format!("{:.6} s", seconds(span.to)),
+        from => format!("{:.6} to {:.6} s", seconds(from), seconds(span.to)),
+    }
+}
+
+fn show(
+    args: &Args,
+    heading: &str,
+    unlike: &Unlike,
+    differences: &Differences<'_>,
+) -> Result<(), Failure> {
+    let measure = args.metric.0;
+    let is_significant = |change: &Change| {
+        let is_large = |z: f64| z.abs() >= args.min_significance;
+        change.difference() != 0.0 && change.z().is_none_or(is_large)
+    };
+    if args.flamegraph || args.folded {
+        let mut stacks = differences.by_stack();
+        stacks.retain(|change| args.min_significance == 0.0 || is_significant(change));
+        let graph = DiffGraph::of(&stacks, measure);
+        return destination::to(destination::file(args.output.as_ref()), |out| {
+            match args.folded {
+                true => graph.write_folded(out),
+                false => graph.write_svg(heading, out),
+            }
+        });
+    }
+    let diff = differences.by_site();
+    let mut changes: Vec<(&DiffPlace, &Change)> = diff
+        .changes
+        .iter()
+        .filter(|(_, change)| is_significant(change))
+        .collect();
+    changes.sort_by(|(a, x), (b, y)| {
+        let size = |change: &Change| change.difference().abs();
+        size(y).total_cmp(&size(x)).then_with(|| a.cmp(b))
+    });
+    let hidden = match args.number {
+        0 => 0,
+        n => changes.len().saturating_sub(n),
+    };
+    changes.truncate(changes.len() - hidden);
+    destination::to(destination::file(args.output.as_ref()), |out| {
+        if args.json {
+            return write_json(&diff, &changes, unlike, measure, out);
+        }
+        writeln!(out, "{heading}")?;
+        write_table(&diff, &changes, measure, out)?;
+        if hidden > 0 {
+            let hidden = Count(hidden as u64);
+            writeln!(out, "  … and {hidden} more (-n 0 shows all)")?;
+        }
+        Ok(())
+    })
+}
+
+fn warn(unlike: &Unlike, force: bool) -> Result<(), Failure> {
+    if let Some(programs) = &unlike.programs {
+        if !force {
+            return Err(Failure::Asked(format!(
+                "these are profiles of different programs: {programs} (--force compares them)"
+            )));
+        }
+        say::note(&format_args!("note: different programs: {programs}"));
+    }
+    for remark in &unlike.remarks {
+        say::note(&format_args!("note: {remark}"));
+    }
+    Ok(())
+}
+
+fn write_table(
+    diff: &Diff,
+    changes: &[(&DiffPlace, &Change)],
+    metric: Measure,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    if changes.is_empty() {
+        return writeln!(out, "  nothing differs in {metric}");
+    }
+    let all = changes.iter().map(|(_, change)| change.difference().abs());
+    let pace = Pace::of(all.fold(0.0, f64::max));
+    let quantity = |value: f64| match metric.is_growth() {
+        true => metric.quantity_at(value, pace),
+        false => metric.quantity(value),
+    };
+    let signed = |value: f64| {
+        let sign = if value < 0.0 { "-" } else { "+" };
+        format!("{sign}{}", quantity(value.abs()))
+    };
+    let mut table = Table::new(&[
+        ("difference", Align::Right),
+        ("std. error", Align::Right),
+        ("z", Align::Right),
+        ("", Align::Left),
+        ("before", Align::Right),
+        ("after", Align::Right),
+        ("function", Align::Left),
+        ("module", Align::Path),
+    ]);
+    let row = |change: &Change, function: &str, module: &str| {
+        let z = match change.z() {
+            // An error of next to nothing makes a number that says no more than "certain".
+            Some(z) if z.is_finite() && z >= 1000.0 => ">999".into(),
+            Some(z) if z.is_finite() && z <= -1000.0 => "<-999".into(),
+            Some(z) if z.is_finite() => format!("{z:.1}"),
+            _ => "-".into(),
+        };
+        vec![
+            signed(change.difference()),
+            match change.is_unsure {
+                true => "?".into(),
+                false => quantity(change.error()),
+            },
+            z,
+            change.verdict().name().into(),
+            quantity(change.before),
+            quantity(change.after),
+            function.into(),
+            module.into(),
+        ]
+    };
+    table.row(row(&diff.total, "(all)", ""));
+    for (place, change) in changes {
+        table.row(row(change, &place.function, &place.module));
+    }
+    table.write(stdout_width(), out)?;
+    writeln!(
+        out,
+        "  {metric}; z is the difference in standard errors, real from {REAL} on"
+    )
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    metric: &'a str,
+    unit: &'a str,
+    /// What else differs, that a reader of the numbers must know.
+    remarks: Vec<&'a String>,
+    total: Numbers<'a>,
+    sites: Vec<Site<'a>>,
+}
+
+#[derive(Serialize)]
+struct Site<'a> {
+    function: &'a str,
+    module: &'a str,
+    #[serde(flatten)]
+    numbers: Numbers<'a>,
+}
+
+#[derive(Serialize)]
+struct Numbers<'a> {
+    before: f64,
+    after: f64,
+    difference: f64,
+    standard_error: Option<f64>,
+    z: Option<f64>,
+    verdict: &'a str,
+}
+
+impl Numbers<'_> {
+    fn of(change: &Change) -> Self {
+        Numbers {
+            before: change.before,
+            after: change.after,
+            difference: change.difference(),
+            standard_error: (!change.is_unsure).then(|| change.error()),
+            z: change.z().filter(|z| z.is_finite()),
+            verdict: change.verdict().name(),
+        }
+    }
+}
+
+fn write_json(
+    diff: &Diff,
+    changes: &[(&DiffPlace, &Change)],
+    unlike: &Unlike,
+    metric: Measure,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let sites = changes.iter().map(|(place, change)| Site {
+        function: &place.function,
+        module: &place.module,
+        numbers: Numbers::of(change),
+    });
+    let document = Document {
+        metric: metric.name(),
+        unit: metric.unit(),
+        remarks: unlike.programs.iter().chain(&unlike.remarks).collect(),
+        total: Numbers::of(&diff.total),
+        sites: sites.collect(),
+    };
+    Json::Pretty.write(&document, out)
+}

@@ -1,0 +1,98 @@
+//! `heapprof export`: the profile in a form that another program reads.
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::export::{Format, Options};
+use heapprof_symbolizer::{Confidence, Reading};
+
+use crate::cli::commands::top::past::{SumArg, TemporaryArgs};
+use crate::cli::inputs::source::{Source, note_circumstances};
+use crate::cli::options::choice::choice;
+use crate::cli::options::confidence;
+use crate::cli::options::filter::FilterArgs;
+use crate::cli::output::destination;
+use crate::cli::output::failure::Failure;
+
+/// Write the profile in a form that other programs read
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// The form
+    #[arg(short, long, value_name = "FORMAT", value_parser = choice::<Format>())]
+    format: Format,
+
+    /// Where to write it; - is standard output [default: -]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+
+    /// The number that is shown, or shown first where all of them are in the file
+    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
+    metric: SumArg,
+
+    #[command(flatten)]
+    temporary: TemporaryArgs,
+
+    /// How often, in percent, intervals shall hold the truth, where the form has a place for them
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
+    confidence: Confidence,
+
+    /// A title, for forms that have one [default: the program and the metric]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    title: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let format = args.format;
+    // Asked first: reading and naming may take long.
+    let file = destination::file(args.output.as_ref());
+    if format.is_binary() {
+        destination::refuse_terminal(file, format.name())?;
+    }
+    destination::refuse_input(file, &args.source.files)?;
+    let measure = args.metric.0;
+    if measure.needs_pasts() && !format.shows_pasts() {
+        return Err(Failure::Senseless(format!(
+            "{} has no place for {measure}; pprof, json, csv, folded, flamegraph, speedscope and callgrind have",
+            format.name()
+        )));
+    }
+    if args.source.files.len() > 1 && !args.source.joined && format == Format::Firefox {
+        return Err(Failure::Senseless(
+            "the Firefox profiler shows blocks in time, and several processes have no common one here; with --joined they have"
+                .into(),
+        ));
+    }
+    args.source.time.age.refuse_beside(measure)?;
+    let shows_all = matches!(format, Format::Pprof | Format::Json);
+    if !shows_all {
+        args.temporary.refuse_beside(measure)?;
+    }
+    let mut profile = args.source.part(&Reading {
+        view: args.source.time.view(),
+        pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),
+        detail: format.wants(),
+        ..Reading::default()
+    })?;
+    args.source.need_times(measure, &profile)?;
+    let mut symbols = args.source.symbols(&profile)?;
+    args.filter.apply(&mut profile, &mut symbols);
+    if format == Format::Csv {
+        note_circumstances(&profile);
+    }
+    let options = Options {
+        metric: measure,
+        confidence: args.confidence,
+        title: args.title.clone(),
+    };
+    destination::to(file, |out| format.write(&profile, &symbols, &options, out))
+}

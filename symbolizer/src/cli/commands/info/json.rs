@@ -1,0 +1,357 @@
+//! `heapprof info --json`: the same in JSON, described in `docs/json.md`.
+
+use std::io::{self, Write};
+
+use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
+use heapprof_symbolizer::resolve::Identity;
+use heapprof_symbolizer::{
+    Circumstances, Confidence, Coverage, CoverageShare, Health, Json, Profile, Run, Symbols,
+};
+use serde::Serialize;
+
+use super::{WalkEnds, stacks_shown, walk_ends};
+use crate::cli::output::document::Head;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    totals: Values,
+    standard_errors: Errors,
+    intervals: Intervals,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
+    run: RunFacts<'a>,
+    samples: Samples,
+    counters: Vec<Counted<'a>>,
+    lost: u64,
+    damage: Damages<'a>,
+    remarks: &'a [String],
+    health: Option<HealthFacts>,
+    walks: Vec<Walk>,
+    coverage: Coverages,
+    modules: Vec<Module<'a>>,
+    perf_map: Option<String>,
+    debuginfod: Option<String>,
+}
+
+#[derive(Serialize)]
+struct RunFacts<'a> {
+    command: &'a [String],
+    forked_from: Option<u32>,
+    start_unix_ns: Option<u64>,
+    duration_ns: u64,
+    ended: &'a str,
+    library: &'a str,
+    interval_bytes: Option<u64>,
+    least_interval_bytes: Option<u64>,
+    most_interval_bytes: Option<u64>,
+    stopped_ns: u64,
+    regimes: Vec<Regime>,
+    settings: Vec<Setting<'a>>,
+    markers: Vec<Marker<'a>>,
+    threads: usize,
+    segments: Vec<Segment>,
+    checkpoint: Option<Checkpoint>,
+}
+
+#[derive(Serialize)]
+struct Regime {
+    time_ns: u64,
+    interval_bytes: u64,
+    by_budget: bool,
+}
+
+#[derive(Serialize)]
+struct Setting<'a> {
+    name: &'a str,
+    value: &'a str,
+}
+
+#[derive(Serialize)]
+struct Marker<'a> {
+    time_ns: u64,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct Segment {
+    number: u32,
+    time_ns: u64,
+}
+
+#[derive(Serialize)]
+struct Checkpoint {
+    segment: u32,
+    time_ns: u64,
+    bytes_before: u64,
+}
+
+#[derive(Serialize)]
+struct Samples {
+    allocated: u64,
+    in_use: u64,
+    stacks: usize,
+}
+
+#[derive(Serialize)]
+struct Counted<'a> {
+    name: &'a str,
+    value: u64,
+    is_loss: bool,
+}
+
+#[derive(Serialize)]
+struct Damages<'a> {
+    unknown_frees: u64,
+    unknown_stacks: u64,
+    implausible: u64,
+    missing_frames: u64,
+    torn: Option<Torn>,
+    places: Vec<Damaged<'a>>,
+}
+
+#[derive(Serialize)]
+struct Torn {
+    offset: u64,
+    unused_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Damaged<'a> {
+    offset: u64,
+    skipped_bytes: u64,
+    what: &'a str,
+}
+
+#[derive(Serialize)]
+struct HealthFacts {
+    samples_bytes: f64,
+    counted_bytes: f64,
+    tolerance_bytes: f64,
+    agrees: bool,
+}
+
+#[derive(Serialize)]
+struct Walk {
+    end: &'static str,
+    samples: u64,
+    stacks: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Coverages {
+    #[serde(flatten)]
+    whole: Share,
+    cut_bytes: u64,
+    outside_modules: Option<Share>,
+}
+
+#[derive(Serialize)]
+struct Share {
+    bytes: u64,
+    named_bytes: u64,
+    lines_bytes: u64,
+}
+
+impl From<CoverageShare> for Share {
+    fn from(share: CoverageShare) -> Self {
+        Share {
+            bytes: share.bytes,
+            named_bytes: share.named_bytes,
+            lines_bytes: share.lines_bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Module<'a> {
+    path: &'a str,
+    build_id: String,
+    loaded_ns: u64,
+    unloaded_ns: Option<u64>,
+    /// Only of modules with an address in a stack.
+    names: Option<Names>,
+    coverage: Option<Share>,
+}
+
+#[derive(Serialize)]
+struct Names {
+    identity: &'static str,
+    addresses: u64,
+    by_debug_information: u64,
+    by_symbols: u64,
+    unnamed: u64,
+    tried: Vec<Tried>,
+    reasons: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Tried {
+    path: String,
+    outcome: String,
+}
+
+pub(super) fn write(
+    profile: &Profile,
+    symbols: &Symbols,
+    confidence: Confidence,
+    debuginfod: Option<String>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let account = &profile.account;
+    let totals = profile.totals();
+    let coverage = Coverage::of(profile, symbols);
+    let document = Document {
+        head: Head::of(profile),
+        totals: profile.numbers().into(),
+        standard_errors: Errors::of_all(profile),
+        intervals: Intervals::of(profile, confidence),
+        circumstances: Circumstances::of(profile),
+        run: run_facts(profile),
+        samples: Samples {
+            allocated: totals.allocated.samples,
+            in_use: totals.in_use.samples,
+            stacks: stacks_shown(profile).len(),
+        },
+        counters: (account.counters.iter())
+            .map(|&(counter, value)| Counted {
+                name: counter.describe(),
+                value,
+                is_loss: counter.is_loss(),
+            })
+            .collect(),
+        lost: account.losses().map(|(_, n)| n).sum(),
+        damage: Damages {
+            unknown_frees: account.unknown_frees,
+            unknown_stacks: account.unknown_stacks,
+            implausible: account.implausible,
+            missing_frames: account.missing_frames,
+            torn: account.torn.map(|(offset, unused_bytes)| Torn {
+                offset,
+                unused_bytes,
+            }),
+            places: (account.damage.iter())
+                .map(|damage| Damaged {
+                    offset: damage.offset,
+                    skipped_bytes: damage.skipped,
+                    what: &damage.what,
+                })
+                .collect(),
+        },
+        remarks: &account.remarks,
+        health: Health::of(profile).map(|health| HealthFacts {
+            samples_bytes: health.samples,
+            counted_bytes: health.counted,
+            tolerance_bytes: health.tolerance,
+            agrees: health.agrees(),
+        }),
+        walks: (walk_ends(profile).into_iter())
+            .map(|(end, walks)| {
+                let WalkEnds {
+                    samples,
+                    stacks,
+                    bytes,
+                } = walks;
+                Walk {
+                    end: end.describe(),
+                    samples,
+                    stacks,
+                    bytes,
+                }
+            })
+            .collect(),
+        coverage: Coverages {
+            whole: coverage.whole.into(),
+            cut_bytes: coverage.cut_bytes,
+            outside_modules: coverage.modules.get(&None).map(|&share| share.into()),
+        },
+        modules: modules(profile, symbols, &coverage),
+        perf_map: symbols.perf_map().map(ToString::to_string),
+        debuginfod,
+    };
+    Json::Pretty.write(&document, out)
+}
+
+fn run_facts(profile: &Profile) -> RunFacts<'_> {
+    let run: &Run = &profile.run;
+    let known = |ns: u64| (ns != 0).then_some(ns);
+    let intervals = run.intervals();
+    RunFacts {
+        command: &run.args,
+        forked_from: (run.forked_from != 0).then_some(run.forked_from),
+        start_unix_ns: known(run.start_wall_ns),
+        duration_ns: run.duration_ns,
+        ended: run.ending.describe(),
+        library: &run.library,
+        interval_bytes: run.interval,
+        least_interval_bytes: intervals.map(|(least, _)| least),
+        most_interval_bytes: intervals.map(|(_, most)| most),
+        stopped_ns: profile.stopped_ns(),
+        regimes: (run.regimes.iter())
+            .map(|regime| Regime {
+                time_ns: regime.time_ns,
+                interval_bytes: regime.interval,
+                by_budget: regime.by_budget,
+            })
+            .collect(),
+        settings: (run.settings.iter())
+            .map(|(name, value)| Setting { name, value })
+            .collect(),
+        markers: (run.markers.iter())
+            .map(|marker| Marker {
+                time_ns: marker.time_ns,
+                name: &marker.name,
+            })
+            .collect(),
+        threads: profile.threads.len(),
+        segments: (profile.account.segments.iter())
+            .map(|segment| Segment {
+                number: segment.number,
+                time_ns: segment.time_ns,
+            })
+            .collect(),
+        checkpoint: run.checkpoint.as_ref().map(|checkpoint| Checkpoint {
+            segment: checkpoint.segment,
+            time_ns: checkpoint.time_ns,
+            bytes_before: checkpoint.bytes_before,
+        }),
+    }
+}
+
+fn modules<'a>(profile: &'a Profile, symbols: &Symbols, coverage: &Coverage) -> Vec<Module<'a>> {
+    let of = |(index, module): (usize, &'a heapprof_symbolizer::LoadedModule)| {
+        let index = index as u32;
+        let names = symbols.reports().get(&index).map(|report| Names {
+            identity: match report.identity {
+                Identity::Verified => "verified",
+                Identity::Unverified => "unverified",
+                Identity::NoFile => "no file",
+            },
+            addresses: report.quality.asked,
+            by_debug_information: report.quality.by_dwarf,
+            by_symbols: report.quality.by_symbols,
+            unnamed: report.quality.unresolved,
+            tried: (report.tried.iter())
+                .map(|(path, outcome)| Tried {
+                    path: path.display().to_string(),
+                    outcome: outcome.to_string(),
+                })
+                .collect(),
+            reasons: report.reasons.iter().map(ToString::to_string).collect(),
+        });
+        Module {
+            path: &module.path,
+            build_id: super::hex(&module.build_id),
+            loaded_ns: module.loaded_ns,
+            unloaded_ns: module.unloaded_ns,
+            names,
+            coverage: coverage
+                .modules
+                .get(&Some(index))
+                .map(|&share| share.into()),
+        }
+    };
+    profile.modules.iter().enumerate().map(of).collect()
+}

@@ -1,0 +1,129 @@
+//! `heapprof report`: a page for a browser.
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{
+    Bytes, Confidence, Groups, Kept, Report, ReportMoment, Rows, SiteMap, ViewError, rows_at_peak,
+    timeline_of_log,
+};
+
+use crate::cli::inputs::logs::Logs;
+use crate::cli::inputs::source;
+use crate::cli::options::confidence;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::heading::how_exact;
+use crate::cli::output::progress::Progress;
+use crate::cli::output::{destination, say};
+
+/// Write a page for a browser: the heap at every moment of the run
+///
+/// A curve of what was in use, on which one chooses a moment or two; the sites and the flame graph of what was in use then, of what
+/// grew or shrank between, or of what was allocated. The page holds all that it shows and asks nobody: it needs no
+/// server and no network.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    logs: Logs,
+
+    /// Moments that can be chosen: so many steps of time, up to 1000
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
+    steps: usize,
+
+    /// Most stacks that are shown with their callers, up to 20000: those with the most at the end, at the peak or in
+    /// all. Of the others the site is shown
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<20_000>, allow_negative_numbers = true)]
+    stacks: usize,
+
+    /// How often, in percent, intervals shall hold the truth
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
+    confidence: Confidence,
+
+    /// The page's title [default: the program]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    title: String,
+
+    /// Where to write it; - is standard output [default: the first LOG with .html in place of its extension, in the current folder]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+/// Most numbers of moments and stacks, each of which takes 64 bytes while the page is made.
+const MOST_NUMBERS: usize = 5_000_000;
+
+fn up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| (1..=MOST).contains(n));
+    number.ok_or_else(|| format!("a whole number from 1 to {MOST}"))
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let first = args.logs.files.first();
+    let first = first.and_then(|file| file.file_name()).unwrap_or_default();
+    let beside = PathBuf::from(first).with_extension("html");
+    let out = destination::file(Some(args.output.as_ref().unwrap_or(&beside)));
+    destination::refuse_input(out, &args.logs.files)?;
+    if args.steps * args.stacks > MOST_NUMBERS {
+        return Err(Failure::Senseless(format!(
+            "--steps {} with --stacks {} is more than memory and browsers are good for: at most {MOST_NUMBERS} when multiplied",
+            args.steps, args.stacks
+        )));
+    }
+    let input = args.logs.open()?;
+    let log = input.log()?;
+    let failed = |error| input.view_error(ViewError::Read(error));
+
+    let profile = source::whole_log(&args.logs.name(), &input, Rows::Whole.detail())?;
+
+    let progress = Progress::bytes("finding the peak", input.len());
+    let at_peak = rows_at_peak(log, &profile, Rows::Whole, |offset| progress.at(offset));
+    progress.finish();
+    let at_peak = at_peak.map_err(failed)?;
+
+    let symbols = args.logs.symbols(&profile)?;
+    let sites = SiteMap::of(&profile, &symbols);
+    let kept = Kept::of(&profile, &at_peak, args.stacks, |stack| sites.own(stack));
+
+    let progress = Progress::bytes("drawing", input.len());
+    let timeline = timeline_of_log(
+        log,
+        &profile,
+        args.steps,
+        Groups {
+            rows: Rows::Whole,
+            count: kept.groups(),
+            of: |row: usize| kept.group_of(profile.rows.get(row)?.stack),
+        },
+        |totals| ReportMoment::from(totals),
+        |offset| progress.at(offset),
+    );
+    progress.finish();
+    let timeline = timeline.map_err(failed)?;
+
+    let report = Report {
+        profile: &profile,
+        symbols: &symbols,
+        sites: &sites,
+        kept: &kept,
+        timeline: &timeline,
+        confidence: args.confidence,
+        title: &args.title,
+        precision: &how_exact(&profile),
+    };
+    destination::to(out, |out| report.write(out))?;
+    if let Some(out) = out {
+        let size = std::fs::metadata(out).map_or(0, |it| it.len());
+        say::note(&format_args!("{}: {}", out.display(), Bytes(size as f64)));
+    }
+    if !kept.others().is_empty() {
+        say::note(&format_args!(
+            "note: {} of {} stacks are shown with their callers, of the others the site; --stacks keeps more",
+            kept.stacks().len(),
+            profile.stacks.len()
+        ));
+    }
+    Ok(())
+}

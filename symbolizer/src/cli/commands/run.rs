@@ -1,0 +1,330 @@
+//! `heapprof run`: a program under the profiler, and a short word at its end.
+
+mod library;
+mod program;
+mod records;
+mod signals;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::SystemTime;
+
+use heapprof_symbolizer::{Input, Metric, Sites};
+
+use crate::cli::commands::top;
+use crate::cli::inputs::source::Places;
+use crate::cli::options::quantity::interval;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::table::width_of;
+use crate::cli::output::{heading, say};
+use program::Program;
+use records::Records;
+
+/// What the library reads of the program's environment (`preload/src/settings.rs`), and we of ours.
+const ENVIRONMENT: &str = "\
+Environment, as without `heapprof run`:
+  HEAPPROF_SAMPLE_INTERVAL            bytes between samples on average; 1: all, 0: none [512K]
+  HEAPPROFILE                         prefix of all files, or a folder/ for files named for each process;
+                                      with it, dumps are written
+  HEAPPROF_STACK_DEPTH                most frames of a stack, up to 2048 [512]
+  HEAPPROF_MAX_SAMPLES_PER_SEC        a budget, which the interval follows; 0: none [0]
+  HEAPPROF_RECORD_OVER                blocks of so many bytes are all recorded; 0: none [0]
+  HEAPPROF_START                      running, or paused until somebody starts it [running]
+  HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
+  HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
+  HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
+  HEAPPROF_VERBOSE                    1: a line at start and one at exit [0]
+  HEAP_PROFILE_ALLOCATION_INTERVAL    a dump each time so many bytes were allocated [1G]
+  HEAP_PROFILE_DEALLOCATION_INTERVAL  a dump each time so many were freed; 0: none [0]
+  HEAP_PROFILE_INUSE_INTERVAL         a dump each so many bytes of growth in use [100M]
+  HEAP_PROFILE_TIME_INTERVAL          a dump every so many seconds; 0: none [0]
+  HEAPPROFILESIGNAL                   a dump on this signal (12, SIGUSR2)
+  HEAPPROF_LIBRARY                    path of libheapprof.so, if it lies elsewhere than beside
+                                      heapprof, in ../lib, ../lib/x86_64-linux-gnu or, that for
+                                      programs of musl, ../lib/x86_64-linux-musl
+
+Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
+1, it cannot be profiled; 2, the command line makes no sense.";
+
+/// Run a program under the profiler
+///
+/// Its output and exit status are its own. Afterwards, standard error says where the files are and
+/// which five sites hold, or allocated, the most.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "heapprof run [OPTIONS] -- PROGRAM [ARGS]...", after_long_help = ENVIRONMENT)]
+pub(crate) struct Args {
+    /// Mean number of bytes between two samples, such as 64KiB; 1 records every allocation, 0 none
+    /// [default: 524288]
+    #[arg(short, long, value_name = "BYTES", value_parser = interval, allow_negative_numbers = true)]
+    interval: Option<u64>,
+
+    /// Begin file names so, and also write gperftools dumps: PREFIX.heaplog, PREFIX.0001.heap, …
+    /// [default: ./heapprof.PROGRAM.PID.heaplog and no dumps]
+    #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
+    prefix: Option<PathBuf>,
+
+    /// Let the profiler say a line at its start and at its end
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Say nothing at the end
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// As shells say it: a program that is there and cannot be run, and one that is not there.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let [name, words @ ..] = &args.command[..] else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let path = match program::find(name) {
+        Ok(path) => path,
+        Err(error) => {
+            say::note(&format_args!("{}: {error}", name.display()));
+            let code = if error.is_missing() {
+                NOT_FOUND
+            } else {
+                NOT_EXECUTABLE
+            };
+            return Ok(ExitCode::from(code));
+        }
+    };
+    let program = Program::inspect(&path);
+    if let Some(why) = program.obstacle() {
+        return Err(Failure::Program { program: path, why });
+    }
+    if let Some(allocator) = program.own_allocator() {
+        say::note(&format_args!(
+            "warning: {} brings its own allocator ({allocator}): what it allocates there will not be seen",
+            program.path().display()
+        ));
+    }
+    let library = library::find(program.libc())?;
+
+    let mut command = Command::new(&path);
+    command
+        .arg0(name)
+        .args(words)
+        .env("LD_PRELOAD", preload(&library));
+    if let Some(interval) = args.interval {
+        command.env("HEAPPROF_SAMPLE_INTERVAL", interval.to_string());
+    }
+    if let Some(prefix) = &args.prefix {
+        command.env("HEAPPROFILE", prefix);
+    }
+    if args.verbose {
+        command.env("HEAPPROF_VERBOSE", "1");
+    }
+    if std::env::var_os("LD_AUDIT").is_some_and(|auditors| !auditors.is_empty()) {
+        command.env(TUNABLES, with_room_for_us(std::env::var_os(TUNABLES)));
+    }
+    let prefix = args
+        .prefix
+        .clone()
+        .or_else(|| std::env::var_os("HEAPPROFILE").map(PathBuf::from));
+
+    // Blocked before the child exists, so that none is missed in between.
+    let forwarder = signals::Forwarder::block();
+    forwarder.unblock_in(&mut command);
+    let started = SystemTime::now();
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            say::note(&format_args!("{}: {error}", name.display()));
+            return Ok(ExitCode::from(NOT_EXECUTABLE));
+        }
+        Err(source) => {
+            return Err(Failure::Start {
+                program: path,
+                source,
+            });
+        }
+    };
+    let pid = child.id();
+    forwarder.forward_to(pid);
+    forwarder.wait(pid);
+    let status = child.wait().map_err(|source| Failure::Start {
+        program: path.clone(),
+        source,
+    })?;
+
+    if !args.quiet {
+        let records = Records::find(prefix.as_deref(), pid, started);
+        summarize(&records);
+    }
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(ExitCode::from(code as u8)),
+        (None, Some(signal)) => Ok(signals::die_of(signal)),
+        (None, None) => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// Ours comes first: another allocator that is preloaded would answer in our place.
+fn preload(library: &Path) -> OsString {
+    let mut value = library::named(library);
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(OsStr::new(":"));
+        value.push(others);
+    }
+    value
+}
+
+/// glibc's settings for its loader, and others.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+
+/// Under `LD_AUDIT` the loader lays out thread-local memory before it knows the libraries, with so much left for them. The
+/// 512 bytes that it leaves by itself are too few for any allocator but the smallest: the program would not start.
+fn with_room_for_us(tunables: Option<OsString>) -> OsString {
+    const ROOM: &str = "glibc.rtld.optional_static_tls";
+    let mut all = tunables.unwrap_or_default();
+    if !all.to_string_lossy().contains(ROOM) {
+        if !all.is_empty() {
+            all.push(":");
+        }
+        all.push(format!("{ROOM}=4096"));
+    }
+    all
+}
+
+fn summarize(records: &Records) {
+    let Some(log) = &records.log else {
+        say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why");
+        return;
+    };
+    let mut text = Vec::new();
+    if let Err(error) = write_summary(log, &mut text) {
+        say::error(&error);
+    }
+    say::table(&text);
+    say::note(&format_args!("log: {}", log.display()));
+    match &records.dumps[..] {
+        [] => {}
+        [only] => say::note(&format_args!("dump: {}", only.display())),
+        [first, .., last] => say::note(&format_args!(
+            "{} dumps: {} to {}",
+            records.dumps.len(),
+            first.display(),
+            last.display()
+        )),
+    }
+    if let [first, ..] = &records.before[..] {
+        say::note(&format_args!(
+            "logs of what the process was before: {} ({} in all)",
+            first.display(),
+            records.before.len()
+        ));
+    }
+    // A build starts thousands; their names begin alike.
+    for other in records.of_children.iter().take(3) {
+        say::note(&format_args!("log of a child process: {}", other.display()));
+    }
+    if records.of_children.len() > 3 {
+        say::note(&format_args!(
+            "and {} more logs of child processes",
+            records.of_children.len() - 3
+        ));
+    }
+    say::note(&format_args!(
+        "next: heapprof top {0}; heapprof report {0}; heapprof info {0}",
+        quoted(log)
+    ));
+    if let Some(command) = of_all(log, &records.of_children) {
+        say::note(&format_args!("all processes together: {command}"));
+    }
+}
+
+/// The command that shows a process and its children together; `None`: it has none.
+fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
+    // As many as a line holds.
+    const MOST: usize = 8;
+    let all = std::iter::once(log).chain(children.iter().map(PathBuf::as_path));
+    match children.len() {
+        0 => None,
+        1..MOST => {
+            let files: Vec<String> = all.map(quoted).collect();
+            Some(format!("heapprof report {}", files.join(" ")))
+        }
+        _ => Some("`heapprof report`, `timeline` and `top` take all their logs".into()),
+    }
+}
+
+/// A path as a shell takes it for one word; plain where that is plain.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
+    match text.chars().all(is_plain) && !text.is_empty() {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
+    let profile = Input::open(log)?.read(|_| {})?;
+    let symbols = Places::default().symbols(log, &profile)?;
+    let mut sites = Sites::of(&profile, &symbols);
+    let metric = match profile.numbers().in_use_bytes {
+        0 => Metric::AllocatedBytes,
+        _ => Metric::InUseBytes,
+    };
+    sites.sort(metric, false);
+    sites.sites.retain(|site| site.own.get(metric) > 0);
+    sites.sites.truncate(5);
+    let what = match metric {
+        Metric::InUseBytes => "The five sites with the most bytes in use at the end:",
+        _ => "Nothing is in use at the end. The five sites that allocated the most bytes:",
+    };
+    let write = |text: &mut Vec<u8>| -> io::Result<()> {
+        use io::Write as _;
+        writeln!(text)?;
+        heading::write_totals(&profile, text)?;
+        if sites.sites.is_empty() {
+            return Ok(());
+        }
+        writeln!(text, "{what}")?;
+        let width = width_of(&io::stderr()).unwrap_or(120);
+        top::write_sites(&profile, sites, metric, Some(width), text)
+    };
+    write(text).map_err(Failure::Stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_for_all_is_short() {
+        let children = |n: usize| -> Vec<PathBuf> {
+            (0..n).map(|i| format!("a_{i}.heaplog").into()).collect()
+        };
+        let of_all = |n| of_all(Path::new("a.heaplog"), &children(n));
+        assert_eq!(of_all(0), None);
+        let two = "heapprof report a.heaplog a_0.heaplog a_1.heaplog";
+        assert_eq!(of_all(2).as_deref(), Some(two));
+        assert_eq!(of_all(7).map(|it| it.split(' ').count()), Some(10));
+        assert!(of_all(8).is_some_and(|it| it.len() < 60));
+    }
+
+    #[test]
+    fn a_proposed_command_can_be_pasted() {
+        for (path, word) in [
+            ("./out.heaplog", "./out.heaplog"),
+            ("/tmp/a_b-1/x@2.heaplog", "/tmp/a_b-1/x@2.heaplog"),
+            ("./sp ace.heaplog", "'./sp ace.heaplog'"),
+            ("it's", "'it'\\''s'"),
+            ("$HOME;rm", "'$HOME;rm'"),
+            ("~x", "'~x'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), word);
+        }
+    }
+}

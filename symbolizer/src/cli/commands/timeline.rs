@@ -1,0 +1,331 @@
+//! `heapprof timeline`: in use and allocation rate over time.
+
+mod json;
+mod svg;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use heapprof_symbolizer::export::csv::cell;
+use heapprof_symbolizer::{
+    By, Bytes, GroupMap, Groups, Printable, Profile, Rows, SiteKey, SiteMap, Symbols, Timeline,
+    ViewError, rows_at_peak, timeline_of_log,
+};
+
+use crate::cli::inputs::logs::Logs;
+use crate::cli::inputs::source;
+use crate::cli::options::choice::choice;
+use crate::cli::options::quantity::count;
+use crate::cli::output::destination;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::progress::Progress;
+use crate::cli::output::say;
+use crate::cli::output::table::{cut_middle, stdout_width};
+
+/// Show bytes in use and the rate of allocation over time
+///
+/// A line of text for each curve; --csv, --svg and --json for other programs. --top K adds the bytes in use
+/// of the K sites that held the most when the whole program did; --by, of the processes, threads, types and so on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    logs: Logs,
+
+    /// Curves of the K sites with the most memory at the peak; 0: none [default: 0, with --by 5]
+    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
+    top: Option<usize>,
+
+    /// Curves not of sites, but of these
+    #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
+    by: Option<By>,
+
+    /// Steps of time, up to 100000 [default: as wide as the terminal, 200 for --csv, --svg, --json]
+    #[arg(long, value_name = "N", value_parser = number_of_steps, allow_negative_numbers = true)]
+    steps: Option<usize>,
+
+    /// Comma-separated values
+    #[arg(long, conflicts_with = "svg")]
+    csv: bool,
+
+    /// A picture (SVG)
+    #[arg(long)]
+    svg: bool,
+
+    /// JSON
+    #[arg(long, conflicts_with_all = ["csv", "svg"])]
+    json: bool,
+
+    /// Where to write it; - is standard output [default: -]
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+}
+
+/// Most steps: beyond, they would be finer than any screen, and memory would be needed for them.
+const MOST_STEPS: usize = 100_000;
+
+fn number_of_steps(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|n| (1..=MOST_STEPS).contains(n));
+    number.ok_or_else(|| format!("a whole number from 1 to {MOST_STEPS}"))
+}
+
+/// What stands beside a curve in text: `in use      `, and `  up to 1023.9 MiB/s`.
+const BESIDE: usize = 32;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (input, name) = (args.logs.open()?, args.logs.name());
+    let log = input.log()?;
+    let failed = |error| input.view_error(ViewError::Read(error));
+    let rows = match args.by {
+        Some(by) if by.divides_rows() => Rows::ByThread,
+        _ => Rows::Whole,
+    };
+    let profile = source::whole_log(&name, &input, rows.detail())?;
+    let curves = match args.top.unwrap_or(args.by.map_or(0, |_| 5)) {
+        0 => Curves::default(),
+        most => {
+            let progress = Progress::bytes("finding the peak", input.len());
+            let held = rows_at_peak(log, &profile, rows, |offset| progress.at(offset));
+            progress.finish();
+            let symbols = args.logs.symbols(&profile)?;
+            Curves::of(&profile, &symbols, args.by, &held.map_err(failed)?, most)
+        }
+    };
+    let wide = stdout_width().unwrap_or(100).saturating_sub(BESIDE).max(8);
+    let steps = match args.steps {
+        Some(steps) => steps,
+        None if args.csv || args.svg || args.json => 200,
+        None => wide,
+    };
+    let progress = Progress::bytes("drawing", input.len());
+    let timeline = timeline_of_log(
+        log,
+        &profile,
+        steps,
+        Groups {
+            rows,
+            count: curves.names.len(),
+            of: |row: usize| curves.of_row.get(row).copied().flatten(),
+        },
+        |totals| totals.in_use.bytes_f64(),
+        |offset| progress.at(offset),
+    );
+    progress.finish();
+    let timeline = timeline.map_err(failed)?;
+    if args.csv {
+        // The others have a place for it.
+        for line in profile.circumstances() {
+            say::note(&format_args!("note: {}: {line}", name.display()));
+        }
+    }
+    destination::to(destination::file(args.output.as_ref()), |out| {
+        if args.csv {
+            write_csv(&timeline, &curves.names, out)
+        } else if args.svg {
+            svg::write(&timeline, &curves.names, &profile, out)
+        } else if args.json {
+            json::write(&timeline, &curves.names, args.by, &profile, out)
+        } else {
+            write_text(&timeline, &curves.names, &profile, args.logs.at_peak(), out)
+        }
+    })
+}
+
+/// When the curves begin: with the log, or with the oldest segment of one that rotates.
+fn begins_at(profile: &Profile) -> u64 {
+    let checkpoint = profile.run.checkpoint.as_ref();
+    checkpoint.map_or(0, |checkpoint| checkpoint.time_ns)
+}
+
+/// What has a curve of its own.
+#[derive(Default)]
+struct Curves {
+    names: Vec<String>,
+    /// Which of them a row's blocks belong to.
+    of_row: Vec<Option<usize>>,
+}
+
+impl Curves {
+    /// Those with the most at the peak, of which each row held so much.
+    fn of(
+        profile: &Profile,
+        symbols: &Symbols,
+        by: Option<By>,
+        held: &[f64],
+        most: usize,
+    ) -> Curves {
+        let (all, of_row): (Vec<String>, Vec<Option<usize>>) = match by {
+            None => {
+                let map = SiteMap::of(profile, symbols);
+                let rows = profile.rows.iter();
+                let names = map.keys().iter().map(site_name).collect();
+                (names, rows.map(|row| map.own(row.stack)).collect())
+            }
+            Some(by) => {
+                let map = GroupMap::of(profile, symbols, by);
+                let rows = 0..map.parts();
+                let names = map.names().to_vec();
+                (names, rows.map(|row| Some(map.own(row))).collect())
+            }
+        };
+        let mut sums = vec![0.0; all.len()];
+        for (group, bytes) in of_row.iter().zip(held) {
+            if let Some(group) = *group {
+                sums[group] += bytes;
+            }
+        }
+        let mut largest: Vec<usize> = (0..all.len()).filter(|&i| sums[i] > 0.0).collect();
+        largest.sort_by(|&a, &b| {
+            sums[b]
+                .total_cmp(&sums[a])
+                .then_with(|| all[a].cmp(&all[b]))
+        });
+        largest.truncate(most);
+        let mut curve_of = vec![None; all.len()];
+        for (curve, &group) in largest.iter().enumerate() {
+            curve_of[group] = Some(curve);
+        }
+        Curves {
+            names: largest.iter().map(|&group| all[group].clone()).collect(),
+            of_row: (of_row.iter())
+                .map(|group| group.and_then(|group| curve_of[group]))
+                .collect(),
+        }
+    }
+}
+
+/// `serve:12`.
+fn site_name(key: &SiteKey) -> String {
+    let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
+    format!("{}{line}", key.function)
+}
+
+fn rate(timeline: &Timeline<f64>) -> Vec<f64> {
+    let seconds = timeline.step_ns as f64 / 1e9;
+    let steps = timeline.steps.iter();
+    steps.map(|step| step.allocated / seconds).collect()
+}
+
+fn write_text(
+    timeline: &Timeline<f64>,
+    names: &[String],
+    profile: &Profile,
+    at_peak: &str,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let steps = &timeline.steps;
+    let mut line = |what: &str, values: &[f64], unit: &str| -> io::Result<()> {
+        let most = values.iter().copied().fold(0.0, f64::max);
+        writeln!(
+            out,
+            "{:<12}{}  up to {}{unit}",
+            what,
+            sparkline(values, most),
+            Bytes(most)
+        )
+    };
+    let highest: Vec<f64> = steps.iter().map(|step| step.highest).collect();
+    line("in use", &highest, "")?;
+    line("allocated", &rate(timeline), "/s")?;
+    for (i, name) in names.iter().enumerate() {
+        let values: Vec<f64> = steps.iter().map(|step| step.groups[i]).collect();
+        let name = Printable(name).to_string();
+        match stdout_width() {
+            // Its end is the line.
+            Some(width) => writeln!(out, "{}", cut_middle(&name, width))?,
+            None => writeln!(out, "{name}")?,
+        }
+        // What comes and goes within a step has its most where all have, if anywhere.
+        let at_peak = timeline.at_peak.as_ref().map_or(0.0, |groups| groups[i]);
+        let most = values.iter().copied().fold(at_peak, f64::max);
+        writeln!(
+            out,
+            "{:<12}{}  up to {}",
+            "",
+            sparkline(&values, most),
+            Bytes(most)
+        )?;
+    }
+    let end = profile.run.duration_ns as f64 / 1e9;
+    let begin = match begins_at(profile) {
+        0 => "0".to_owned(),
+        ns => format!("{:.3} s", ns as f64 / 1e9),
+    };
+    let end = format!("{end:.3} s");
+    let gap = steps.len().saturating_sub(begin.len() + end.len()).max(1);
+    writeln!(out, "{:<12}{begin}{}{end}", "", " ".repeat(gap))?;
+    if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
+        // What was in use before the oldest segment nobody can tell any more.
+        let is_kept = !peak.is_gone;
+        writeln!(
+            out,
+            "peak at {:.6} s: {}{} in use{}",
+            peak.time_ns as f64 / 1e9,
+            // Of the time before all have their detail, only what single ones had is known.
+            if profile.run.is_joined && peak.is_gone {
+                "at least "
+            } else {
+                ""
+            },
+            Bytes(peak.bytes.to_f64()),
+            if is_kept {
+                format!("; {at_peak} shows whose")
+            } else {
+                String::new()
+            }
+        )?;
+    }
+    for line in profile.circumstances() {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn sparkline(values: &[f64], most: f64) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bar = |&value: &f64| {
+        if value <= 0.0 || most <= 0.0 {
+            return ' ';
+        }
+        BARS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1]
+    };
+    values.iter().map(bar).collect()
+}
+
+fn write_csv(timeline: &Timeline<f64>, names: &[String], out: &mut impl Write) -> io::Result<()> {
+    write!(
+        out,
+        "seconds,in_use_bytes,in_use_error,highest_in_use_bytes,allocated_bytes,allocated_objects"
+    )?;
+    for name in names {
+        write!(out, ",{}", cell(name))?;
+    }
+    writeln!(out)?;
+    for step in &timeline.steps {
+        write!(
+            out,
+            "{:.6},{:.0},{:.0},{:.0},{:.0},{:.0}",
+            step.end_ns as f64 / 1e9,
+            step.in_use,
+            step.in_use_error,
+            step.highest,
+            step.allocated,
+            step.allocated_objects
+        )?;
+        for value in &step.groups {
+            write!(out, ",{value:.0}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_rises_with_its_values() {
+        assert_eq!(sparkline(&[0.0, 0.1, 4.0, 8.0], 8.0), " ▁▄█");
+        assert_eq!(sparkline(&[0.0], 0.0), " ");
+    }
+}

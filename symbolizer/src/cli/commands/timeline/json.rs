@@ -1,0 +1,86 @@
+//! `heapprof timeline --json`: the steps in JSON, described in `docs/json.md`.
+
+use std::io::{self, Write};
+
+use heapprof_symbolizer::{By, Circumstances, Json, Profile, Timeline};
+use serde::Serialize;
+
+use crate::cli::output::document::Head;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
+    duration_ns: u64,
+    step_ns: u64,
+    peak: Option<Peak>,
+    /// What the groups are, if they are no sites.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'static str>,
+    /// Names of the sites whose bytes each step lists, or of the groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sites: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<&'a [String]>,
+    steps: Vec<Step<'a>>,
+}
+
+#[derive(Serialize)]
+struct Peak {
+    time_ns: u64,
+    bytes: f64,
+}
+
+#[derive(Serialize)]
+struct Step<'a> {
+    end_ns: u64,
+    in_use_bytes: f64,
+    in_use_error: f64,
+    highest_in_use_bytes: f64,
+    allocated_bytes: f64,
+    allocated_objects: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sites_in_use_bytes: Option<&'a [f64]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups_in_use_bytes: Option<&'a [f64]>,
+}
+
+pub(super) fn write(
+    timeline: &Timeline<f64>,
+    names: &[String],
+    by: Option<By>,
+    profile: &Profile,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let document = Document {
+        head: Head::of(profile),
+        circumstances: Circumstances::of(profile),
+        duration_ns: profile.run.duration_ns,
+        step_ns: timeline.step_ns,
+        peak: profile
+            .peak
+            .filter(|peak| peak.record > 0)
+            .map(|peak| Peak {
+                time_ns: peak.time_ns,
+                bytes: peak.bytes.to_f64(),
+            }),
+        by: by.map(By::name),
+        sites: by.is_none().then_some(names),
+        groups: by.map(|_| names),
+        steps: (timeline.steps.iter())
+            .map(|step| Step {
+                end_ns: step.end_ns,
+                in_use_bytes: step.in_use,
+                in_use_error: step.in_use_error,
+                highest_in_use_bytes: step.highest,
+                allocated_bytes: step.allocated,
+                allocated_objects: step.allocated_objects,
+                sites_in_use_bytes: by.is_none().then_some(&step.groups),
+                groups_in_use_bytes: by.map(|_| &*step.groups),
+            })
+            .collect(),
+    };
+    Json::Pretty.write(&document, out)
+}

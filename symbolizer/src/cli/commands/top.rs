@@ -1,0 +1,406 @@
+//! `heapprof top`: where the memory comes from, largest first.
+
+pub(crate) mod past;
+
+use std::io::{self, Write};
+
+use heapprof_core::Totals;
+use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
+use heapprof_symbolizer::{
+    By, Bytes, Circumstances, Confidence, Count, Detail, FEW_SAMPLES, Json, Limit, Measure, Metric,
+    Numbers, Percent, Precision, Profile, Reading, Sites, Symbols, groups,
+};
+use serde::Serialize;
+
+use crate::cli::commands::top::past::{MeasureArg, TemporaryArgs};
+use crate::cli::inputs::source::{Source, note_circumstances};
+use crate::cli::options::choice::choice;
+use crate::cli::options::confidence;
+use crate::cli::options::filter::FilterArgs;
+use crate::cli::options::limit;
+use crate::cli::options::quantity::count;
+use crate::cli::output::colour::Look;
+use crate::cli::output::destination;
+use crate::cli::output::document::Head;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::heading::write_totals_at;
+use crate::cli::output::label::{JsonLabel, JsonLines, Label};
+use crate::cli::output::table::{Align, Table, stdout_width};
+
+/// Show the allocation sites with the most memory
+///
+/// A site is the innermost function and line that is neither an allocation function nor the
+/// standard library's. "self" was allocated there, "cum" there or in what is called from there.
+/// With --by, sites are added up: by a part of the source, or by what the blocks are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// What a line is [default: an allocation site]
+    #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
+    by: Option<By>,
+
+    /// How many lines to show; 0 for all
+    #[arg(short, long, value_name = "N", default_value_t = 20, value_parser = count, allow_negative_numbers = true)]
+    number: usize,
+
+    /// The number that is shown and sorted by
+    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
+    metric: MeasureArg,
+
+    #[command(flatten)]
+    temporary: TemporaryArgs,
+
+    /// How often, in percent, the interval behind ± shall hold the truth
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
+    confidence: Confidence,
+
+    /// Sort by cumulative numbers, and show callers that allocate nothing themselves
+    #[arg(long)]
+    cum: bool,
+
+    /// Exit with status 3 if the total of the metric, of what the filters let through, is more than this, and by more than
+    /// noise (3 standard errors): 200MiB, 5000
+    #[arg(long, value_name = "AMOUNT", value_parser = limit::amount, allow_hyphen_values = true)]
+    fail_above: Option<Limit>,
+
+    /// JSON, with all four metrics of each line and exact numbers
+    #[arg(long)]
+    json: bool,
+
+    /// CSV, with the same numbers
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let measure = args.metric.0;
+    if args.fail_above.is_some() && measure == Measure::Lifetime {
+        let words =
+            "--fail-above is a limit of a sum, and lifetimes have none; leave out one of them";
+        return Err(Failure::Senseless(words.into()));
+    }
+    args.temporary.refuse_beside(measure)?;
+    args.source.time.age.refuse_beside(measure)?;
+    let by = args.by;
+    let mut profile = args.source.part(&Reading {
+        view: args.source.time.view(),
+        pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+        detail: Detail {
+            threads: by.is_some_and(By::divides_rows),
+            ..Detail::default()
+        },
+        ..Reading::default()
+    })?;
+    args.source.need_times(measure, &profile)?;
+    let mut symbols = args.source.symbols(&profile)?;
+    args.filter.apply(&mut profile, &mut symbols);
+    if args.csv {
+        note_circumstances(&profile);
+    }
+    let shown = show(args, &profile, &symbols);
+    limit::after(shown, || match args.fail_above {
+        Some(limit) => limit::check(limit, measure, &measure.total(&profile)),
+        None => Ok(()),
+    })
+}
+
+fn show(args: &Args, profile: &Profile, symbols: &Symbols) -> Result<(), Failure> {
+    let (measure, by) = (args.metric.0, args.by);
+    let Measure::Basic(metric) = measure else {
+        let shown = past::Shown {
+            measure,
+            by,
+            number: args.number,
+            cumulative: args.cum,
+            confidence: args.confidence,
+        };
+        let form = match (args.json, args.csv) {
+            (true, _) => past::Form::Json,
+            (_, true) => past::Form::Csv,
+            _ => past::Form::Table,
+        };
+        return past::run(profile, symbols, &shown, form);
+    };
+    let mut lines = lines(profile, symbols, by, metric, args.cum);
+    lines.retain(|line| {
+        if args.cum {
+            &line.cumulative
+        } else {
+            &line.own
+        }
+        .get(metric)
+            > 0
+    });
+    let hidden = match args.number {
+        0 => 0,
+        n => lines.len().saturating_sub(n),
+    };
+    lines.truncate(lines.len() - hidden);
+
+    destination::to(None, |out| {
+        if args.json {
+            return write_json(profile, &lines, by, args.confidence, out);
+        }
+        if args.csv {
+            return write_csv(&lines, by, out);
+        }
+        write_totals_at(profile, args.confidence, out)?;
+        writeln!(out)?;
+        let shown = Shown {
+            by,
+            metric,
+            confidence: args.confidence,
+            width: stdout_width(),
+        };
+        write_lines(profile, &lines, &shown, out)?;
+        if hidden > 0 {
+            writeln!(
+                out,
+                "  … and {} more (-n 0 shows all)",
+                Count(hidden as u64)
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// A site or group with its numbers.
+struct Line {
+    label: Label,
+    own: Numbers,
+    own_totals: Totals,
+    cumulative: Numbers,
+    cumulative_totals: Totals,
+}
+
+/// All of them, sorted.
+fn lines(
+    profile: &Profile,
+    symbols: &Symbols,
+    by: Option<By>,
+    metric: Metric,
+    cumulative: bool,
+) -> Vec<Line> {
+    match by {
+        None => {
+            let mut sites = Sites::of(profile, symbols);
+            sites.sort(metric, cumulative);
+            lines_of_sites(sites)
+        }
+        Some(by) => groups(profile, symbols, by, metric, cumulative)
+            .into_iter()
+            .map(|group| Line {
+                label: Label::Group(group.name),
+                own: group.own,
+                own_totals: group.own_totals,
+                cumulative: group.cumulative,
+                cumulative_totals: group.cumulative_totals,
+            })
+            .collect(),
+    }
+}
+
+fn lines_of_sites(sites: Sites) -> Vec<Line> {
+    sites
+        .sites
+        .into_iter()
+        .map(|site| Line {
+            label: Label::Site(site.key),
+            own: site.own,
+            own_totals: site.own_totals,
+            cumulative: site.cumulative,
+            cumulative_totals: site.cumulative_totals,
+        })
+        .collect()
+}
+
+/// The table of sites.
+pub(crate) fn write_sites(
+    profile: &Profile,
+    sites: Sites,
+    metric: Metric,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let shown = Shown {
+        by: None,
+        metric,
+        confidence: Confidence::default(),
+        width,
+    };
+    write_lines(profile, &lines_of_sites(sites), &shown, out)
+}
+
+/// What is shown, and how.
+struct Shown {
+    by: Option<By>,
+    metric: Metric,
+    confidence: Confidence,
+    width: Option<usize>,
+}
+
+/// The columns of numbers, with or without errors, and those of the label.
+pub(crate) fn columns(is_sampled: bool, by: Option<By>) -> Vec<(&'static str, Align)> {
+    let mut columns = vec![("self", Align::Right)];
+    if is_sampled {
+        columns.push(("±", Align::Right));
+    }
+    columns.extend([
+        ("", Align::Right),
+        ("cum", Align::Right),
+        ("", Align::Right),
+    ]);
+    columns.extend(Label::columns(by));
+    columns
+}
+
+fn write_lines(
+    profile: &Profile,
+    lines: &[Line],
+    shown: &Shown,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let metric = shown.metric;
+    let mut any_few = false;
+    let whole = profile.numbers().get(metric) as f64;
+    let is_sampled = profile.precision() == Precision::Sampled;
+    let mut table = Table::new(&columns(is_sampled, shown.by));
+    let quantity = |value: f64| {
+        if metric.is_bytes() {
+            Bytes(value).to_string()
+        } else {
+            Count(value.round() as u64).to_string()
+        }
+    };
+    for line in lines {
+        let (own, all) = (
+            line.own.get(metric) as f64,
+            line.cumulative.get(metric) as f64,
+        );
+        let mut cells = vec![(quantity(own), Look::of_share(own, whole))];
+        if is_sampled {
+            let half = metric.error_of(&line.own_totals) * shown.confidence.standard_errors();
+            // A block so large that it is always sampled is exact, however few there are.
+            let samples = metric.samples_of(&line.own_totals);
+            let is_few = (1..FEW_SAMPLES).contains(&samples) && half > 0.1 * own;
+            any_few |= is_few;
+            let mark = if is_few { "~ " } else { "" };
+            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
+        }
+        let share = |part| Percent { part, whole }.to_string();
+        cells.extend([
+            (share(own), Look::of_share(own, whole)),
+            (quantity(all), Look::Plain),
+            (share(all), Look::of_share(all, whole)),
+        ]);
+        cells.extend(line.label.cells());
+        table.row_of(cells);
+    }
+    if lines.is_empty() {
+        let is_all_in_use = profile
+            .run
+            .span
+            .is_some_and(|span| span.survived_ns.is_some());
+        let hint = match metric.is_in_use() && !is_all_in_use {
+            true => " (--metric allocated-bytes shows what was freed, too)",
+            false => "",
+        };
+        return writeln!(out, "  nothing: {metric} is 0{hint}");
+    }
+    table.write(shown.width, out)?;
+    if any_few {
+        writeln!(
+            out,
+            "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+        )?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    totals: Values,
+    standard_errors: Errors,
+    intervals: Intervals,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
+    #[serde(flatten)]
+    lines: JsonLines<JsonLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    #[serde(flatten)]
+    label: JsonLabel<'a>,
+    samples: u64,
+    #[serde(rename = "self")]
+    own: Values,
+    self_errors: Errors,
+    cumulative: Values,
+    cumulative_errors: Errors,
+}
+
+fn write_json(
+    profile: &Profile,
+    lines: &[Line],
+    by: Option<By>,
+    confidence: Confidence,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let json = |line| {
+        let line: &Line = line;
+        JsonLine {
+            label: (&line.label).into(),
+            samples: Metric::AllocatedBytes.samples_of(&line.own_totals),
+            own: line.own.into(),
+            self_errors: Errors::of(&line.own_totals),
+            cumulative: line.cumulative.into(),
+            cumulative_errors: Errors::of(&line.cumulative_totals),
+        }
+    };
+    let document = Document {
+        head: Head::of(profile),
+        totals: profile.numbers().into(),
+        standard_errors: Errors::of_all(profile),
+        intervals: Intervals::of(profile, confidence),
+        circumstances: Circumstances::of(profile),
+        lines: JsonLines::of(by, lines.iter().map(json)),
+    };
+    Json::Pretty.write(&document, out)
+}
+
+fn write_csv(lines: &[Line], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
+    write!(out, "{}", Label::csv_columns(by))?;
+    for what in ["self", "cumulative"] {
+        for metric in Metric::ALL {
+            write!(out, ",{what}-{metric},{what}-{metric}-error")?;
+        }
+    }
+    writeln!(out, ",samples")?;
+    for line in lines {
+        write!(out, "{}", line.label.csv())?;
+        for (numbers, totals) in [
+            (&line.own, &line.own_totals),
+            (&line.cumulative, &line.cumulative_totals),
+        ] {
+            for metric in Metric::ALL {
+                write!(
+                    out,
+                    ",{},{:.0}",
+                    numbers.get(metric),
+                    metric.error_of(totals)
+                )?;
+            }
+        }
+        let samples = Metric::AllocatedBytes.samples_of(&line.own_totals);
+        writeln!(out, ",{samples}")?;
+    }
+    Ok(())
+}

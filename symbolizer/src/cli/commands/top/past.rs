@@ -1,0 +1,515 @@
+//! `heapprof top` of what only the past tells: the peak, temporary blocks, heaptime, slack and
+//! lifetimes.
+
+use std::io::{self, Write};
+
+use clap::builder::PossibleValue;
+use heapprof_core::{Lifetimes, Temporary};
+use heapprof_symbolizer::export::json::Intervals;
+use heapprof_symbolizer::{
+    Amount, By, Circumstances, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Metric,
+    Pace, Percent, Precision, Profile, REAL, SiteMap, Symbols, Verdict, duration_ns,
+};
+use serde::Serialize;
+
+use crate::cli::commands::top::columns;
+use crate::cli::output::colour::Look;
+use crate::cli::output::destination;
+use crate::cli::output::document::Head;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::heading::{what_interval, write_totals_at};
+use crate::cli::output::label::{JsonLabel, JsonLines, Label};
+use crate::cli::output::table::{Align, Table, stdout_width};
+
+/// What counts as temporary.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TemporaryArgs {
+    /// A temporary block is one freed up to so long after it was allocated [default: 10ms, unless
+    /// --within-allocations is given]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    within: Option<u64>,
+
+    /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled, they
+    /// are estimated by the thread's samples in between
+    #[arg(long, value_name = "N", value_parser = allocations, allow_negative_numbers = true)]
+    within_allocations: Option<u64>,
+}
+
+impl TemporaryArgs {
+    /// Refuses what would change nothing: a word on what is temporary where `measure` is something else.
+    pub(crate) fn refuse_beside(&self, measure: Measure) -> Result<(), Failure> {
+        let is_temporary = matches!(measure, Measure::TemporaryBytes | Measure::TemporaryObjects);
+        let given = match (self.within, self.within_allocations) {
+            (Some(_), _) => "--within",
+            (None, Some(_)) => "--within-allocations",
+            (None, None) => return Ok(()),
+        };
+        if is_temporary {
+            return Ok(());
+        }
+        Err(Failure::Senseless(format!(
+            "{given} says what is temporary, and {measure} is asked for; add -m temporary or -m temporary-objects"
+        )))
+    }
+
+    pub(crate) fn temporary(&self) -> Temporary {
+        const DEFAULT_NS: u64 = 10_000_000;
+        Temporary {
+            within_ns: match self.within_allocations {
+                None => Some(self.within.unwrap_or(DEFAULT_NS)),
+                Some(_) => self.within,
+            },
+            before_allocations: self.within_allocations,
+        }
+    }
+}
+
+fn allocations(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|&n| n > 0);
+    number.ok_or_else(|| "a whole number, 1 or more, and less than 2^64".into())
+}
+
+/// A length of time, as clap wants it.
+pub(crate) fn time(text: &str) -> Result<u64, String> {
+    duration_ns(text).ok_or_else(|| "a time, such as 10ms, 2s, 1m".into())
+}
+
+/// All measures, as clap wants them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MeasureArg(pub(crate) Measure);
+
+impl clap::ValueEnum for MeasureArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [MeasureArg; 14] = [
+            MeasureArg(Measure::Basic(Metric::InUseBytes)),
+            MeasureArg(Measure::Basic(Metric::InUseObjects)),
+            MeasureArg(Measure::Basic(Metric::AllocatedBytes)),
+            MeasureArg(Measure::Basic(Metric::AllocatedObjects)),
+            MeasureArg(Measure::PeakBytes),
+            MeasureArg(Measure::PeakObjects),
+            MeasureArg(Measure::TemporaryBytes),
+            MeasureArg(Measure::TemporaryObjects),
+            MeasureArg(Measure::HeaptimeBytes),
+            MeasureArg(Measure::HeaptimeObjects),
+            MeasureArg(Measure::Slack),
+            MeasureArg(Measure::GrowthBytes),
+            MeasureArg(Measure::GrowthObjects),
+            MeasureArg(Measure::Lifetime),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self.0 {
+            Measure::Basic(Metric::InUseBytes) => "bytes allocated and not freed",
+            Measure::Basic(Metric::InUseObjects) => "blocks allocated and not freed",
+            Measure::Basic(Metric::AllocatedBytes) => "bytes ever allocated",
+            Measure::Basic(Metric::AllocatedObjects) => "blocks ever allocated",
+            Measure::PeakBytes => "bytes in use when the whole program had the most",
+            Measure::PeakObjects => "blocks in use at that moment",
+            Measure::TemporaryBytes => {
+                "bytes freed soon after they were allocated (--within, --within-allocations)"
+            }
+            Measure::TemporaryObjects => "blocks freed soon after they were allocated",
+            Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
+            Measure::HeaptimeObjects => "object-seconds",
+            Measure::Slack => "usable bytes beyond those requested, of blocks in use",
+            Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
+            Measure::GrowthObjects => "blocks a second",
+            Measure::Lifetime => "how long blocks live: median and mean, by site",
+        };
+        Some(PossibleValue::new(self.0.name()).help(help))
+    }
+}
+
+/// Those that are sums, which can be exported and compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SumArg(pub(crate) Measure);
+
+impl clap::ValueEnum for SumArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: std::sync::LazyLock<Vec<SumArg>> = std::sync::LazyLock::new(|| {
+            let measures = MeasureArg::value_variants().iter();
+            let sums = measures.filter(|arg| arg.0 != Measure::Lifetime);
+            sums.map(|arg| SumArg(arg.0)).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        MeasureArg(self.0).to_possible_value()
+    }
+}
+
+/// What of it is shown, and how.
+pub(crate) struct Shown {
+    pub(crate) measure: Measure,
+    pub(crate) by: Option<By>,
+    pub(crate) number: usize,
+    pub(crate) cumulative: bool,
+    pub(crate) confidence: Confidence,
+}
+
+/// In which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Table,
+    Json,
+    Csv,
+}
+
+struct Line {
+    label: Label,
+    own: Amount,
+    all: Amount,
+    lifetimes: Lifetimes,
+}
+
+pub(crate) fn run(
+    profile: &Profile,
+    symbols: &Symbols,
+    shown: &Shown,
+    form: Form,
+) -> Result<(), Failure> {
+    let mut lines = match shown.by {
+        None => of_sites(profile, &SiteMap::of(profile, symbols), shown.measure),
+        Some(by) => {
+            // The past is kept by stack and size, lifetimes by stack.
+            if by.divides_rows() || by == By::Size && shown.measure == Measure::Lifetime {
+                let what = format!(
+                    "--metric {} is not known by {by}; leave out one of them",
+                    shown.measure
+                );
+                return Err(Failure::Senseless(what));
+            }
+            let map = GroupMap::of(profile, symbols, by);
+            of_groups(profile, &map, shown.measure)
+        }
+    };
+    let sorted_by = |line: &Line| match shown.measure {
+        // The longest first; those with no median outlive all others.
+        Measure::Lifetime => line.lifetimes.median().unwrap_or(f64::MAX),
+        _ if shown.cumulative => line.all.value,
+        _ => line.own.value,
+    };
+    lines.retain(|line| match shown.measure {
+        Measure::Lifetime => line.lifetimes != Lifetimes::default(),
+        measure if measure.is_growth() => sorted_by(line) != 0.0,
+        _ => sorted_by(line) > 0.0,
+    });
+    lines.sort_by(|a, b| {
+        sorted_by(b)
+            .total_cmp(&sorted_by(a))
+            .then_with(|| a.label.cmp(&b.label))
+    });
+    let hidden = match shown.number {
+        0 => 0,
+        n => lines.len().saturating_sub(n),
+    };
+    lines.truncate(lines.len() - hidden);
+    destination::to(None, |out| {
+        match form {
+            Form::Json => return write_json(profile, &lines, shown, out),
+            Form::Csv => return write_csv(&lines, shown, out),
+            Form::Table => {}
+        }
+        write_totals_at(profile, shown.confidence, out)?;
+        writeln!(out)?;
+        if lines.is_empty() {
+            return writeln!(out, "  nothing: {} is 0", shown.measure);
+        }
+        if shown.measure == Measure::Lifetime {
+            write_lifetimes(&lines, shown.by, out)?;
+        } else {
+            write_sums(profile, &lines, shown, out)?;
+        }
+        if hidden > 0 {
+            let hidden = Count(hidden as u64);
+            writeln!(out, "  … and {hidden} more (-n 0 shows all)")?;
+        }
+        Ok(())
+    })
+}
+
+impl Line {
+    fn of(label: Label) -> Line {
+        Line {
+            label,
+            own: Amount::default(),
+            all: Amount::default(),
+            lifetimes: Lifetimes::default(),
+        }
+    }
+}
+
+fn of_sites(profile: &Profile, map: &SiteMap, measure: Measure) -> Vec<Line> {
+    let labels = map.keys().iter().cloned().map(Label::Site);
+    let mut lines: Vec<Line> = labels.map(Line::of).collect();
+    for (index, row) in profile.rows.iter().enumerate() {
+        let amount = measure.of_row(profile, index);
+        if let Some(own) = map.own(row.stack) {
+            lines[own].own += amount;
+        }
+        for site in map.all(row.stack) {
+            lines[site].all += amount;
+        }
+    }
+    for (stack, lifetimes) in profile.lifetimes.iter().enumerate() {
+        if let Some(own) = map.own(stack as u32) {
+            lines[own].lifetimes.merge(lifetimes);
+        }
+    }
+    lines
+}
+
+fn of_groups(profile: &Profile, map: &GroupMap, measure: Measure) -> Vec<Line> {
+    let labels = map.names().iter().cloned().map(Label::Group);
+    let mut lines: Vec<Line> = labels.map(Line::of).collect();
+    let mut lived = vec![false; profile.lifetimes.len()];
+    for (index, row) in profile.rows.iter().enumerate() {
+        let amount = measure.of_row(profile, index);
+        let own = map.own(index);
+        lines[own].own += amount;
+        for &group in map.all(index) {
+            lines[group as usize].all += amount;
+        }
+        // A stack has several rows, and its lifetimes once.
+        let stack = row.stack as usize;
+        if lived.get(stack) == Some(&false) {
+            lived[stack] = true;
+            lines[own].lifetimes.merge(&profile.lifetimes[stack]);
+        }
+    }
+    lines
+}
+
+/// Whether noise may have made it: its own numbers, as `heapprof diff` judges differences.
+pub(crate) fn verdict(amount: &Amount) -> &'static str {
+    match amount.z() {
+        None => Verdict::Exact,
+        Some(z) if z.abs() >= REAL => Verdict::Real,
+        Some(_) => Verdict::Noise,
+    }
+    .name()
+}
+
+fn write_sums(
+    profile: &Profile,
+    lines: &[Line],
+    shown: &Shown,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let measure = shown.measure;
+    let whole = measure.of_all(profile);
+    let is_sampled = profile.precision() == Precision::Sampled;
+    let half = |amount: &Amount| amount.error() * shown.confidence.standard_errors();
+    // One unit for all lines, or they could not be compared at a glance.
+    let most = lines
+        .iter()
+        .map(|line| line.own.value.abs())
+        .fold(0.0, f64::max);
+    let pace = Pace::of(most);
+    let quantity = |value: f64| match measure.is_growth() {
+        true => measure.quantity_at(value, pace),
+        false => measure.quantity(value),
+    };
+    let plus_minus = match is_sampled {
+        true => format!(" ± {}", quantity(half(&whole))),
+        false => String::new(),
+    };
+    writeln!(out, "{measure}: {}{plus_minus}", quantity(whole.value))?;
+    let mut table = Table::new(&columns(is_sampled, shown.by));
+    let mut any_few = false;
+    for line in lines {
+        let look = |part| match measure.is_growth() {
+            // Parts of a sum of what grew and what shrank are none.
+            true => Look::Plain,
+            false => Look::of_share(part, whole.value),
+        };
+        let mut cells = vec![(quantity(line.own.value), look(line.own.value))];
+        if is_sampled {
+            let half = half(&line.own);
+            let few =
+                (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value.abs();
+            any_few |= few;
+            let mark = if few { "~ " } else { "" };
+            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
+        }
+        let share = |part: f64| {
+            let whole = whole.value;
+            Percent { part, whole }.to_string()
+        };
+        let (own, all) = match measure.is_growth() {
+            true => (verdict(&line.own).into(), String::new()),
+            false => (share(line.own.value), share(line.all.value)),
+        };
+        cells.extend([
+            (own, look(line.own.value)),
+            (quantity(line.all.value), Look::Plain),
+            (all, look(line.all.value)),
+        ]);
+        cells.extend(line.label.cells());
+        table.row_of(cells);
+    }
+    table.write(stdout_width(), out)?;
+    if any_few {
+        writeln!(
+            out,
+            "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+        )?;
+    }
+    if measure.is_growth() && is_sampled {
+        writeln!(
+            out,
+            "  real: more than {REAL} standard errors from no growth at all"
+        )?;
+    }
+    Ok(())
+}
+
+fn write_lifetimes(lines: &[Line], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
+    let mut columns: Vec<(&str, Align)> = ["median", "90 %", "mean", "freed", "live"]
+        .map(|name| (name, Align::Right))
+        .into();
+    columns.extend(Label::columns(by));
+    let mut table = Table::new(&columns);
+    for line in lines {
+        let lifetimes = &line.lifetimes;
+        let or_long = |time: Option<f64>| time.map_or("outlives".into(), seconds);
+        let numbers = [
+            or_long(lifetimes.median()),
+            or_long(lifetimes.quantile(0.9)),
+            or_long(lifetimes.mean()),
+            Count(lifetimes.died_samples()).to_string(),
+            Count(lifetimes.live_samples()).to_string(),
+        ];
+        let numbers = numbers.into_iter().map(|text| (text, Look::Plain));
+        table.row_of(numbers.chain(line.label.cells()).collect());
+    }
+    table.write(stdout_width(), out)?;
+    writeln!(
+        out,
+        "  freed and live are samples; \"outlives\": more of the blocks lived on than would tell"
+    )
+}
+
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.0} µs", s * 1e6),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    metric: &'a str,
+    unit: &'a str,
+    /// A distribution has no sum.
+    total: Option<f64>,
+    total_error: Option<f64>,
+    intervals: Intervals,
+    #[serde(flatten)]
+    circumstances: Circumstances<'a>,
+    #[serde(flatten)]
+    lines: JsonLines<JsonLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    #[serde(flatten)]
+    label: JsonLabel<'a>,
+    samples: u64,
+    #[serde(rename = "self")]
+    own: Option<f64>,
+    self_error: Option<f64>,
+    cumulative: Option<f64>,
+    cumulative_error: Option<f64>,
+    lifetime_median_s: Option<f64>,
+    lifetime_90_percent_s: Option<f64>,
+    lifetime_mean_s: Option<f64>,
+    /// Samples whose blocks were freed, and those that live.
+    freed_samples: u64,
+    live_samples: u64,
+}
+
+/// What a line's number rests on.
+fn samples(line: &Line, measure: Measure) -> u64 {
+    let lifetimes = &line.lifetimes;
+    match measure {
+        Measure::Lifetime => lifetimes.died_samples() + lifetimes.live_samples(),
+        _ => line.own.samples,
+    }
+}
+
+fn write_json(
+    profile: &Profile,
+    lines: &[Line],
+    shown: &Shown,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let whole = shown.measure.of_all(profile);
+    let of_sum = |number: f64| (shown.measure != Measure::Lifetime).then_some(number);
+    let json = lines.iter().map(|line| JsonLine {
+        label: (&line.label).into(),
+        samples: samples(line, shown.measure),
+        own: of_sum(line.own.value),
+        self_error: of_sum(line.own.error()),
+        cumulative: of_sum(line.all.value),
+        cumulative_error: of_sum(line.all.error()),
+        lifetime_median_s: line.lifetimes.median(),
+        lifetime_90_percent_s: line.lifetimes.quantile(0.9),
+        lifetime_mean_s: line.lifetimes.mean(),
+        freed_samples: line.lifetimes.died_samples(),
+        live_samples: line.lifetimes.live_samples(),
+    });
+    let mut head = Head::of(profile);
+    if !what_interval(profile, shown.confidence).is_empty() {
+        head.estimator.push_str("; errors are standard errors");
+    }
+    let document = Document {
+        head,
+        metric: shown.measure.name(),
+        unit: shown.measure.unit(),
+        total: of_sum(whole.value),
+        total_error: of_sum(whole.error()),
+        intervals: Intervals::of(profile, shown.confidence),
+        circumstances: Circumstances::of(profile),
+        lines: JsonLines::of(shown.by, json),
+    };
+    Json::Pretty.write(&document, out)
+}
+
+/// Empty cells where nothing is known.
+fn write_csv(lines: &[Line], shown: &Shown, out: &mut impl Write) -> io::Result<()> {
+    let label = Label::csv_columns(shown.by);
+    let metric = shown.measure;
+    writeln!(
+        out,
+        "{label},self-{metric},self-{metric}-error,cumulative-{metric},cumulative-{metric}-error,\
+         lifetime-median-s,lifetime-mean-s,samples,lifetime-90-percent-s,freed-samples,live-samples"
+    )?;
+    let cell = |number: Option<f64>| number.map(|n| n.to_string()).unwrap_or_default();
+    let of_sum = |number: f64| cell((metric != Measure::Lifetime).then_some(number));
+    for line in lines {
+        let (own, all) = (&line.own, &line.all);
+        writeln!(
+            out,
+            "{},{},{},{},{},{},{},{},{},{},{}",
+            line.label.csv(),
+            of_sum(own.value),
+            of_sum(own.error()),
+            of_sum(all.value),
+            of_sum(all.error()),
+            cell(line.lifetimes.median()),
+            cell(line.lifetimes.mean()),
+            samples(line, metric),
+            cell(line.lifetimes.quantile(0.9)),
+            line.lifetimes.died_samples(),
+            line.lifetimes.live_samples(),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,381 @@
+//! `heapprof tree`: who called whom down to the allocations.
+
+mod json;
+
+use std::io::{self, Write};
+
+use heapprof_symbolizer::{
+    By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Precision,
+    Printable, Reading, Tree,
+};
+
+use crate::cli::commands::top::past::{SumArg, TemporaryArgs, verdict};
+use crate::cli::inputs::source::Source;
+use crate::cli::options::choice::choice;
+use crate::cli::options::filter::FilterArgs;
+use crate::cli::options::quantity::{count, percent};
+use crate::cli::output::colour::{self, Look};
+use crate::cli::output::destination;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::heading::write_totals;
+use crate::cli::output::table::{cut, stdout_width};
+
+/// Show the calls that lead to allocations, as a tree
+///
+/// From the root of the program down, or from one function to its callers or callees. Numbers are of
+/// all that was allocated below. Branches smaller than --min percent are left out, and counted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// From this function to those that called it
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "callees")]
+    callers: Option<String>,
+
+    /// From this function to those that it called
+    #[arg(long, value_name = "FUNCTION")]
+    callees: Option<String>,
+
+    /// What a branch is
+    #[arg(long, value_name = "GROUP", default_value = "function", value_parser = choice::<By>())]
+    by: By,
+
+    /// The number that is shown and sorted by
+    #[arg(short, long, value_name = "METRIC", default_value = "in-use-bytes")]
+    metric: SumArg,
+
+    #[command(flatten)]
+    temporary: TemporaryArgs,
+
+    /// Leave out branches of less than this share of what the tree shows, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent, allow_negative_numbers = true)]
+    min: f64,
+
+    /// How many calls deep to go; 0 for all the way
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = count, allow_negative_numbers = true)]
+    depth: usize,
+
+    /// JSON, with all four metrics and all branches
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (by, measure) = (args.by, args.metric.0);
+    args.temporary.refuse_beside(measure)?;
+    args.source.time.age.refuse_beside(measure)?;
+    if by.divides_rows() && measure.needs_pasts() {
+        let what = format!("--metric {measure} is not known by {by}; leave out one of them");
+        return Err(Failure::Senseless(what));
+    }
+    let mut profile = args.source.part(&Reading {
+        view: args.source.time.view(),
+        pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+        detail: Detail {
+            threads: by.divides_rows(),
+            ..Detail::default()
+        },
+        ..Reading::default()
+    })?;
+    args.source.need_times(measure, &profile)?;
+    let mut symbols = args.source.symbols(&profile)?;
+    args.filter.apply(&mut profile, &mut symbols);
+    let direction = match (&args.callers, &args.callees) {
+        (Some(function), _) => Direction::Callers(function.clone()),
+        (None, Some(function)) => Direction::Callees(function.clone()),
+        (None, None) => Direction::Down,
+    };
+    let tree = Tree::of(&profile, &symbols, by, &direction, measure);
+    destination::to(None, |out| {
+        if args.json {
+            return json::write(&profile, &tree, measure, out);
+        }
+        write_totals(&profile, out)?;
+        writeln!(out)?;
+        // Of what grew and what shrank, what grew.
+        let own = tree.nodes().iter().map(|node| node.own_amount.value);
+        let shown: f64 = own.filter(|&value| value > 0.0).sum();
+        if shown == 0.0 {
+            let why = why_nothing(&direction, measure, tree.root(), || {
+                let all = Metric::AllocatedBytes.into();
+                Tree::of(&profile, &symbols, By::Function, &Direction::Down, all)
+            });
+            return writeln!(out, "  nothing: {why}");
+        }
+        let is_sampled = profile.precision() == Precision::Sampled;
+        let whole = measure.of_all(&profile);
+        if measure.needs_pasts() {
+            let quantity = |value| measure.quantity(value);
+            let error = match is_sampled {
+                true => format!(" ± {}", quantity(half(whole.error()))),
+                false => String::new(),
+            };
+            writeln!(out, "{measure}: {}{error}", quantity(whole.value))?;
+        }
+        let most = tree.nodes().iter().map(|node| node.amount.value.abs());
+        let mut writer = Writer {
+            tree: &tree,
+            measure,
+            // One unit for all lines, or they could not be compared at a glance.
+            pace: Pace::of(most.fold(0.0, f64::max)),
+            whole: whole.value,
+            least: shown * args.min.clamp(0.0, 100.0) / 100.0,
+            depth: args.depth,
+            sampled: is_sampled,
+            width: stdout_width(),
+            has_one_root: false,
+            out,
+        };
+        writer.all()
+    })
+}
+
+/// Half of the interval around a number with that standard error: as the heading says, that of the default confidence.
+fn half(error: f64) -> f64 {
+    error * Confidence::default().standard_errors()
+}
+
+/// How many functions are proposed for one that is not there.
+const PROPOSED: usize = 3;
+
+/// Why there is no tree, and what leads to one: another metric, or a function's whole name.
+fn why_nothing(
+    direction: &Direction,
+    measure: Measure,
+    root: &Node,
+    whole: impl FnOnce() -> Tree,
+) -> String {
+    if measure.is_growth() && root.amount.value < 0.0 {
+        return "nothing grew".to_owned();
+    }
+    if root.total.get(Metric::AllocatedObjects) > 0 {
+        return match measure {
+            Measure::Basic(_) => {
+                format!("{measure} is 0 (--metric allocated-bytes shows what was freed, too)")
+            }
+            _ => format!("{measure} is 0"),
+        };
+    }
+    let (Direction::Callers(function) | Direction::Callees(function)) = direction else {
+        return format!("no stack matches, or {measure} is 0");
+    };
+    let tree = whole();
+    let names = tree.nodes().iter().map(|node| tree.name(node));
+    let mut similar: Vec<&str> = names.filter(|name| name.contains(&**function)).collect();
+    // Of `open`, `Sessions::open(int)` before what has it for an argument.
+    similar.sort_by_key(|name| (name.len(), *name));
+    similar.dedup();
+    similar.truncate(PROPOSED);
+    let similar: Vec<String> = similar
+        .iter()
+        .map(|name| format!("'{}'", Printable(name)))
+        .collect();
+    let proposed = match similar.is_empty() {
+        true => String::new(),
+        false => format!("; perhaps {} is meant", similar.join(" or ")),
+    };
+    format!(
+        "no stack has a function '{}', by its whole name with namespaces and classes{proposed}",
+        Printable(function)
+    )
+}
+
+struct Writer<'a, W> {
+    tree: &'a Tree,
+    measure: Measure,
+    pace: Pace,
+    whole: f64,
+    least: f64,
+    depth: usize,
+    sampled: bool,
+    width: Option<usize>,
+    /// Then it needs no branch to stand on.
+    has_one_root: bool,
+    out: &'a mut W,
+}
+
+/// The children of a node while they are written.
+struct Level<'a> {
+    /// Those that are still to come.
+    shown: std::slice::Iter<'a, Node>,
+    /// How many are too small to be shown, and what they are together.
+    hidden: usize,
+    hidden_value: f64,
+    /// An only child of one parent is a step, not a branch: a chain does not wander off to the right.
+    is_step: bool,
+}
+
+impl<'a, W: Write> Writer<'a, W> {
+    fn level(&self, node: &Node, is_top: bool) -> Level<'a> {
+        let value = |node: &Node| node.amount.value;
+        // Largest first; what shrank is last.
+        let mut children = self.tree.children(node);
+        if !self.measure.is_growth() {
+            children = &children[..children.partition_point(|child| value(child) > 0.0)];
+        }
+        let number = children.partition_point(|child| value(child) >= self.least);
+        let (shown, hidden) = children.split_at(number);
+        Level {
+            shown: shown.iter(),
+            hidden: hidden.len(),
+            hidden_value: hidden.iter().map(value).sum(),
+            is_step: shown.len() == 1 && hidden.is_empty() && !is_top,
+        }
+    }
+
+    /// Writes the tree, with a stack of its own: there may be more levels than a thread's has room for.
+    fn all(&mut self) -> io::Result<()> {
+        let mut levels = vec![self.level(self.tree.root(), true)];
+        self.has_one_root = levels[0].shown.len() == 1 && levels[0].hidden == 0;
+        // Of each level of branches, whether more follows there.
+        let mut lines: Vec<bool> = Vec::new();
+        while let Some(level) = levels.last_mut() {
+            let Some(child) = level.shown.next() else {
+                let (hidden, value) = (level.hidden, level.hidden_value);
+                levels.pop();
+                self.hidden(hidden, value, &lines)?;
+                if levels.last().is_some_and(|level| !level.is_step) {
+                    lines.pop();
+                }
+                continue;
+            };
+            let more = level.shown.len() > 0 || level.hidden > 0;
+            let is_step = level.is_step;
+            let is_last = self.depth > 0 && levels.len() >= self.depth;
+            self.line(child, &lines, is_step, more, is_last)?;
+            if !is_last {
+                if !is_step {
+                    lines.push(more);
+                }
+                levels.push(self.level(child, lines.is_empty()));
+            }
+        }
+        Ok(())
+    }
+
+    fn hidden(&mut self, number: usize, value: f64, lines: &[bool]) -> io::Result<()> {
+        if number == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{}{}{} smaller{}, together {}",
+            self.margin(),
+            self.indent(lines, "└ "),
+            Count(number as u64),
+            match self.measure.is_growth() {
+                true => " or shrinking",
+                false => "",
+            },
+            self.quantity(value)
+        );
+        let text = match self.width {
+            Some(width) => cut(&text, width),
+            None => text,
+        };
+        writeln!(self.out, "{}", Look::Aside.paint(&text, colour::is_on()))
+    }
+
+    /// `is_last`: what is below is deeper than was asked for, which an ellipsis says.
+    fn line(
+        &mut self,
+        node: &Node,
+        lines: &[bool],
+        is_step: bool,
+        more: bool,
+        is_last: bool,
+    ) -> io::Result<()> {
+        let value = node.amount.value;
+        let width = self.quantity_width();
+        let error = match self.sampled {
+            true => format!(
+                " ± {:>width$}",
+                self.quantity(half(node.amount.error())),
+                width = width - 1
+            ),
+            false => String::new(),
+        };
+        let branch = match (lines.is_empty() && self.has_one_root, is_step, more) {
+            (true, ..) => "",
+            (_, true, _) => "",
+            (_, _, true) => "├ ",
+            (_, _, false) => "└ ",
+        };
+        let share = || {
+            Percent {
+                part: value,
+                whole: self.whole,
+            }
+            .to_string()
+        };
+        // Parts of a sum of what grew and what shrank are none.
+        let (share, look) = match self.measure.is_growth() {
+            true => (verdict(&node.amount).to_owned(), Look::Plain),
+            false => (share(), Look::of_share(value, self.whole)),
+        };
+        let largest = self.tree.children(node).first();
+        let below = match is_last && largest.is_some_and(|child| child.amount.value > 0.0) {
+            true => " …",
+            false => "",
+        };
+        let parts = [
+            (format!("{:>width$}", self.quantity(value)), look),
+            (error, Look::Aside),
+            (format!(" {share:>6}  "), look),
+            (self.indent(lines, branch), Look::Aside),
+            (
+                format!("{}{below}", Printable(self.tree.name(node))),
+                Look::Name,
+            ),
+        ];
+        let mut room = self.width;
+        let mut text = String::new();
+        for (part, look) in parts {
+            let part = match &mut room {
+                Some(room) => {
+                    let part = cut(&part, *room);
+                    *room = room.saturating_sub(part.chars().count());
+                    part
+                }
+                None => part,
+            };
+            text.push_str(&look.paint(&part, colour::is_on()));
+        }
+        writeln!(self.out, "{}", text.trim_end())
+    }
+
+    fn indent(&self, lines: &[bool], branch: &str) -> String {
+        let above = lines.iter().skip(usize::from(self.has_one_root));
+        let mut text: String = above.map(|more| if *more { "│ " } else { "  " }).collect();
+        text.push_str(branch);
+        text
+    }
+
+    /// Of the column of numbers, in characters.
+    fn quantity_width(&self) -> usize {
+        match self.measure.is_growth() || self.measure.is_over_time() {
+            true => 14,
+            false => 10,
+        }
+    }
+
+    fn margin(&self) -> String {
+        // The share, and the spaces around it.
+        let width = self.quantity_width() + 9;
+        let error = match self.sampled {
+            true => " ± ".chars().count() + self.quantity_width() - 1,
+            false => 0,
+        };
+        " ".repeat(width + error)
+    }
+
+    fn quantity(&self, value: f64) -> String {
+        match self.measure.is_growth() {
+            true => self.measure.quantity_at(value, self.pace),
+            false => self.measure.quantity(value),
+        }
+    }
+}

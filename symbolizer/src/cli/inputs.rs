@@ -1,0 +1,9 @@
+//! The inputs: from the files on the command line to a profile with names.
+//!
+//! Imports: `cli::options`, `cli::output`.
+//!
+//! Not here: reading one file (`heapprof_symbolizer::Input`).
+
+pub(crate) mod logs;
+pub(crate) mod several;
+pub(crate) mod source;

@@ -1,0 +1,50 @@
+//! Logs: those that a command shows over time, several as one.
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{Input, Profile, Symbols};
+
+use crate::cli::commands::join;
+use crate::cli::inputs::source::Places;
+use crate::cli::output::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Logs {
+    /// A record log (.heaplog), or a bundle of one (.tar); several are joined, as `heapprof join` does it: all
+    /// processes of a server, say
+    #[arg(value_name = "LOG", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    places: Places,
+}
+
+impl Logs {
+    /// The log, or what the logs are together.
+    pub(crate) fn open(&self) -> Result<Input, Failure> {
+        match &self.files[..] {
+            [file] => Ok(Input::open(file)?),
+            files => join::joined(files, &self.name()),
+        }
+    }
+
+    /// What messages call it.
+    pub(crate) fn name(&self) -> PathBuf {
+        join::name_of(&self.files)
+    }
+
+    /// The command that shows whose the most bytes in use were.
+    pub(crate) fn at_peak(&self) -> &'static str {
+        match &self.files[..] {
+            [_] => "`heapprof top --at peak`",
+            _ => "`heapprof top --joined --at peak`",
+        }
+    }
+
+    pub(crate) fn symbols(&self, profile: &Profile) -> Result<Symbols, Failure> {
+        match &self.files[..] {
+            [file] => self.places.symbols(file, profile),
+            files => self.places.symbols_of_several(files, profile),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Several files: those of several processes, each of these once; their profiles, read one by one and added up.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{
+    Ending, Input, InputError, Moment, Outside, Profile, Reading, View, merged, utc,
+};
+
+use crate::cli::inputs::source::read_input;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::say;
+
+/// A file that adds something.
+pub(crate) struct One {
+    pub(crate) path: PathBuf,
+    pub(crate) input: Input,
+    pub(crate) start: Option<Begin>,
+    /// Whether it was forked by another one of them.
+    pub(crate) has_parent: bool,
+}
+
+/// What tells one process from another, on whatever machine it ran.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Begin {
+    pid: u32,
+    forked_from: u32,
+    pub(crate) wall_ns: u64,
+    monotonic_ns: u64,
+}
+
+/// Reads that part of all files and adds it up.
+pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Failure> {
+    let files = different(files)?;
+    let starts = files.iter().filter_map(|one| one.start);
+    let first_ns = starts
+        .map(|start| start.wall_ns)
+        .filter(|&ns| ns != 0)
+        .min();
+    let view = on_one_clock(&reading.view, first_ns);
+    let among_several = files.len() > 1;
+    let mut parts = Vec::new();
+    for one in files {
+        let reading = Reading {
+            view: view.clone(),
+            among_several,
+            without_inherited: one.has_parent,
+            ..reading.clone()
+        };
+        let profile = read_input(&one.path, &one.input, &reading)?;
+        parts.push((one.path.display().to_string(), profile));
+    }
+    refuse_no_time(&view, &parts)?;
+    if parts.len() > 1 && names_the_peak(&view) {
+        say::note(
+            &"note: each process at its own peak; with --joined, all at that of all together",
+        );
+    }
+    note_same_process(&parts);
+    note_joined(&parts);
+    Ok(merged(parts))
+}
+
+/// The files, each process once: any segment of a log that rotates leads to all of it.
+pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
+    let mut different: Vec<One> = Vec::new();
+    // Not searched for among all of them: a build leaves thousands.
+    let (mut by_start, mut by_place) = (HashMap::new(), HashMap::new());
+    let mut nothing = None;
+    for path in files {
+        let input = match Input::open_alone(path) {
+            // Of a process that was killed, or whose disk was full, before its first record: the others have theirs.
+            Err(error @ (InputError::Empty { .. } | InputError::CutOff { .. })) => {
+                if files.len() > 1 {
+                    say::note(&format_args!("note: {error}"));
+                }
+                nothing = Some(error);
+                continue;
+            }
+            opened => opened?,
+        };
+        let start = input.start().map(|start| Begin {
+            pid: start.pid,
+            forked_from: start.forked_from,
+            wall_ns: start.wall_ns,
+            monotonic_ns: start.monotonic_ns,
+        });
+        let place = path.canonicalize().ok();
+        let by_start_or_place = start
+            .and_then(|start| by_start.get(&start))
+            .or_else(|| by_place.get(place.as_ref()?));
+        if let Some(other) = by_start_or_place.map(|&index: &usize| &different[index]) {
+            say::note(&format_args!(
+                "note: {} is of the same process as {}: counted once",
+                path.display(),
+                other.path.display()
+            ));
+            continue;
+        }
+        let index = different.len();
+        by_start.extend(start.map(|start| (start, index)));
+        by_place.extend(place.map(|place| (place, index)));
+        different.push(One {
+            path: path.clone(),
+            input,
+            start,
+            has_parent: false,
+        });
+    }
+    match nothing {
+        Some(error) if different.is_empty() => Err(error.into()),
+        _ => Ok(with_heritage(different)),
+    }
+}
+
+/// What each had from its parent is in that one's log, or is looked for beside its own.
+fn with_heritage(mut files: Vec<One>) -> Vec<One> {
+    let mut of_pid: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (index, one) in files.iter().enumerate() {
+        if let Some(start) = one.start {
+            of_pid.entry(start.pid).or_default().push(index);
+        }
+    }
+    for index in 0..files.len() {
+        files[index].has_parent = has_parent(&files, &of_pid, &files[index]);
+        let one = &mut files[index];
+        if !one.has_parent {
+            // Not for the others: a parent's log is as long as its life was, and there may be thousands of children.
+            one.input.join(&one.path);
+        }
+    }
+    files
+}
+
+/// Whether the log of the process that it was forked from is one of them. Numbers of processes are used again, and in containers all
+/// begin with 1: where its log names its parent's and that is still there, it must be that.
+fn has_parent(files: &[One], of_pid: &HashMap<u32, Vec<usize>>, child: &One) -> bool {
+    let Some(start) = child.input.start().filter(|start| start.forked_from != 0) else {
+        return false;
+    };
+    let candidates = of_pid.get(&start.forked_from).into_iter().flatten();
+    let candidates = candidates.map(|&index| &files[index]);
+    let is_parent = |one: &&One| one.input.is_parent_of(&start);
+    let mut candidates = candidates.filter(is_parent).peekable();
+    if candidates.peek().is_none() {
+        return false;
+    }
+    match child.input.named_parent(&child.path) {
+        Some(parent) => candidates.any(|one| {
+            one.start.is_some_and(|start| {
+                (start.pid, start.wall_ns, start.monotonic_ns)
+                    == (parent.pid, parent.wall_ns, parent.monotonic_ns)
+            })
+        }),
+        None => true,
+    }
+}
+
+/// A time of day is the same instant for all: on the day on which the first of them began, or the next.
+fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
+    let moment = |moment: &Moment| match first_ns {
+        Some(first_ns) => moment.on_the_day_of(first_ns),
+        None => moment.clone(),
+    };
+    match view {
+        View::Whole => View::Whole,
+        View::At(at) => View::At(moment(at)),
+        View::Window(from, to) => View::Window(moment(from), moment(to)),
+        View::Survivors { age_ns, at } => View::Survivors {
+            age_ns: *age_ns,
+            at: moment(at),
+        },
+    }
+}
+
+fn names_the_peak(view: &View) -> bool {
+    let is_it = |moment: &Moment| matches!(moment, Moment::Peak);
+    match view {
+        View::Whole => false,
+        View::At(at) | View::Survivors { at, .. } => is_it(at),
+        View::Window(from, to) => is_it(from) || is_it(to),
+    }
+}
+
+/// A time at which none of them ran is an error, as it is of one.
+fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failure> {
+    let is_out = |(_, profile): &(String, Profile)| {
+        matches!(profile.run.outside, Some(Outside::NotBegun | Outside::Over))
+    };
+    if !parts.iter().all(is_out) {
+        return Ok(());
+    }
+    let runs = || parts.iter().map(|(_, profile)| &profile.run);
+    let what = match view {
+        View::Whole => return Ok(()),
+        View::At(at) | View::Survivors { at, .. } => at.to_string(),
+        View::Window(from, to) => format!("{from} to {to}"),
+    };
+    if is_since_the_start(view) {
+        let longest = runs().map(|run| run.duration_ns).max().unwrap_or(0);
+        return Err(Failure::Asked(format!(
+            "{what} after the start: none of the processes ran so long; the last record of the one that ran longest is at {:.6} s",
+            longest as f64 / 1e9
+        )));
+    }
+    let began = runs().map(|run| run.start_wall_ns).min().unwrap_or(0);
+    let ended = runs().map(|run| run.start_wall_ns.saturating_add(run.duration_ns));
+    Err(Failure::Asked(format!(
+        "{what}: none of the processes ran then; the first began at {}, the last record is of {}",
+        utc(began),
+        utc(ended.max().unwrap_or(0))
+    )))
+}
+
+/// Whether its times, if it has any, are each process's own.
+fn is_since_the_start(view: &View) -> bool {
+    let is_of_a_clock = |moment: &Moment| matches!(moment, Moment::Wall(_) | Moment::TimeOfDay(_));
+    match view {
+        View::Whole => true,
+        View::At(at) | View::Survivors { at, .. } => !is_of_a_clock(at),
+        View::Window(from, to) => !is_of_a_clock(from) && !is_of_a_clock(to),
+    }
+}
+
+/// A joined log has the blocks of each of its processes.
+fn note_joined(parts: &[(String, Profile)]) {
+    let mut known: HashMap<(u32, u64), &String> = HashMap::new();
+    for (file, profile) in parts {
+        let runs = profile.parts.iter().map(|part| &part.run);
+        let own = Some(&profile.run).filter(|run| !run.is_joined);
+        for run in runs.chain(own).filter(|run| run.start_wall_ns != 0) {
+            let identity = (run.pid, run.start_wall_ns);
+            match known.get(&identity) {
+                None => {
+                    known.insert(identity, file);
+                }
+                Some(other) => {
+                    say::note(&format_args!(
+                        "note: {file} and {other} both have {}, pid {}: its blocks are counted twice",
+                        run.name(),
+                        run.pid
+                    ));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Two dumps of one process hold the same blocks. Dumps do not say when their process began, and in containers
+/// different ones have one number: so this is no error.
+fn note_same_process(parts: &[(String, Profile)]) {
+    for (i, (file, profile)) in parts.iter().enumerate() {
+        let is_same = |(_, other): &&(String, Profile)| {
+            let is_dump = |p: &Profile| p.run.ending == Ending::Snapshot;
+            (is_dump(profile) || is_dump(other))
+                && profile.run.pid != 0
+                && (profile.run.pid, &profile.run.program) == (other.run.pid, &other.run.program)
+        };
+        if let Some((earlier, other)) = parts[..i].iter().find(is_same) {
+            say::note(&format_args!(
+                "note: {file} and {earlier} are both of pid {}: if they are of one process, its blocks are counted twice",
+                other.run.pid
+            ));
+        }
+    }
+}

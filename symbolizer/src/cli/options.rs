@@ -1,0 +1,13 @@
+//! The options: arguments that several commands share, as clap reads them.
+//!
+//! Imports: `cli::output`.
+//!
+//! Not here: reading the files that are named on the command line (`cli::inputs`).
+
+pub(crate) mod age;
+pub(crate) mod choice;
+pub(crate) mod confidence;
+pub(crate) mod debuginfod;
+pub(crate) mod filter;
+pub(crate) mod limit;
+pub(crate) mod quantity;

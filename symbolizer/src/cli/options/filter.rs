@@ -1,0 +1,49 @@
+//! Filters on the command line, with pprof's names.
+
+use heapprof_symbolizer::{Filter, Profile, Symbols};
+use regex::Regex;
+
+use crate::cli::output::say;
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct FilterArgs {
+    /// Only stacks with a frame whose function, file or module matches
+    #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
+    focus: Option<Regex>,
+
+    /// No stacks with a frame that matches
+    #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
+    ignore: Option<Regex>,
+
+    /// Stacks without the frames that match
+    #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
+    hide: Option<Regex>,
+}
+
+impl FilterArgs {
+    /// Leaves in the profile what matches. That nothing does is said.
+    pub(crate) fn apply(&self, profile: &mut Profile, symbols: &mut Symbols) {
+        let filter = Filter {
+            focus: self.focus.clone(),
+            ignore: self.ignore.clone(),
+            hide: self.hide.clone(),
+        };
+        let had_rows = !profile.rows.is_empty();
+        filter.apply(profile, symbols);
+        if had_rows && profile.rows.is_empty() {
+            say::note(&format_args!("note: the filter ({filter}) leaves nothing"));
+        }
+    }
+}
+
+fn regex(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => "too large".into(),
+        error => error
+            .to_string()
+            .lines()
+            .last()
+            .unwrap_or("not a regular expression")
+            .into(),
+    })
+}

@@ -1,0 +1,18 @@
+//! The model: a profile as a value, and the values that it is made of.
+//!
+//! Imports: `resolve` (a frame of a name that came with the input).
+//!
+//! Circle: `profile`, `run`, `detail`, `measure` and `module_index` define one value together.
+//!
+//! Not here: reading a file (`read`), names of addresses (`naming`), judgements (`analysis`).
+
+pub(crate) mod calendar;
+pub(crate) mod confidence;
+pub(crate) mod detail;
+pub(crate) mod measure;
+pub(crate) mod metric;
+pub(crate) mod module_index;
+pub(crate) mod printable;
+pub(crate) mod profile;
+pub(crate) mod quantity;
+pub(crate) mod run;

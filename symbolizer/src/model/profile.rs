@@ -1,0 +1,393 @@
+//! A profile: what one process allocated, by stack and size class, with what is needed to name the
+//! addresses and to judge the numbers. All commands work on it; where it came from no longer matters.
+//!
+//! Addresses are avmas (absolute, in the profiled process), times nanoseconds since the start.
+
+use std::collections::HashMap;
+
+use heapprof_core::{Estimate, Lifetimes, Past, Row, Temporary, Totals};
+use heapprof_format::{Counter, Mapping, Module, Segment, SegmentStart, Symbols, Thread, WalkEnd};
+
+use crate::analysis::diff::Change;
+use crate::analysis::health::Counted;
+use crate::analysis::merge::Part;
+use crate::model::confidence::Confidence;
+use crate::model::detail::Detailed;
+use crate::model::metric::{Metric, Numbers};
+use crate::model::module_index::ModuleIndex;
+pub use crate::model::run::{Ending, Marker, Regime, Run};
+use crate::read::fold::Peak;
+use crate::resolve::Frame;
+
+/// See the module's text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    /// What ran. Of several processes, what is true of all of them.
+    pub run: Run,
+    /// The processes that were added up, when they are several; else empty.
+    pub parts: Vec<Part>,
+    /// What the file itself and the profiler say about losses and damage.
+    pub account: Account,
+    /// The filter that it was put through, in words; empty: none.
+    pub filtered: String,
+    /// Loaded object files, the program first.
+    pub modules: Vec<LoadedModule>,
+    /// Where they are, for [`place`](Self::place), which makes it when it is first asked: modules stay as they are from then on.
+    pub(crate) index: ModuleIndex,
+    /// Call stacks; rows name them by index.
+    pub stacks: Vec<CallStack>,
+    /// The numbers.
+    pub rows: Vec<Row>,
+    /// What else was kept of a log.
+    pub detail: Detailed,
+    /// Threads, as the log numbers them.
+    pub threads: Vec<Thread>,
+    /// Names that came with the input (a symbolized dump).
+    pub names: Option<Symbols>,
+    /// Frames that came with the input (pprof), by address, innermost first.
+    pub frames: HashMap<u64, Vec<Frame>>,
+    /// Standard errors of the totals that a dump states, in the order of [`Metric::ALL`].
+    pub stated_errors: Option<[f64; 4]>,
+    /// When the most bytes were in use; `None` for a dump.
+    pub peak: Option<Peak>,
+    /// What the past of each row says, when it was asked for; else empty.
+    pub pasts: Vec<Past>,
+    /// Bytes of all that the process itself asked for, one for an empty block.
+    pub requested: Estimate,
+    /// What its threads counted, beside those, when the log has that.
+    pub counted: Option<Counted>,
+    /// By stack, what differs between two views, when that was asked for; may be shorter than the stacks.
+    pub changes: Vec<Change>,
+    /// Which blocks the pasts call temporary.
+    pub temporary: Option<Temporary>,
+    /// Lifetimes by stack, when they were asked for; may be shorter than the stacks.
+    pub lifetimes: Vec<Lifetimes>,
+}
+
+/// What is missing, as far as is known. Law 10.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The profiler's own counters at the end.
+    pub counters: Vec<(Counter, u64)>,
+    /// Places where the file was damaged and reading went on.
+    pub damage: Vec<Damage>,
+    /// Segments of the log that were read, but for the first of a run.
+    pub segments: Vec<SegmentStart>,
+    /// Frames that were lost between those read.
+    pub missing_frames: u64,
+    /// Where the file was cut off, and how many bytes after that could not be used.
+    pub torn: Option<(u64, u64)>,
+    /// Stacks of samples that are not in the file.
+    pub unknown_stacks: u64,
+    /// Frees of blocks whose allocation is not in the file.
+    pub unknown_frees: u64,
+    /// Allocations whose numbers are impossible, left out.
+    pub implausible: u64,
+    /// Of several: forked processes of which what they had from before the fork is left out, because it is in the parent's log, which is
+    /// read as well.
+    pub inherited_elsewhere: u64,
+    /// Other things a reader of the numbers should know.
+    pub remarks: Vec<String>,
+}
+
+impl Account {
+    /// Whether the file was read to its end without a doubt.
+    pub fn is_whole(&self) -> bool {
+        self.damage.is_empty() && self.missing_frames == 0 && self.torn.is_none()
+    }
+
+    /// Counters of things that are missing from the file, those that are not zero.
+    pub fn losses(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        self.counters
+            .iter()
+            .copied()
+            .filter(|(counter, n)| counter.is_loss() && *n > 0)
+    }
+}
+
+/// A damaged place that was passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes passed over.
+    pub skipped: u64,
+    /// What was wrong.
+    pub what: String,
+}
+
+/// A loaded object file and when it was there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadedModule {
+    /// Path as the loader knew it.
+    pub path: String,
+    /// Build-id, empty when it has none or it is not known.
+    pub build_id: Vec<u8>,
+    /// avma minus svma. A dump does not state it: it is then found in the file's headers.
+    pub bias: Option<u64>,
+    /// Segments in ascending order of address.
+    pub segments: Vec<Segment>,
+    /// When it was first seen.
+    pub loaded_ns: u64,
+    /// When it was gone, at the latest.
+    pub unloaded_ns: Option<u64>,
+}
+
+impl LoadedModule {
+    /// Whether the address lies in one of its segments.
+    pub fn contains(&self, avma: u64) -> bool {
+        self.segment_of(avma).is_some()
+    }
+
+    /// The segment that the address lies in.
+    pub fn segment_of(&self, avma: u64) -> Option<&Segment> {
+        self.segments
+            .iter()
+            .find(|s| avma.wrapping_sub(s.start) < s.len)
+    }
+
+    /// The last part of its path.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// Whether it is the profiler itself.
+    pub fn is_profiler(&self) -> bool {
+        self.name().starts_with("libheapprof")
+    }
+
+    /// Whether it is an allocator, ours or another's: its functions are nobody's site.
+    pub fn is_allocator(&self) -> bool {
+        const BEGIN: [&str; 3] = ["libjemalloc", "libtcmalloc", "libmimalloc"];
+        self.is_profiler() || BEGIN.iter().any(|begin| self.name().starts_with(begin))
+    }
+
+    /// Where it was mapped.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        Mapping::of_module(&Module {
+            number: 0,
+            time_ns: self.loaded_ns,
+            path: self.path.clone(),
+            build_id: self.build_id.clone(),
+            bias: self.bias.unwrap_or(0),
+            segments: self.segments.clone(),
+        })
+    }
+
+    pub(crate) fn was_loaded_at(&self, time_ns: u64) -> bool {
+        self.loaded_ns <= time_ns && self.unloaded_ns.is_none_or(|gone| time_ns <= gone)
+    }
+}
+
+/// A call stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallStack {
+    /// Addresses, innermost first: a PC inside an allocation function, then return addresses.
+    pub frames: Vec<u64>,
+    /// Indices of addresses that a signal interrupted: no return addresses.
+    pub interrupted: Vec<u32>,
+    /// Why the walk ended; `None` when the input does not say.
+    pub end: Option<WalkEnd>,
+    /// When it first allocated; decides which module an address belonged to.
+    pub time_ns: u64,
+    /// The first address is in the profiler's own malloc, whatever that is called. So it is in logs; other formats need not have it.
+    pub begins_with_ours: bool,
+}
+
+impl CallStack {
+    /// Whether that frame's address is the instruction itself and not the one behind a call.
+    pub fn is_exact(&self, index: usize) -> bool {
+        index == 0 || self.interrupted.iter().any(|&i| i as usize == index)
+    }
+
+    /// The addresses to look up, innermost first: of the call, not of what follows it.
+    pub fn calls(&self) -> impl Iterator<Item = u64> + '_ {
+        let at = |(i, &address): (usize, &u64)| address.wrapping_sub(u64::from(!self.is_exact(i)));
+        self.frames.iter().enumerate().map(at)
+    }
+
+    /// The addresses as a dump writes them, whose readers take one from all but the first.
+    pub fn as_dumped(&self) -> impl Iterator<Item = u64> + '_ {
+        self.calls()
+            .enumerate()
+            .map(|(i, call)| call.wrapping_add(u64::from(i > 0)))
+    }
+}
+
+/// An instruction: an address, and the module that was there then. Addresses are reused when
+/// modules come and go; a place is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Index of the module, `None` for code outside all of them.
+    pub module: Option<u32>,
+    /// The address.
+    pub avma: u64,
+}
+
+/// What the numbers are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// Every allocation was recorded.
+    Exact,
+    /// Estimated from samples, with a standard error.
+    Sampled,
+    /// As stated by a dump, without a word on their error.
+    Stated,
+}
+
+impl Profile {
+    /// What the numbers are worth.
+    pub fn precision(&self) -> Precision {
+        let of_parts = self.parts.iter().map(|part| part.precision);
+        if let Some(least) = of_parts.max_by_key(|precision| *precision as u8) {
+            return least;
+        }
+        let sampled = self
+            .rows
+            .iter()
+            .any(|row| row.totals.allocated.bytes_error() > 0.0);
+        match (self.run.ending, self.run.interval, self.run.intervals_seen) {
+            _ if sampled => Precision::Sampled,
+            (Ending::Snapshot, Some(0 | 1), _) if !self.states_an_error() => Precision::Exact,
+            (Ending::Snapshot, _, _) => Precision::Stated,
+            _ if self.run.intervals().is_some_and(|(_, most)| most > 1) => Precision::Sampled,
+            _ => Precision::Exact,
+        }
+    }
+
+    /// Leaves only what is in use, as if nothing else had been allocated.
+    pub(crate) fn keep_survivors(&mut self) {
+        let survives = |row: &mut Row| {
+            row.totals.allocated = row.totals.in_use;
+            !row.totals.in_use.is_empty()
+        };
+        self.rows.retain_mut(survives);
+        self.detail.keep_survivors(survives);
+    }
+
+    /// Whether a dump says of its numbers that they are estimates.
+    fn states_an_error(&self) -> bool {
+        let stated = self.stated_errors.iter().flatten();
+        stated.copied().any(|error| error > 0.0)
+    }
+
+    /// The four totals: sums of the rounded rows.
+    pub fn numbers(&self) -> Numbers {
+        let mut sum = Numbers::default();
+        for row in &self.rows {
+            sum += Numbers::of(&row.totals);
+        }
+        sum
+    }
+
+    /// The totals with their errors.
+    pub fn totals(&self) -> Totals {
+        let mut sum = Totals::default();
+        for row in &self.rows {
+            sum.merge(&row.totals);
+        }
+        sum
+    }
+
+    /// The standard error of a total; `None` when nothing is known about it.
+    pub fn error(&self, metric: Metric) -> Option<f64> {
+        match self.precision() {
+            Precision::Exact => Some(0.0),
+            Precision::Sampled => Some(metric.error_of(&self.totals())),
+            Precision::Stated => {
+                let index = Metric::ALL.iter().position(|&m| m == metric)?;
+                self.stated_errors.map(|errors| errors[index])
+            }
+        }
+    }
+
+    /// Whether a metric rests on no sample: then it is an estimate of which the samples tell neither value nor error, and
+    /// [`unseen_bytes`](Self::unseen_bytes) bounds what there may be.
+    pub fn has_no_sample_of(&self, metric: Metric) -> bool {
+        self.precision() == Precision::Sampled && metric.samples_of(&self.totals()) == 0
+    }
+
+    /// How many bytes a site that is not in the profile could still hold, with that confidence, none of
+    /// its samples having been seen; `None` unless the numbers are estimates.
+    pub fn unseen_bytes(&self, confidence: Confidence) -> Option<f64> {
+        let (_, interval) = self.run.intervals()?;
+        (self.precision() == Precision::Sampled)
+            .then(|| confidence.unseen_intervals() * interval as f64)
+    }
+
+    /// The stack of a row.
+    pub fn stack_of(&self, row: &Row) -> &CallStack {
+        static NONE: CallStack = CallStack {
+            frames: Vec::new(),
+            interrupted: Vec::new(),
+            end: None,
+            time_ns: 0,
+            begins_with_ours: false,
+        };
+        self.stacks.get(row.stack as usize).unwrap_or(&NONE)
+    }
+
+    /// The places to look up for a stack, innermost first.
+    pub fn places<'a>(&'a self, stack: &'a CallStack) -> impl Iterator<Item = Place> + 'a {
+        stack.calls().map(|avma| self.place(avma, stack.time_ns))
+    }
+
+    /// The place of an address at a time: in the module that was there, or else in the last one
+    /// that ever was (unloading is noticed late, and a dump has no times).
+    pub fn place(&self, avma: u64, time_ns: u64) -> Place {
+        Place {
+            module: self.index.find(&self.modules, avma, time_ns),
+            avma,
+        }
+    }
+
+    /// The module of a place.
+    pub fn module_of(&self, place: Place) -> Option<&LoadedModule> {
+        self.modules.get(place.module? as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_one_before_return_addresses_and_interrupted_ones_stay() {
+        let stack = CallStack {
+            frames: vec![0x10, 0x20, 0x30, 0x40],
+            interrupted: vec![2],
+            ..CallStack::default()
+        };
+        assert_eq!(stack.calls().collect::<Vec<_>>(), [0x10, 0x1f, 0x30, 0x3f]);
+        assert_eq!(
+            stack.as_dumped().collect::<Vec<_>>(),
+            [0x10, 0x20, 0x31, 0x40]
+        );
+    }
+
+    #[test]
+    fn a_reused_address_belongs_to_the_module_of_its_time() {
+        let module = |path: &str, loaded_ns, unloaded_ns| LoadedModule {
+            path: path.into(),
+            segments: vec![Segment {
+                start: 0x1000,
+                len: 0x1000,
+                file_offset: 0,
+                flags: 5,
+            }],
+            loaded_ns,
+            unloaded_ns,
+            ..LoadedModule::default()
+        };
+        let profile = Profile {
+            modules: vec![module("a.so", 10, Some(20)), module("b.so", 30, Some(40))],
+            ..Profile::default()
+        };
+        let at = |time| profile.place(0x1800, time).module;
+        assert_eq!(
+            (at(15), at(35), at(25), at(50)),
+            (Some(0), Some(1), Some(1), Some(1))
+        );
+        assert_eq!(profile.place(0x2000, 15).module, None);
+    }
+}

@@ -1,0 +1,202 @@
+//! A run: what ran, when, under which settings, what was in force at which times, and how it ended.
+
+use heapprof_format::{Checkpoint, EXECUTED_AS, EndReason, Start};
+
+use crate::analysis::moment::Cut;
+use crate::analysis::view::{Outside, Span};
+
+/// What ran, when, and under which settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Path of the executable; empty when the input does not say.
+    pub program: String,
+    /// The name by which it was executed, where its file has another; else empty.
+    pub executed_as: String,
+    /// The command line's words.
+    pub args: Vec<String>,
+    /// Process id, 0 when unknown.
+    pub pid: u32,
+    /// The parent that forked it, when the profile continues that process's.
+    pub forked_from: u32,
+    /// Wall clock at the start, nanoseconds since 1970; 0 when unknown.
+    pub start_wall_ns: u64,
+    /// From the start to the last event.
+    pub duration_ns: u64,
+    /// Mean sampling interval at the start, in bytes; `None` when the input does not say.
+    pub interval: Option<u64>,
+    /// Smallest and largest interval that a sample was taken under.
+    pub intervals_seen: Option<(u64, u64)>,
+    /// How it ended.
+    pub ending: Ending,
+    /// Version of the library that wrote the file.
+    pub library: String,
+    /// The settings in force.
+    pub settings: Vec<(String, String)>,
+    /// The checkpoint that the log begins with, when older segments are not there: what happened before its
+    /// time is in the totals and the live set, and no more is known of it.
+    pub checkpoint: Option<Checkpoint>,
+    /// Named moments.
+    pub markers: Vec<Marker>,
+    /// Changes of what was in force, in their order.
+    pub regimes: Vec<Regime>,
+    /// The part that the numbers are about; `None` for the whole.
+    pub span: Option<Span>,
+    /// Of several processes: why the time that was asked for is not in this one's.
+    pub outside: Option<Outside>,
+    /// Why this profile was taken, for one that was taken on an occasion.
+    pub reason: String,
+    /// Whether it is that of several processes whose logs were joined into one: with one clock and one heap, as if they were one.
+    pub is_joined: bool,
+}
+
+/// What was in force from a moment on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Regime {
+    /// Since when.
+    pub time_ns: u64,
+    /// Mean sampling interval in bytes; 0: recording was stopped.
+    pub interval: u64,
+    /// Whether the budget for samples called for it, and not somebody.
+    pub by_budget: bool,
+}
+
+/// A named moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    /// When it was, since the log's start.
+    pub time_ns: u64,
+    /// Number of its record, from 1.
+    pub record: u64,
+    /// Its name.
+    pub name: String,
+}
+
+impl Marker {
+    /// The moment. A dump's is where its record stands: the writer takes a dump in the middle of events, of which some that are older
+    /// are still to come. What the program or somebody else named is at its time.
+    pub fn cut(&self) -> Cut {
+        match self.name.starts_with("dump: ") {
+            true => Cut::Record {
+                number: self.record,
+                time_ns: self.time_ns,
+            },
+            false => Cut::Time(self.time_ns),
+        }
+    }
+}
+
+impl Run {
+    /// What the start of its log says.
+    pub(crate) fn begin(&mut self, start: Start) {
+        self.program = start.program;
+        self.args = start.args;
+        self.pid = start.pid;
+        self.forked_from = start.forked_from;
+        self.start_wall_ns = start.wall_ns;
+        self.interval = Some(start.interval);
+        self.library = start.library;
+        self.settings = start.settings;
+        let mut named = (self.settings).extract_if(.., |(name, _)| name == EXECUTED_AS);
+        self.executed_as = named.next().map(|(_, value)| value).unwrap_or_default();
+    }
+
+    /// The name by which the program was executed, without folders; empty when the input does not say.
+    pub fn name(&self) -> &str {
+        match self.executed_as.as_str() {
+            "" => self.program.rsplit('/').next().unwrap_or_default(),
+            name => name,
+        }
+    }
+
+    /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that were recorded for
+    /// their size do not count.
+    pub fn intervals(&self) -> Option<(u64, u64)> {
+        let first = self.interval.filter(|_| {
+            // Stopped from its very start: the interval of the settings was never in force.
+            self.regimes.first().is_none_or(|regime| regime.time_ns > 0)
+        });
+        let later = self.regimes.iter().map(|regime| regime.interval);
+        let all = first
+            .into_iter()
+            .chain(later)
+            .filter(|&interval| interval > 0);
+        let known = all.fold(None, |range: Option<(u64, u64)>, interval| {
+            let (least, most) = range.unwrap_or((interval, interval));
+            Some((least.min(interval), most.max(interval)))
+        });
+        match (known, self.intervals_seen) {
+            (Some((least, most)), Some((seen_least, seen_most))) => {
+                let for_size = self.record_over().is_some();
+                let seen_least = if for_size { least } else { seen_least };
+                Some((least.min(seen_least), most.max(seen_most)))
+            }
+            (known, seen) => known.or(seen),
+        }
+    }
+
+    /// From which size on all blocks were recorded, in bytes, if that was so.
+    pub fn record_over(&self) -> Option<u64> {
+        let mut settings = self.settings.iter();
+        let (_, value) = settings.find(|(name, _)| name == "HEAPPROF_RECORD_OVER")?;
+        value.parse().ok()
+    }
+
+    /// When recording was stopped in the part that the numbers are about: beginnings and ends.
+    pub fn stops_in_view(&self) -> Vec<(u64, u64)> {
+        if matches!(self.outside, Some(Outside::NotBegun)) {
+            return Vec::new();
+        }
+        let (from_ns, to_ns) = self.span.map_or((0, self.duration_ns), |span| {
+            (span.from.time_ns(), span.to.time_ns())
+        });
+        self.stops(from_ns, to_ns)
+    }
+
+    /// For how long that was.
+    pub fn stopped_in_view_ns(&self) -> u64 {
+        let stops = self.stops_in_view();
+        stops.iter().map(|(from, to)| to - from).sum()
+    }
+
+    /// When recording was stopped between two moments: beginnings and ends.
+    pub fn stops(&self, from_ns: u64, to_ns: u64) -> Vec<(u64, u64)> {
+        let ends = self.regimes.iter().skip(1).map(|regime| regime.time_ns);
+        let spans = self.regimes.iter().zip(ends.chain([u64::MAX]));
+        spans
+            .filter(|(regime, _)| regime.interval == 0)
+            .map(|(regime, end)| (regime.time_ns.max(from_ns), end.min(to_ns)))
+            .filter(|(from, to)| from < to)
+            .collect()
+    }
+
+    /// For how long recording was stopped between two moments.
+    pub fn stopped_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        let stops = self.stops(from_ns, to_ns);
+        stops.iter().map(|(from, to)| to - from).sum()
+    }
+}
+
+/// How a profile ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// The log says so.
+    Said(EndReason),
+    /// The log has no end: the process was killed, or still runs.
+    #[default]
+    CutOff,
+    /// A dump, taken while the process ran or at its end.
+    Snapshot,
+}
+
+impl Ending {
+    /// In words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Ending::Said(reason) => reason.describe(),
+            Ending::CutOff => {
+                "cut off: the process was killed, ended or became another program past libc (as in Go), or still runs"
+            }
+            Ending::Snapshot => "a dump: the heap at one moment",
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The names: what stands at an address, and what people group and filter stacks by.
+//!
+//! Imports: `resolve`, `model`.
+//!
+//! Not here: reading files of modules and their debug information (`resolve`).
+
+pub(crate) mod coverage;
+pub(crate) mod crate_name;
+pub(crate) mod filter;
+pub(crate) mod flame;
+pub(crate) mod group;
+pub(crate) mod paths;
+pub(crate) mod site;
+pub(crate) mod symbols;
+pub(crate) mod tree;
+pub(crate) mod type_name;

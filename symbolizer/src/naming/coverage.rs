@@ -1,0 +1,104 @@
+//! Coverage: how much of a profile has names, in the bytes that people ask about rather than in addresses.
+//!
+//! A stack is fully named when each of its frames has a function; a module's share is of the bytes whose stacks pass
+//! through it, and asks only for the frames in it.
+
+use std::collections::BTreeMap;
+
+use crate::model::metric::Numbers;
+use crate::model::profile::Profile;
+use crate::naming::symbols::Symbols;
+
+/// See the module's text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Of all stacks.
+    pub whole: Share,
+    /// By index of the module; `None` is what lies outside every module.
+    pub modules: BTreeMap<Option<u32>, Share>,
+    /// Bytes whose stacks were cut: their walk ended elsewhere than at the thread's first function.
+    pub cut_bytes: u64,
+}
+
+/// Bytes allocated in stacks, and how many of them have names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// All, unsampled.
+    pub bytes: u64,
+    /// Those in which every frame has a function.
+    pub named_bytes: u64,
+    /// Those in which every frame has a function and a line.
+    pub lines_bytes: u64,
+}
+
+/// What one stack has, worst frame first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Has {
+    Nothing,
+    Names,
+    Lines,
+}
+
+impl Coverage {
+    /// Of what was allocated in all of the profile.
+    pub fn of(profile: &Profile, symbols: &Symbols) -> Coverage {
+        let mut coverage = Coverage::default();
+        let mut passed: Vec<(Option<u32>, Has)> = Vec::new();
+        for row in &profile.rows {
+            let stack = profile.stack_of(row);
+            let bytes = Numbers::of(&row.totals).allocated_bytes;
+            passed.clear();
+            passed.extend(profile.places(stack).map(|place| {
+                let frames = symbols.frames(place);
+                // Our own entry points are named by what people call; no line of ours concerns them.
+                let is_ours = profile.module_of(place).is_some_and(|m| m.is_profiler());
+                let has = if frames.iter().any(|frame| frame.function.is_none()) {
+                    Has::Nothing
+                } else if !is_ours && frames.iter().any(|frame| frame.line.is_none()) {
+                    Has::Names
+                } else {
+                    Has::Lines
+                };
+                (place.module, has)
+            }));
+            // The worst of each module comes first.
+            passed.sort_unstable();
+            passed.dedup_by_key(|(module, _)| *module);
+            let worst = passed.iter().map(|&(_, has)| has).min();
+            coverage.whole.add(bytes, worst.unwrap_or(Has::Nothing));
+            for &(module, has) in &passed {
+                coverage.modules.entry(module).or_default().add(bytes, has);
+            }
+            if stack
+                .end
+                .is_some_and(|end| end != heapprof_format::WalkEnd::Root)
+            {
+                coverage.cut_bytes = coverage.cut_bytes.saturating_add(bytes);
+            }
+        }
+        coverage
+    }
+
+    /// The modules, those that miss the most names first, then those that miss the most lines.
+    pub fn worst_first(&self) -> Vec<(Option<u32>, Share)> {
+        let mut all: Vec<_> = self.modules.iter().map(|(&m, &share)| (m, share)).collect();
+        all.sort_by_key(|(module, share)| {
+            let unnamed = share.bytes - share.named_bytes;
+            let without_lines = share.bytes - share.lines_bytes;
+            (std::cmp::Reverse((unnamed, without_lines)), *module)
+        });
+        all
+    }
+}
+
+impl Share {
+    fn add(&mut self, bytes: u64, has: Has) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if has >= Has::Names {
+            self.named_bytes = self.named_bytes.saturating_add(bytes);
+        }
+        if has == Has::Lines {
+            self.lines_bytes = self.lines_bytes.saturating_add(bytes);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! A group: what the numbers are added up by. By where in the code (function, line, file, module, crate), or by
+//! what a block is (thread, size, type).
+//!
+//! Of the first kind, a block's own group is that of its own site ([`Sites`](crate::Sites) says which
+//! frame that is) and its cumulative ones are those of all its frames, each once. Of the second kind, a
+//! block has one group, and own and cumulative are the same.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use heapprof_core::Totals;
+
+use crate::analysis::merge::Part;
+use crate::analysis::recording_conditions::who;
+use crate::model::detail::{ThreadRow, name_of_unknown_thread};
+use crate::model::metric::{Metric, Numbers};
+use crate::model::profile::{Place, Profile};
+use crate::model::quantity::Bytes;
+use crate::naming::crate_name::crate_of;
+use crate::naming::site::is_plumbing;
+use crate::naming::symbols::Symbols;
+use crate::naming::type_name::{UNKNOWN, type_of};
+use crate::resolve::Frame;
+
+/// See the module's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum By {
+    /// The function.
+    #[default]
+    Function,
+    /// The function and the line in it.
+    Line,
+    /// The source file.
+    File,
+    /// The program or library.
+    Module,
+    /// The Rust crate, or the outermost namespace of C++; for names that have neither, the module's file name.
+    Crate,
+    /// The thread that allocated. Needs a profile read with [`Detail::threads`](crate::Detail::threads).
+    Thread,
+    /// Of several processes, the one that allocated. Needs the same.
+    Process,
+    /// The size class of the request.
+    Size,
+    /// The type, as far as the names of functions tell.
+    Type,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [By; 9] = [
+        By::Function,
+        By::Line,
+        By::File,
+        By::Module,
+        By::Crate,
+        By::Thread,
+        By::Process,
+        By::Size,
+        By::Type,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Function => "function",
+            By::Line => "line",
+            By::File => "file",
+            By::Module => "module",
+            By::Crate => "crate",
+            By::Thread => "thread",
+            By::Process => "process",
+            By::Size => "size",
+            By::Type => "type",
+        }
+    }
+
+    /// Whether it is about frames, and not about blocks.
+    pub fn is_place(self) -> bool {
+        !matches!(self, By::Thread | By::Process | By::Size | By::Type)
+    }
+
+    /// Whether the numbers of a row may be of several: it needs a profile read with [`Detail::threads`](crate::Detail::threads).
+    pub fn divides_rows(self) -> bool {
+        matches!(self, By::Thread | By::Process)
+    }
+
+    /// The group of a frame, for those that are about frames.
+    pub fn of_frame(
+        self,
+        profile: &Profile,
+        symbols: &Symbols,
+        place: Place,
+        frame: &Frame,
+    ) -> String {
+        let module = || {
+            profile
+                .module_of(place)
+                .map_or("[no module]", |module| &module.path)
+                .to_owned()
+        };
+        match (self, &frame.file, frame.line) {
+            (By::Module, ..) => module(),
+            (By::Crate, ..) => match frame.function.as_deref().and_then(crate_of) {
+                Some(name) => name.to_owned(),
+                None => match profile.module_of(place) {
+                    Some(module) => module.name().to_owned(),
+                    None => module(),
+                },
+            },
+            (By::File, Some(file), _) => file.to_string(),
+            (By::File, None, _) => module(),
+            (By::Line, Some(file), Some(line)) => {
+                format!("{} {file}:{line}", symbols.function(profile, place, frame))
+            }
+            _ => symbols.function(profile, place, frame),
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A group with its numbers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Group {
+    /// What it is called.
+    pub name: String,
+    /// Of blocks whose own group it is.
+    pub own: Numbers,
+    /// The same with errors.
+    pub own_totals: Totals,
+    /// Of blocks that have to do with it.
+    pub cumulative: Numbers,
+    /// The same with errors.
+    pub cumulative_totals: Totals,
+}
+
+/// The groups of a profile, largest first by own numbers of the metric, or by cumulative ones; equal ones by
+/// name.
+pub fn groups(
+    profile: &Profile,
+    symbols: &Symbols,
+    by: By,
+    metric: Metric,
+    cumulative: bool,
+) -> Vec<Group> {
+    let map = GroupMap::of(profile, symbols, by);
+    let mut groups: Vec<Group> = Vec::new();
+    groups.extend(map.names.iter().map(|name| Group {
+        name: name.clone(),
+        ..Group::default()
+    }));
+    for (part, totals) in map.totals(profile).into_iter().enumerate() {
+        let numbers = Numbers::of(&totals);
+        let own = &mut groups[map.own(part)];
+        own.own += numbers;
+        own.own_totals.merge(&totals);
+        for &group in map.all(part) {
+            let group = &mut groups[group as usize];
+            group.cumulative += numbers;
+            group.cumulative_totals.merge(&totals);
+        }
+    }
+    groups.sort_by(|a, b| {
+        let of = |group: &Group| {
+            let (own, all) = (group.own.get(metric), group.cumulative.get(metric));
+            if cumulative { (all, own) } else { (own, all) }
+        };
+        of(b).cmp(&of(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    groups
+}
+
+/// Which groups the blocks of each row belong to. By thread and process, and only then, a row may be of several: the
+/// parts are then those of [`Detailed::threads`](crate::Detailed::threads) instead of rows.
+#[derive(Debug)]
+pub struct GroupMap {
+    by: By,
+    names: Vec<String>,
+    /// Own group and all groups, each once.
+    sets: Vec<(u32, Vec<u32>)>,
+    /// By part, the index of its set.
+    of_part: Vec<u32>,
+}
+
+impl GroupMap {
+    /// That of a profile.
+    pub fn of(profile: &Profile, symbols: &Symbols, by: By) -> GroupMap {
+        let mut map = GroupMap {
+            by,
+            names: Vec::new(),
+            sets: Vec::new(),
+            of_part: Vec::new(),
+        };
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        let mut set_of: HashMap<Key, u32> = HashMap::new();
+        let keys: Vec<Key> = match (by, &profile.detail.threads) {
+            (By::Thread, Some(threads)) => threads.iter().map(|t| Key::Thread(t.thread)).collect(),
+            (By::Process, Some(threads)) => {
+                let process = |t: &ThreadRow| Key::of_process(profile, t.thread);
+                threads.iter().map(process).collect()
+            }
+            (By::Process, None) if profile.parts.is_empty() => {
+                profile.rows.iter().map(|_| Key::Process(None)).collect()
+            }
+            (By::Thread | By::Process, None) => {
+                profile.rows.iter().map(|_| Key::NoThreads).collect()
+            }
+            (By::Size, _) => {
+                let upper = |row: &heapprof_core::Row| Key::Size(row.class.upper());
+                profile.rows.iter().map(upper).collect()
+            }
+            _ => profile
+                .rows
+                .iter()
+                .map(|row| Key::Stack(row.stack))
+                .collect(),
+        };
+        for key in keys {
+            let set = *set_of.entry(key).or_insert_with(|| {
+                let (own, all) = key.groups(profile, symbols, by);
+                let mut number = |name: String| {
+                    let names = &mut map.names;
+                    *numbers.entry(name).or_insert_with_key(|name| {
+                        names.push(name.clone());
+                        names.len() as u32 - 1
+                    })
+                };
+                let own = number(own);
+                let mut all: Vec<u32> = all.into_iter().map(number).chain([own]).collect();
+                all.sort_unstable();
+                all.dedup();
+                map.sets.push((own, all));
+                map.sets.len() as u32 - 1
+            });
+            map.of_part.push(set);
+        }
+        map
+    }
+
+    /// The groups' names; the indices below are theirs.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// How many parts there are.
+    pub fn parts(&self) -> usize {
+        self.of_part.len()
+    }
+
+    /// The group whose own the blocks of a part are.
+    pub fn own(&self, part: usize) -> usize {
+        self.sets[self.of_part[part] as usize].0 as usize
+    }
+
+    /// The groups that they have to do with, each once.
+    pub fn all(&self, part: usize) -> &[u32] {
+        &self.sets[self.of_part[part] as usize].1
+    }
+
+    /// The numbers of each part.
+    fn totals(&self, profile: &Profile) -> Vec<Totals> {
+        match &profile.detail.threads {
+            Some(threads) if self.by.divides_rows() => {
+                threads.iter().map(|part| part.row.totals).collect()
+            }
+            _ => profile.rows.iter().map(|row| row.totals).collect(),
+        }
+    }
+}
+
+/// What decides the groups of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Stack(u32),
+    /// The largest request of a size class.
+    Size(u64),
+    Thread(u32),
+    /// By its place among those that were added up or joined; of one alone there is none.
+    Process(Option<usize>),
+    NoThreads,
+}
+
+impl Key {
+    /// The process of a thread. What no process has by itself stays with the thread that it is said to be of: what was there before a
+    /// fork, or before what is kept.
+    fn of_process(profile: &Profile, thread: u32) -> Key {
+        let parts = &profile.parts;
+        let place = parts.iter().position(|part| part.threads.contains(&thread));
+        match place {
+            None if !parts.is_empty() => Key::Thread(thread),
+            place => Key::Process(place),
+        }
+    }
+
+    fn groups(self, profile: &Profile, symbols: &Symbols, by: By) -> (String, Vec<String>) {
+        match self {
+            Key::Stack(stack) if by == By::Type => (block_type(profile, symbols, stack), vec![]),
+            Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
+            Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
+            Key::Thread(thread) => (thread_name(profile, thread), vec![]),
+            Key::Process(place) => (process_name(profile, place), vec![]),
+            Key::NoThreads => ("(threads are not in this file)".into(), vec![]),
+        }
+    }
+}
+
+/// Of each row of the profile, the group of its blocks; `None` for groupings about frames. By thread and process a row may
+/// be of several: those that hold it with each one's part.
+pub(crate) fn parts(
+    profile: &Profile,
+    symbols: &Symbols,
+    by: By,
+) -> Vec<(Option<String>, u32, Totals)> {
+    if by.is_place() {
+        let rows = profile.rows.iter();
+        return rows.map(|row| (None, row.stack, row.totals)).collect();
+    }
+    let map = GroupMap::of(profile, symbols, by);
+    let stacks: Vec<u32> = match &profile.detail.threads {
+        Some(threads) if by.divides_rows() => threads.iter().map(|part| part.row.stack).collect(),
+        _ => profile.rows.iter().map(|row| row.stack).collect(),
+    };
+    let parts = map.totals(profile).into_iter().zip(stacks).enumerate();
+    parts
+        .map(|(part, (totals, stack))| {
+            let name = map.names[map.own(part)].clone();
+            (Some(name), stack, totals)
+        })
+        .collect()
+}
+
+/// `server, pid 77`, with its log where there are several of that number: of processes that became another program, or of containers.
+fn process_name(profile: &Profile, place: Option<usize>) -> String {
+    let Some(part) = place.and_then(|place| profile.parts.get(place)) else {
+        return profile.who();
+    };
+    let is_same =
+        |other: &&Part| (other.run.pid, other.run.name()) == (part.run.pid, part.run.name());
+    match profile.parts.iter().filter(is_same).count() {
+        0 | 1 => who(&part.run),
+        _ => format!("{} ({})", who(&part.run), part.file),
+    }
+}
+
+/// `server (tid 77)`.
+fn thread_name(profile: &Profile, number: u32) -> String {
+    match profile.threads.iter().find(|t| t.number == number) {
+        Some(thread) if thread.name.is_empty() => format!("tid {}", thread.tid),
+        Some(thread) if thread.tid == 0 => thread.name.clone(), // none of the kernel's
+        Some(thread) => format!("{} (tid {})", thread.name, thread.tid),
+        None => name_of_unknown_thread(number),
+    }
+}
+
+fn block_type(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
+    let mut functions: Vec<(String, Option<&str>)> = Vec::new();
+    if let Some(stack) = profile.stacks.get(stack as usize) {
+        for place in profile.places(stack) {
+            for frame in symbols.frames(place) {
+                let function = symbols.function(profile, place, frame);
+                let name = frame.function.as_deref();
+                functions.push((function, name.and_then(|name| name.generic_arguments())));
+            }
+        }
+    }
+    let functions = functions
+        .iter()
+        .map(|(name, generic)| (name.as_str(), *generic));
+    type_of(functions).unwrap_or_else(|| UNKNOWN.into())
+}
+
+/// The own group and all groups of a stack.
+fn names_of_stack(
+    profile: &Profile,
+    symbols: &Symbols,
+    by: By,
+    stack: u32,
+) -> (String, Vec<String>) {
+    let mut all = Vec::new();
+    let (mut own, mut innermost) = (None, None);
+    if let Some(stack) = profile.stacks.get(stack as usize) {
+        for (depth, place) in profile.places(stack).enumerate() {
+            let module = profile.module_of(place);
+            for frame in symbols.frames(place) {
+                let name = by.of_frame(profile, symbols, place, frame);
+                let function = symbols.function(profile, place, frame);
+                let is_plumbing = depth == 0 && stack.begins_with_ours
+                    || is_plumbing(module, &function, frame.file.as_deref());
+                innermost.get_or_insert_with(|| name.clone());
+                if !is_plumbing {
+                    own.get_or_insert_with(|| name.clone());
+                }
+                all.push(name);
+            }
+        }
+    }
+    let own = own.or(innermost).unwrap_or_else(|| "(no stack)".into());
+    (own, all)
+}

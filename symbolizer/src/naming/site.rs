@@ -1,0 +1,371 @@
+//! A site: a place in the source that allocates, with what it allocated itself and what was
+//! allocated below it.
+//!
+//! A block's own site is its innermost frame that is neither an allocation function nor the
+//! plumbing of a standard library: who calls `Vec::push` wants to see his own line.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use heapprof_core::Totals;
+
+use crate::model::metric::{Metric, Numbers};
+use crate::model::profile::{CallStack, LoadedModule, Place, Profile};
+use crate::naming::symbols::Symbols;
+use crate::resolve::Frame;
+
+/// What tells one site from another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SiteKey {
+    /// Function, or module and offset when it has no name.
+    pub function: String,
+    /// Source file.
+    pub file: Option<Arc<str>>,
+    /// Line in it.
+    pub line: Option<u32>,
+    /// Path of the module; empty for code outside all of them.
+    pub module: String,
+}
+
+/// A site with its numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Site {
+    /// Where it is.
+    pub key: SiteKey,
+    /// Allocated here.
+    pub own: Numbers,
+    /// The same with errors.
+    pub own_totals: Totals,
+    /// Allocated here and by what is called from here.
+    pub cumulative: Numbers,
+    /// The same with errors.
+    pub cumulative_totals: Totals,
+}
+
+/// All sites of a profile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sites {
+    /// In no order until [`Sites::sort`].
+    pub sites: Vec<Site>,
+}
+
+impl Sites {
+    /// The sites of a profile: each frame of each stack.
+    pub fn of(profile: &Profile, symbols: &Symbols) -> Sites {
+        let mut index = Index::default();
+        let stacks: Vec<StackSites> = profile
+            .stacks
+            .iter()
+            .map(|stack| index.stack(profile, symbols, stack))
+            .collect();
+        for row in &profile.rows {
+            let numbers = Numbers::of(&row.totals);
+            let Some(stack) = stacks.get(row.stack as usize) else {
+                continue;
+            };
+            let own = &mut index.sites[stack.own as usize];
+            own.own += numbers;
+            own.own_totals.merge(&row.totals);
+            for &site in &stack.all {
+                let site = &mut index.sites[site as usize];
+                site.cumulative += numbers;
+                site.cumulative_totals.merge(&row.totals);
+            }
+        }
+        Sites { sites: index.sites }
+    }
+
+    /// Largest first, by own or by cumulative numbers; equal ones by name, so that the order does
+    /// not change from run to run.
+    pub fn sort(&mut self, metric: Metric, cumulative: bool) {
+        self.sites.sort_by(|a, b| {
+            let of = |site: &Site| {
+                let (own, all) = (site.own.get(metric), site.cumulative.get(metric));
+                if cumulative { (all, own) } else { (own, all) }
+            };
+            of(b).cmp(&of(a)).then_with(|| a.key.cmp(&b.key))
+        });
+    }
+}
+
+/// Which sites the stacks of a profile belong to, for numbers other than the four.
+#[derive(Debug)]
+pub struct SiteMap {
+    keys: Vec<SiteKey>,
+    stacks: Vec<StackSites>,
+}
+
+impl SiteMap {
+    /// That of a profile.
+    pub fn of(profile: &Profile, symbols: &Symbols) -> SiteMap {
+        let mut index = Index::default();
+        let stacks = profile
+            .stacks
+            .iter()
+            .map(|stack| index.stack(profile, symbols, stack))
+            .collect();
+        SiteMap {
+            keys: index.sites.into_iter().map(|site| site.key).collect(),
+            stacks,
+        }
+    }
+
+    /// All sites; the indices below are theirs.
+    pub fn keys(&self) -> &[SiteKey] {
+        &self.keys
+    }
+
+    /// The index of the site whose own the blocks of a stack are.
+    pub fn own(&self, stack: u32) -> Option<usize> {
+        Some(self.stacks.get(stack as usize)?.own as usize)
+    }
+
+    /// That site.
+    pub fn own_of(&self, stack: u32) -> Option<&SiteKey> {
+        self.keys.get(self.own(stack)?)
+    }
+
+    /// The sites that a stack passes, each once.
+    pub fn all(&self, stack: u32) -> impl Iterator<Item = usize> + '_ {
+        let sites = self.stacks.get(stack as usize);
+        sites
+            .into_iter()
+            .flat_map(|sites| sites.all.iter().map(|&site| site as usize))
+    }
+}
+
+/// The sites of one stack.
+#[derive(Debug)]
+struct StackSites {
+    own: u32,
+    /// Each once, however often the stack passes there.
+    all: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Index {
+    sites: Vec<Site>,
+    by_key: HashMap<SiteKey, u32>,
+    /// The sites of a place, innermost first, and whether each is plumbing.
+    by_place: HashMap<Place, Vec<(u32, bool)>>,
+}
+
+impl Index {
+    fn stack(&mut self, profile: &Profile, symbols: &Symbols, stack: &CallStack) -> StackSites {
+        let mut all = Vec::new();
+        let mut own = None;
+        let mut innermost = None;
+        for (depth, place) in profile.places(stack).enumerate() {
+            let sites = match self.by_place.get(&place) {
+                Some(sites) => sites,
+                None => {
+                    let frames = symbols.frames(place).iter();
+                    let made = frames
+                        .map(|frame| self.frame(profile, symbols, place, frame))
+                        .collect();
+                    self.by_place.entry(place).or_insert(made)
+                }
+            };
+            for &(site, is_plumbing) in sites {
+                innermost.get_or_insert(site);
+                if !(is_plumbing || depth == 0 && stack.begins_with_ours) {
+                    own.get_or_insert(site);
+                }
+                all.push(site);
+            }
+        }
+        let own = own.or(innermost).unwrap_or_else(|| {
+            self.site(SiteKey {
+                function: "(no stack)".into(),
+                file: None,
+                line: None,
+                module: String::new(),
+            })
+        });
+        all.push(own);
+        all.sort_unstable();
+        all.dedup();
+        StackSites { own, all }
+    }
+
+    fn frame(
+        &mut self,
+        profile: &Profile,
+        symbols: &Symbols,
+        place: Place,
+        frame: &Frame,
+    ) -> (u32, bool) {
+        let module = profile.module_of(place);
+        let key = SiteKey {
+            function: symbols.function(profile, place, frame),
+            file: frame.file.clone(),
+            line: frame.line,
+            module: module.map_or_else(String::new, |module| module.path.clone()),
+        };
+        let is_plumbing = is_plumbing(module, &key.function, key.file.as_deref());
+        (self.site(key), is_plumbing)
+    }
+
+    fn site(&mut self, key: SiteKey) -> u32 {
+        let sites = &mut self.sites;
+        *self.by_key.entry(key).or_insert_with_key(|key| {
+            sites.push(Site {
+                key: key.clone(),
+                own: Numbers::default(),
+                own_totals: Totals::default(),
+                cumulative: Numbers::default(),
+                cumulative_totals: Totals::default(),
+            });
+            sites.len() as u32 - 1
+        })
+    }
+}
+
+/// Whether a frame is an allocation function or the plumbing of a standard library: nobody's site.
+pub(crate) fn is_plumbing(
+    module: Option<&LoadedModule>,
+    function: &str,
+    file: Option<&str>,
+) -> bool {
+    module.is_some_and(|module| module.is_allocator())
+        || is_allocator(function)
+        || is_library(function)
+        || file.is_some_and(is_library_file)
+}
+
+/// Whether a function of that name is an allocation function, of C, C++ or Rust.
+pub fn is_allocator(function: &str) -> bool {
+    const EXACT: [&str; 24] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "reallocarray",
+        "posix_memalign",
+        "aligned_alloc",
+        "memalign",
+        "valloc",
+        "pvalloc",
+        "__libc_malloc",
+        "__libc_calloc",
+        "__libc_realloc",
+        "__libc_memalign",
+        "__rust_alloc",
+        "__rust_alloc_zeroed",
+        "__rust_realloc",
+        "__rdl_alloc",
+        "__rdl_alloc_zeroed",
+        "__rdl_realloc",
+        "__rg_alloc",
+        "__rg_alloc_zeroed",
+        "__rg_realloc",
+        "__rustc::__rust_alloc",
+        "exchange_malloc",
+    ];
+    const BEGIN: [&str; 4] = [
+        "operator new(",
+        "operator new[](",
+        "__rustc::__r",
+        "alloc::alloc::",
+    ];
+    EXACT.contains(&function) || BEGIN.iter().any(|begin| function.starts_with(begin))
+}
+
+/// Whether a function belongs to the standard library of C++ or Rust, or to what Rust's maps are
+/// made of.
+pub(crate) fn is_library(function: &str) -> bool {
+    const ROOTS: [&str; 6] = [
+        "std::",
+        "__gnu_cxx::",
+        "__cxxabiv1::",
+        "alloc::",
+        "core::",
+        "hashbrown::",
+    ];
+    // `<alloc::vec::Vec<T> as core::clone::Clone>::clone`, `<&mut …`
+    let function = function
+        .trim_start_matches(['<', '&', '*'])
+        .trim_start_matches("mut ");
+    if ROOTS.iter().any(|root| function.starts_with(root)) {
+        return true;
+    }
+    // C++ templates come with their return type: `void std::vector<…>::_M_realloc_insert<…>(…)`.
+    // Only words before the first bracket can be one; `Foo<std::string>::bar(std::string)` is Foo's.
+    let plain = function.split(['<', '(']).next().unwrap_or(function);
+    let after_type = plain.rsplit(' ').next().unwrap_or(plain);
+    ROOTS[..3].iter().any(|root| after_type.starts_with(root))
+}
+
+/// Whether a source file belongs to the standard library of Rust or C++. Names do not tell always: a method
+/// of a primitive type (`<str>::to_uppercase`), or an inlined function of which only the last part of its
+/// name is known.
+fn is_library_file(file: &str) -> bool {
+    let rust = file.contains("/rustc/") && file.contains("/library/");
+    rust || file.contains("/lib/rustlib/src/rust/library/") || file.contains("/include/c++/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_known_by_their_whole_name() {
+        for name in [
+            "malloc",
+            "operator new(unsigned long)",
+            "alloc::alloc::alloc",
+            "__rdl_alloc",
+        ] {
+            assert!(is_allocator(name), "{name}");
+        }
+        for name in [
+            "my_malloc",
+            "malloc_pool",
+            "allocate",
+            "xmalloc",
+            "operator new_thing",
+            "Pool::malloc",
+        ] {
+            assert!(!is_allocator(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn library_files_are_told_from_others() {
+        for file in [
+            "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/slice.rs",
+            "/usr/include/c++/12/bits/new_allocator.h",
+        ] {
+            assert!(is_library_file(file), "{file}");
+        }
+        for file in [
+            "/home/me/library/src/slice.rs",
+            "/src/rustc/parser.rs",
+            "a.c",
+        ] {
+            assert!(!is_library_file(file), "{file}");
+        }
+    }
+
+    #[test]
+    fn libraries_are_told_from_their_users() {
+        for name in [
+            "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            "void std::vector<Foo>::_M_realloc_insert<Foo const&>(Foo const&)",
+            "<alloc::vec::Vec<T> as core::clone::Clone>::clone",
+            "alloc::raw_vec::RawVec<T>::grow_one",
+            "__gnu_cxx::new_allocator<int>::allocate(unsigned long, void const*)",
+        ] {
+            assert!(is_library(name), "{name}");
+        }
+        for name in [
+            "Foo<std::string>::bar(std::string const&)",
+            "mystd::thing()",
+            "load(std::string)",
+            "<server::Table as core::default::Default>::default",
+            "main",
+            "standard",
+        ] {
+            assert!(!is_library(name), "{name}");
+        }
+    }
+}

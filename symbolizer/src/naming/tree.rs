@@ -1,0 +1,442 @@
+//! A tree: stacks that begin alike, told as one. From the root down, or from a function to its callers
+//! or its callees.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use heapprof_core::Totals;
+
+use crate::model::measure::{Amount, Measure};
+use crate::model::metric::Numbers;
+use crate::model::profile::{CallStack, Place, Profile};
+use crate::naming::crate_name::without_return_type;
+use crate::naming::group::{By, parts};
+use crate::naming::symbols::Symbols;
+
+/// Where a tree begins and where it leads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// From the root of each stack to the allocation.
+    #[default]
+    Down,
+    /// From that function to those that called it.
+    Callers(String),
+    /// From that function to those it called.
+    Callees(String),
+}
+
+/// A node: one frame (or group) below the same others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Of blocks whose path ends here.
+    pub own: Numbers,
+    /// Of blocks whose path leads here.
+    pub total: Numbers,
+    /// The same with errors.
+    pub totals: Totals,
+    /// Of blocks whose path ends here, what the tree is sorted by.
+    pub own_amount: Amount,
+    /// Of blocks whose path leads here.
+    pub amount: Amount,
+    /// Index of what is called here.
+    name: u32,
+    /// How many calls below the root.
+    depth: u32,
+    /// Indices of its children.
+    children: Range<u32>,
+}
+
+/// See the module's text.
+///
+/// Stacks may be tens of thousands of calls deep once inlined ones are counted, so nothing here recurses, and nodes
+/// lie in one list, which is also dropped without recursion:
+///
+/// ```text
+///        (whole)              nodes: (whole) a b c d e       children of a: 3..5
+///        a     b                            └┬─┘└┬┘ │
+///       c d    e                      of (whole) of a of b
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tree {
+    names: Vec<String>,
+    /// Level by level, the root first; the children of a node side by side, largest first.
+    nodes: Vec<Node>,
+}
+
+impl Tree {
+    /// The tree of a profile. Groupings that are not about frames are the first level, with the functions
+    /// below. A function is meant by its whole name; or by that without what it takes, what it returns, and the
+    /// arguments of its template. Of what only the past tells, nothing is known by thread and by process.
+    pub fn of(
+        profile: &Profile,
+        symbols: &Symbols,
+        by: By,
+        direction: &Direction,
+        measure: Measure,
+    ) -> Tree {
+        let mut paths = Paths {
+            profile,
+            symbols,
+            by: if by.is_place() { by } else { By::Function },
+            direction,
+            names: Names::default(),
+            frames: HashMap::new(),
+        };
+        let mut shape = Shape::default();
+        let mut ends = Vec::new();
+        let parts = parts(profile, symbols, by).into_iter().enumerate();
+        for (part, (group, stack, totals)) in parts {
+            let numbers = Numbers::of(&totals);
+            let amount = match measure {
+                Measure::Basic(metric) => Amount::of_metric(metric, &totals),
+                // A part is no row then.
+                _ if by.divides_rows() => Amount::default(),
+                _ => measure.of_row(profile, part),
+            };
+            let Some(stack) = profile.stacks.get(stack as usize) else {
+                continue;
+            };
+            let path = paths.of(stack);
+            let Some(path) = walk(&path, direction) else {
+                continue;
+            };
+            if numbers.is_zero() && amount == Amount::default() {
+                continue;
+            }
+            let group = group.map(|group| paths.names.number(group));
+            let end = shape.grow(group.into_iter().chain(path), amount.value);
+            ends.push((end, numbers, totals, amount));
+        }
+        let names = paths.names.all;
+        let (mut nodes, place_of) = shape.in_order(&names);
+        for (end, numbers, totals, amount) in ends {
+            let node = &mut nodes[place_of[end as usize] as usize];
+            node.own += numbers;
+            node.total += numbers;
+            node.totals.merge(&totals);
+            node.own_amount += amount;
+            node.amount += amount;
+        }
+        // From the leaves up: children stand behind their parents.
+        for parent in (0..nodes.len()).rev() {
+            for child in nodes[parent].children.clone() {
+                let child = nodes[child as usize].clone();
+                nodes[parent].total += child.total;
+                nodes[parent].totals.merge(&child.totals);
+                nodes[parent].amount += child.amount;
+            }
+        }
+        Tree { names, nodes }
+    }
+
+    /// Holds the whole, without a name.
+    pub fn root(&self) -> &Node {
+        &self.nodes[0]
+    }
+
+    /// Level by level, the root first.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// What is called at a node.
+    pub fn name(&self, node: &Node) -> &str {
+        &self.names[node.name as usize]
+    }
+
+    /// Those below a node, largest first; equal ones by name.
+    pub fn children(&self, node: &Node) -> &[Node] {
+        &self.nodes[node.children.start as usize..node.children.end as usize]
+    }
+}
+
+impl Node {
+    /// How many calls below the root.
+    pub fn depth(&self) -> usize {
+        self.depth as usize
+    }
+}
+
+/// The names of a tree, each once.
+struct Names {
+    all: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Default for Names {
+    /// The root's is the first.
+    fn default() -> Self {
+        Names {
+            all: vec![String::new()],
+            numbers: HashMap::new(),
+        }
+    }
+}
+
+impl Names {
+    fn number(&mut self, name: String) -> u32 {
+        *self.numbers.entry(name).or_insert_with_key(|name| {
+            self.all.push(name.clone());
+            self.all.len() as u32 - 1
+        })
+    }
+}
+
+/// A tree while it grows: of each node only what says where it will stand.
+struct Shape {
+    sprouts: Vec<Sprout>,
+    /// By parent and name.
+    below: HashMap<(u32, u32), u32>,
+}
+
+struct Sprout {
+    parent: u32,
+    name: u32,
+    /// What it is sorted by.
+    value: f64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let root = Sprout {
+            parent: 0,
+            name: 0,
+            value: 0.0,
+        };
+        Shape {
+            sprouts: vec![root],
+            below: HashMap::new(),
+        }
+    }
+}
+
+impl Shape {
+    /// Adds a path of names; returns its end.
+    fn grow(&mut self, path: impl Iterator<Item = u32>, value: f64) -> u32 {
+        let mut node = 0;
+        for name in path {
+            let sprouts = &mut self.sprouts;
+            node = *self.below.entry((node, name)).or_insert_with(|| {
+                sprouts.push(Sprout {
+                    parent: node,
+                    name,
+                    value: 0.0,
+                });
+                sprouts.len() as u32 - 1
+            });
+            self.sprouts[node as usize].value += value;
+        }
+        node
+    }
+
+    /// The nodes as a tree has them, without numbers, and where each sprout stands among them.
+    fn in_order(self, names: &[String]) -> (Vec<Node>, Vec<u32>) {
+        let Shape { sprouts, below } = self;
+        drop(below);
+        let of = |sprout: u32| &sprouts[sprout as usize];
+        let mut sorted: Vec<u32> = (1..sprouts.len() as u32).collect();
+        sorted.sort_unstable_by(|&a, &b| {
+            let name = |sprout: &Sprout| &names[sprout.name as usize];
+            let (a, b) = (of(a), of(b));
+            (a.parent.cmp(&b.parent))
+                .then_with(|| b.value.total_cmp(&a.value))
+                .then_with(|| name(a).cmp(name(b)))
+        });
+        // Where in `sorted` the children of each begin; one more for the last one's end.
+        let mut begins = vec![0; sprouts.len() + 1];
+        for &child in &sorted {
+            begins[of(child).parent as usize + 1] += 1;
+        }
+        for parent in 0..sprouts.len() {
+            begins[parent + 1] += begins[parent];
+        }
+        let mut standing: Vec<u32> = vec![0];
+        let mut place_of = vec![0; sprouts.len()];
+        let mut nodes: Vec<Node> = Vec::with_capacity(sprouts.len());
+        while let Some(&sprout) = standing.get(nodes.len()) {
+            place_of[sprout as usize] = nodes.len() as u32;
+            let parent = &nodes.get(place_of[of(sprout).parent as usize] as usize);
+            let depth = parent.map_or(0, |parent| parent.depth + 1);
+            let first = standing.len() as u32;
+            standing.extend(&sorted[begins[sprout as usize]..begins[sprout as usize + 1]]);
+            nodes.push(Node {
+                own: Numbers::default(),
+                total: Numbers::default(),
+                totals: Totals::default(),
+                own_amount: Amount::default(),
+                amount: Amount::default(),
+                name: of(sprout).name,
+                depth,
+                children: first..standing.len() as u32,
+            });
+        }
+        (nodes, place_of)
+    }
+}
+
+/// A frame's name, and whether it is the function that was asked for.
+type Step = (u32, bool);
+
+/// Gives the paths of stacks.
+struct Paths<'a> {
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    by: By,
+    direction: &'a Direction,
+    names: Names,
+    /// Of each place, innermost first: stacks share most of theirs.
+    frames: HashMap<Place, Vec<Step>>,
+}
+
+impl Paths<'_> {
+    /// The frames of a stack, outermost first.
+    fn of(&mut self, stack: &CallStack) -> Vec<Step> {
+        let profile = self.profile;
+        // By these, what stays inside is one step.
+        let is_wide = matches!(self.by, By::File | By::Module | By::Crate);
+        let mut path: Vec<Step> = Vec::new();
+        for place in profile.places(stack) {
+            for &(name, asked) in self.frames_of(place) {
+                match path.last_mut() {
+                    Some(last) if is_wide && last.0 == name => last.1 |= asked,
+                    _ => path.push((name, asked)),
+                }
+            }
+        }
+        if path.is_empty() {
+            path.push((self.names.number("(no stack)".into()), false));
+        }
+        path.reverse();
+        path
+    }
+
+    fn frames_of(&mut self, place: Place) -> &[Step] {
+        let Paths {
+            profile,
+            symbols,
+            by,
+            direction,
+            names,
+            frames,
+        } = self;
+        frames.entry(place).or_insert_with(|| {
+            let frames = symbols.frames(place).iter();
+            frames
+                .map(|frame| {
+                    let asked = match direction {
+                        Direction::Down => false,
+                        Direction::Callers(wanted) | Direction::Callees(wanted) => {
+                            is_called(&symbols.function(profile, place, frame), wanted)
+                        }
+                    };
+                    let name = by.of_frame(profile, symbols, place, frame);
+                    (names.number(name), asked)
+                })
+                .collect()
+        })
+    }
+}
+
+fn is_called(function: &str, wanted: &str) -> bool {
+    let named = without_return_type(without_parameters(function));
+    let plain = without_brackets(named, '<', '>');
+    function == wanted || [without_parameters(function), named, plain].contains(&wanted)
+}
+
+/// `f` of `f(int) const`.
+fn without_parameters(function: &str) -> &str {
+    let mut name = function;
+    // What GCC makes of one function: `f(int) [clone .cold]`.
+    if name.ends_with(']') {
+        name = name.rfind(" [").map_or(name, |at| &name[..at]);
+    }
+    let qualifiers = [" const", " volatile", " &&", " &", " noexcept"];
+    while let Some(rest) = (qualifiers.iter()).find_map(|qualifier| name.strip_suffix(qualifier)) {
+        name = rest;
+    }
+    let rest = without_brackets(name, '(', ')');
+    // `operator()` without parameters, and a name of nothing but a remark, such as `(no stack)`.
+    let is_name = rest.len() < name.len() && !rest.is_empty() && !rest.ends_with("operator");
+    match is_name && !name.ends_with("(anonymous namespace)") {
+        true => rest,
+        false => function,
+    }
+}
+
+/// The name without the brackets that it ends with, if it does.
+fn without_brackets(name: &str, open: char, close: char) -> &str {
+    if !name.ends_with(close) || name.ends_with("->") || name.ends_with("operator>") {
+        return name;
+    }
+    let mut depth = 0usize;
+    for (at, c) in name.char_indices().rev() {
+        if c == close {
+            depth += 1;
+        } else if c == open {
+            depth -= 1;
+        }
+        if depth == 0 {
+            // Rust's `<Type as Trait>` is no template.
+            return if at > 0 { &name[..at] } else { name };
+        }
+    }
+    name
+}
+
+/// The part of a stack that the tree shows, in the order in which it shows it. Of a recursive function, the
+/// outermost call has the callees and the innermost the callers, so that each block counts once.
+fn walk<'a>(path: &'a [Step], direction: &Direction) -> Option<Box<dyn Iterator<Item = u32> + 'a>> {
+    let name = |&(name, _): &Step| name;
+    Some(match direction {
+        Direction::Down => Box::new(path.iter().map(name)),
+        Direction::Callees(_) => {
+            let at = path.iter().position(|(_, asked)| *asked)?;
+            Box::new(path[at..].iter().map(name))
+        }
+        Direction::Callers(_) => {
+            let at = path.iter().rposition(|(_, asked)| *asked)?;
+            Box::new(path[..=at].iter().rev().map(name))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_meant_by_their_names() {
+        for (function, names) in [
+            ("demo::init(int)", &["demo::init"][..]),
+            ("Tpl<Item, 3>::make()", &["Tpl<Item, 3>::make"]),
+            (
+                "ns::(anonymous namespace)::anon(unsigned long)",
+                &["ns::(anonymous namespace)::anon"],
+            ),
+            ("void* site<9>()", &["site", "site<9>", "void* site<9>"]),
+            ("site<9>", &["site"]),
+            ("Cache::get(int) const", &["Cache::get"]),
+            ("f(int) [clone .cold]", &["f"]),
+            (
+                "main::{lambda(int)#1}::operator()(int) const",
+                &["main::{lambda(int)#1}::operator()"],
+            ),
+            ("take(void (*)(int), int)", &["take"]),
+            ("alloc::vec::Vec<T>::push", &[]),
+            ("<u8 as Clone>::clone", &[]),
+            ("operator new(unsigned long)", &["operator new"]),
+            ("P::operator->() const", &["P::operator->"]),
+            ("operator>(A const&, A const&)", &["operator>"]),
+            ("(no stack)", &[]),
+        ] {
+            for name in names.iter().chain([&function]) {
+                assert!(is_called(function, name), "{name} of {function}");
+            }
+            for part in [
+                "", "Tpl", "ns::", "demo", "Cache", "main", "alloc", "operator", "void*", "P",
+            ] {
+                assert!(!is_called(function, part), "{part} of {function}");
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The readers: one file for each form of input, from its bytes to a profile.
+//!
+//! Imports: `resolve`, `model`.
+//!
+//! Not here: which form a file has (`input`), names of addresses (`naming`).
+
+pub(crate) mod dump;
+pub(crate) mod fold;
+pub(crate) mod jemalloc;
+pub(crate) mod log;
+pub(crate) mod paired_difference;
+pub(crate) mod parent_log;
+pub(crate) mod pprof;
+pub(crate) mod segments;

@@ -1,0 +1,453 @@
+//! A fold: the records of a log, one after another, into a profile.
+//!
+//! Memory is needed for live blocks, stacks and rows, not for events. The numbers are
+//! `heapprof_core`'s: the same ledger that the writer inside the process runs.
+
+pub(crate) mod resume;
+
+use std::collections::{HashMap, HashSet};
+
+use heapprof_core::{
+    Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary, bytes_on_the_line,
+};
+use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
+
+use crate::analysis::health::{Counted, LastSamples};
+use crate::analysis::merge::Part;
+use crate::analysis::moment::Cut;
+use crate::analysis::view::Span;
+use crate::join::WITH_ITS_PROCESS;
+use crate::model::detail::{Detail, Keeper};
+use crate::model::profile::{CallStack, Ending, LoadedModule, Marker, Profile, Regime};
+use crate::read::paired_difference::Contrast;
+use crate::read::parent_log::{BEFORE_THE_FORK, is_inherited};
+
+/// No block is larger: the user's half of a 64-bit address space.
+pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
+/// No interval is longer, and the library takes none that is: a terabyte between samples.
+pub const LARGEST_INTERVAL: u64 = 1 << 40;
+
+/// When the most bytes were in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Number of the record that led there, from 1; 0 when nothing was ever in use.
+    pub record: u64,
+    /// Its time.
+    pub time_ns: u64,
+    /// How many they were.
+    pub bytes: Fixed,
+    /// Whether it was before what is kept of a log that rotates: which blocks these were, nobody knows any more.
+    pub is_gone: bool,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Fold {
+    /// The events that count; `None` for all.
+    span: Option<Span>,
+    /// Records so far.
+    records: u64,
+    peak: Peak,
+    history: Option<History>,
+    contrast: Option<Contrast>,
+    profile: Profile,
+    ledger: Ledger,
+    /// Number in the log -> index in the profile.
+    stack_of: NumberMap<u32, u32>,
+    module_of: NumberMap<u32, usize>,
+    thread_of: NumberMap<u32, usize>,
+    counters: HashMap<Counter, u64>,
+    /// By stack: nothing was allocated by it so far.
+    unused: Vec<bool>,
+    keeper: Keeper,
+    last_samples: LastSamples,
+    /// In the checkpoint that the log begins with.
+    resuming: bool,
+    /// Whether samples from before a fork are left out, and those that were.
+    without_inherited: bool,
+    left_out: HashSet<u64>,
+    /// Whether the log says what there was before the fork.
+    has_heritage: bool,
+    /// Bytes from before a fork that were in use at the checkpoint.
+    inherited: Fixed,
+}
+
+impl Fold {
+    /// Nothing folded yet.
+    pub fn new() -> Self {
+        Fold::default()
+    }
+
+    /// Nothing folded yet; will keep that detail.
+    pub fn keeping(detail: Detail) -> Self {
+        Fold {
+            keeper: Keeper::of(detail),
+            ..Fold::default()
+        }
+    }
+
+    /// Of allocations and frees, only those of the span will count.
+    pub fn within(mut self, span: Option<Span>) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// Leaves out what a forked process had from its parent.
+    pub fn without_inherited(mut self, without: bool) -> Self {
+        self.without_inherited = without;
+        self
+    }
+
+    /// Keeps pasts as well, of the span if there is one.
+    pub fn with_pasts(mut self, temporary: Temporary) -> Self {
+        self.profile.temporary = Some(temporary);
+        let from_ns = self.span.map_or(0, |span| span.from.time_ns());
+        self.history = Some(History::since(from_ns, temporary));
+        self
+    }
+
+    /// Keeps a difference of two views as well.
+    pub(crate) fn with_contrast(mut self, contrast: Contrast) -> Self {
+        self.contrast = Some(contrast);
+        self
+    }
+
+    /// Whether what comes is still part of the checkpoint that the log begins with.
+    pub(crate) fn is_resuming(&self) -> bool {
+        self.resuming
+    }
+
+    /// Which of the profile's stacks each of the log's is, by its number there.
+    pub(crate) fn stack_numbers(&self) -> &NumberMap<u32, u32> {
+        &self.stack_of
+    }
+
+    /// Records taken so far.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The account of allocations and frees so far.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The same, with each row divided by thread; empty where that detail is not kept.
+    pub(crate) fn ledger_by_thread(&self) -> &Ledger {
+        self.keeper.ledger()
+    }
+
+    /// The profile as it stands, to be read while folding goes on. `reason` says what for.
+    pub fn snapshot(&self, reason: &str) -> Profile {
+        let mut profile = self.profile.clone();
+        profile.rows = self.ledger.rows().collect();
+        profile.run.reason = reason.into();
+        profile
+    }
+
+    /// Takes the next record, which is one of these.
+    #[inline]
+    pub fn event(&mut self, event: Event) {
+        if self.resuming {
+            return self.record(match event {
+                Event::Alloc(alloc) => Record::Alloc(alloc),
+                Event::Free(free) => Record::Free(free),
+            });
+        }
+        self.records += 1;
+        match event {
+            Event::Alloc(alloc) => self.alloc(&alloc),
+            Event::Free(free) => self.free(&free),
+        }
+    }
+
+    fn free(&mut self, free: &Free) {
+        self.passed(free.time_ns);
+        if self.resuming {
+            self.resume_free(free);
+            return;
+        }
+        if let Some(contrast) = &mut self.contrast {
+            contrast.free(free.id, self.records, free.time_ns);
+        }
+        let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
+        if self.span.is_some_and(is_after) {
+            return;
+        }
+        if let Some(history) = &mut self.history {
+            match free.thread {
+                WITH_ITS_PROCESS => history.left(free.id, free.time_ns),
+                _ => history.free(free.id, free.time_ns),
+            }
+        }
+        match self.ledger.free(free.id) {
+            Some(_) => self.keeper.free(free),
+            None => self.free_of_unknown(free.id),
+        }
+    }
+
+    /// The end of a block that did not come in this log, or is left out.
+    fn free_of_unknown(&mut self, id: u64) {
+        // Whether it came before the fork can only be told where the log says what did.
+        let may_be_inherited = self.without_inherited && !self.has_heritage;
+        if !self.left_out.remove(&id) && !may_be_inherited {
+            self.profile.account.unknown_frees += 1;
+        }
+    }
+
+    /// Takes the next record.
+    pub fn record(&mut self, record: Record) {
+        self.records += 1;
+        if self.resuming {
+            self.end_checkpoint_before(&record);
+        }
+        match record {
+            Record::Alloc(alloc) => self.alloc(&alloc),
+            Record::Free(free) => self.free(&free),
+            Record::Stack(stack) => self.stack(stack),
+            Record::Module(module) => self.module(module),
+            Record::ModuleGone { module, time_ns } => {
+                self.passed(time_ns);
+                if let Some(&index) = self.module_of.get(&module) {
+                    self.profile.modules[index].unloaded_ns = Some(time_ns);
+                }
+            }
+            Record::Thread(thread) => self.thread(thread),
+            Record::Start(start) => self.profile.run.begin(start),
+            Record::Process(process) => {
+                self.profile.run.is_joined = true;
+                self.profile.account.inherited_elsewhere += u64::from(process.without_inherited);
+                self.profile.parts.push(Part::joined(process));
+            }
+            Record::Counters { time_ns, values } => {
+                self.passed(time_ns);
+                let longest = self.profile.run.intervals_seen.map_or(0, |(_, most)| most);
+                let samples = self.profile.requested;
+                let counted = Counted::at(&values, samples, &self.last_samples, longest);
+                self.profile.counted = counted.or(self.profile.counted);
+                self.counters.extend(values);
+            }
+            Record::Checkpoint(checkpoint) => self.resume(checkpoint),
+            Record::Passed(passed) => self.resume_row(&passed),
+            Record::CheckpointEnd { .. } => self.resumed(),
+            Record::Marker { time_ns, name } => {
+                self.passed(time_ns);
+                self.profile.run.markers.push(Marker {
+                    time_ns,
+                    record: self.records,
+                    name,
+                });
+            }
+            Record::Regime {
+                time_ns,
+                interval,
+                by_budget,
+            } => {
+                self.passed(time_ns);
+                let regimes = &mut self.profile.run.regimes;
+                // Each segment of a log that rotates repeats what is in force.
+                if regimes.last().is_none_or(|last| last.interval != interval) {
+                    regimes.push(Regime {
+                        time_ns,
+                        interval,
+                        by_budget,
+                    });
+                }
+            }
+            Record::End { time_ns, reason } => {
+                self.passed(time_ns);
+                self.profile.run.ending = Ending::Said(reason);
+            }
+        }
+    }
+
+    /// The profile of all that was folded.
+    pub fn finish(mut self) -> Profile {
+        let mut counters: Vec<_> = self.counters.into_iter().collect();
+        counters.sort_by_key(|(counter, _)| counter.number());
+        self.profile.account.counters = counters;
+        self.profile.account.inherited_elsewhere += u64::from(self.without_inherited);
+        self.profile.rows = self.ledger.rows().collect();
+        self.profile.detail = self.keeper.finish();
+        self.profile.run.span = self.span;
+        self.profile.peak = Some(self.peak);
+        if self.resuming {
+            let remark =
+                "the checkpoint that the log begins with is not complete: blocks are missing";
+            self.profile.account.remarks.push(remark.into());
+        }
+        if let Some(contrast) = self.contrast {
+            self.profile.changes = contrast.finish();
+        }
+        if let Some(history) = self.history {
+            let end_ns = self
+                .span
+                .map_or(self.profile.run.duration_ns, |span| span.to.time_ns());
+            (self.profile.pasts, self.profile.lifetimes) = history.finish(end_ns);
+        }
+        let survived = self.span.and_then(|span| span.survived_ns);
+        if survived.is_some() {
+            self.profile.keep_survivors();
+        }
+        self.profile
+    }
+
+    /// The profile's parts so far, for the reader of the log to note what it met.
+    pub(crate) fn profile(&mut self) -> &mut Profile {
+        &mut self.profile
+    }
+
+    fn passed(&mut self, time_ns: u64) {
+        let run = &mut self.profile.run;
+        run.duration_ns = run.duration_ns.max(time_ns);
+    }
+
+    fn alloc(&mut self, alloc: &Alloc) {
+        self.passed(alloc.time_ns);
+        if self.without_inherited && is_inherited(alloc) {
+            self.left_out.insert(alloc.id);
+            return;
+        }
+        let mut is_before = false;
+        if self.resuming {
+            // In use at the checkpoint, and so before any window there can be.
+            is_before = !self.counts_what_was_before();
+            if is_before && self.history.is_none() {
+                return;
+            }
+        } else if let Some(span) = self.span {
+            let includes = |cut: Cut| cut.includes(self.records, alloc.time_ns);
+            // A process that begins within a window did not allocate in it what it had from its parent.
+            let is_of_a_window = span.from != Cut::Nothing;
+            is_before = includes(span.from) || is_of_a_window && is_inherited(alloc);
+            // Of what was there before the window, only growth wants to know.
+            if is_before && self.history.is_none() || !includes(span.to) {
+                return;
+            }
+        }
+        if self
+            .span
+            .is_some_and(|span| !span.is_old_enough(alloc.time_ns))
+        {
+            return;
+        }
+        if alloc.size > LARGEST_BLOCK || alloc.interval > LARGEST_INTERVAL {
+            self.profile.account.implausible += 1;
+            return;
+        }
+        let index = self.stack_in_use(alloc.stack, alloc.time_ns);
+        let came = |row| Came {
+            id: alloc.id,
+            row,
+            stack: index,
+            thread: alloc.thread,
+            size: alloc.size,
+            slack: alloc.slack.min(LARGEST_BLOCK),
+            interval: alloc.interval,
+            time_ns: alloc.time_ns,
+            inherited: is_inherited(alloc),
+        };
+        if is_before {
+            let row = self.ledger.row(index, SizeClass::of(alloc.size));
+            if let Some(history) = &mut self.history {
+                history.alloc_before(&came(row));
+            }
+            return;
+        }
+        let seen = &mut self.profile.run.intervals_seen;
+        let (least, most) = seen.unwrap_or((alloc.interval, alloc.interval));
+        *seen = Some((least.min(alloc.interval), most.max(alloc.interval)));
+        let (row, weight) = self
+            .ledger
+            .alloc(alloc.id, index, alloc.size, alloc.interval);
+        if !is_inherited(alloc) && !self.resuming {
+            let weight = weight.on_the_line(alloc.size);
+            self.profile.requested.add(&weight);
+            let bytes = bytes_on_the_line(alloc.size);
+            self.last_samples.sampled(alloc.thread, weight, bytes);
+        }
+        let in_use = self.ledger.total().in_use.bytes_fixed();
+        if in_use > self.peak.bytes && !self.resuming {
+            self.peak = Peak {
+                record: self.records,
+                time_ns: alloc.time_ns,
+                bytes: in_use,
+                is_gone: false,
+            };
+        }
+        if let Some(history) = &mut self.history {
+            history.alloc(&came(row));
+        }
+        if let Some(contrast) = &mut self.contrast {
+            contrast.alloc(&came(row), self.records);
+        }
+        self.keeper.alloc(alloc, index);
+    }
+
+    fn stack(&mut self, stack: Stack) {
+        // Two threads may ship the same stack at once.
+        if !self.stack_of.contains_key(&stack.number) {
+            let made = CallStack {
+                frames: stack.frames,
+                interrupted: stack.interrupted,
+                end: Some(stack.end),
+                time_ns: 0,
+                begins_with_ours: true,
+            };
+            self.new_stack(stack.number, made);
+        }
+    }
+
+    /// The index of a stack, by its number in the log, that something was allocated by at that time.
+    fn stack_in_use(&mut self, number: u32, time_ns: u64) -> u32 {
+        let index = match self.stack_of.get(&number) {
+            Some(&index) => index,
+            None => {
+                self.profile.account.unknown_stacks += 1;
+                self.new_stack(number, CallStack::default())
+            }
+        };
+        if std::mem::take(&mut self.unused[index as usize]) {
+            self.profile.stacks[index as usize].time_ns = time_ns;
+        }
+        index
+    }
+
+    fn new_stack(&mut self, number: u32, stack: CallStack) -> u32 {
+        let index = self.profile.stacks.len() as u32;
+        self.profile.stacks.push(stack);
+        self.unused.push(true);
+        self.stack_of.insert(number, index);
+        index
+    }
+
+    fn module(&mut self, module: Module) {
+        self.passed(module.time_ns);
+        let mut segments = module.segments;
+        segments.sort_by_key(|segment| segment.start);
+        self.module_of
+            .insert(module.number, self.profile.modules.len());
+        self.profile.modules.push(LoadedModule {
+            path: module.path,
+            build_id: module.build_id,
+            bias: Some(module.bias),
+            segments,
+            loaded_ns: module.time_ns,
+            unloaded_ns: None,
+        });
+    }
+
+    fn thread(&mut self, thread: Thread) {
+        self.has_heritage |= thread.number == BEFORE_THE_FORK;
+        let threads = &mut self.profile.threads;
+        match self.thread_of.get(&thread.number) {
+            // Its name changed; one that is gone has none to tell any more.
+            Some(&index) if !thread.name.is_empty() => threads[index] = thread,
+            Some(_) => {}
+            None => {
+                self.thread_of.insert(thread.number, threads.len());
+                threads.push(thread);
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A log, read whole: up to its end or its tear, past what is damaged, into a profile.
+
+use heapprof_format::{Event, ReadError, ReadErrorKind, Reader, Record};
+
+use crate::model::detail::Detail;
+use crate::model::profile::{Account, Damage, Profile};
+use crate::read::fold::Fold;
+
+/// One who takes the records of a log.
+pub(crate) trait Taker {
+    /// The next record.
+    fn take(&mut self, record: Record);
+
+    /// The next record, which is one of these.
+    fn take_event(&mut self, event: Event) {
+        self.take(match event {
+            Event::Alloc(alloc) => Record::Alloc(alloc),
+            Event::Free(free) => Record::Free(free),
+        });
+    }
+
+    /// What is wrong with the log, after its last record.
+    fn account(&mut self, account: Account);
+}
+
+impl Taker for Fold {
+    fn take(&mut self, record: Record) {
+        self.record(record);
+    }
+
+    #[inline]
+    fn take_event(&mut self, event: Event) {
+        self.event(event);
+    }
+
+    fn account(&mut self, read: Account) {
+        let account = &mut self.profile().account;
+        account.damage = read.damage;
+        account.torn = read.torn;
+        account.missing_frames = read.missing_frames;
+        account.segments = read.segments;
+        account.remarks.extend(read.remarks);
+    }
+}
+
+/// The profile in the bytes of a `.heaplog`. `progress` is told, now and then, how far reading is.
+///
+/// # Errors
+/// When the bytes are not a log of a version that is known, or hold no intact record.
+pub fn profile_of_log(bytes: &[u8], progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
+    detailed_profile_of_log(bytes, Detail::default(), progress)
+}
+
+/// The same, keeping more.
+///
+/// # Errors
+/// As [`profile_of_log`].
+pub fn detailed_profile_of_log(
+    bytes: &[u8],
+    detail: Detail,
+    mut progress: impl FnMut(u64),
+) -> Result<Profile, ReadError> {
+    let mut fold = Fold::keeping(detail);
+    each_record(bytes, &mut progress, &mut fold)?;
+    Ok(fold.finish())
+}
+
+/// Gives each record of a log to one who takes them, and then the account of what was wrong.
+///
+/// # Errors
+/// As [`profile_of_log`].
+pub(crate) fn each_record(
+    bytes: &[u8],
+    progress: &mut impl FnMut(u64),
+    taker: &mut impl Taker,
+) -> Result<(), ReadError> {
+    let mut records = Records::of(bytes)?;
+    loop {
+        // Often enough for an eye, rarely enough to cost nothing.
+        if records.taken.is_multiple_of(1 << 16) && records.taken > 0 {
+            progress(records.offset());
+        }
+        if let Some(event) = records.next_event() {
+            taker.take_event(event);
+            continue;
+        }
+        match records.next_record()? {
+            Some(record) => taker.take(record),
+            None => break,
+        }
+    }
+    taker.account(records.account());
+    Ok(())
+}
+
+/// The records of a log one by one, past what is damaged.
+#[derive(Debug)]
+pub(crate) struct Records<'a> {
+    reader: Reader<'a>,
+    length: u64,
+    taken: u64,
+    account: Account,
+}
+
+impl<'a> Records<'a> {
+    /// # Errors
+    /// When the bytes are not a log of a version that is known.
+    pub(crate) fn of(bytes: &'a [u8]) -> Result<Records<'a>, ReadError> {
+        Ok(Records {
+            reader: Reader::new(bytes)?,
+            length: bytes.len() as u64,
+            taken: 0,
+            account: Account::default(),
+        })
+    }
+
+    /// How far reading is, in bytes.
+    pub(crate) fn offset(&self) -> u64 {
+        self.reader.offset()
+    }
+
+    /// The next record, if it is one of these and nothing is amiss; otherwise [`next_record`](Self::next_record) has it.
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        let event = self.reader.next_event()?;
+        self.taken += 1;
+        Some(event)
+    }
+
+    /// The next record; `None` at the end, or where nothing more can be read.
+    ///
+    /// # Errors
+    /// When there is no intact record at all.
+    pub(crate) fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
+        loop {
+            let error = match self.reader.next_record() {
+                Ok(Some(record)) => {
+                    self.taken += 1;
+                    return Ok(Some(record));
+                }
+                Ok(None) if self.taken > 0 => return Ok(None),
+                // A header alone: the writer was killed before its first flush.
+                Ok(None) => {
+                    return Err(ReadError {
+                        offset: self.length,
+                        kind: ReadErrorKind::TornTail,
+                    });
+                }
+                Err(error) => error,
+            };
+            match self.reader.skip_damage() {
+                Some(skipped) => self.account.damage.push(Damage {
+                    offset: error.offset,
+                    skipped,
+                    what: error.to_string(),
+                }),
+                // Nothing of it can be believed: that is no profile.
+                None if self.taken == 0 => return Err(error),
+                None => {
+                    let left = self.length - error.offset;
+                    self.account.torn = Some((error.offset, left));
+                    if error.kind != ReadErrorKind::TornTail {
+                        self.account.remarks.push(error.to_string());
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// What is wrong with the log, as far as it was read.
+    pub(crate) fn account(mut self) -> Account {
+        self.account.missing_frames = self.reader.missing_frames();
+        self.account.segments = self.reader.segments().to_vec();
+        self.account
+    }
+}

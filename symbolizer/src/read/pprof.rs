@@ -1,0 +1,246 @@
+//! A pprof heap profile (`profile.proto`, gzipped) as a profile: ours, Go's, tcmalloc's, jemalloc_pprof's.
+//!
+//! Sample types are told by their names; one file may lack objects, or all that was freed. Addresses
+//! are those of calls already. Functions and lines that the file states are believed; what has none is
+//! looked for as in a dump. Locations without an address, or with one that another has too, get an
+//! address that no process has, so that their names stay apart.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use heapprof_core::{Estimate, Row, SizeClass, Totals};
+use heapprof_format::{MAX_FRAMES, Segment};
+use prost::Message;
+
+use crate::export::pprof::proto;
+use crate::model::profile::{CallStack, Ending, LoadedModule, Profile};
+use crate::read::dump::read_comment;
+use crate::resolve::{Frame, Name};
+
+/// The most bytes that are unpacked: a few hundred times a large service's profile. A small hostile file
+/// claims anything, and its messages take up to forty times as much memory.
+const LARGEST: u64 = 256 << 20;
+
+/// Where addresses are made up: the kernel's half, which no profile of a process has.
+const MADE_UP: u64 = 0xffff_8000_0000_0000;
+
+/// Why a gzipped file is no heap profile.
+#[derive(Debug, thiserror::Error)]
+pub enum PprofError {
+    /// It does not unpack.
+    #[error("a gzip file that does not unpack")]
+    Gzip(#[source] std::io::Error),
+    /// It is too large.
+    #[error("a gzip file of more than {} MiB", LARGEST >> 20)]
+    TooLarge,
+    /// It is something else.
+    #[error("a gzip file, but no pprof profile")]
+    Proto(#[source] prost::DecodeError),
+    /// It is not about memory.
+    #[error("a pprof profile without bytes in use or allocated (it has: {0})")]
+    NotHeap(String),
+}
+
+/// The profile in a gzipped `profile.proto`.
+///
+/// # Errors
+/// When it is none, or not about memory.
+pub fn profile_of_pprof(gzip: &[u8]) -> Result<Profile, PprofError> {
+    let mut bytes = Vec::new();
+    MultiGzDecoder::new(gzip)
+        .take(LARGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(PprofError::Gzip)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(PprofError::TooLarge);
+    }
+    let message = proto::Profile::decode(&bytes[..]).map_err(PprofError::Proto)?;
+    drop(bytes);
+    profile_of_message(&message)
+}
+
+fn profile_of_message(message: &proto::Profile) -> Result<Profile, PprofError> {
+    let string = |index: i64| -> &str {
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        message.string_table.get(index).map_or("", String::as_str)
+    };
+    let types: Vec<&str> = message
+        .sample_type
+        .iter()
+        .map(|t| string(t.r#type))
+        .collect();
+    let column = |names: &[&str]| {
+        names
+            .iter()
+            .find_map(|name| types.iter().position(|t| t == name))
+    };
+    let in_use = (
+        column(&["inuse_objects", "objects"]),
+        column(&["inuse_space", "space"]),
+    );
+    let allocated = (
+        column(&["alloc_objects", "allocated_objects"]),
+        column(&["alloc_space", "allocated_space"]),
+    );
+    if in_use.1.is_none() && allocated.1.is_none() {
+        return Err(PprofError::NotHeap(types.join(", ")));
+    }
+
+    let mut profile = Profile::default();
+    profile.run.ending = Ending::Snapshot;
+    profile.run.start_wall_ns = u64::try_from(message.time_nanos).unwrap_or(0);
+    profile.run.duration_ns = u64::try_from(message.duration_nanos).unwrap_or(0);
+    if message
+        .period_type
+        .is_some_and(|t| string(t.r#type) == "space")
+    {
+        profile.run.interval = u64::try_from(message.period).ok().filter(|n| *n > 0);
+    }
+    for &comment in &message.comment {
+        read_comment(string(comment), &mut profile);
+    }
+    if allocated.1.is_none() {
+        let remark = "the file has nothing of what was freed: \"allocated\" is what is in use";
+        profile.account.remarks.push(remark.into());
+    }
+    for mapping in &message.mapping {
+        profile.modules.push(LoadedModule {
+            path: string(mapping.filename).into(),
+            build_id: bytes_of_hex(string(mapping.build_id)),
+            segments: vec![Segment {
+                start: mapping.memory_start,
+                len: mapping.memory_limit.saturating_sub(mapping.memory_start),
+                file_offset: mapping.file_offset,
+                flags: 5,
+            }],
+            ..LoadedModule::default()
+        });
+    }
+    if let (true, Some(first)) = (profile.run.program.is_empty(), profile.modules.first()) {
+        profile.run.program.clone_from(&first.path);
+    }
+
+    let addresses = locations(message, &string, &mut profile);
+    let mut stack_of: HashMap<Vec<u64>, u32> = HashMap::new();
+    let (mut negative, mut unknown) = (0u64, 0u64);
+    for sample in &message.sample {
+        let mut value = |column: Option<usize>| -> u64 {
+            let value = column.and_then(|column| sample.value.get(column));
+            u64::try_from(*value.unwrap_or(&0)).unwrap_or_else(|_| {
+                negative += 1;
+                0
+            })
+        };
+        let mut pair = |(objects, bytes): (Option<usize>, Option<usize>)| {
+            let bytes = value(bytes);
+            (value(objects).max(u64::from(bytes > 0)), bytes)
+        };
+        let now = pair(in_use);
+        let ever = if allocated.1.is_some() {
+            pair(allocated)
+        } else {
+            now
+        };
+        let mut frames = Vec::new();
+        for id in sample.location_id.iter().take(MAX_FRAMES) {
+            match addresses.get(id) {
+                Some(&address) => frames.push(address),
+                None => unknown += 1,
+            }
+        }
+        let stacks = &mut profile.stacks;
+        let stack = *stack_of.entry(frames).or_insert_with_key(|frames| {
+            stacks.push(CallStack {
+                frames: frames.clone(),
+                // Calls, not what follows them.
+                interrupted: (0..frames.len() as u32).collect(),
+                ..CallStack::default()
+            });
+            stacks.len() as u32 - 1
+        });
+        let label = sample
+            .label
+            .iter()
+            .find(|label| string(label.key) == "bytes")
+            .and_then(|label| u64::try_from(label.num).ok());
+        let average = label.or(ever.1.checked_div(ever.0)).unwrap_or(0);
+        profile.rows.push(Row {
+            stack,
+            class: SizeClass::of(average),
+            totals: Totals {
+                in_use: Estimate::given(now.0, now.1),
+                allocated: Estimate::given(ever.0, ever.1),
+            },
+        });
+    }
+    let remarks = &mut profile.account.remarks;
+    if negative > 0 {
+        remarks.push(format!(
+            "{negative} negative numbers (a difference of profiles?) were read as 0"
+        ));
+    }
+    if unknown > 0 {
+        remarks.push(format!("{unknown} frames are not in the file"));
+    }
+    Ok(profile)
+}
+
+/// Addresses by the id of the location; the frames that the file states go into the profile.
+fn locations<'a>(
+    message: &'a proto::Profile,
+    string: &impl Fn(i64) -> &'a str,
+    profile: &mut Profile,
+) -> HashMap<u64, u64> {
+    let functions: HashMap<u64, &proto::Function> =
+        message.function.iter().map(|f| (f.id, f)).collect();
+    let mut addresses = HashMap::new();
+    let mut taken = HashSet::new();
+    for (location, number) in message.location.iter().zip(0u64..) {
+        let mut address = location.address;
+        if address == 0 || !taken.insert(address) {
+            address = MADE_UP + number;
+            taken.insert(address);
+        }
+        addresses.insert(location.id, address);
+        let lines = location.line.iter().enumerate();
+        let frames: Vec<Frame> = lines
+            .filter_map(|(index, line)| {
+                let function = functions.get(&line.function_id)?;
+                let (name, raw) = (string(function.name), string(function.system_name));
+                let raw = if Name::new(raw).demangled() == name {
+                    raw
+                } else {
+                    name
+                };
+                Some(Frame {
+                    function: (!raw.is_empty()).then(|| Arc::new(Name::new(raw))),
+                    file: Some(string(function.filename))
+                        .filter(|file| !file.is_empty())
+                        .map(Arc::from),
+                    line: u32::try_from(line.line).ok().filter(|line| *line > 0),
+                    column: u32::try_from(line.column).ok().filter(|column| *column > 0),
+                    inlined: index + 1 < location.line.len(),
+                })
+            })
+            .collect();
+        if frames.iter().any(|frame| frame.function.is_some()) {
+            profile.frames.insert(address, frames);
+        }
+    }
+    addresses
+}
+
+fn bytes_of_hex(hex: &str) -> Vec<u8> {
+    let digits: Option<Vec<u8>> = hex
+        .chars()
+        .map(|c| c.to_digit(16).map(|digit| digit as u8))
+        .collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2));
+    digits
+        .unwrap_or_default()
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}

@@ -1,0 +1,56 @@
+//! Names for addresses, offline.
+//!
+//! You give a module as it was recorded in the profiled process ([`ModuleRef`]: a path and, when it had
+//! one, a build-id) and addresses in it; you get frames with functions, files and lines ([`ModuleSymbols`]),
+//! and a [`ModuleReport`] that says which files were used, which were tried and refused and why, and how the
+//! user can get what is missing. Nothing here fails: a module that cannot be read gives no names and a reason.
+//!
+//! Addresses are *svmas*, the addresses stated in the ELF file (avma, the address in the process, minus the
+//! load bias). They are resolved exactly as given: whoever has return addresses subtracts 1 first.
+//!
+//! ```text
+//!  ModuleRef ─> locate: candidates ─> files: opened, verified ─┬─> dwarf  ─> frames with inlines ─┐
+//!                                     (build-id, CRC)          └─> symtab ─> names for the rest  ─┴─> ModuleSymbols
+//! ```
+//!
+//! Where the speed comes from: the addresses of a module are known in advance and sorted, so each
+//! compilation unit is read once, front to back, by one thread, and then forgotten. No table of functions
+//! or lines is ever built (the addr2line crate, made for one question at a time, keeps both).
+//!
+//! ```no_run
+//! use heapprof_symbolizer::resolve::{ModuleRef, SearchPath, resolve_module};
+//! use std::path::Path;
+//!
+//! let module = ModuleRef { path: Path::new("/usr/bin/server"), build_id: None };
+//! let symbols = resolve_module(&module, &[0x1234], &SearchPath::default());
+//! for frame in symbols.frames_of(0x1234) {
+//!     println!("{} {:?}:{:?}", frame.function.as_ref().map_or("?", |name| name.demangled()), frame.file, frame.line);
+//! }
+//! print!("{}", symbols.report);
+//! ```
+
+pub(crate) mod archive;
+mod debuginfod;
+mod demangle;
+mod dwarf;
+mod elf;
+mod files;
+mod frame;
+mod locate;
+mod module;
+mod names;
+pub(crate) mod perf_map;
+mod plt;
+mod report;
+mod symtab;
+mod usable;
+mod vdso;
+
+pub use debuginfod::{Debuginfod, DebuginfodSettings, FetchAccount, Fetching};
+pub use demangle::demangle;
+pub use frame::{Frame, Name};
+pub use locate::{ModuleRef, SearchPath};
+pub use module::{Asked, ModuleSymbols, resolve_all, resolve_module};
+pub use perf_map::PerfMapReport;
+pub use report::{BuildId, Identity, ModuleReport, Outcome, Quality, Reason, Role};
+pub(crate) use usable::Usable;
