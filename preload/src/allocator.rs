@@ -8,8 +8,6 @@ pub(crate) mod fast_path;
 pub(crate) mod global;
 pub(crate) mod heap;
 pub(crate) mod large;
-pub(crate) mod large_cache;
-pub(crate) mod magazines;
 pub(crate) mod mallctl;
 pub(crate) mod os_shims;
 pub(crate) mod private_symbols;

@@ -6,7 +6,7 @@
 //! malloc and free (`imalloc_fastpath`, `free_fastpath`): what is looked at, and when it does not
 //! suffice; but jemalloc's ends at 4 KiB for malloc, and with small classes for free. Then nothing has been changed yet, and jemalloc's own function is called. At boot two blocks are
 //! allocated and freed by jemalloc, and where that does not change those words as described here, all calls are jemalloc's. So they are with options that want
-//! more done (`junk`, `tcache`): its limits are 0; and in a thread without a cache: its bins are all zero, empty and full at once, or lent to it (`allocator/magazines.rs`). Who takes another jemalloc is told by
+//! more done (`junk`, `tcache`): its limits are 0; and in a thread without a cache: its bins are all zero, empty and full at once. Who takes another jemalloc is told by
 //! `scripts/count-instructions`, whose ceilings are below what it takes to call jemalloc.
 //!
 //! What is not done is counting: jemalloc adds up what a thread allocates and frees, in bytes, and requests by class, which nobody here asks for, and looks through
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::{heap, large, large_cache, rtree};
+use crate::allocator::{heap, large, rtree};
 use crate::os::{clock, errno};
 use crate::state::phase;
 use crate::state::thread::{self, Thread};
@@ -54,18 +54,6 @@ pub(crate) struct Bin {
     pub(crate) empty: u16,
     /// How many there is room for, at most.
     pub(crate) most: u16,
-}
-
-impl Bin {
-    /// Of a thread without a cache: empty and full.
-    pub(crate) const NONE: Bin = Bin {
-        head: std::ptr::null(),
-        requests: 0,
-        low_water: 0,
-        full: 0,
-        empty: 0,
-        most: 0,
-    };
 }
 
 /// The bin of a class in a thread's words.
@@ -410,7 +398,6 @@ fn look_through(of: &Thread) {
     if word(ALLOCATED_LIMIT) == 0 {
         return; // there is no cache, or it is not to be touched now
     }
-    errno::left_alone(|| large_cache::look(of));
     if counted_since >= STRIDE / 2 {
         return; // most of it was not out of the cache, and jemalloc has looked
     }

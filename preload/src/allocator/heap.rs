@@ -265,7 +265,6 @@ pub(crate) fn large_is_pages() -> bool {
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
         Fit::Plain | Fit::Resized if size <= LARGEST_SMALL => small_class_of(size),
-        // Of a larger one the size does not tell: it may have been another's (`allocator/large_cache.rs`).
         Fit::Plain if size <= large::LARGEST_CACHED && LARGE_IS_PAGES.load(Ordering::Relaxed) => {
             size.next_multiple_of(mallctl::PAGE)
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::{fast_path, heap, large_cache, mallctl, private_symbols, rtree};
+use crate::allocator::{fast_path, heap, mallctl, private_symbols, rtree};
 
 /// Bytes of the largest block that jemalloc keeps in a thread's cache, unless it is told otherwise (`tcache_max`).
 pub(crate) const LARGEST_CACHED: usize = 32 << 10;
@@ -106,10 +106,6 @@ pub(crate) unsafe fn bytes_of(extent: *mut c_void) -> usize {
 /// # Safety
 /// As malloc(3).
 pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    let kept = large_cache::take(size.div_ceil(mallctl::PAGE));
-    if !kept.is_null() {
-        return kept;
-    }
     let ptr = allocate(size, ALIGNMENT, false);
     if !ptr.is_null() {
         return ptr;
@@ -121,13 +117,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// The same, zeroed. Null: ask jemalloc; errno says nothing.
 #[inline(always)]
 pub(crate) fn calloc(size: usize) -> *mut c_void {
-    let kept = large_cache::take(size.div_ceil(mallctl::PAGE));
-    if kept.is_null() {
-        return allocate(size, ALIGNMENT, true);
-    }
-    // SAFETY: a block that nobody else has, of so many bytes, all of which jemalloc would zero.
-    unsafe { kept.cast::<u8>().write_bytes(0, usable(kept)) };
-    kept
+    allocate(size, ALIGNMENT, true)
 }
 
 /// The same, aligned to a power of two of at least [`ALIGNMENT`], or zeroed. Null: ask jemalloc; errno says nothing.
@@ -141,12 +131,7 @@ pub(crate) fn allocate(size: usize, alignment: usize, is_zeroed: bool) -> *mut c
     }
     let bytes = size.next_multiple_of(mallctl::PAGE);
     // SAFETY: what jemalloc's malloc and its like do in a thread that is as `has_cache` says.
-    let ptr =
-        unsafe { _rjem_je_large_palloc(thread.cast(), null_mut(), bytes, alignment, is_zeroed) };
-    if ptr.is_null() {
-        large_cache::empty_all(); // what is kept may be what is missing, when jemalloc is asked
-    }
-    ptr
+    unsafe { _rjem_je_large_palloc(thread.cast(), null_mut(), bytes, alignment, is_zeroed) }
 }
 
 /// Frees a block of [`FIRST_CLASS`] or above, of which the map of addresses has `entry`, in a thread with a cache.
@@ -158,12 +143,6 @@ pub(crate) unsafe extern "C" fn free(ptr: *mut c_void, entry: usize) {
         // SAFETY: the caller's promise.
         return unsafe { sys::free(ptr) };
     }
-    let extent = rtree::extent(entry);
-    // SAFETY: the caller's promise.
-    let pages = unsafe { bytes_of(extent) } / mallctl::PAGE;
-    if large_cache::put(ptr, pages) {
-        return;
-    }
     // SAFETY: what jemalloc's free does with it, in such a thread.
-    unsafe { _rjem_je_large_dalloc(fast_path::thread().cast(), extent) };
+    unsafe { _rjem_je_large_dalloc(fast_path::thread().cast(), rtree::extent(entry)) };
 }

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::{heap, large_cache, magazines};
+use crate::allocator::heap;
 
 /// MALLCTL_ARENAS_ALL: all of them together.
 const ALL_ARENAS: c_int = 4096;
@@ -69,9 +69,7 @@ pub(crate) fn stats() -> Stats {
         |arena: c_int| of_arena(arena, "small.allocated") + of_arena(arena, "large.allocated");
     Stats {
         allocated: bytes(c"stats.allocated")
-            .saturating_sub(heap::own_arena().map_or(0, ours))
-            .saturating_sub(large_cache::bytes())
-            .saturating_sub(magazines::bytes()),
+            .saturating_sub(heap::own_arena().map_or(0, ours)),
         active: bytes(c"stats.active"),
         mapped: bytes(c"stats.mapped"),
         resident: bytes(c"stats.resident"),

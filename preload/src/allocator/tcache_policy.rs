@@ -14,9 +14,9 @@ use std::arch::global_asm;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::allocator::{fast_path, large_cache, magazines, private_symbols};
+use crate::allocator::{fast_path, private_symbols};
 use crate::os::errno;
-use crate::state::thread::{self, Thread};
+use crate::state::thread;
 
 /// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/performance.md).
 pub(crate) const ENOUGH: u32 = 20 << 10;
@@ -90,24 +90,6 @@ pub(crate) fn prepare() {
     }
 }
 
-/// At a thread's first block that comes by here, which had jemalloc make the thread's words ready: it is lent a magazine.
-#[inline(always)]
-pub(crate) fn arrives(thread: &Thread) {
-    if !thread.has_arrived.replace(true) {
-        arrives_first(thread);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn arrives_first(thread: &Thread) {
-    // Settled meanwhile: a signal's handler that allocates is given no cache. That would be in the same place.
-    if COMES_LATE.load(Ordering::Relaxed) && !thread.cache_is_settled.replace(true) {
-        magazines::lend(thread);
-        thread.cache_is_settled.set(false);
-    }
-}
-
 /// For assembly: before a thread without a cache allocates or frees more than enough. errno is left alone.
 pub(crate) extern "C" fn comes_without() {
     if !COMES_LATE.load(Ordering::Relaxed) {
@@ -116,19 +98,13 @@ pub(crate) extern "C" fn comes_without() {
     let thread = thread::current();
     // Before it is given: jemalloc, or a signal's handler meanwhile, may come here again.
     if !thread.cache_is_settled.replace(true) {
-        errno::left_alone(|| {
-            magazines::give_back(thread);
-            private_symbols::give_cache();
-        });
+        errno::left_alone(private_symbols::give_cache);
     }
 }
 
 /// In jemalloc, in a thread that ends: gives back what its bins hold.
 extern "C" fn leaves(thread: *mut c_void) {
-    let current = thread::current();
-    current.cache_is_settled.set(true);
-    large_cache::leave(current);
-    magazines::give_back(current);
+    thread::current().cache_is_settled.set(true);
     for bin in fast_path::unused_bins(thread.cast()) {
         // SAFETY: a bin of this thread's, in which there is nothing, and of which there is nothing to be added up. Another thread may be reading it, to
         // add up what caches hold (`tcache_bytes` of an arena's, which we never ask for); jemalloc has it read bins that change, too.

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int};
 use std::io::Write as _;
 
-use crate::allocator::{large_cache, magazines, mallctl};
+use crate::allocator::mallctl;
 use crate::os::sys;
 
 /// `struct mallinfo2` and, of `int`s, `struct mallinfo`, as mallinfo(3) has them. musl has neither, and a program may ask for the functions all the same.
@@ -27,8 +27,6 @@ pub(crate) struct Account<N> {
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
     let before = mallctl::stats().resident;
-    large_cache::empty_all();
-    magazines::empty_all();
     mallctl::purge();
     c_int::from(mallctl::stats().resident < before)
 }

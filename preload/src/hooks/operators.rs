@@ -17,9 +17,8 @@ use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use crate::allocator::fast_path::take_asm;
 use crate::allocator::heap::{self, Fit};
-use crate::hooks::malloc_fast::{free, free_asm};
+use crate::hooks::malloc_fast::free;
 use crate::hooks::{early_heap, malloc, sample};
 use crate::os::{diagnostics, dl, link_map};
 use crate::state::thread::{self, Inside};
@@ -63,10 +62,7 @@ macro_rules! operators {
     };
 }
 
-// The `nop`s keep frequent jumps off the ends of 32 bytes, as in `hooks/malloc_fast.rs`.
-
-/// `operator new` of a size. The frequent way is malloc's (`hooks/malloc_fast.rs`), but for the question who serves. Where jemalloc is asked, the result may be
-/// null, and must not; so it is called there, with the size kept in the word that aligns the stack.
+/// `operator new` of a size.
 macro_rules! new {
     ($index:literal $function:ident $name:literal) => {
         /// A block of that many bytes, or what the C++ library makes of there being none.
@@ -76,70 +72,14 @@ macro_rules! new {
         #[unsafe(export_name = $name)]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $function(size: usize, tag: usize) -> *mut c_void {
-            take_asm!(
-                [
-                    ".cfi_startproc",
-                    "cmp byte ptr [rip + {serving}], {ours}",
-                    "jne 4f",
-                    "nop",
-                ]
-                [
-                    "sub qword ptr fs:[rax + {left}], rdi",
-                    "js 4f",
-                ]
-                [
-                    "3:",
-                    "push rdi",
-                    ".cfi_adjust_cfa_offset 8",
-                    "8:",
-                    "cmp rdi, {large}",
-                    "ja 12f",
-                    "call {malloc}",
-                    "13:",
-                    "pop rdi",
-                    ".cfi_adjust_cfa_offset -8",
-                    "test rax, rax",
-                    "jz 5f",
-                    "ret",
-                    "12:",
-                    ".cfi_adjust_cfa_offset 8",
-                    "call {malloc_large}",
-                    "jmp 13b",
-                    ".cfi_adjust_cfa_offset -8",
-                    "2:",
-                    // Those fail, and must not be subtracted: see `Sampler::passes`.
-                    "test rdi, rdi",
-                    "js 4f",
-                    "cmp rdi, 1",
-                    "mov rcx, rdi",
-                    "adc rcx, 0",
-                    "sub qword ptr fs:[rax + {left}], rcx",
-                    "js 4f",
-                    "push rdi",
-                    ".cfi_adjust_cfa_offset 8",
-                    "mov eax, {smallest}",
-                    "cmp rdi, rax",
-                    "cmovb rdi, rax",
-                    "jmp 8b",
-                    ".cfi_adjust_cfa_offset -8",
-                    // Where the program called us is passed on, as in `hooks/malloc.rs`.
-                    "4:",
-                    "mov rdx, rsp",
-                    "mov rcx, rbp",
-                    concat!("mov r8d, ", $index),
-                    "jmp {called}",
-                    "5:",
-                    // The tag is gone, and nobody reads it: a C++ library's `nothrow_t` has no members.
-                    concat!("mov ecx, ", $index),
-                    "jmp {failed}",
-                    ".cfi_endproc",
-                    ".p2align 6",
-                ]
-                serving = sym SERVING,
-                ours = const OURS,
-                left = const thread::LEFT,
+            naked_asm!(
+                ".cfi_startproc",
+                "mov rdx, rsp",
+                "mov rcx, rbp",
+                concat!("mov r8d, ", $index),
+                "jmp {called}",
+                ".cfi_endproc",
                 called = sym new_called_from,
-                failed = sym elsewhere,
             )
         }
     };
@@ -169,31 +109,19 @@ macro_rules! new_aligned {
     };
 }
 
-/// `operator delete`, whatever else it is told: free, in place, but for the question who serves. Sizes are not trusted: a wrong one must not become ours.
+/// `operator delete`, whatever else it is told: free, if the operators are ours to serve. Sizes are not
+/// trusted: a wrong one must not become ours.
 macro_rules! delete {
     ($index:literal $function:ident $name:literal) => {
         /// Frees a block.
         #[unsafe(export_name = $name)]
-        #[unsafe(naked)]
         unsafe extern "C-unwind" fn $function(ptr: *mut c_void, second: usize, third: usize) {
-            free_asm!(
-                [
-                    ".cfi_startproc",
-                    "cmp byte ptr [rip + {serving}], {ours}",
-                    "jne 4f",
-                    ".nops 5",
-                ]
-                [
-                    "4:",
-                    concat!("mov ecx, ", $index),
-                    "jmp {delete}",
-                    ".cfi_endproc",
-                    ".p2align 6",
-                ]
-                serving = sym SERVING,
-                ours = const OURS,
-                delete = sym delete_of_whom,
-            )
+            if SERVING.load(Ordering::Relaxed) == OURS {
+                // SAFETY: the caller's promise.
+                return unsafe { free(ptr) };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { delete_of_whom(ptr, second, third, $index) }
         }
     };
 }
@@ -221,8 +149,28 @@ operators! {
     19 delete op_delete_array_aligned_nothrow "_ZdaPvSt11align_val_tRKSt9nothrow_t";
 }
 
-/// What [`new`] jumps to when a mark fell on the block, and when the operators are not known to be ours.
+/// What every operator of a size does; `sp` and `bp` are those of the program's call.
 extern "C-unwind" fn new_called_from(
+    size: usize,
+    tag: usize,
+    sp: *const u64,
+    bp: u64,
+    index: usize,
+) -> *mut c_void {
+    if SERVING.load(Ordering::Relaxed) == OURS && sample::passes(size) {
+        let ptr = heap::malloc(size);
+        if !ptr.is_null() {
+            return ptr;
+        }
+        return elsewhere(size, tag, 0, index);
+    }
+    new_slowly(size, tag, sp, bp, index)
+}
+
+/// The rest of it: the block is sampled, or the operators are not known to be ours.
+#[cold]
+#[inline(never)]
+extern "C-unwind" fn new_slowly(
     size: usize,
     tag: usize,
     sp: *const u64,

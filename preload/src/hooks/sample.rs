@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler, Vacant};
 
-use crate::allocator::{fast_path, heap, tcache_policy};
+use crate::allocator::{fast_path, heap};
 use crate::os::cancellation::Deferred;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
@@ -206,7 +206,6 @@ fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
     if block.ptr.is_null() {
         thread.with_sampler(|sampler| sampler.take_back(block.size));
     }
-    tcache_policy::arrives(thread);
     fast_path::look_through_now_and_then(thread);
 }
 

@@ -6,7 +6,6 @@
 //!
 //! Which handlers are called when: `host/atfork.rs`.
 
-use crate::allocator::{large_cache, magazines};
 use crate::host::{main_thread, seccomp_filters};
 use crate::os::{clock, diagnostics, fd_table, sys};
 use crate::recording::{byte_count, regime, requests, sampled_blocks, seats, session};
@@ -42,8 +41,6 @@ pub(crate) extern "C" fn in_parent() {
 
 pub(crate) extern "C" fn in_child() {
     let thread = thread::current();
-    large_cache::after_fork(thread);
-    magazines::after_fork(thread);
     if !process::has_booted() {
         return thread.forking.set(false);
     }

@@ -20,12 +20,6 @@ use heapprof_core::{Sampler, bytes_on_the_line};
 #[repr(C, align(64))]
 pub(crate) struct Thread {
     sampler: UnsafeCell<Sampler>,
-    /// Which of the stashes of large blocks is this thread's, from 1 on; 0: none. See `allocator/large_cache.rs`.
-    pub(crate) stash: Cell<u8>,
-    /// How often it does not ask for one.
-    pub(crate) stash_wait: Cell<u8>,
-    /// Which of the magazines it is lent, from 1 on; 0: none. See `allocator/magazines.rs`.
-    pub(crate) magazine: Cell<u8>,
     /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
     pub(crate) inside: Cell<Inside>,
     /// The stack pointer with which it came there; see `recording/abandoned_hook.rs`.
@@ -40,8 +34,6 @@ pub(crate) struct Thread {
     pub(crate) forking: Cell<bool>,
     /// Whether it was given a cache of jemalloc's, or ends; see `allocator/tcache_policy.rs`.
     pub(crate) cache_is_settled: Cell<bool>,
-    /// Whether it has allocated, and been looked after; see `allocator/tcache_policy.rs`.
-    pub(crate) has_arrived: Cell<bool>,
     /// How often the program has asked that this thread be left out, and not taken it back.
     pub(crate) pauses: Cell<u16>,
     /// The session in which `number` was given; another value means that it must be given anew.
@@ -100,14 +92,6 @@ const _: () = assert!(!std::mem::needs_drop::<Thread>());
 /// since 2.26 (`__glibc_unused2` of `tcbhead_t`) and are zero: a `Thread` as good as any (`hooks/early_heap.rs`).
 const OFFSET: usize = 128;
 
-/// Bytes that are there to move the main thread's descriptor, whose first line jemalloc, libc and we read in every call: it lies above the
-/// blocks of all libraries. In programs without thread-local words of their own (Debian 11 to 13) it would be 0xc0 bytes behind the beginning of a page,
-/// where every block of a page, and most of several pages, begin as well: while stores to such a block wait for memory, a processor that
-/// tells addresses apart by their lowest twelve bits lets the descriptor's readers wait with them. With these it is 0x280 bytes behind,
-/// and our words, which lie below it, are not moved there either. docs/performance.md has what it is worth. In other
-/// threads nothing moves: there the descriptor's place is fixed, and these bytes are below all that is ours.
-const UNUSED: usize = 448;
-
 global_asm!(
     ".pushsection .tbss.heapprof_thread,\"awT\",@nobits",
     ".balign 64",
@@ -121,7 +105,6 @@ global_asm!(
     // The one word that is not zero at first: see `is_ready`. It is the first of our thread-local block.
     ".pushsection .tdata.heapprof_ready,\"awT\",@progbits",
     ".balign 8",
-    ".zero {unused}",
     ".globl heapprof_ready",
     ".hidden heapprof_ready",
     ".type heapprof_ready, @object",
@@ -129,7 +112,6 @@ global_asm!(
     "heapprof_ready:",
     ".quad 1",
     ".popsection",
-    unused = const UNUSED,
     size = const OFFSET + SIZE,
 );
 

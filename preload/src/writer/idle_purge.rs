@@ -2,10 +2,9 @@
 //!
 //! jemalloc gives free pages back to the kernel little by little, over ten seconds, and looks at the time when it is called. A program that frees a
 //! gigabyte and then waits for its next request would keep it until that comes. So as long as nothing comes, and there is something to
-//! give back, the writer has jemalloc look. So with the large blocks that threads keep for themselves (`allocator/large_cache.rs`), and the small ones
-//! that they leave to the next (`allocator/magazines.rs`).
+//! give back, the writer has jemalloc look.
 
-use crate::allocator::{large_cache, magazines, mallctl};
+use crate::allocator::mallctl;
 
 /// Between two looks. Each gives back what has been free for long enough: all at once would keep us from the program's end for as long
 /// as the kernel takes for all of it, a second for ten gigabytes.
@@ -39,14 +38,12 @@ impl Leisure {
         let left = match *self {
             Leisure::Busy => STEPS,
             Leisure::At { ns, left } if ns <= now_ns => {
-                large_cache::empty_all();
-                magazines::empty_all();
                 mallctl::decay();
                 left - 1
             }
             _ => return,
         };
-        let unused = mallctl::dirty_bytes().saturating_add(large_cache::bytes());
+        let unused = mallctl::dirty_bytes();
         *self = match left > 0 && unused >= WORTH {
             true => Leisure::At {
                 ns: now_ns + STEP_NS,
