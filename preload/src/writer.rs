@@ -23,9 +23,9 @@ use crate::state::settings::Settings;
 use crate::state::{interval, process, shutdown};
 use crate::unwind::module_events::NoticeNode;
 use crate::unwind::{jit_ranges, modules};
-use crate::writer::dump::dumps::{Dumps, KeptStack};
-use crate::writer::dump::inherited::{self, Inheritance, Inherited};
+use crate::writer::dump::dumps::Dumps;
 use crate::writer::event_source::Inlet;
+use crate::writer::kept_stacks::KeptStack;
 use crate::writer::log::output::Output;
 use crate::writer::log::rotation::Rotation;
 
@@ -36,9 +36,9 @@ pub(crate) mod dump_signal;
 pub(crate) mod event_source;
 mod idle_purge;
 mod intake;
+pub(crate) mod kept_stacks;
 pub(crate) mod last_thread;
 pub(crate) mod log;
-pub(crate) mod quiesce;
 pub(crate) mod session_start;
 mod thread;
 mod totals;
@@ -46,8 +46,7 @@ mod totals;
 use idle_purge::Leisure;
 
 pub(crate) use thread::{
-    after_fork, come_back, end, keeps_ledger, leave, prepare, share_descriptors, start,
-    stop_if_it_is_me, tid,
+    after_fork, come_back, end, leave, prepare, share_descriptors, start, stop_if_it_is_me, tid,
 };
 
 /// The log is at most that old: SIGKILL loses no more (with the time of one append).
@@ -82,8 +81,6 @@ pub(crate) struct Writer {
     last_notice: *const NoticeNode,
     /// Kept up when dumps may be asked for, or the log rotates.
     ledger: Option<Ledger>,
-    /// What this process had in use when it was forked. Empty without dumps.
-    inheritance: Inheritance,
     dumps: Option<Dumps>,
     /// Samples a second that the interval is to keep to.
     budget: Option<Budget>,
@@ -124,7 +121,6 @@ impl Writer {
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
             ledger: (with_dumps || settings.max_log > 0).then(Ledger::new),
             rotation: (settings.max_log > 0).then(|| Rotation::new(settings.max_log, &output)),
-            inheritance: Inheritance::default(),
             output,
             settings: settings.clone(),
             stacks: NumberMap::default(),
@@ -156,30 +152,6 @@ impl Writer {
         if fd_table::are_own() {
             self.output.log_mut().hold();
         }
-    }
-
-    /// Takes what it had from its parent, if this process was forked and has an account from its beginning.
-    fn inherit(&mut self) {
-        if self.ledger.is_none() {
-            return;
-        }
-        self.inheritance = inherited::take();
-        if let Some(dumps) = &mut self.dumps {
-            dumps.begin_with(self.inheritance.in_use_bytes());
-        }
-        self.gone.append(&mut self.inheritance.gone);
-    }
-
-    /// In a forked child, of its parent's writer: everything that the child goes on from.
-    pub(crate) fn bequeath(&mut self) -> Inheritance {
-        let mut all = std::mem::take(&mut self.inheritance);
-        all.gone = std::mem::take(&mut self.gone);
-        all.ledgers
-            .extend(self.ledger.take().map(|ledger| Inherited {
-                ledger,
-                stacks: std::mem::take(&mut self.kept),
-            }));
-        all
     }
 
     /// Nanoseconds since the log's start.
@@ -353,10 +325,6 @@ impl Writer {
                 self.flush();
                 return true;
             }
-            if quiesce::is_asked() {
-                self.drain_all(session);
-                quiesce::stand_still();
-            }
             if adopt_credentials::is_asked() {
                 adopt_credentials::serve();
             }
@@ -420,11 +388,6 @@ impl Writer {
             }
             if drained == 0 && last_thread::all_have_left() {
                 return false;
-            }
-            if drained == 0 && self.output.pending() == 0 {
-                // There is nothing else to do.
-                let ends = || session.finish.load(Ordering::Acquire) != 0;
-                self.inheritance.compare(|| !ends());
             }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
             if idle {
@@ -492,7 +455,6 @@ impl Writer {
                 || session.page.is_asked()
                 || !session.requests.1.is_empty()
                 || session.dumps_asked.load(Ordering::SeqCst) != 0
-                || quiesce::is_asked()
                 || adopt_credentials::is_asked()
                 || seats::need_writer()
                 || thread::is_asked_to_leave()

@@ -68,8 +68,7 @@ pub(crate) fn stats() -> Stats {
     let ours =
         |arena: c_int| of_arena(arena, "small.allocated") + of_arena(arena, "large.allocated");
     Stats {
-        allocated: bytes(c"stats.allocated")
-            .saturating_sub(heap::own_arena().map_or(0, ours)),
+        allocated: bytes(c"stats.allocated").saturating_sub(heap::own_arena().map_or(0, ours)),
         active: bytes(c"stats.active"),
         mapped: bytes(c"stats.mapped"),
         resident: bytes(c"stats.resident"),

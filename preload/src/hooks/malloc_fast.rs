@@ -84,7 +84,6 @@ macro_rules! free_asm {
         )
     };
 }
-pub(crate) use free_asm;
 
 /// Frees a block; null is nothing. errno is left alone.
 ///

@@ -1,7 +1,7 @@
 //! fork: the child is a process of its own.
 //!
 //! Law 7: it touches nothing whose state another thread of the parent owned. The parent's session and
-//! writer are left behind unread, but for which ids were given and, if it stood still, its ledger (`writer/dump/inherited.rs`); the tables of samples are lock-free and stay, so that frees of blocks
+//! writer are left behind unread, but for which ids were given; the tables of samples are lock-free and stay, so that frees of blocks
 //! that the parent sampled find them; the child's own session begins with its first sample.
 //!
 //! Which handlers are called when: `host/atfork.rs`.
@@ -12,9 +12,8 @@ use crate::recording::{byte_count, regime, requests, sampled_blocks, seats, sess
 use crate::state::thread::{self, Inside};
 use crate::state::{counters, interval, phase, process, shutdown};
 use crate::unwind::modules;
-use crate::writer::dump::inherited;
 use crate::writer::log::parent_log;
-use crate::writer::{self, adopt_credentials, quiesce, session_start};
+use crate::writer::{self, adopt_credentials, session_start};
 
 /// In the parent: from here on, what it does is not the child's. Afterwards would be too late: the parent may
 /// run before the child does.
@@ -23,8 +22,6 @@ pub(crate) extern "C" fn before() {
     seccomp_filters::before_fork();
     let thread = thread::current();
     let is_recording = phase::is_recording();
-    let session = session::current().filter(|_| is_recording && writer::keeps_ledger());
-    thread.holds_writer.set(session.is_some_and(quiesce::ask));
     // Where recording has ended there may be no clock that could be read (`seccomp_filters::before_loss_of_counter`), and nobody wants to know.
     let now_ns = if is_recording { clock::now_ns() } else { 0 };
     thread.forking_ns.set(now_ns);
@@ -34,9 +31,6 @@ pub(crate) extern "C" fn before() {
 pub(crate) extern "C" fn in_parent() {
     let thread = thread::current();
     thread.forking.set(false);
-    if thread.holds_writer.replace(false) {
-        quiesce::release();
-    }
 }
 
 pub(crate) extern "C" fn in_child() {
@@ -51,13 +45,6 @@ pub(crate) extern "C" fn in_child() {
         0
     };
     let parent = process::after_fork(pid);
-    let still = quiesce::held_until_now(thread.forking_ns.get());
-    let held = thread.holds_writer.replace(false) && still;
-    // Otherwise this process's parent allocated nothing: what it inherited is what this one inherits.
-    let parent_recorded = session::current().is_some();
-    if parent_recorded {
-        inherited::after_fork(held);
-    }
     session::abandon();
     requests::after_fork();
     interval::after_fork();

@@ -48,11 +48,6 @@ pub(crate) fn after_fork() {
     TABLE.levels().after_fork();
 }
 
-/// The id of every sample in use, those of other threads at some moment during the call.
-pub(crate) fn each_sample(mut visit: impl FnMut(u64)) {
-    TABLE.for_each(|_, id| visit(id));
-}
-
 /// A sample will be [inserted](insert) at `ptr` soon: asks for the lines of the cache that it takes. Of few samples they are in no cache by then,
 /// nor the addresses of their pages, and the locked instructions there would wait for them.
 #[inline(always)]

@@ -28,8 +28,6 @@ pub(crate) struct Thread {
     pub(crate) seat_hint: Cell<u8>,
     /// How often in a row it had that one; see `recording/seats/lease.rs`.
     pub(crate) alone: Cell<u8>,
-    /// Whether the writer stands still for a fork of this thread's.
-    pub(crate) holds_writer: Cell<bool>,
     /// Whether this thread is between our fork handlers.
     pub(crate) forking: Cell<bool>,
     /// Whether it was given a cache of jemalloc's, or ends; see `allocator/tcache_policy.rs`.

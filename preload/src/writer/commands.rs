@@ -11,9 +11,9 @@ use crate::recording::requests::{Ask, Request};
 use crate::recording::session::{Noted, Session};
 use crate::state::settings::MAX_INTERVAL;
 use crate::state::{counters, interval, shutdown};
-use crate::writer::dump::dumps::{Dumps, KeptStack};
-use crate::writer::dump::inherited;
-use crate::writer::dump::snapshot::{Context, Snapshot, Stacks};
+use crate::writer::dump::dumps::Dumps;
+use crate::writer::dump::snapshot::{Context, Snapshot};
+use crate::writer::kept_stacks::KeptStack;
 use heapprof_core::Ledger;
 use std::sync::atomic::Ordering;
 
@@ -166,15 +166,9 @@ impl Writer {
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
         self.keep_account(session)?;
         self.tell_modules();
-        if !self.settle_inheritance(true) {
-            return Err("the program is ending".into());
-        }
         let comments = self.dump_comments();
         let ledger = self.ledger.as_ref().ok_or("there is no account")?;
-        let stacks = Stacks {
-            own: &self.kept,
-            inherited: &self.inheritance.ledgers,
-        };
+        let stacks = &self.kept[..];
         let context = Context {
             ledger,
             stacks,
@@ -267,8 +261,6 @@ impl Writer {
         }
         self.ledger = Some(ledger);
         self.gone = gone;
-        // It begins where the log does: at the fork, if there was one.
-        self.inheritance.incomplete |= inherited::was_left();
         Ok(())
     }
 }

@@ -3,5 +3,4 @@
 //! May import: os, state, allocator, unwind, recording, and siblings in writer.
 
 pub(crate) mod dumps;
-pub(crate) mod inherited;
 pub(crate) mod snapshot;

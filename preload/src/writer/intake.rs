@@ -13,8 +13,8 @@ use crate::os::procfs;
 use crate::recording::byte_count;
 use crate::recording::session::{Noted, Rare, Session};
 use crate::unwind::module_events::{self, Notice};
-use crate::writer::dump::dumps::KeptStack;
 use crate::writer::event_source::{Event, Inlet, Taker};
+use crate::writer::kept_stacks::KeptStack;
 
 /// The writer, taking events. `JUST_LOG`: it keeps neither a ledger nor a budget nor a bound, and asks for none of
 /// them at each event.
@@ -357,9 +357,7 @@ impl Writer {
             rotation.keeping.free(free);
         }
         if let Some(ledger) = &mut self.ledger {
-            if ledger.free(free.id).is_none() {
-                self.inheritance.free(free.id);
-            }
+            ledger.free(free.id);
             self.dump_if_due();
         }
     }

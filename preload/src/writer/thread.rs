@@ -13,7 +13,6 @@ use crate::os::{clock, credentials, fd_table, libc_trampolines, seccomp, sys};
 use crate::recording::session::{self, Session};
 use crate::state::{phase, thread};
 use crate::unwind::stack_bounds;
-use crate::writer::dump::inherited;
 use crate::writer::{adopt_credentials, last_thread};
 
 /// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
@@ -25,24 +24,13 @@ struct Handover {
     /// delay the end.
     place: *mut Writer,
     session: &'static Session,
-    /// Whether it had a thread before.
-    again: bool,
 }
 
 /// The writer of the session, while it is not the thread's: see [`leave`].
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether this process's writer runs, or is about to, and keeps a ledger: a fork then waits for it. See `writer/quiesce.rs`.
-static KEEPS_LEDGER: AtomicBool = AtomicBool::new(false);
-
-/// See [`KEEPS_LEDGER`].
-pub(crate) fn keeps_ledger() -> bool {
-    KEEPS_LEDGER.load(Ordering::Acquire)
-}
-
 /// In a forked child: its writer is not there yet.
 pub(crate) fn after_fork() {
-    KEEPS_LEDGER.store(false, Ordering::Release);
     THREAD.store(0, Ordering::Relaxed);
     RUNS.store(0, Ordering::Relaxed);
     LEAVE.store(STAYS, Ordering::SeqCst);
@@ -71,15 +59,10 @@ pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<()
     start_with(Handover {
         place: Box::into_raw(writer),
         session,
-        again: false,
     })
 }
 
 fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
-    // Before there is a thread: whoever forks from here on waits for it to begin and to stop, and does not take it for none.
-    // SAFETY: made from a box; the thread that will have it does not run yet.
-    let keeps_ledger = unsafe { (*handover.place).ledger.is_some() };
-    KEEPS_LEDGER.store(keeps_ledger, Ordering::Release);
     HANDOVER.store(Box::into_raw(Box::new(handover)), Ordering::Release);
     // The new thread inherits a mask that blocks everything: no signal meant for the program is ever
     // handled there.
@@ -108,7 +91,6 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
         wait_until_it_runs();
         return Ok(());
     }
-    KEEPS_LEDGER.store(false, Ordering::Release);
     let back = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: made above; no thread was started that could have taken it. The writer was made from a box.
     Err(unsafe { Box::from_raw(Box::from_raw(back).place) })
@@ -170,7 +152,6 @@ pub(crate) fn stop_if_it_is_me() {
     if THREAD.load(Ordering::Relaxed) != sys::gettid() {
         return;
     }
-    KEEPS_LEDGER.store(false, Ordering::Release);
     if let Some(session) = session::current() {
         session.tell_finished();
     }
@@ -247,14 +228,9 @@ pub(crate) fn end(session: &Session) {
 
 /// In the writer's thread: gives the writer back, and does not touch it any more. False: that is no longer wanted.
 fn hand_back(place: *mut Writer, session: &'static Session) -> bool {
-    let handover = Box::into_raw(Box::new(Handover {
-        place,
-        session,
-        again: true,
-    }));
+    let handover = Box::into_raw(Box::new(Handover { place, session }));
     HANDOVER.store(handover, Ordering::Release);
     THREAD.store(0, Ordering::Relaxed);
-    let kept = KEEPS_LEDGER.swap(false, Ordering::AcqRel);
     if LEAVE
         .compare_exchange(ASKED, LEFT, Ordering::SeqCst, Ordering::SeqCst)
         .is_ok()
@@ -262,7 +238,6 @@ fn hand_back(place: *mut Writer, session: &'static Session) -> bool {
         sys::futex_wake(&LEAVE);
         return true;
     }
-    KEEPS_LEDGER.store(kept, Ordering::Release);
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     HANDOVER.store(std::ptr::null_mut(), Ordering::Release);
     // SAFETY: made above; only who sees `LEFT` takes it.
@@ -312,20 +287,12 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
         return std::ptr::null_mut();
     }
     // SAFETY: made by `start`; the swap made it ours.
-    let Handover {
-        place,
-        session,
-        again,
-    } = *unsafe { Box::from_raw(handover) };
+    let Handover { place, session } = *unsafe { Box::from_raw(handover) };
     // SAFETY: made from a box, and never freed. In this process nobody else uses the address, until `hand_back`.
     let writer = unsafe { &mut *place };
     writer.hold_log();
     RUNS.store(1, Ordering::Release);
     sys::futex_wake(&RUNS);
-    if !again {
-        writer.inherit();
-    }
-    inherited::remember(place);
     let work = std::panic::AssertUnwindSafe(|| {
         while writer.run(session) {
             writer.output.log_mut().let_go();
@@ -335,7 +302,6 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
             writer.hold_log();
         }
         if global::is_short() {
-            KEEPS_LEDGER.store(false, Ordering::Release);
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {
             let reason = match is_asked_to_end() {

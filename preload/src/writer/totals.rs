@@ -10,7 +10,7 @@ use crate::os::{clock, sys};
 use crate::recording::session;
 use crate::state::{counters, shutdown};
 use crate::writer::dump::dumps::Dumps;
-use crate::writer::dump::snapshot::{self, Context, Stacks};
+use crate::writer::dump::snapshot::{self, Context};
 
 impl Writer {
     pub(super) fn totals(&self) -> Vec<(Counter, u64)> {
@@ -40,47 +40,40 @@ impl Writer {
     #[inline]
     pub(super) fn dump_if_due(&mut self) {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
-            && let Some(why) = dumps.due(ledger, self.inheritance.in_use_bytes())
+            && let Some(why) = dumps.due(ledger)
         {
-            let _ = self.take_dump(&why, false, false); // what went wrong has been said
+            let _ = self.take_dump(&why, false); // what went wrong has been said
         }
     }
 
     /// Begins a dump, which is written while the writer goes on: [`go_on_with_dump`](Self::go_on_with_dump).
     #[cold]
     pub(super) fn begin_dump(&mut self, why: &str) {
-        let _ = self.take_dump(why, false, true); // what went wrong has been said
+        let _ = self.take_dump(why, false); // what went wrong has been said
     }
 
     /// Writes a dump, whole. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
-        self.take_dump(why, is_last, true)?;
+        self.take_dump(why, is_last)?;
         self.finish_dump()
     }
 
     /// The same, asked for: nothing else is done until it is there, so what there is of the log is written first. (Behind the dump's marker,
     /// which is of now: a frame that began with it would have no place for events that are older.)
     pub(super) fn dump_at_once(&mut self, why: &str) -> Result<String, String> {
-        self.take_dump(why, false, true)?;
+        self.take_dump(why, false)?;
         self.flush();
         self.finish_dump()
     }
 
-    /// Takes a dump of this moment, to be written. `drained`: all that this process freed so far is known; of what it has freed and was not
-    /// taken up yet, nobody can tell whether its parent did.
+    /// Takes a dump of this moment, to be written.
     #[cold]
-    fn take_dump(&mut self, why: &str, is_last: bool, drained: bool) -> Result<(), String> {
+    fn take_dump(&mut self, why: &str, is_last: bool) -> Result<(), String> {
         let _ = self.finish_dump(); // two that fall due at once: one after the other
         self.tell_modules();
-        if !self.settle_inheritance(drained) {
-            let dumps = self.dumps.as_mut().ok_or("no dumps are kept")?;
-            return Err(dumps.leave_off(is_last));
-        }
         let comments = self.dump_comments();
         let now_ns = clock::now_ns();
-        let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
-        let in_use = own + self.inheritance.in_use_bytes();
         let (Some(dumps), Some(ledger)) = (&mut self.dumps, &self.ledger) else {
             return Err("no dumps are kept".into());
         };
@@ -88,15 +81,12 @@ impl Writer {
         let bytes = snapshot::expected_bytes(lines, self.stacks.len(), self.frames_walked);
         let context = Context {
             ledger,
-            stacks: Stacks {
-                own: &self.kept,
-                inherited: &self.inheritance.ledgers,
-            },
+            stacks: &self.kept,
             modules: &self.modules,
             gone: &self.gone,
             comments,
         };
-        let begun = dumps.begin(why, in_use, bytes, context, now_ns, is_last);
+        let begun = dumps.begin(why, bytes, context, now_ns, is_last);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::Marker {
             time_ns,
@@ -105,22 +95,9 @@ impl Writer {
         begun
     }
 
-    /// Has what was inherited as a dump needs it. False: the program ends, and there is no time for it.
-    pub(super) fn settle_inheritance(&mut self, drained: bool) -> bool {
-        if !shutdown::forbids(self.inheritance.comparing_ns()) {
-            self.inheritance.compare(|| !shutdown::forbids(0));
-        }
-        let is_compared = !self.inheritance.is_uncompared();
-        if is_compared && drained {
-            self.inheritance.settle();
-        }
-        is_compared
-    }
-
     /// The dump at the end, if there is time for it.
     pub(super) fn last_dump(&mut self) {
-        let own = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
-        let in_use = own + self.inheritance.in_use_bytes();
+        let in_use = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
         let written = self.dump(&format!("Exiting, {in_use} bytes in use"), true);
         if written.is_ok() || !self.dumps.as_ref().is_some_and(Dumps::is_late) {
             return;
@@ -147,11 +124,7 @@ impl Writer {
 
     /// Writes the next piece of a dump that was begun. When that was the last: its path, or why there is none.
     pub(super) fn go_on_with_dump(&mut self) -> Option<Result<String, String>> {
-        let stacks = Stacks {
-            own: &self.kept,
-            inherited: &self.inheritance.ledgers,
-        };
-        self.dumps.as_mut()?.go_on(stacks)
+        self.dumps.as_mut()?.go_on(&self.kept)
     }
 
     /// Writes what is left of a dump that was begun.
@@ -170,12 +143,8 @@ impl Writer {
 
     pub(super) fn dump_comments(&self) -> Vec<String> {
         // The longest: what was recorded under another one is stated no less exactly.
-        let inherited = self.inheritance.ledgers.iter().map(|one| &one.ledger);
-        let ledgers = self.ledger.iter().chain(inherited);
-        let interval = ledgers
-            .filter_map(Ledger::longest_interval)
-            .max()
-            .unwrap_or(self.settings.interval);
+        let interval = self.ledger.as_ref().and_then(Ledger::longest_interval);
+        let interval = interval.unwrap_or(self.settings.interval);
         let mut comments = vec![format!("program: {}", self.output.program)];
         if let Some(name) = &self.output.executed_as {
             comments.push(format!("executed as: {name}"));
@@ -191,18 +160,15 @@ impl Writer {
                     .to_owned(),
             },
         ]);
-        if self.inheritance.incomplete {
+        if session::foreign_ids() > 0 {
             comments.push(
                 "inherited: what was in use at the fork is missing here; \
                  `heapprof export --format gperftools` of the log has it"
                     .to_owned(),
             );
-        } else if !self.inheritance.ledgers.is_empty() {
-            comments.push("inherited: what was in use at the fork counts as allocated".to_owned());
         }
         if let Some(ledger) = &self.ledger {
-            let mut total = ledger.total();
-            total.merge(&self.inheritance.total());
+            let total = ledger.total();
             comments.push(format!(
                 "standard error: in use {:.0} objects, {:.0} bytes; allocated {:.0} objects, {:.0} bytes",
                 total.in_use.objects_error(),

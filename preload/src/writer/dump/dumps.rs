@@ -4,7 +4,6 @@
 //! called for it. After any dump all of them count anew, as in gperftools.
 
 use heapprof_core::{Ledger, Pace};
-use heapprof_format::WalkEnd;
 
 use crate::os::clock;
 use crate::os::diagnostics::say;
@@ -12,23 +11,8 @@ use crate::os::files::Unfinished;
 use crate::os::sys::Errno;
 use crate::state::settings::Settings;
 use crate::state::{counters, shutdown};
-use crate::writer::dump::snapshot::{Context, Snapshot, Stacks};
-
-/// A stack, kept for the dumps.
-pub(crate) struct KeptStack {
-    pub(crate) frames: Box<[u64]>,
-    pub(crate) interrupted: Box<[u32]>,
-    pub(crate) end: WalkEnd,
-}
-
-impl KeptStack {
-    /// Its addresses as a dump has them: readers take one from all but the first, so one that was interrupted is told
-    /// plus one.
-    pub(crate) fn written(&self) -> impl Iterator<Item = u64> + '_ {
-        let frames = self.frames.iter().enumerate();
-        frames.map(|(at, &frame)| frame + u64::from(self.interrupted.contains(&(at as u32))))
-    }
-}
+use crate::writer::dump::snapshot::{Context, Snapshot};
+use crate::writer::kept_stacks::KeptStack;
 
 /// When to dump, and what the last dump was.
 pub(crate) struct Dumps {
@@ -125,15 +109,9 @@ impl Dumps {
         }
     }
 
-    /// What a forked process began with is no news to it. `in_use`: in bytes.
-    pub(crate) fn begin_with(&mut self, in_use: u64) {
-        self.high_water = in_use;
-    }
-
-    /// Whether the ledger's last event calls for a dump, and why. `inherited`: bytes in use in addition to
-    /// the ledger's.
+    /// Whether the ledger's last event calls for a dump, and why.
     #[inline]
-    pub(crate) fn due(&self, ledger: &Ledger, inherited: u64) -> Option<String> {
+    pub(crate) fn due(&self, ledger: &Ledger) -> Option<String> {
         let reached =
             |every: u64, now: u64, last: u64| every > 0 && now >= last.saturating_add(every);
         let allocated = ledger.total().allocated.bytes();
@@ -144,7 +122,7 @@ impl Dumps {
         if reached(self.every_freed, freed, self.last_freed) {
             return Some(format!("{} MB freed cumulatively", freed >> 20));
         }
-        let in_use = ledger.total().in_use.bytes() + inherited;
+        let in_use = ledger.total().in_use.bytes();
         if self.every_in_use > 0 && in_use > self.high_water.saturating_add(self.every_in_use) {
             return Some(format!("{} MB in use", in_use >> 20));
         }
@@ -161,7 +139,7 @@ impl Dumps {
         self.making.is_some()
     }
 
-    /// Begins a dump of this moment. `in_use`: bytes, inherited ones too. `expected_bytes`: of text, nearly. `is_last`: the
+    /// Begins a dump of this moment. `expected_bytes`: of text, nearly. `is_last`: the
     /// program ends; if there is no time for two, the others give way to this one.
     ///
     /// # Errors
@@ -169,7 +147,6 @@ impl Dumps {
     pub(crate) fn begin(
         &mut self,
         why: &str,
-        in_use: u64,
         expected_bytes: u64,
         context: Context<'_>,
         now_ns: u64,
@@ -177,6 +154,7 @@ impl Dumps {
     ) -> Result<(), String> {
         self.last_allocated = context.ledger.total().allocated.bytes();
         self.last_freed = context.ledger.freed().bytes();
+        let in_use = context.ledger.total().in_use.bytes();
         self.high_water = self.high_water.max(in_use);
         if self.every_ns > 0 {
             self.next_ns = now_ns.saturating_add(self.every_ns);
@@ -204,7 +182,7 @@ impl Dumps {
     }
 
     /// Writes the next piece. When that was the last: the dump's path, or why there is none, which has been said.
-    pub(crate) fn go_on(&mut self, stacks: Stacks<'_>) -> Option<Result<String, String>> {
+    pub(crate) fn go_on(&mut self, stacks: &[Option<KeptStack>]) -> Option<Result<String, String>> {
         let making = self.making.as_mut()?;
         let is_last = making.is_last;
         let trouble = if shutdown::forbids(making.takes_ns()) {
@@ -228,11 +206,6 @@ impl Dumps {
         };
         self.give_way();
         Some(Err(self.lost(trouble, is_last)))
-    }
-
-    /// There will not be this one, as the program ends. Returns why.
-    pub(crate) fn leave_off(&mut self, is_last: bool) -> String {
-        self.lost(Trouble::Ending, is_last)
     }
 
     /// Whether there was no time for the last one.

@@ -5,36 +5,18 @@
 //! pieces.
 
 use std::cmp::Reverse;
-use std::hash::Hasher;
 
-use heapprof_core::{Ledger, NumberHasher, NumberMap, Row};
+use heapprof_core::{Ledger, Row};
 use heapprof_format::{DumpNumbers, DumpText, Mapping, Module, Sampling};
 
 use crate::os::procfs;
-use crate::writer::dump::dumps::KeptStack;
-use crate::writer::dump::inherited::Inherited;
-
-/// All stacks that a dump may name.
-#[derive(Clone, Copy)]
-pub(crate) struct Stacks<'a> {
-    pub(crate) own: &'a [Option<KeptStack>],
-    pub(crate) inherited: &'a [Inherited],
-}
-
-impl<'a> Stacks<'a> {
-    fn get(&self, ledger: u32, stack: u32) -> Option<&'a KeptStack> {
-        let stacks = match self.inherited.get(ledger as usize) {
-            Some(ancestor) => &ancestor.stacks[..],
-            None => self.own,
-        };
-        stacks.get(stack as usize)?.as_ref()
-    }
-}
+use crate::writer::kept_stacks::KeptStack;
 
 /// What a dump is made of.
 pub(crate) struct Context<'a> {
     pub(crate) ledger: &'a Ledger,
-    pub(crate) stacks: Stacks<'a>,
+    /// By number.
+    pub(crate) stacks: &'a [Option<KeptStack>],
     pub(crate) modules: &'a [Module],
     /// Modules that were unloaded, in that order.
     pub(crate) gone: &'a [Module],
@@ -62,8 +44,6 @@ pub(crate) fn expected_bytes(lines: usize, stacks: usize, frames: u64) -> u64 {
 
 struct Line {
     numbers: DumpNumbers,
-    /// Whose stack it is: that of an ancestor's ledger, or after those our own.
-    ledger: u32,
     stack: u32,
 }
 
@@ -107,19 +87,12 @@ impl Snapshot {
             text: DumpText::default(),
             progress: Progress::Head,
         };
-        let stacks = context.stacks;
-        // A stack that was met before the fork and after it is one line for each size class all the same.
-        let mut known = (!stacks.inherited.is_empty()).then(Known::default);
-        let ancestors = stacks.inherited.iter().map(|from| &from.ledger);
-        for (number, ledger) in ancestors.chain([context.ledger]).enumerate() {
-            snapshot.lines.reserve(ledger.rows().len());
-            let mut rows = ledger.rows();
-            while rows.len() > 0 {
-                let some = rows.by_ref().take(ROWS_A_LOOK);
-                snapshot.add(number as u32, some, stacks, known.as_mut());
-                if !goes_on() {
-                    return None;
-                }
+        let mut rows = context.ledger.rows();
+        snapshot.lines.reserve(rows.len());
+        while rows.len() > 0 {
+            snapshot.add(rows.by_ref().take(ROWS_A_LOOK), context.stacks);
+            if !goes_on() {
+                return None;
             }
         }
         for line in &snapshot.lines {
@@ -130,36 +103,14 @@ impl Snapshot {
         Some(snapshot)
     }
 
-    fn add(
-        &mut self,
-        ledger: u32,
-        rows: impl Iterator<Item = Row>,
-        stacks: Stacks<'_>,
-        mut known: Option<&mut Known>,
-    ) {
+    fn add(&mut self, rows: impl Iterator<Item = Row>, stacks: &[Option<KeptStack>]) {
         for row in rows {
-            let Some(stack) = stacks.get(ledger, row.stack) else {
+            let Some(stack) = kept(stacks, row.stack) else {
                 continue; // its frames were lost
             };
-            let numbers = numbers(&row);
-            if let Some(known) = &mut known {
-                if numbers.allocated_objects == 0 {
-                    continue; // freed before the fork
-                }
-                let next = self.lines.len() as u32;
-                let index = *known.entry(identity(stack, &row)).or_insert(next);
-                if let Some(line) = self.lines.get_mut(index as usize)
-                    && let Some(other) = stacks.get(line.ledger, line.stack)
-                    && other.written().eq(stack.written())
-                {
-                    add(&mut line.numbers, &numbers);
-                    continue;
-                }
-            }
             self.text_bytes += LINE_BYTES + ADDRESS_BYTES * stack.frames.len();
             self.lines.push(Line {
-                numbers,
-                ledger,
+                numbers: numbers(&row),
                 stack: row.stack,
             });
         }
@@ -167,7 +118,7 @@ impl Snapshot {
 
     /// The next piece of the text; `None`: there is no more. `stacks` are those of [`take`](Self::take), more may have
     /// been added.
-    pub(crate) fn piece(&mut self, stacks: Stacks<'_>) -> Option<&[u8]> {
+    pub(crate) fn piece(&mut self, stacks: &[Option<KeptStack>]) -> Option<&[u8]> {
         let text = &mut self.text;
         text.clear();
         let first = match self.progress {
@@ -179,7 +130,7 @@ impl Snapshot {
             Progress::Nothing => return None,
         };
         for (line, next) in self.lines[first..].iter().zip(first + 1..) {
-            let Some(stack) = stacks.get(line.ledger, line.stack) else {
+            let Some(stack) = kept(stacks, line.stack) else {
                 continue;
             };
             if stack.interrupted.is_empty() {
@@ -198,16 +149,9 @@ impl Snapshot {
     }
 }
 
-/// By what stacks are, instead of by their numbers, which are those of a process: the index of the first line.
-type Known = NumberMap<u64, u32>;
-
-fn identity(stack: &KeptStack, row: &Row) -> u64 {
-    let mut hasher = NumberHasher::default();
-    stack
-        .written()
-        .for_each(|address| hasher.write_u64(address));
-    hasher.write_u8(row.class.0);
-    hasher.finish()
+/// The stack of that number.
+fn kept(stacks: &[Option<KeptStack>], number: u32) -> Option<&KeptStack> {
+    stacks.get(number as usize)?.as_ref()
 }
 
 fn numbers(row: &Row) -> DumpNumbers {
@@ -218,13 +162,6 @@ fn numbers(row: &Row) -> DumpNumbers {
         allocated_objects: totals.allocated.objects(),
         allocated_bytes: totals.allocated.bytes(),
     }
-}
-
-fn add(to: &mut DumpNumbers, more: &DumpNumbers) {
-    to.in_use_objects += more.in_use_objects;
-    to.in_use_bytes += more.in_use_bytes;
-    to.allocated_objects += more.allocated_objects;
-    to.allocated_bytes += more.allocated_bytes;
 }
 
 /// Puts the largest to the front, in order. The rest stays as it was, which is in the order in which stacks lie in
@@ -244,7 +181,7 @@ fn largest_first(lines: &mut [Line]) {
         let numbers = &line.numbers;
         (
             Reverse((numbers.in_use_bytes, numbers.allocated_bytes)),
-            (line.ledger, line.stack, numbers.allocated_objects),
+            (line.stack, numbers.allocated_objects),
         )
     });
 }

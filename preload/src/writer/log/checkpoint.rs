@@ -12,7 +12,7 @@ use heapprof_format::{
 };
 
 use crate::os::procfs;
-use crate::writer::dump::dumps::KeptStack;
+use crate::writer::kept_stacks::KeptStack;
 use crate::writer::log::sorted_runs::Runs;
 
 /// What was done on the way to a whole checkpoint.
