@@ -1,4 +1,6 @@
-"""Cells and tables of Markdown."""
+"""Cells, tables and paragraphs of Markdown."""
+
+import textwrap
 
 
 def show(value, form="{:.2f}", none="died"):
@@ -13,3 +15,13 @@ def table(head, rows, right=True):
     """A table of Markdown; the first column is text, the others stand at the right unless they are text too."""
     lines = ["| " + " | ".join(head) + " |", "| --- |" + (" ---: |" if right else " --- |") * (len(head) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def paragraph(text):
+    """A paragraph in lines of 100 columns."""
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def titled(title, head, rows, right=True):
+    """A table below its title."""
+    return f"{paragraph(title)}\n\n{table(head, rows, right)}"

@@ -8,10 +8,9 @@ import subprocess
 import time
 
 from .contestants import BY_NAME, Contestant
-from .goals import SAMPLING_GOALS
+from .goals import single_goals
 from .logs import info_numbers, log_keeper
 from .places import HEAPPROF, OURS, own
-from .ratios import ratio, standard_error
 from .runner import clean_environment, progress
 
 
@@ -25,7 +24,7 @@ def part_sampling(runner, options, results):
             if round_ < options.rounds:
                 goes_on = [c for c in contestants if c.takes_part(round_)]
             else:
-                undecided = undecided_goals(rounds[workload.name])
+                undecided = undecided_goals(rounds[workload.name], workload.kind == "real")
                 if not undecided:
                     continue
                 goes_on = [c for c in contestants if c.name in {"ours-512K", *undecided}]
@@ -77,15 +76,11 @@ def mirrored(runner, workload, contestants, keepers):
     return got
 
 
-def undecided_goals(rounds):
-    """The allocators against which heapprof at 512 KiB is so near to what the goals allow a single workload that the
-    rounds do not tell on which side it is: by less than two standard errors."""
-    bases = set()
-    for name, base, _, _, limit in SAMPLING_GOALS:
-        measured, error = ratio(rounds, name, base), standard_error(rounds, name, base)
-        if limit and error is not None and abs(measured - limit) < 2 * error:
-            bases.add(base)
-    return bases
+def undecided_goals(rounds, is_real):
+    """The contestants besides heapprof at 512 KiB that need more rounds: a goal for single workloads is nearer to its limit than two
+    standard errors, so the rounds until now do not tell whether it is met."""
+    near = [single for single in single_goals(rounds, is_real) if single.error is not None and abs(single.excess) < 2 * single.error]
+    return set().union(*(single.bases for single in near))
 
 
 # The part "exact": all workloads, fewer operations, contestants that record every allocation.

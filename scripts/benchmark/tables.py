@@ -2,7 +2,7 @@
 
 from .contestants import BY_NAME, TITLES
 from .goals import goals
-from .markdown import mib, show, table
+from .markdown import mib, paragraph, show, table, titled
 from .ratios import added, geometric_mean, median_of, ratio, standard_error, start_values
 
 
@@ -30,19 +30,20 @@ def sampling_tables(results):
         rows.append(["**geometric mean**"] + [show(geometric_mean(ratio(rounds, n, BY_NAME[n].base, what) for rounds in data.values()), "**{:.3f}**") for n in names] + filler)
         rows.append(["worst"] + [show(max((ratio(rounds, n, BY_NAME[n].base, what) or 0 for rounds in data.values()), default=None), "{:.3f}") for n in names] + filler)
         note = " (± : one standard error of the median)" if what == "cpu" else ""
-        yield f"**{title}, sampling against the same allocator without it**{note}\n\n" + table(["workload"] + [TITLES[n] for n in names] + ["rounds"] * len(filler), rows)
+        yield titled(f"**{title}, sampling against the same allocator without it**{note}",
+                     ["workload"] + [TITLES[n] for n in names] + ["rounds"] * len(filler), rows)
 
     if "glibc" in ran(results, "sampling", "glibc"):
         names = ran(results, "sampling", "je", "je-own", "ours-512K", "jemalloc", "jemalloc-512K", "tcmalloc", "tcmalloc-512K")
         rows = [[workload] + [show(ratio(rounds, n, "glibc")) for n in names] for workload, rounds in data.items()]
         for what, title in (("cpu", "**geometric mean**"), ("wall", "elapsed time, geometric mean"), ("rss", "peak RSS, geometric mean")):
             rows.append([title] + [show(geometric_mean(ratio(rounds, n, "glibc", what) for rounds in data.values())) for n in names])
-        yield "**CPU time against glibc's malloc**\n\n" + table(["workload"] + [TITLES[n] for n in names], rows)
+        yield titled("**CPU time against glibc's malloc**", ["workload"] + [TITLES[n] for n in names], rows)
 
     if "je" in ran(results, "sampling", "je"):
         names = ran(results, "sampling", "glibc", "je", "je-own", "ours-off", "ours-512K", "ours-4K", "jemalloc", "jemalloc-512K", "jemalloc-4K", "tcmalloc", "tcmalloc-512K")
         rows = [[workload] + [show(mib(median_of(rounds, n, "rss")), "{:.1f}") for n in names] for workload, rounds in data.items()]
-        yield "**Peak RSS in MiB**\n\n" + table(["workload"] + [TITLES[n] for n in names], rows)
+        yield titled("**Peak RSS in MiB**", ["workload"] + [TITLES[n] for n in names], rows)
 
 
 def exact_tables(results):
@@ -50,8 +51,8 @@ def exact_tables(results):
     names = ran(results, "exact", "ours-1", "heaptrack", "heaptrack-raw", "jemalloc-1", "tcmalloc-1")
     rows = [[workload] + [show(ratio(rounds, n, BY_NAME[n].base)) for n in names] for workload, rounds in data.items()]
     rows.append(["**geometric mean**"] + [show(geometric_mean(ratio(rounds, n, BY_NAME[n].base) for rounds in data.values()), "**{:.2f}**") for n in names])
-    yield ("**CPU time, recording every allocation against the same allocator without it** (heaptrack against glibc; fewer operations than above)\n\n"
-           + table(["workload"] + [TITLES[n] for n in names], rows))
+    yield titled("**CPU time, recording every allocation against the same allocator without it** (heaptrack against glibc; fewer operations"
+                 " than above)", ["workload"] + [TITLES[n] for n in names], rows)
     more = ran(results, "exact", "je") + names
     rows = []
     for workload, rounds in data.items():
@@ -59,8 +60,8 @@ def exact_tables(results):
         rows.append([workload] + [show(mib(median_of(rounds, n, "rss")), "{:.1f}") for n in more]
                     + [show((median_of(rounds, n, "out") or 0) / 1e6, "{:.2f}") for n in names]
                     + ["; ".join(log.get("lost", [])) or "none"])
-    yield ("**Recording every allocation: peak RSS in MiB of the largest process, and MB written**\n\n"
-           + table(["workload"] + ["RSS: " + TITLES[n] for n in more] + ["MB: " + TITLES[n] for n in names] + ["lost by heapprof"], rows))
+    yield titled("**Recording every allocation: peak RSS in MiB of the largest process, and MB written**",
+                 ["workload"] + ["RSS: " + TITLES[n] for n in more] + ["MB: " + TITLES[n] for n in names] + ["lost by heapprof"], rows)
 
 
 def pair_tables(results):
@@ -68,15 +69,15 @@ def pair_tables(results):
     names = ran(results, "pairs", "ours-1", "heaptrack", "heaptrack-raw", "jemalloc-1", "tcmalloc-1")
     for what, title, note in (("cpu", "CPU nanoseconds", "all threads and helper processes"), ("wall", "Elapsed nanoseconds", "per pair of each thread")):
         rows = [[case] + [show(added(results, n, case, what), "{:,.0f}") for n in names] for case in data]
-        yield f"**{title} added to a malloc+free pair, recording every allocation** ({note})\n\n" + table(["calls"] + [TITLES[n] for n in names], rows)
+        yield titled(f"**{title} added to a malloc+free pair, recording every allocation** ({note})", ["calls"] + [TITLES[n] for n in names], rows)
     rows = []
     for case, log in results.get("pair_logs", {}).items():
         if log.get("bytes"):
             rounds = data[case]
             rows.append([case, f"{log['bytes'] / log['pairs']:.2f}", f"{log['samples'] / log['pairs']:.1%}", "; ".join(log["lost"]) or "none"]
                         + [show(median_of(rounds, n, "out"), "{:.2f}") for n in names if n != "ours-1"])
-    yield ("**Bytes on disk per malloc+free pair, recording every allocation** (heaptrack's and jemalloc's files hold less: totals; heaptrack compresses)\n\n"
-           + table(["calls", "heapprof", "pairs in the log", "lost"] + [TITLES[n] for n in names if n != "ours-1"], rows))
+    yield titled("**Bytes on disk per malloc+free pair, recording every allocation** (heaptrack's and jemalloc's files hold totals only;"
+                 " heaptrack compresses)", ["calls", "heapprof", "pairs in the log", "lost"] + [TITLES[n] for n in names if n != "ours-1"], rows)
 
 
 def sampled_log_table(results):
@@ -84,14 +85,15 @@ def sampled_log_table(results):
     for workload, log in results.get("sampled_logs", {}).items():
         if log.get("samples"):
             rows.append([workload, f"{log['bytes'] / 1000:,.1f}", f"{log['once'] / 1000:,.1f}", f"{log['samples']:,}", f"{(log['bytes'] - log['once']) / log['samples']:.1f}", "; ".join(log["lost"]) or "none"])
-    yield ("**The log at 512 KiB** (\"once\": what a log has once, however many samples: start, modules, threads, counters, end. A sample has its free, its share of stacks and "
-           "of frames)\n\n" + table(["workload", "kB", "of these once", "samples", "bytes per sample", "lost"], rows))
+    yield titled("**The log at 512 KiB** (\"once\": records whose number does not depend on that of samples: start, modules, threads, counters, end."
+                 " The bytes of a sample include its free and its share of stacks and frames)",
+                 ["workload", "kB", "of these once", "samples", "bytes per sample", "lost"], rows)
 
 
 def start_table(results):
     cpu, wall = start_values(results), start_values(results, "wall")
     rows = [[TITLES[name], show(cpu[name], "{:.2f}"), show(wall[name], "{:.2f}")] for name in cpu if name != "glibc"]
-    yield "**Start-up: milliseconds added to `/bin/true`**\n\n" + table(["contestant", "CPU", "elapsed"], rows)
+    yield titled("**Start-up: milliseconds added to `/bin/true`**", ["contestant", "CPU", "elapsed"], rows)
 
 
 def other_tables(results):
@@ -103,7 +105,7 @@ def other_tables(results):
         rows.append([f"`heapprof top` of {got['events']:,} events, {got['bytes'] / 1e6:.1f} MB",
                      f"{got['events'] / got['cpu']:.1f} million events a second, peak RSS {got['rss'] / 1024:.1f} MiB with the mapped log"])
     if rows:
-        yield "**Idle, and reading a log**\n\n" + table(["what", "measured"], rows, right=False)
+        yield titled("**Idle, and reading a log**", ["what", "measured"], rows, right=False)
 
 
 def render(results):
@@ -114,11 +116,11 @@ def render(results):
              f" on {machine['cores']} cores, about one of it our own; {machine['minutes']:.0f} minutes."]
     if machine.get("again"):
         parts.append(f"Taken once more, by themselves: {', '.join(machine['again'])}.")
-    text = ["\n".join(parts)]
+    text = ["\n\n".join(map(paragraph, parts))]
     verdict = {True: "met", False: "**not met**", None: "-"}
     lines = [[name, value, verdict[met]] for name, value, met in goals(results)]
     if lines:
-        text.append("### Goals\n\n" + table(["goal", "measured", ""], lines, right=False))
+        text.append("### Goals, and what was measured of each\n\n" + table(["goal", "measured", ""], lines, right=False))
     if results.get("sampling"):
         text += ["### Sampling", *sampling_tables(results), *sampled_log_table(results)]
     if results.get("pairs"):
@@ -129,5 +131,5 @@ def render(results):
         text += ["### Start-up, idling, reading", *start_table(results)]
     text += other_tables(results)
     if results.get("dead"):
-        text.append("**Died**\n\n" + table(["contestant", "workload", "how"], sorted(results["dead"]), right=False))
+        text.append(titled("**Died**", ["contestant", "workload", "how"], sorted(results["dead"]), right=False))
     return "\n\n".join(text) + "\n"
