@@ -14,7 +14,7 @@
 //! where a bin is full.
 //!
 //! Why it is faster: a size leads to its bin in one step, from the thread-local word that is needed anyway; what both hooks and jemalloc ask of a size is asked once;
-//! one count is kept, and not four; there is no jump to jemalloc. docs/performance.md has what that is worth.
+//! one count is kept, and not four; there is no jump to jemalloc. docs/lab-notes/fast-path.md has what that is worth.
 //!
 //! All of it is the thread's own. A signal handler that allocates, and came between two of these instructions, finds what it would find between two of jemalloc's.
 

@@ -18,7 +18,7 @@ use crate::allocator::{fast_path, large, mallctl, private_symbols, rtree};
 /// * `abort_conf:false`: a wrong option in the environment must not end the program.
 /// * `oversize_threshold:33554432`: jemalloc gives free ranges of 8 MiB and more back to the kernel at once, and the program
 ///   gets them back page fault by page fault: 1.7 times glibc's CPU time for blocks of 64 KiB to 16 MiB. From 32 MiB on,
-///   it is a twentieth. What is smaller goes back after ten seconds unused, as all else (docs/performance.md).
+///   it is a twentieth. What is smaller goes back after ten seconds unused, as all else (docs/lab-notes/jemalloc-options.md).
 #[unsafe(no_mangle)]
 #[used]
 static _rjem_malloc_conf: Options =
@@ -84,7 +84,7 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
 }
 
 /// Resizes a block. What jemalloc's realloc does, in a fraction of its instructions
-/// (docs/performance.md): one whose size class stays the same stays where it is, and one of up to [`large::LARGEST_CACHED`] is moved to another of these. Larger ones may grow
+/// (docs/lab-notes/entry-points.md): one whose size class stays the same stays where it is, and one of up to [`large::LARGEST_CACHED`] is moved to another of these. Larger ones may grow
 /// in place; that is left to jemalloc.
 ///
 /// # Safety

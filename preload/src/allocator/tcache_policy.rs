@@ -18,7 +18,7 @@ use crate::allocator::{fast_path, private_symbols};
 use crate::os::errno;
 use crate::state::thread;
 
-/// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/performance.md).
+/// Usable bytes: of small blocks some 250 calls, which is about where a cache has earned what it costs (docs/lab-notes/threads.md).
 pub(crate) const ENOUGH: u32 = 20 << 10;
 
 /// In assembly, at label 9: whether it is time for a cache, and then on with that label, where jemalloc is called. `rcx` has jemalloc's words of the thread; `rax` is changed.

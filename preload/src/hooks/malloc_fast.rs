@@ -4,7 +4,7 @@
 //! [`hook::passes`](crate::hooks::sample::passes) and the first half of [`may_be_sampled`](crate::recording::sampled_blocks::may_be_sampled), in three and six instructions, followed by a small block out
 //! of jemalloc's cache or into it (`allocator/fast_path.rs`), or by jemalloc, and nothing else. By hand, because of four things that a compiler does not do here:
 //! subtract in thread-local memory through its offset, keep the rare sizes, below 9 or beyond a page, out of the way of all others, jump
-//! straight to jemalloc (Rust reaches a foreign function through the GOT only), and begin at a cache line. docs/performance.md
+//! straight to jemalloc (Rust reaches a foreign function through the GOT only), and begin at a cache line. docs/lab-notes/fast-path.md
 //! has what each is worth.
 //!
 //! The last is what `.p2align` behind a function does: each is a section of its own, which is aligned as what is in it, so

@@ -7,7 +7,7 @@
 //!         └─ frees that found no room (unbounded, crossbeam-channel)┘
 //! ```
 //!
-//! Samples and frees are what there are millions of; docs/performance.md has what lanes are worth beside one
+//! Samples and frees are what there are millions of; docs/lab-notes/lanes-and-writer.md has what lanes are worth beside one
 //! channel for all. Stacks are few, but long: in a lane a hook takes no memory for them. An allocator has locks, which a
 //! writer that is put off its processor may hold, and takes more of the stack than a thread may have left.
 //!

@@ -1,6 +1,6 @@
 //! A lease: a seat that one thread keeps, so that it need not be taken.
 //!
-//! Danger: exclusion without a locked instruction. One, in each hook, is a tenth of what a recorded pair costs (docs/performance.md); it is for other threads,
+//! Danger: exclusion without a locked instruction. One, in each hook, is a tenth of what a recorded pair costs (docs/lab-notes/seats.md); it is for other threads,
 //! and mostly no other thread wants that seat.
 //!
 //! Model: a thread that took the same seat [`ALONE`] times in a row and met nobody leaves it `busy` when it goes. From then on nobody takes
