@@ -109,15 +109,18 @@ fn every_export_is_listed() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// README.md, CHANGELOG.md and docs/*.md.
+/// README.md, CHANGELOG.md, docs/*.md and docs/lab-notes/*.md.
 fn documents() -> Vec<PathBuf> {
     let root = repository();
-    let in_docs = fs::read_dir(root.join("docs")).unwrap();
-    let in_docs = in_docs.map(|entry| entry.unwrap().path());
+    let folders = ["docs", "docs/lab-notes"].map(|name| root.join(name));
+    let in_folders = folders.iter().flat_map(|folder| {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().path())
+    });
     let named = ["README.md", "CHANGELOG.md"].map(|name| root.join(name));
     named
         .into_iter()
-        .chain(in_docs.filter(|path| path.extension().is_some_and(|found| found == "md")))
+        .chain(in_folders.filter(|path| path.extension().is_some_and(|found| found == "md")))
         .collect()
 }
 
