@@ -8,8 +8,9 @@ from .places import DEBIAN_JE, HEAPTRACK, JE, OURS, TC
 class Contestant:
     """A way to run a program: variables, a command in front, and what it is compared with.
 
-    `base` is the same allocator without recording. `exact`: records every allocation, so it
-    runs on fewer operations (`share` of them, for the pairs) and is compared with `base` on as many.
+    `base` is the same allocator without recording. `exact`: the contestant records every
+    allocation. So it runs on fewer operations (for the pairs, on this `share`), and is compared
+    with `base` on as many.
     """
 
     def __init__(self, name, base, library=None, variables=(), wrapper=(), exact=False, share=1.0, needs=None):
@@ -19,13 +20,14 @@ class Contestant:
 
     @property
     def group(self):
-        """Who runs side by side: what the goals compare to a hundredth, what else is ours, and peers."""
+        """The group that runs side by side: contestants that the goals compare to a hundredth, our
+        other libraries, and peers."""
         if self.name in ("glibc", "je", "ours-512K"):
             return "closest"
         return "ours" if self.library in (OURS, JE) else "peers"
 
     def takes_part(self, round_):
-        """What nobody compares closely is wide of any doubt after three rounds."""
+        """Contestants without a goal take part in the first three rounds only."""
         return round_ < 3 or self.group == "closest" or self.name in ("ours-4K", "ours-1", "heaptrack")
 
     def there(self):

@@ -1,4 +1,4 @@
-"""What the real programs work on: the same in every run."""
+"""The input of the real programs: the same in every run."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ def c_work(functions):
 
 
 def prepare_data(data, chosen):
-    """Writes what the real programs work on; the same in every run."""
+    """Writes the input of the real programs; the same in every run."""
     names = {workload.name: workload for workload in chosen}
     if "python3" in names:
         write(f"{data}/work.py", [PYTHON_WORK])

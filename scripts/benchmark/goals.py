@@ -74,7 +74,8 @@ def measured_singles(data, real):
 
 
 def goals(results):
-    """(goal, what was measured, met: True, False or None: not measured) for each line of the issue."""
+    """For each goal: its title, what was measured, and True if it is met, False if it is not, None
+    if it was not measured."""
     def goal(name, value, limit, form="{:.3f}", detail=""):
         if value is None:
             return name, "not measured", None
@@ -108,13 +109,13 @@ def goals(results):
             return goal(f"every allocation, {case}: <= {limit} ns", fastest, limit, "{:.0f} ns", show(median, "median {:.0f} ns"))
 
         def walk(title, limit, far, near, frames, what):
-            """What more frames take, by frame: of the fastest, and of the medians."""
+            """The goal of a walk: nanoseconds a frame, from a deep and a shallow chain of calls."""
             ends = zip(pairs.get(far, (None, None)), pairs.get(near, (None, None)), strict=True)
             each = [(deep - shallow) / frames if deep and shallow else None for deep, shallow in ends]
             return goal(title, each[0], limit, "{:.1f} ns", f"{what}; median {show(each[1], '{:.1f} ns')}")
 
         for case in [case for case in results["pairs"] if "1000" not in case]:
-            # Without heaptrack's start-up, which its users pay once: the harder of the two comparisons.
+            # Slopes are without heaptrack's start-up, so this is the harder comparison.
             ours, theirs = added(results, "ours-1", case), added(results, "heaptrack", case)
             yield absolute(case, {"1": 240, "10": 270, "40": 360}[case.rsplit(" ", 1)[1]])
             if ours is not None and theirs:
@@ -154,12 +155,12 @@ def goals(results):
         yield goal("idle: no wake-ups when nothing is sampled", got["wakeups"], 0, "{:.0f}",
                    f"{got['threads']} threads of ours, {got['first_second']} wake-ups in the first second of the process")
     if results.get("replay"):
-        # The longest log: of a short one, most is what is done once, the names of functions before all.
+        # The longest log: reading a short log is mostly work that is done once, such as names.
         longest = max(results["replay"], key=lambda got: got["events"])
         rate = longest["events"] / longest["cpu"]
         yield "replay >= 15 million events a second", f"{rate:.1f} ({longest['events']:,} events, names and all)", rate >= 15
         if len(results["replay"]) == 2:
-            # The log is mapped, and its pages count as resident while the kernel has nothing better to do with them.
+            # The log is mapped. Its pages count as resident until the kernel needs the memory.
             small, large = ({"events": got["events"], "rss": got["rss"] / 1024 - got["bytes"] / 2**20} for got in results["replay"])
             yield ("replay's memory does not grow with events",
                    f"{small['rss']:.1f} MiB for {small['events']:,}, {large['rss']:.1f} MiB for {large['events']:,} (peak RSS less the mapped log)",

@@ -1,4 +1,4 @@
-"""What a run's logs say."""
+"""Logs of a run: their size and their contents."""
 
 import glob
 import os
@@ -9,7 +9,7 @@ from .places import HEAPPROF
 
 
 def info_numbers(path):
-    """What `heapprof info` says of a log: samples, frees, losses."""
+    """Returns the samples, frees and losses that `heapprof info` prints for a log."""
     text = subprocess.run([HEAPPROF, "info", path], capture_output=True, text=True, timeout=120).stdout
     number = lambda pattern: int((re.search(r"([\d,]+)\s+" + pattern, text) or [None, "0"])[1].replace(",", ""))
     section = text.split("Samples and losses", 1)[-1].split("\n\n", 1)[0]
@@ -19,8 +19,9 @@ def info_numbers(path):
 
 
 def bytes_once(path):
-    """Bytes of a log that it has once, however many samples: the start, modules, threads, counters, the end. What is left are
-    samples, their stacks, and the frames around them. The form is described in format/src/log.rs."""
+    """Returns the bytes of records whose number does not depend on that of samples: the start,
+    modules, threads, counters, the end. The rest is samples, their stacks, and frames. The format
+    is described in format/src/log.rs."""
     with open(path, "rb") as file:
         log = file.read()
 
@@ -55,7 +56,7 @@ def bytes_once(path):
 
 
 def log_keeper(into):
-    """Notes size and contents of the logs that a run left."""
+    """Returns a function that puts size and contents of a run's logs `into` a dictionary."""
     def keep(directory, result):
         logs = glob.glob(directory + "/*.heaplog")
         numbers = [info_numbers(log) for log in logs]

@@ -41,7 +41,8 @@ def compile_ours():
 
 
 def older_than_sources():
-    """What was compiled before the sources were last changed, or never, in words; None: nothing. The tables name the commit of the sources."""
+    """Says in words which file is missing or older than the sources; None: no file. The tables name
+    the commit of the sources."""
     for name, crates in zip(COMPILED, (("preload", "core", "format"), ("symbolizer", "core", "format")), strict=True):
         path = os.path.join(TARGET, "release", name)
         if not os.path.exists(path):
@@ -54,10 +55,11 @@ def older_than_sources():
 
 
 def build():
-    """The workloads, and copies of the library and the program, so that a build meanwhile changes nothing."""
+    """Builds the workloads, and copies the library and the program. So a build meanwhile does not
+    change what is measured."""
     os.makedirs(BENCH, exist_ok=True)
     for path in COMPILED:
-        # Not over the old file: somebody may have it mapped.
+        # Not over the old file: a process may have it mapped.
         shutil.copy2(os.path.join(TARGET, "release", path), os.path.join(BENCH, path + ".new"))
         os.replace(os.path.join(BENCH, path + ".new"), os.path.join(BENCH, path))
     archives = glob.glob(f"{TARGET}/release/build/tikv-jemalloc-sys-*/out/lib/libjemalloc_pic.a")
@@ -80,7 +82,7 @@ def package_version(package):
 
 
 def commit():
-    """Of the working tree, with a + if the library's sources differ from it."""
+    """Returns the commit of the working tree, with a + if the library's sources differ from it."""
     git = lambda *words: subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
     head = git("rev-parse", "--short", "HEAD")
     if head.returncode != 0:

@@ -12,7 +12,8 @@ def mib(kib):
 
 
 def table(head, rows, right=True):
-    """A table of Markdown; the first column is text, the others stand at the right unless they are text too."""
+    """A table of Markdown. Its first column is text; the others are aligned to the right if
+    `right`."""
     lines = ["| " + " | ".join(head) + " |", "| --- |" + (" ---: |" if right else " --- |") * (len(head) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 

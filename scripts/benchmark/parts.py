@@ -1,4 +1,4 @@
-"""The parts of a measurement: each takes the runner, the options, and puts what it measured into the results."""
+"""The parts of a measurement. Each takes the runner and the options, and adds to the results."""
 
 import glob
 import os
@@ -59,12 +59,12 @@ def one_round(runner, workload, contestants, keepers):
 
 
 def mirrored(runner, workload, contestants, keepers):
-    """One after another, what is compared closest twice, so that a drift of the machine cancels out: for a server, whose client
-    would have to take turns with it."""
+    """Runs contestants one after the other, those that are compared closely twice and mirrored, so
+    that a drift of the machine cancels out. This is for a server: its client cannot take turns."""
     closest = [c for c in contestants if c.base == "je"]
     order = closest + closest[::-1] + [c for c in contestants if c not in closest]
     run = lambda contestant, keep=None: runner.run(contestant, workload.argv(workload.n), workload.name, workload.variables, keep=keep)
-    # Whatever comes first finds the caches, and the clock, as another program left them: not counted.
+    # The first run finds caches and clock as another program left them. It does not count.
     run(order[0])
     got = {}
     for contestant in order:
@@ -77,8 +77,8 @@ def mirrored(runner, workload, contestants, keepers):
 
 
 def undecided_goals(rounds, is_real):
-    """The contestants besides heapprof at 512 KiB that need more rounds: a goal for single workloads is nearer to its limit than two
-    standard errors, so the rounds until now do not tell whether it is met."""
+    """Returns the contestants besides heapprof at 512 KiB that need more rounds: a goal for single
+    workloads is nearer to its limit than two standard errors, so it is undecided."""
     near = [single for single in single_goals(rounds, is_real) if single.error is not None and abs(single.excess) < 2 * single.error]
     return set().union(*(single.bases for single in near))
 
@@ -104,8 +104,8 @@ def part_exact(runner, options, results):
 
 # The part "pairs": nanoseconds that recording adds to a malloc+free pair.
 
-# name, program and its arguments after N, threads, pairs for share 1, and whether --quick has it (in the last one heaptrack takes a quarter
-# of a minute to die)
+# Name, program and its arguments after N, threads, pairs for share 1, and whether --quick has it
+# (in the last one heaptrack takes a quarter of a minute to die).
 PAIRS = [
     ("depth 1", ["pair", "%N", "0", "1"], 1, 600_000, True),
     ("depth 10", ["pair", "%N", "0", "10"], 1, 600_000, True),
@@ -143,7 +143,8 @@ def part_pairs(runner, options, results):
                     keep = log_keeper(results.setdefault("pair_logs", {}).setdefault(name, {"pairs": n * threads}))
                 long, short = run(n, keep), run(few)
                 if long and short:
-                    # The difference of two runs: starting up and ending, which cost the same in both, are not in it.
+                    # The difference of two runs: it is without start and end, which cost the same
+                    # in both.
                     each = lambda what: (long[what] - short[what]) * 1000 / ((n - few) * threads)
                     got[contestant.name] = {"cpu": each("cpu"), "wall": each("wall") * threads, "rss": long["rss"], "out": long["out"] / (n * threads),
                                             "long": long["cpu"], "short": short["cpu"], "pairs": (n - few) * threads}
@@ -194,13 +195,15 @@ def switches(pid):
 
 
 def part_replay(runner, options, results):
-    """How fast the offline program reads a log, and in how much memory: several looks. There are others between rounds and parts."""
+    """Measures how fast the offline program reads a log, and in how much memory. There are more
+    looks between rounds and parts."""
     for _ in range(2):
         look_at_replay(runner, options, results)
 
 
 def look_at_replay(runner, options, results):
-    """Reads a short and a long log some times. The fastest of all looks counts: whatever else a machine does takes time and gives none."""
+    """Reads a short and a long log some times. The fastest of all looks counts: other work of the
+    machine only makes a look slower."""
     looks = results.setdefault("replay", [])
     for place, pairs in enumerate([400_000, 2_000_000] if options.quick else [1_000_000, 5_000_000]):
         progress(f"replay of {pairs} pairs")

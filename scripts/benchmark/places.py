@@ -9,7 +9,7 @@ BENCH = os.path.join(TARGET, "bench")
 DOCUMENT = os.path.join(ROOT, "docs", "performance.md")
 MULTIARCH = "/usr/lib/x86_64-linux-gnu"
 
-# What the debian packages are called and what of them we use.
+# Debian packages, and the file of each that is measured.
 PEERS = {
     "libjemalloc2": f"{MULTIARCH}/libjemalloc.so.2",
     "libgoogle-perftools4": f"{MULTIARCH}/libtcmalloc.so.4",

@@ -18,8 +18,9 @@ def ratio(rounds, name, base, what="cpu"):
 
 
 def standard_error(rounds, name, base, what="cpu"):
-    """Of the median of the rounds' ratios: 1.2533 standard deviations (for normal errors, large samples) over the root of
-    their number, a standard deviation being the interquartile range over 1.349. None: fewer than 3 rounds."""
+    """Returns the standard error of the median of the rounds' ratios: 1.2533 standard deviations
+    (for normal errors, large samples) over the root of their number. A standard deviation is the
+    interquartile range over 1.349. None: fewer than 3 rounds."""
     each = ratios(rounds, name, base, what)
     if len(each) < 3:
         return None
@@ -33,9 +34,11 @@ def median_of(rounds, name, what):
 
 
 def more_resident(rounds, name, base, times=1.0):
-    """KiB of peak RSS that a contestant has above `times` its base's: the median over all pairs of a round of the one and a round of the other
-    (Hodges and Lehmann's estimate of a shift). Not a difference of medians: a run's peak is one of two values, by the moment at which
-    jemalloc gives large blocks' pages back, and the median of a few runs is either. None: died."""
+    """Returns the KiB of peak RSS that a contestant has above `times` its base's: the median over
+    all pairs of a round of the one and a round of the other (Hodges and Lehmann's estimate of a
+    shift). It is no difference of medians: a run's peak is one of two values, by the moment at
+    which jemalloc gives large blocks' pages back, and the median of a few runs is either. None:
+    died."""
     ours, bases = ([got[contestant]["rss"] for got in rounds if got.get(contestant)] for contestant in (name, base))
     return statistics.median(one - times * other for one in ours for other in bases) if ours and bases else None
 
@@ -53,8 +56,9 @@ def added(results, name, case, what="cpu"):
 
 
 def fastest_added(results, name, case):
-    """The same in CPU time, of the fastest of the rounds: what the neighbours on a shared machine take is no cost of ours, and the
-    next processor's would be another. Of the long and of the short runs, with recording and without, the fastest each. None: died."""
+    """Nanoseconds of CPU time that a contestant adds to a pair, of the fastest rounds: the time
+    that neighbours on a shared machine take is no cost of ours. The fastest long run and the
+    fastest short run count, with recording and without. None: died."""
     rounds = results["pairs"][case]
 
     def slope(contestant):
@@ -66,7 +70,8 @@ def fastest_added(results, name, case):
 
 
 def fastest_start(results, name):
-    """Milliseconds of elapsed time that a contestant adds to a program that does nothing, of the fastest rounds; None: died."""
+    """Milliseconds of elapsed time that a contestant adds to a program that does nothing, of the
+    fastest rounds. None: died."""
     ours, plain = ([got[contestant]["wall"] for got in results["start"] if got.get(contestant)] for contestant in (name, "glibc"))
     return (min(ours) - min(plain)) / 1000 if ours and plain else None
 

@@ -1,4 +1,4 @@
-"""Running: one program, one contestant, and what it took."""
+"""A run: one program, under one contestant or several, and its costs."""
 
 import os
 import shutil
@@ -10,13 +10,13 @@ import time
 from .places import BENCH, own
 
 RUN_SECONDS = 60
-# heaptrack's helper grows with distinct (size, stack) pairs until the machine has no memory left: each of its
-# processes may have so many MiB of address space.
+# The MiB of address space for each process of heaptrack. Its helper grows with distinct (size,
+# stack) pairs until the machine has no memory left.
 HEAPTRACK_MIB = 6144
 
 
 def clean_environment():
-    """Of the user's variables none that any contestant reads."""
+    """Returns an environment without the user's variables that a contestant reads."""
     return {
         "PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "HOME": BENCH,
         "GIT_CONFIG_NOSYSTEM": "1", "TMPDIR": tempfile.gettempdir(),
@@ -31,7 +31,8 @@ class Runner:
         self.runs = 0
 
     def run(self, contestant, argv, label, variables=(), repeat=1, keep=None):
-        """Runs `repeat` times and returns the mean {cpu, wall (us), rss (KiB), out (bytes)}, or None: died, now or before.
+        """Runs `repeat` times and returns the mean {cpu, wall (us), rss (KiB), out (bytes)}. None:
+        it died, now or before.
 
         `keep` is called with the folder of output files before it is removed.
         """
@@ -39,7 +40,8 @@ class Runner:
         return self.side_by_side([contestant], argv, label, variables, repeat, keepers)[contestant.name]
 
     def side_by_side(self, contestants, argv, label, variables=(), repeat=1, keepers={}, one_processor=False):
-        """The same of several contestants, by name, which take turns; on one processor, if asked for. See measure.c."""
+        """Runs several contestants, which take turns, and returns the same for each name. On one
+        processor if asked for. See measure.c."""
         results = {contestant.name: None for contestant in contestants}
         running = [contestant for contestant in contestants if (contestant.name, label) not in self.dead]
         if not running:
@@ -78,8 +80,8 @@ class Runner:
             for contestant in running:
                 self.died(contestant, label, error)
         finally:
-            # What many short runs left stays until the end: where files were just deleted, ext4 passes over their inodes one by
-            # one, up to a fifth of a millisecond of the system time of whoever makes the next.
+            # Files of many short runs stay until the end. Behind deleted files, ext4 passes over
+            # their inodes one by one, up to a fifth of a millisecond of the next run's system time.
             if repeat == 1:
                 for directory in directories:
                     shutil.rmtree(directory, ignore_errors=True)
@@ -106,7 +108,7 @@ class Runner:
             subprocess.run(["/usr/bin/redis-cli", "-s", self.socket, "shutdown", "nosave"], timeout=RUN_SECONDS, **quiet)
             server.wait(timeout=RUN_SECONDS)
         finally:
-            # measure passes no signal on; its limit ends a server that nobody could ask to go.
+            # measure passes no signal on; its limit ends a server that did not shut down.
             server.wait()
             if os.path.exists(self.socket):
                 os.unlink(self.socket)
@@ -116,7 +118,7 @@ _said = None
 
 
 def progress(text):
-    """What is being done now. To a file: a line for each round."""
+    """Says what is being done now. To a file: a line for each round."""
     global _said
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr)

@@ -1,14 +1,15 @@
-"""The workloads: what is run. Our own are in bench-workloads, each described at the head of its file; what the real
-programs work on is written by data.py."""
+"""The workloads. Our own programs are in bench-workloads, each described at the head of its file;
+data.py writes the input of the real programs."""
 
 from .places import own
 
 
 class Workload:
-    """A program and its arguments. `N` in the arguments becomes the number of operations: `n`, chosen so that a run
-    takes about 0.3 s, of which starting up (which has a goal of its own) is half a per cent, or `exact_n` for
-    contestants that record every allocation. `live` is the number of blocks that are live at once, where it is known and
-    matters; `threads` that of threads that allocate."""
+    """A program and its arguments. `%N` in the arguments becomes the number of operations: `n`, or
+    `exact_n` for contestants that record every allocation. With `n` a run takes about 0.3 s, of
+    which start-up (which has a goal of its own) is half a per cent. `live` is the number of blocks
+    that are live at once, if it is known and matters. `threads` is the number of threads that
+    allocate."""
 
     def __init__(self, name, command, n, exact_n, quick=False, live=0, threads=1, kind="own", variables=()):
         self.name, self.command, self.n, self.exact_n = name, command, n, exact_n

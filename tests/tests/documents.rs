@@ -1,4 +1,4 @@
-//! What documents name is there.
+//! The files, links, settings, exports and commands that documents name exist.
 
 use std::collections::BTreeSet;
 use std::fs;
