@@ -6,9 +6,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::allocator::{
-    fast_path, global, heap, large, os_shims, rtree, spare_arena, tcache_policy,
-};
+use crate::allocator;
 use crate::hooks::{early_heap, malloc, operators};
 use crate::host::foreign_allocators::{self, Malloc};
 use crate::host::{
@@ -18,7 +16,7 @@ use crate::os::diagnostics::{self, say};
 use crate::os::environment::Environment;
 use crate::os::{cancellation, clock, dl, executable, libc_trampolines, seccomp, sys};
 use crate::recording::{byte_count, sampled_blocks, seats};
-use crate::state::settings::Settings;
+use crate::state::settings::{self, Settings};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{interval, phase, process};
 use crate::unwind::{modules, stack_bounds, walk};
@@ -30,9 +28,9 @@ const BOOT_BYTES: usize = 2 << 20;
 
 /// Whether there is so much memory for us; else says that there is not.
 fn has_room_for(bytes: usize) -> bool {
-    let has_room = global::can_have(bytes);
+    let has_room = allocator::can_have(bytes);
     if !has_room {
-        global::give_up_for_want_of_memory();
+        allocator::give_up_for_want_of_memory();
     }
     has_room
 }
@@ -48,7 +46,7 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 #[used]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct_alone() {
-        let environment = os_shims::environment_of_libc();
+        let environment = allocator::environment_of_libc();
         // SAFETY: what the kernel gave the program: ours is the first constructor, so nobody has put another in its place.
         let arguments = unsafe { arguments_below(environment) };
         construct(0, arguments, environment);
@@ -82,10 +80,10 @@ extern "C" fn construct(
         return;
     };
     entered.thread.inside.set(Inside::Ours);
-    os_shims::remember_environment(environment);
+    allocator::remember_environment(environment);
     libc_trampolines::prepare();
     diagnostics::remember();
-    heap::be_quiet();
+    allocator::be_quiet();
     exec::prepare();
     raw_syscalls::prepare();
     seccomp::prepare();
@@ -105,16 +103,14 @@ extern "C" fn construct(
         }
         return;
     }
-    global::prepare(writer::stop_if_it_is_me);
-    spare_arena::prepare();
+    allocator::stop_writer_by(writer::stop_if_it_is_me);
+    allocator::prepare();
     if !has_room_for(BOOT_BYTES) {
         return;
     }
-    heap::learn();
-    rtree::learn();
-    fast_path::learn();
-    large::learn();
-    tcache_policy::prepare();
+    // SAFETY: glibc passes the process's environment block to constructors.
+    let uses_fast_path = settings::uses_fast_path(&unsafe { Environment::new(environment) });
+    allocator::learn(uses_fast_path);
     atfork::register_ours();
     clock::choose();
     operators::prepare();

@@ -34,14 +34,8 @@
 //!    not ours.
 //! 10. Every loss has a counter by cause, and the counters are in every output.
 
-#[cfg(not(all(
-    target_os = "linux",
-    target_arch = "x86_64",
-    any(target_env = "gnu", target_env = "musl")
-)))]
-compile_error!("heapprof's library runs on x86-64 Linux with glibc or musl; see README.md, Limits");
-
 mod allocator;
+mod arch;
 mod boot;
 mod hooks;
 mod host;

@@ -18,7 +18,6 @@ pub(crate) mod files;
 pub(crate) mod libc_trampolines;
 pub(crate) mod link_map;
 pub(crate) mod next_symbol;
-pub(crate) mod prefetch;
 pub(crate) mod private_stack;
 pub(crate) mod procfs;
 pub(crate) mod seccomp;

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use heapprof_core::{Budget, Ledger, NumberMap, Scale};
 use heapprof_format::{EndReason, Module, Record};
 
-use crate::allocator::global;
+use crate::allocator;
 use crate::os::clock::{self, Clock};
 use crate::os::{fd_table, sys};
 use crate::recording::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
@@ -316,7 +316,7 @@ impl Writer {
         let mut leisure = Leisure::Busy;
         self.tell_modules();
         while session.finish.load(Ordering::Acquire) == 0 && !thread::is_asked_to_end() {
-            if global::is_short() {
+            if allocator::is_short() {
                 return false;
             }
             if thread::is_asked_to_leave() {

@@ -1,87 +1,53 @@
-//! jemalloc's cache of each thread: blocks of up to 32 KiB out of it and back into it, in fewer instructions than jemalloc's own.
+//! The fast path: blocks of up to [`layout::LARGEST_CACHED`] bytes out of a thread's cache and back into it.
 //!
-//! Danger: memory laid out by another library, which does not promise how, changed by hand-written machine code on the way of
-//! every allocation. A thread has a stack of blocks for each class, small ones and those of up to eight pages, a bin (jemalloc 5.3, `internal/cache_bin.h`; where bins and counts
-//! are among a thread's words, `internal/tsd.h`, is that of the exact version in Cargo.lock). What is done here is what jemalloc calls the fast path of
-//! malloc and free (`imalloc_fastpath`, `free_fastpath`): what is looked at, and when it does not
-//! suffice; but jemalloc's ends at 4 KiB for malloc, and with small classes for free. Then nothing has been changed yet, and jemalloc's own function is called. At boot two blocks are
-//! allocated and freed by jemalloc, and where that does not change those words as described here, all calls are jemalloc's. So they are with options that want
-//! more done (`junk`, `tcache`): its limits are 0; and in a thread without a cache: its bins are all zero, empty and full at once. Who takes another jemalloc is told by
-//! `scripts/count-instructions`, whose ceilings are below what it takes to call jemalloc.
+//! Danger: memory laid out by another library (`layout`), changed by machine code on the way of every
+//! allocation (`arch`). What is done is what jemalloc calls its own fast path (`imalloc_fastpath`,
+//! `free_fastpath`); but jemalloc's ends at 4 KiB for malloc, and with small classes for free. Where the
+//! cache does not suffice, nothing has been changed yet, and jemalloc's own function is called.
 //!
-//! What is not done is counting: jemalloc adds up what a thread allocates and frees, in bytes, and requests by class, which nobody here asks for, and looks through
-//! the cache every 64 KiB of them, which is done at the end of each of the sampler's strides ([`look_through_now_and_then`]) and
-//! where a bin is full.
+//! It serves only where all of this holds; elsewhere every call is jemalloc's:
 //!
-//! Why it is faster: a size leads to its bin in one step, from the thread-local word that is needed anyway; what both hooks and jemalloc ask of a size is asked once;
-//! one count is kept, and not four; there is no jump to jemalloc. docs/lab-notes/fast-path.md has what that is worth.
+//! * the user has not switched it off (`HEAPPROF_FAST_PATH=0`);
+//! * at boot two blocks, allocated and freed by jemalloc, change a thread's words as described;
+//! * no option wants more done (`junk`, `tcache`): then jemalloc's limits are 0;
+//! * the thread has a cache: without one its bins are zero, empty and full at once.
 //!
-//! All of it is the thread's own. A signal handler that allocates, and came between two of these instructions, finds what it would find between two of jemalloc's.
+//! What is left out is counting. jemalloc adds up the bytes that a thread allocates and frees, and requests
+//! by class, which nobody here asks for, and looks through the cache every 64 KiB of them. That is done
+//! at the end of each of the sampler's strides (`cache_gc`), and where a bin is full.
+//!
+//! Why it is faster: a size leads to its bin in one step, from the thread-local word that is needed anyway;
+//! what both hooks and jemalloc ask of a size is asked once; one count is kept, and not four; there is no
+//! jump to jemalloc.
 
-use std::arch::asm;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-use heapprof_core::STRIDE;
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::{heap, large, rtree};
-use crate::os::{clock, errno};
-use crate::state::phase;
-use crate::state::thread::{self, Thread};
-
-/// Where a thread's words have the usable bytes of all that it allocated, and what these must not reach without jemalloc being called;
-/// the same of what it freed; and its first bin. Limits are 0 while jemalloc wants every call.
-pub(crate) const ALLOCATED: usize = 0x3a0;
-pub(crate) const ALLOCATED_LIMIT: usize = 0x3a8;
-pub(crate) const FREED: usize = 0x3b0;
-pub(crate) const FREED_LIMIT: usize = 0x3b8;
-pub(crate) const BINS: usize = 0x3c8;
-
-/// A bin of jemalloc's (`cache_bin_s`). Its stack grows downwards; addresses in it are told apart by their lowest 16 bits.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct Bin {
-    /// The last block that was put there.
-    pub(crate) head: *const *mut c_void,
-    /// How many were taken.
-    pub(crate) requests: u64,
-    /// The highest head since jemalloc last looked.
-    pub(crate) low_water: u16,
-    /// The head when there is room for no more.
-    pub(crate) full: u16,
-    /// The head when there is none.
-    pub(crate) empty: u16,
-    /// How many there is room for, at most.
-    pub(crate) most: u16,
-}
-
-/// The bin of a class in a thread's words.
-pub(crate) fn bin(thread: *mut u8, class: usize) -> *mut Bin {
-    thread.wrapping_add(BINS).cast::<Bin>().wrapping_add(class)
-}
+use crate::allocator::bins::{bin, thread, word};
+use crate::allocator::layout::{self, Bin, SMALLEST};
+use crate::allocator::rtree;
+use crate::arch::thread_block::thread_block;
 
 pub(crate) const LOW_WATER: usize = std::mem::offset_of!(Bin, low_water);
 pub(crate) const FULL: usize = std::mem::offset_of!(Bin, full);
 pub(crate) const EMPTY: usize = std::mem::offset_of!(Bin, empty);
 pub(crate) const MOST: usize = std::mem::offset_of!(Bin, most);
-const _: () = assert!(size_of::<Bin>() == 24); // `put_asm` multiplies by that
-const _: () = assert!(rtree::CLASS_AT == 48); // and reads the class as a word's last two bytes
-
-/// The classes of which several blocks share a slab, up to [`heap::LARGEST_SMALL`] bytes (`SC_NBINS`). Those come first.
-pub(crate) const SMALL_CLASSES: usize = 36;
+const _: () = assert!(size_of::<Bin>() == 24); // `put_into_bin` multiplies by that
+const _: () = assert!(layout::CLASS_AT == 48); // and reads the class as a word's last two bytes
 
 /// The largest request that has a place in the table: what a thread's cache has. (jemalloc's own ends at a page, `SC_LOOKUP_MAXCLASS`.)
-const LARGEST: usize = large::LARGEST_CACHED;
+const LARGEST: usize = layout::LARGEST_CACHED;
 /// So many sizes are served, and eight that follow each other have a place in common: classes are multiples of eight.
-const SIZES: usize = LARGEST - heap::SMALLEST + 1;
+const SIZES: usize = LARGEST - SMALLEST + 1;
 const PLACES: usize = SIZES.div_ceil(8);
-const _: () = assert!(heap::SMALLEST % 8 == 1);
+const _: () = assert!(SMALLEST % 8 == 1);
 
 /// What is known of jemalloc; all zero until it is. In the order in which assembly reaches it with short instructions.
 #[repr(C, align(64))]
 pub(crate) struct Known {
-    /// How many sizes are served, from [`heap::SMALLEST`] on.
+    /// How many sizes are served, from [`SMALLEST`] on.
     sizes: AtomicUsize,
     /// The root of the map of addresses; null: no block is taken back.
     root: AtomicPtr<c_void>,
@@ -107,208 +73,114 @@ pub(crate) const HOME_AT: usize = std::mem::offset_of!(Known, home);
 pub(crate) const HOME_LEAF_AT: usize = std::mem::offset_of!(Known, home_leaf);
 pub(crate) const PLACES_AT: usize = std::mem::offset_of!(Known, places);
 
-/// The assembly of a naked function that takes a block of `rdi` bytes out of its bin and returns it: the lines before, the question whether such
-/// sizes are served, the lines between, the taking, the lines after, and operands for those lines.
-///
-/// Labels 6, 7 and 9 are its own. Among the lines after must be label 2, where it goes on with a size that is not served, and label 3, with one whose bin has no block;
-/// `rdi` and the stack are as they were. For the lines between, and after label 2, `rax` is the distance of `heapprof_thread` from the thread pointer.
-/// Registers that are changed: that, and `rcx` and `rdx`, which the lines between leave alone; behind them `rsi`, too.
-macro_rules! take_asm {
-    ([$($before:expr,)*] [$($between:expr,)*] [$($after:expr,)*] $($operands:tt)*) => {
-        std::arch::naked_asm!(
-            $($before,)*
-            "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
-            "lea rcx, [rdi - {smallest}]",
-            "lea rdx, [rip + {known}]",
-            "cmp rcx, qword ptr [rdx]",
-            "jae 2f",
-            $($between,)*
-            "shr ecx, 3",
-            "movsxd rsi, dword ptr [rdx + 4*rcx + {places}]",
-            "add rsi, rax",
-            "mov rcx, qword ptr fs:[rsi]",
-            "cmp cx, word ptr fs:[rsi + {low_water}]",
-            "je 7f",
-            "mov rax, qword ptr [rcx]",
-            "add rcx, 8",
-            "mov qword ptr fs:[rsi], rcx",
-            "ret",
-            "7:",
-            "cmp cx, word ptr fs:[rsi + {empty}]", // so are both where there is no cache
-            "je 6f",
-            "mov rax, qword ptr [rcx]",
-            "add rcx, 8",
-            "mov qword ptr fs:[rsi], rcx",
-            "mov word ptr fs:[rsi + {low_water}], cx",
-            "ret",
-            "6:",
-            "mov rcx, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
-            "add rcx, qword ptr fs:[0]",
-            $crate::allocator::tcache_policy::unless_cached_asm!("3f"),
-            $($after,)*
-            comes_without = sym $crate::allocator::tcache_policy::comes_without,
-            enough = const $crate::allocator::tcache_policy::ENOUGH,
-            freed = const $crate::allocator::fast_path::FREED,
-            smallest = const $crate::allocator::heap::SMALLEST,
-            known = sym $crate::allocator::fast_path::KNOWN,
-            places = const $crate::allocator::fast_path::PLACES_AT,
-            allocated = const $crate::allocator::fast_path::ALLOCATED,
-            allocated_limit = const $crate::allocator::fast_path::ALLOCATED_LIMIT,
-            low_water = const $crate::allocator::fast_path::LOW_WATER,
-            empty = const $crate::allocator::fast_path::EMPTY,
-            malloc = sym tikv_jemalloc_sys::malloc,
-            large = const $crate::allocator::large::LARGEST_CACHED,
-            malloc_large = sym $crate::allocator::large::malloc,
-            $($operands)*
-        )
+/// Defines malloc with these operands: all that a macro of `arch` is told.
+macro_rules! define_malloc {
+    ($define:ident: $(#[$attribute:meta])* fn $name:ident; $($question:tt)*) => {
+        $crate::arch::jemalloc_fast_path::$define! {
+            $(#[$attribute])* fn $name;
+            $($question)*
+            known = sym $crate::allocator::fast_path::operands::KNOWN,
+            places = const $crate::allocator::fast_path::operands::PLACES_AT,
+            low_water = const $crate::allocator::fast_path::operands::LOW_WATER,
+            empty = const $crate::allocator::fast_path::operands::EMPTY,
+            smallest = const $crate::allocator::fast_path::operands::SMALLEST,
+            large = const $crate::allocator::fast_path::operands::LARGEST_CACHED,
+            words = sym $crate::allocator::fast_path::operands::THREAD_WORDS,
+            allocated = const $crate::allocator::fast_path::operands::ALLOCATED,
+            allocated_limit = const $crate::allocator::fast_path::operands::ALLOCATED_LIMIT,
+            freed = const $crate::allocator::fast_path::operands::FREED,
+            enough = const $crate::allocator::fast_path::operands::ENOUGH,
+            give_cache = sym $crate::allocator::fast_path::operands::give_cache,
+            malloc = sym $crate::allocator::fast_path::operands::malloc,
+            malloc_large = sym $crate::allocator::fast_path::operands::malloc_large,
+        }
     };
 }
 
-/// The same that puts the block at `rdi` into its bin, calls jemalloc for null, and where the bin is full, and `allocator/large.rs` for what has no bin: the lines before, the
-/// putting, the lines after. Labels 2, 3, 5, 7, 9, 14 and 16 are its own. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
-///
-/// jemalloc empties a full bin by half. How many bytes that are it is told at once, where its own free tells it of each block: so a thread that only frees
-/// has its cache looked through, as one that allocates has in [`look_through`]. Up to a byte below the limit: that it is reached jemalloc sees only as it
-/// counts on itself, and would not from beyond. (Without a cache that limit is 0, and there is nothing to tell.)
-///
-/// The map is read as in `allocator/rtree.rs`, but for addresses of more than 48 bits, which are nobody's: whoever frees one has the fault
-/// here, and not in jemalloc.
-macro_rules! put_asm {
-    ([$($before:expr,)*] [$($after:expr,)*] $($operands:tt)*) => {
-        std::arch::naked_asm!(
-            $($before,)*
-            "mov rax, rdi",
-            "shr rax, {page_bits} + {leaf_bits}",
-            "mov rcx, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
-            "mov rsi, rdi",
-            "shr rsi, {page_bits}",
-            "and esi, (1 << {leaf_bits}) - 1",
-            "cmp rax, qword ptr [rip + {known} + {home}]",
-            "jne 16f",
-            "mov r8, qword ptr [rip + {known} + {home_leaf}]", // in this order: see `learn`
-            "14:",
-            "add rcx, qword ptr fs:[0]",
-            "test byte ptr [r8 + 8*rsi], {is_small}",
-            "movzx eax, word ptr [r8 + 8*rsi + {class_at} / 8]",
-            "jz 7f",
-            "5:",
-            "lea rsi, [rax + 2*rax]",
-            "mov r10, qword ptr [rcx + 8*rsi + {bins}]",
-            "cmp r10w, word ptr [rcx + 8*rsi + {bins} + {full}]", // so are both where there is no cache
-            "je 2f",
-            "mov qword ptr [r10 - 8], rdi",
-            "sub r10, 8",
-            "mov qword ptr [rcx + 8*rsi + {bins}], r10",
-            "ret",
-            "16:",
-            "mov r8, qword ptr [rip + {known} + {root}]",
-            "test r8, r8",
-            "jz 3f",
-            "mov r8, qword ptr [r8 + 8*rax]",
-            "test r8, r8",
-            "jnz 14b",
-            "3:",
-            "jmp {free}",
-            "7:",
-            "cmp eax, {small_classes}", // null, where blocks are near to it
-            "jb 3b",
-            "cmp eax, dword ptr [rip + {first_large}]",
-            "jb 5b",
-            "cmp qword ptr [rcx + {allocated_limit}], 0",
-            "je 9f", // a cache that ends has the arena's free pages given back: whoever frees large blocks is to have one
-            "mov rsi, qword ptr [r8 + 8*rsi]",
-            "jmp {free_large}",
-            "2:",
-            "lea r8, [rip + {sizes}]",
-            "movzx r9d, word ptr [rcx + 8*rsi + {bins} + {most}]",
-            "mov rax, qword ptr [r8 + 8*rax]",
-            "shr r9d, 1",
-            "mov r8, qword ptr [rcx + {freed_limit}]",
-            "imul rax, r9",
-            "sub r8, 1",
-            "add rax, qword ptr [rcx + {freed}]",
-            "cmp rax, r8",
-            "cmova rax, r8",
-            "mov qword ptr [rcx + {freed}], rax",
-            $crate::allocator::tcache_policy::unless_cached_asm!("3b"),
-            $($after,)*
-            comes_without = sym $crate::allocator::tcache_policy::comes_without,
-            enough = const $crate::allocator::tcache_policy::ENOUGH,
-            allocated = const $crate::allocator::fast_path::ALLOCATED,
-            allocated_limit = const $crate::allocator::fast_path::ALLOCATED_LIMIT,
-            known = sym $crate::allocator::fast_path::KNOWN,
-            root = const $crate::allocator::fast_path::ROOT_AT,
-            home = const $crate::allocator::fast_path::HOME_AT,
-            home_leaf = const $crate::allocator::fast_path::HOME_LEAF_AT,
-            page_bits = const $crate::allocator::rtree::PAGE_BITS,
-            leaf_bits = const $crate::allocator::rtree::LEAF_BITS,
-            is_small = const $crate::allocator::rtree::IS_SMALL,
-            class_at = const $crate::allocator::rtree::CLASS_AT,
-            sizes = sym $crate::allocator::rtree::_rjem_je_sz_index2size_tab,
-            freed = const $crate::allocator::fast_path::FREED,
-            freed_limit = const $crate::allocator::fast_path::FREED_LIMIT,
-            bins = const $crate::allocator::fast_path::BINS,
-            full = const $crate::allocator::fast_path::FULL,
-            most = const $crate::allocator::fast_path::MOST,
-            free = sym tikv_jemalloc_sys::free,
-            small_classes = const $crate::allocator::fast_path::SMALL_CLASSES,
-            first_large = sym $crate::allocator::large::FIRST_CLASS,
-            free_large = sym $crate::allocator::large::free,
-            $($operands)*
-        )
+/// Defines free, as [`define_malloc`].
+macro_rules! define_free {
+    ($define:ident: $(#[$attribute:meta])* fn $name:ident; $($question:tt)*) => {
+        $crate::arch::jemalloc_fast_path::$define! {
+            $(#[$attribute])* fn $name;
+            $($question)*
+            known = sym $crate::allocator::fast_path::operands::KNOWN,
+            root = const $crate::allocator::fast_path::operands::ROOT_AT,
+            home = const $crate::allocator::fast_path::operands::HOME_AT,
+            home_leaf = const $crate::allocator::fast_path::operands::HOME_LEAF_AT,
+            full = const $crate::allocator::fast_path::operands::FULL,
+            most = const $crate::allocator::fast_path::operands::MOST,
+            words = sym $crate::allocator::fast_path::operands::THREAD_WORDS,
+            page_bits = const $crate::allocator::fast_path::operands::PAGE_BITS,
+            leaf_bits = const $crate::allocator::fast_path::operands::LEAF_BITS,
+            is_small = const $crate::allocator::fast_path::operands::IS_SMALL,
+            class_at = const $crate::allocator::fast_path::operands::CLASS_AT,
+            class_bytes = sym $crate::allocator::fast_path::operands::CLASS_BYTES,
+            bins = const $crate::allocator::fast_path::operands::BINS,
+            small_classes = const $crate::allocator::fast_path::operands::SMALL_CLASSES,
+            allocated = const $crate::allocator::fast_path::operands::ALLOCATED,
+            allocated_limit = const $crate::allocator::fast_path::operands::ALLOCATED_LIMIT,
+            freed = const $crate::allocator::fast_path::operands::FREED,
+            freed_limit = const $crate::allocator::fast_path::operands::FREED_LIMIT,
+            enough = const $crate::allocator::fast_path::operands::ENOUGH,
+            give_cache = sym $crate::allocator::fast_path::operands::give_cache,
+            free = sym $crate::allocator::fast_path::operands::free,
+            first_large = sym $crate::allocator::fast_path::operands::FIRST_CLASS,
+            free_large = sym $crate::allocator::fast_path::operands::free_large,
+        }
+    };
+}
+pub(crate) use {define_free, define_malloc};
+
+/// What the macros above name: functions, symbols, offsets.
+pub(crate) mod operands {
+    pub(crate) use crate::allocator::large::{
+        FIRST_CLASS, free as free_large, malloc as malloc_large,
+    };
+    pub(crate) use crate::allocator::layout::{
+        ALLOCATED, ALLOCATED_LIMIT, BINS, CLASS_AT, CLASS_BYTES, FREED, FREED_LIMIT, IS_SMALL,
+        LARGEST_CACHED, LEAF_BITS, PAGE_BITS, SMALL_CLASSES, SMALLEST, THREAD_WORDS,
+    };
+    pub(crate) use crate::allocator::tcache_policy::{ENOUGH, give_cache};
+    pub(crate) use tikv_jemalloc_sys::{free, malloc};
+
+    pub(crate) use super::{
+        EMPTY, FULL, HOME_AT, HOME_LEAF_AT, KNOWN, LOW_WATER, MOST, PLACES_AT, ROOT_AT,
     };
 }
 
-pub(crate) use {put_asm, take_asm};
-
-/// A block of `size` bytes, which are [`heap::SMALLEST`] at least; null with ENOMEM.
-///
-/// # Safety
-/// As malloc(3).
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    take_asm!(
-        [".cfi_startproc",]
-        []
-        [
-            "2:",
-            "cmp rdi, {large}",
-            "ja {malloc_large}",
-            "3:",
-            "jmp {malloc}",
-            ".cfi_endproc",
-            ".p2align 6",
-        ]
-    )
+define_malloc! { cached_malloc:
+    /// A block of `size` bytes, which are [`SMALLEST`] at least; null with ENOMEM.
+    ///
+    /// # Safety
+    /// As malloc(3).
+    fn malloc;
 }
 
-/// Frees a block; null is nothing. errno is left alone.
-///
-/// # Safety
-/// As free(3).
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn free(ptr: *mut c_void) {
-    put_asm!(
-        [".cfi_startproc",]
-        [".cfi_endproc", ".p2align 6",]
-    )
+define_free! { cached_free:
+    /// Frees a block; null is nothing. errno is left alone.
+    ///
+    /// # Safety
+    /// As free(3).
+    fn free;
 }
 
 /// At boot, after [`rtree::learn`]: whether jemalloc is as described here.
-pub(crate) fn learn() {
-    let Some(root) = rtree::root() else { return };
+pub(crate) fn learn(is_wanted: bool) {
+    let Some(root) = rtree::root().filter(|_| is_wanted) else {
+        return;
+    };
     let thread = thread();
     if ![32, 64].into_iter().all(|size| agrees(thread, size)) {
         return;
     }
     let mut class = 0;
     for (eights, place) in KNOWN.places.iter().enumerate() {
-        while rtree::size_of_class(class) < heap::SMALLEST + 7 + eights * 8 {
+        while rtree::size_of_class(class) < SMALLEST + 7 + eights * 8 {
             class += 1;
         }
         let distance = bin(thread, class)
             .addr()
-            .wrapping_sub(thread::block().addr()) as isize;
+            .wrapping_sub(thread_block().addr()) as isize;
         place.store(distance as i32, Ordering::Relaxed);
     }
     KNOWN.root.store(root, Ordering::Relaxed);
@@ -327,106 +199,9 @@ pub(crate) fn learn() {
     KNOWN.sizes.store(SIZES, Ordering::Release);
 }
 
-/// Whether jemalloc is as described here.
+/// Returns true if jemalloc is as described here.
 pub(crate) fn is_known() -> bool {
     KNOWN.sizes.load(Ordering::Acquire) != 0
-}
-
-/// The bins of small classes from which a thread, with its words there, has taken nothing since jemalloc last counted that, and which hold nothing.
-pub(crate) fn unused_bins(thread: *mut u8) -> impl Iterator<Item = *mut c_void> {
-    let classes = if is_known() { SMALL_CLASSES } else { 0 };
-    let bins = (0..classes).map(move |class| bin(thread, class));
-    let unused = bins.filter(|&bin| {
-        // SAFETY: the thread's own, as in `Look::at`.
-        let bin = unsafe { bin.read() };
-        // Of a thread without a cache they are all zero.
-        !bin.head.is_null() && bin.requests == 0 && bin.head.addr() as u16 == bin.empty
-    });
-    unused.map(|bin| bin.cast())
-}
-
-/// What jemalloc does for its own sake as threads allocate (`te_base_cb_s`, `internal/thread_event_registry.h`).
-#[repr(C)]
-struct Event {
-    is_enabled: extern "C" fn() -> c_int,
-    next_wait: extern "C" fn(*mut c_void) -> u64,
-    postponed_wait: extern "C" fn(*mut c_void) -> u64,
-    happens: unsafe extern "C" fn(*mut c_void),
-}
-
-unsafe extern "C" {
-    /// Looks through a thread's cache, if that was not done in the last 10 ms: gives back half and more of what was not used meanwhile.
-    #[link_name = "_rjem_je_tcache_gc_te_handler"]
-    static LOOKS_THROUGH: Event;
-}
-
-/// To be called where a thread that allocates is asked anyway, at the end of a stride at the latest: has jemalloc look through its cache, as jemalloc
-/// would every 64 KiB, had it counted them.
-#[inline(always)]
-pub(crate) fn look_through_now_and_then(thread: &Thread) {
-    let laid = thread.with_sampler(|sampler| sampler.laid());
-    if laid.wrapping_sub(thread.strode_at.get()) >= STRIDE {
-        thread.strode_at.set(laid);
-        // The counter may be a program's no more (prctl(2), PR_SET_TSC), and then nothing is recorded.
-        let now = match phase::is_recording() {
-            true => clock::ticks().raw() >> LOOK_BITS,
-            false => clock::coarse_ns() >> LOOK_BITS_OF_NS,
-        } as u32;
-        if thread.looked_through_at.replace(now) != now {
-            look_through(thread);
-        }
-    }
-}
-
-/// Of the clock's ticks those bits that say nothing to that: 2^25 are some ten milliseconds of a counter. jemalloc looks no more often, and asks a clock
-/// that takes longer.
-const LOOK_BITS: u32 = 25;
-/// And of nanoseconds.
-const LOOK_BITS_OF_NS: u32 = 24;
-
-#[cold]
-#[inline(never)]
-fn look_through(of: &Thread) {
-    if !is_known() {
-        return; // jemalloc counts by itself
-    }
-    let thread = thread();
-    // SAFETY: this thread's own words, as in `Look::at`.
-    let word = |at| unsafe { thread.add(at).cast::<u64>().read() };
-    let counted = word(ALLOCATED);
-    let counted_since = counted.wrapping_sub(of.counted_then.replace(counted));
-    if word(ALLOCATED_LIMIT) == 0 {
-        return; // there is no cache, or it is not to be touched now
-    }
-    if counted_since >= STRIDE / 2 {
-        return; // most of it was not out of the cache, and jemalloc has looked
-    }
-    // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation.
-    // None of its locks is held but by code that a signal handler interrupted, and there jemalloc's malloc would take them as well, and look.
-    errno::left_alone(|| unsafe { (LOOKS_THROUGH.happens)(thread.cast()) });
-}
-
-/// Whether a thread, with its words there, has a cache, and jemalloc does not want every call.
-#[inline(always)]
-pub(crate) fn has_cache(thread: *mut u8) -> bool {
-    // SAFETY: this thread's own word, as in `Look::at`.
-    unsafe { thread.add(ALLOCATED_LIMIT).cast::<u64>().read() != 0 }
-}
-
-/// jemalloc's words of this thread.
-#[inline(always)]
-pub(crate) fn thread() -> *mut u8 {
-    let words: *mut u8;
-    // SAFETY: reads the GOT entry that the static linker made for an initial-exec symbol of this library, and the thread pointer.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + _rjem_je_tsd_tls@GOTTPOFF]",
-            "add {0}, qword ptr fs:[0]",
-            out(reg) words,
-            options(pure, nomem, nostack),
-        );
-    }
-    words
 }
 
 /// Whether a block of `size` bytes, a class, is taken and put back as described here. The program's own, of a class that every program
@@ -478,10 +253,10 @@ impl Look {
         unsafe {
             Look {
                 bin: bin.read(),
-                allocated: thread.add(ALLOCATED).cast::<u64>().read(),
-                allocated_limit: thread.add(ALLOCATED_LIMIT).cast::<u64>().read(),
-                freed: thread.add(FREED).cast::<u64>().read(),
-                freed_limit: thread.add(FREED_LIMIT).cast::<u64>().read(),
+                allocated: word(thread, layout::ALLOCATED),
+                allocated_limit: word(thread, layout::ALLOCATED_LIMIT),
+                freed: word(thread, layout::FREED),
+                freed_limit: word(thread, layout::FREED_LIMIT),
             }
         }
     }

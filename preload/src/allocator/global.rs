@@ -12,7 +12,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::allocator::heap;
+use crate::allocator::own_arena;
 use crate::os::sys;
 use crate::state::phase;
 
@@ -23,23 +23,26 @@ struct OwnArena;
 unsafe impl GlobalAlloc for OwnArena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         or_reserve(
-            heap::own_alloc(layout.size(), layout.align(), false),
+            own_arena::allocate(layout.size(), layout.align(), false),
             layout,
         )
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        or_reserve(heap::own_alloc(layout.size(), layout.align(), true), layout)
+        or_reserve(
+            own_arena::allocate(layout.size(), layout.align(), true),
+            layout,
+        )
     }
     unsafe fn dealloc(&self, ptr: *mut u8, _: Layout) {
         if !RESERVE.holds(ptr) {
             // SAFETY: the caller passes a block of this allocator, and it is not of the reserve.
-            unsafe { heap::own_free(ptr) }
+            unsafe { own_arena::free(ptr) }
         }
     }
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         if !RESERVE.holds(ptr) {
             // SAFETY: as in `dealloc`.
-            let moved = unsafe { heap::own_realloc(ptr, new_size, layout.align()) };
+            let moved = unsafe { own_arena::reallocate(ptr, new_size, layout.align()) };
             if !moved.is_null() {
                 return moved;
             }
@@ -115,10 +118,10 @@ pub(crate) fn is_short() -> bool {
 /// Whether that many bytes can be had. For a program's thread, before it begins something large. If not, that is
 /// the end, and the caller says so.
 pub(crate) fn can_have(bytes: usize) -> bool {
-    let block = heap::own_alloc(bytes, 64, false);
+    let block = own_arena::allocate(bytes, 64, false);
     if !block.is_null() {
         // SAFETY: allocated just now.
-        unsafe { heap::own_free(block) };
+        unsafe { own_arena::free(block) };
         return true;
     }
     be_short()

@@ -1,16 +1,17 @@
-//! jemalloc: its blocks, those of the program and our own. What else calls it: `allocator/fast_path.rs`, for small blocks of the program's, `allocator/mallctl.rs` for its
-//! values, `allocator/private_symbols.rs`, `allocator/large.rs`, `allocator/rtree.rs`, `allocator/tcache_policy.rs`, `allocator/spare_arena.rs`.
+//! The heap of the program: its blocks, on jemalloc.
 //!
 //! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
 //! glibc documents something else (alignment of small blocks), and nowhere else.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::ffi::{CStr, c_char, c_void};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::rtree::Class;
-use crate::allocator::{fast_path, large, mallctl, private_symbols, rtree};
+use crate::allocator::layout::{
+    LARGE_ALIGNMENT, LARGEST_CACHED, LARGEST_SMALL, PAGE, SMALLEST, small_class_of, spacing,
+};
+use crate::allocator::rtree::{self, Class};
+use crate::allocator::{fast_path, large};
 
 /// Options compiled in. Read by jemalloc before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can still override them.
@@ -30,10 +31,6 @@ struct Options(*const c_char);
 // SAFETY: points to a literal, which nobody writes.
 unsafe impl Sync for Options {}
 
-/// jemalloc's smallest class is 8 bytes, aligned to 8; glibc documents 16 for every block. A request
-/// of 9 is the smallest that gets 16.
-pub(crate) const SMALLEST: usize = 9;
-
 /// At boot: what jemalloc has to say goes our way, and not to whatever is descriptor 2.
 pub(crate) fn be_quiet() {
     extern "C" fn hear(_: *mut c_void, words: *const c_char) {
@@ -49,11 +46,6 @@ pub(crate) fn be_quiet() {
     unsafe { sys::malloc_message = Some(hear) };
 }
 
-/// At boot: learns of what size large blocks are.
-pub(crate) fn learn() {
-    LARGE_IS_PAGES.store(private_symbols::is_large_pages(), Ordering::Relaxed);
-}
-
 #[inline(always)]
 pub(crate) fn malloc(size: usize) -> *mut c_void {
     // SAFETY: any size is allowed.
@@ -66,7 +58,7 @@ pub(crate) fn malloc(size: usize) -> *mut c_void {
 #[inline(always)]
 pub(crate) fn calloc(size: usize) -> *mut c_void {
     if size > LARGEST_SMALL {
-        if size > large::LARGEST_CACHED {
+        if size > LARGEST_CACHED {
             let ptr = large::calloc(size);
             if !ptr.is_null() {
                 return ptr;
@@ -84,7 +76,7 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
 }
 
 /// Resizes a block. What jemalloc's realloc does, in a fraction of its instructions
-/// (docs/lab-notes/entry-points.md): one whose size class stays the same stays where it is, and one of up to [`large::LARGEST_CACHED`] is moved to another of these. Larger ones may grow
+/// (docs/lab-notes/entry-points.md): one whose size class stays the same stays where it is, and one of up to [`LARGEST_CACHED`] is moved to another of these. Larger ones may grow
 /// in place; that is left to jemalloc.
 ///
 /// # Safety
@@ -146,7 +138,7 @@ pub(crate) unsafe fn realloc_elsewhere(
     if usable == 0 {
         return malloc(size); // there was none
     }
-    if usable > large::LARGEST_CACHED || size > large::LARGEST_CACHED {
+    if usable > LARGEST_CACHED || size > LARGEST_CACHED {
         // SAFETY: the caller's promise.
         return unsafe { sys::realloc(ptr, size.max(SMALLEST)) };
     }
@@ -160,25 +152,6 @@ pub(crate) unsafe fn realloc_elsewhere(
         }
     }
     new
-}
-
-/// jemalloc's largest small class (its bins end there), in bytes.
-pub(crate) const LARGEST_SMALL: usize = 14336;
-
-/// How far the class of a block of `size` bytes is from the next smaller one.
-///
-/// jemalloc's classes (jemalloc(3), "Implementation notes"): multiples of 16 up to 128, then four to each doubling. So the
-/// class below one in (2^k, 2^(k+1)] is 2^(k-2) smaller.
-#[inline(always)]
-fn spacing(size: usize) -> usize {
-    (1usize << (usize::BITS - 1 - (size.wrapping_sub(1) | 64).leading_zeros())) >> 2
-}
-
-/// Usable bytes of a small block that was asked for by its size.
-#[inline(always)]
-fn small_class_of(size: usize) -> usize {
-    let size = size.max(SMALLEST);
-    size.wrapping_add(spacing(size) - 1) & !(spacing(size) - 1)
 }
 
 /// # Safety
@@ -197,7 +170,7 @@ pub(crate) unsafe fn free(ptr: *mut c_void) {
 /// all, and where they are closer the multiple is a class. jemalloc reckons the same, but not on the short way that its malloc has.
 #[inline(always)]
 pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
-    if size <= LARGEST_SMALL && alignment <= mallctl::PAGE {
+    if size <= LARGEST_SMALL && alignment <= PAGE {
         let multiple = (size.max(1) + (alignment - 1)) & !(alignment - 1);
         if multiple <= LARGEST_SMALL {
             return malloc(multiple);
@@ -212,8 +185,8 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
     if size > isize::MAX as usize || alignment > isize::MAX as usize {
         return std::ptr::null_mut();
     }
-    if size > large::LARGEST_CACHED {
-        let ptr = large::allocate(size, alignment.max(large::ALIGNMENT), false);
+    if size > LARGEST_CACHED {
+        let ptr = large::allocate(size, alignment.max(LARGE_ALIGNMENT), false);
         if !ptr.is_null() {
             return ptr;
         }
@@ -247,15 +220,6 @@ pub(crate) enum Fit {
     Resized,
 }
 
-/// Whether a large block that was asked for by its size has as many pages as that takes, and no more. So it is unless an option of
-/// jemalloc's says otherwise (`disable_large_size_classes`).
-static LARGE_IS_PAGES: AtomicBool = AtomicBool::new(false);
-
-/// See [`LARGE_IS_PAGES`]; to be asked after [`learn`].
-pub(crate) fn large_is_pages() -> bool {
-    LARGE_IS_PAGES.load(Ordering::Relaxed)
-}
-
 /// Usable bytes of a block that was just allocated, or resized, for `size` bytes. Without looking it up, if the size alone
 /// tells: in what jemalloc keeps about blocks, that of a new one is rarely in the cache.
 ///
@@ -265,58 +229,8 @@ pub(crate) fn large_is_pages() -> bool {
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
         Fit::Plain | Fit::Resized if size <= LARGEST_SMALL => small_class_of(size),
-        Fit::Plain if size <= large::LARGEST_CACHED && LARGE_IS_PAGES.load(Ordering::Relaxed) => {
-            size.next_multiple_of(mallctl::PAGE)
-        }
+        Fit::Plain if size <= LARGEST_CACHED && large::is_pages() => size.next_multiple_of(PAGE),
         // SAFETY: the caller's promise.
         _ => unsafe { usable(ptr) },
     }
-}
-
-/// Our own arena, apart from the program's: its blocks never pass through the exports.
-static OWN_ARENA: AtomicI32 = AtomicI32::new(0);
-
-/// Its number, once it was made.
-pub(crate) fn own_arena() -> Option<c_int> {
-    Some(OWN_ARENA.load(Ordering::Relaxed)).filter(|&arena| arena > 0)
-}
-
-fn own_flags() -> c_int {
-    let mut arena = OWN_ARENA.load(Ordering::Relaxed);
-    if arena == 0 {
-        arena = private_symbols::create_arena().unwrap_or(-1);
-        // Two threads that come here at once make one arena or two; one is used from then on, and blocks
-        // of the other are freed by their address all the same.
-        OWN_ARENA.store(arena, Ordering::Relaxed);
-    }
-    // No thread cache: ours must not hold the program's blocks, nor the program's ours.
-    let arena = if arena > 0 {
-        sys::MALLOCX_ARENA(arena as usize)
-    } else {
-        0
-    };
-    arena | sys::MALLOCX_TCACHE_NONE
-}
-
-/// A block of our own.
-pub(crate) fn own_alloc(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
-    let zero = if zeroed { sys::MALLOCX_ZERO } else { 0 };
-    let flags = sys::MALLOCX_ALIGN(alignment) | zero | own_flags();
-    // SAFETY: the global allocator never asks for 0 bytes, and alignments are powers of two.
-    unsafe { sys::mallocx(size.max(1), flags).cast() }
-}
-
-/// # Safety
-/// `ptr` is a live block from [`own_alloc`].
-pub(crate) unsafe fn own_realloc(ptr: *mut u8, size: usize, alignment: usize) -> *mut u8 {
-    let flags = sys::MALLOCX_ALIGN(alignment) | own_flags();
-    // SAFETY: the caller's promise.
-    unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() }
-}
-
-/// # Safety
-/// `ptr` is a live block from [`own_alloc`], not used hereafter.
-pub(crate) unsafe fn own_free(ptr: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { sys::dallocx(ptr.cast(), sys::MALLOCX_TCACHE_NONE) }
 }

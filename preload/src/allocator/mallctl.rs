@@ -4,7 +4,7 @@
 //! jemalloc(3), "MALLCTL NAMESPACE".
 //!
 //! The first of these calls makes what answers them, 450 KiB, of which some 40 pages are written to: as much as a tenth of what a short program takes to start with us.
-//! So none is made before somebody wants the account, or memory back; what boot and threads need is in `allocator/private_symbols.rs`.
+//! So none is made before somebody wants the account, or memory back; what boot and threads need is in `allocator/own_arena.rs` and `allocator/tcache_policy.rs`.
 
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
@@ -12,12 +12,11 @@ use std::ptr::null_mut;
 
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::heap;
+use crate::allocator::layout::PAGE;
+use crate::allocator::own_arena;
 
 /// MALLCTL_ARENAS_ALL: all of them together.
 const ALL_ARENAS: c_int = 4096;
-/// jemalloc's page.
-pub(crate) const PAGE: usize = 4096;
 
 /// The value of that name; `None`: jemalloc has no such value, or could not make it.
 ///
@@ -68,7 +67,7 @@ pub(crate) fn stats() -> Stats {
     let ours =
         |arena: c_int| of_arena(arena, "small.allocated") + of_arena(arena, "large.allocated");
     Stats {
-        allocated: bytes(c"stats.allocated").saturating_sub(heap::own_arena().map_or(0, ours)),
+        allocated: bytes(c"stats.allocated").saturating_sub(own_arena::number().map_or(0, ours)),
         active: bytes(c"stats.active"),
         mapped: bytes(c"stats.mapped"),
         resident: bytes(c"stats.resident"),
@@ -79,7 +78,7 @@ pub(crate) fn stats() -> Stats {
 pub(crate) fn dirty_bytes() -> usize {
     refresh();
     let pages = |arena| of_arena(arena, "pdirty");
-    let ours = heap::own_arena().map_or(0, pages);
+    let ours = own_arena::number().map_or(0, pages);
     pages(ALL_ARENAS).saturating_sub(ours).saturating_mul(PAGE)
 }
 

@@ -8,67 +8,34 @@
 //! `secure_getenv`, by which it asks for its options before its first allocation, is ours as well: see
 //! [`options`].
 
-use std::arch::global_asm;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use crate::allocator::spare_arena;
+use crate::arch::system_call::{hidden_jump, hidden_mmap, hidden_system_calls};
 use crate::os::environment::Environment;
-use crate::os::{errno, sys};
+use crate::os::sys;
 
 // As the others, but that there is a spare for what the kernel refuses, and that jemalloc's MAP_NORESERVE is taken away: with
 // it the kernel grants more than there is memory, and a program that would be refused, as it is under glibc, is killed later.
-global_asm!(
-    ".pushsection .text.heapprof_system, \"ax\", @progbits",
-    ".globl mmap",
-    ".hidden mmap",
-    ".type mmap, @function",
-    "mmap:",
-    ".cfi_startproc",
-    "mov r10, rcx",
-    "and r10d, {flags}",
-    "mov eax, 9",
-    "syscall",
-    "cmp rax, -4095",
-    "jae 2f",
-    "ret",
-    "2:",
-    "mov rcx, r10",
-    "mov r9, rax",
-    "jmp {refused}",
-    ".cfi_endproc",
-    ".size mmap, . - mmap",
-    ".popsection",
-    refused = sym spare_arena::refused,
-    flags = const !libc::MAP_NORESERVE,
-);
+hidden_mmap! { flags = !libc::MAP_NORESERVE, refused = spare_arena::refused }
 
 // errno is left alone: jemalloc does not ask for it here, and makes these calls in the middle of a free, which has to leave it alone. (The
 // kernel refuses to take back locked memory, for one.)
-sys::hidden_system_calls! {
-    "mprotect" = 10, errno::left_as_it_was!();
-    "madvise" = 28, errno::left_as_it_was!();
+hidden_system_calls! {
+    keeps_errno:
+    "mprotect" = libc::SYS_mprotect;
+    "madvise" = libc::SYS_madvise;
 }
 
-// With errno set: a failure ends in a message of jemalloc's that has it. It keeps what it has mapped, and comes here with what it cut
-// off of a new mapping only.
-sys::hidden_system_calls! {
-    "munmap" = 11, errno::return_as_libc!();
+// With errno set: a failure ends in a message of jemalloc's that has it. It keeps what it has mapped, and
+// comes here with what it cut off of a new mapping only.
+hidden_system_calls! {
+    sets_errno:
+    "munmap" = libc::SYS_munmap;
 }
 
-global_asm!(
-    ".pushsection .text.heapprof_system, \"ax\", @progbits",
-    ".globl secure_getenv",
-    ".hidden secure_getenv",
-    ".type secure_getenv, @function",
-    "secure_getenv:",
-    ".cfi_startproc",
-    "jmp {answer}",
-    ".cfi_endproc",
-    ".size secure_getenv, . - secure_getenv",
-    ".popsection",
-    answer = sym options,
-);
+hidden_jump! { "secure_getenv" => options }
 
 /// The environment that the loader passed to our constructor.
 static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());

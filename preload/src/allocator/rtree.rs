@@ -14,30 +14,11 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::heap;
-
-unsafe extern "C" {
-    /// `emap_t arena_emap_global`: an `rtree_t`, which ends in its root.
-    static _rjem_je_arena_emap_global: u8;
-    /// `size_t sz_index2size_tab[]`: bytes of each class; its first place.
-    pub(crate) static _rjem_je_sz_index2size_tab: usize;
-}
-
-/// Where the root is in the map, behind the pointer to what it is allocated from and a mutex.
-const ROOT_AT: usize = 0x78;
-/// Bits of an address below the page number; of the page number in a leaf. The others, up to 48, are in the root.
-pub(crate) const PAGE_BITS: u32 = 12;
-pub(crate) const LEAF_BITS: u32 = 18;
-/// Where a page's entry has the class of what is in it.
-pub(crate) const CLASS_AT: u32 = 48;
-/// The bit of an entry that says that it is small.
-pub(crate) const IS_SMALL: usize = 1;
-/// How descriptions of pages are aligned (`EDATA_ALIGNMENT`).
-const EXTENT_ALIGNMENT: usize = 128;
-/// The classes that entries can name; there is none beyond (`SC_NSIZES`).
-const CLASSES: usize = 256;
-/// Bytes of the largest block whose class tells them (jemalloc's `USIZE_GROW_SLOW_THRESHOLD`).
-const LARGEST: usize = 8 << PAGE_BITS;
+use crate::allocator::layout::{
+    self, CLASS_AT, CLASSES, EXTENT_ALIGNMENT, IS_SMALL, LARGEST_SMALL, LARGEST_TOLD_BY_CLASS,
+    LEAF_BITS, PAGE_BITS, ROOT_AT, SMALLEST,
+};
+use crate::allocator::own_arena;
 
 /// So many there are at least, up to that one and beyond.
 const CLASSES_AT_LEAST: usize = 64;
@@ -179,24 +160,27 @@ pub(crate) fn extent(entry: usize) -> *mut c_void {
 }
 
 /// At boot: whether the map is what we take it for, and what its classes are.
-pub(crate) fn learn() {
-    let map = &raw const _rjem_je_arena_emap_global;
+pub(crate) fn learn(is_wanted: bool) {
+    if !is_wanted {
+        return;
+    }
+    let map = &raw const layout::EMAP;
     let root: *const AtomicPtr<AtomicUsize> = map.wrapping_add(ROOT_AT).cast();
     // The smallest class, one of a few pages, the last with several blocks in a page, the first without, and the last that tells.
-    let asked = [heap::SMALLEST, 1700, 14336, 14337, LARGEST];
+    let asked = [SMALLEST, 1700, 14336, 14337, LARGEST_TOLD_BY_CLASS];
     if !asked.into_iter().all(|size| agrees(root, size)) {
         return;
     }
     let mut below = 0;
     for (number, size) in SIZES.iter().enumerate() {
         let bytes = size_of_class(number);
-        if bytes > LARGEST {
+        if bytes > LARGEST_TOLD_BY_CLASS {
             break;
         }
         // Of less than our smallest request no block is asked for: the first class that has that much is for all that is less. The one
         // below it, number 0, remains unknown: that number is what the map has where there is nothing, and so of null, where blocks are
         // near to it (valgrind puts them there).
-        if bytes >= heap::SMALLEST {
+        if bytes >= SMALLEST {
             let class = Class::new(below, bytes);
             size.least.store(class.least, Ordering::Relaxed);
             size.span.store(class.span, Ordering::Relaxed);
@@ -214,16 +198,16 @@ pub(crate) fn root() -> Option<*mut c_void> {
 
 /// Bytes of a class, of those that there are.
 pub(crate) fn size_of_class(number: usize) -> usize {
-    let sizes = &raw const _rjem_je_sz_index2size_tab;
+    let sizes = &raw const layout::CLASS_BYTES;
     // SAFETY: jemalloc's table has a place for each class, in order of their sizes, up to sizes that no block can have, and is constant once
-    // there are any. Nobody asks for one beyond the first that is above `LARGEST`.
+    // there are any. Nobody asks for one beyond the first that is above `LARGEST_TOLD_BY_CLASS`.
     unsafe { *sizes.add(number) }
 }
 
-/// Whether both ways give the same answer about a block of `size` bytes, `LARGEST` at most. One of our own: of the program's arena, whose
+/// Whether both ways give the same answer about a block of `size` bytes, `LARGEST_TOLD_BY_CLASS` at most. One of our own: of the program's arena, whose
 /// thread cache takes several of a class at once, they would be 170 KiB, and its heap would not lie as it does without us.
 fn agrees(root: *const AtomicPtr<AtomicUsize>, size: usize) -> bool {
-    let block = heap::own_alloc(size, 1, false);
+    let block = own_arena::allocate(size, 1, false);
     if block.is_null() {
         return false;
     }
@@ -231,10 +215,10 @@ fn agrees(root: *const AtomicPtr<AtomicUsize>, size: usize) -> bool {
     unsafe {
         let usable = sys::malloc_usable_size(block.cast());
         let entry = look_up(root, block.cast()).unwrap_or(0);
-        heap::own_free(block);
+        own_arena::free(block);
         let (number, is_small) = (entry >> CLASS_AT, entry & IS_SMALL != 0);
         number < CLASSES_AT_LEAST
             && size_of_class(number) == usable
-            && is_small == (size <= heap::LARGEST_SMALL)
+            && is_small == (size <= LARGEST_SMALL)
     }
 }

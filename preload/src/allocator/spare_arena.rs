@@ -11,11 +11,11 @@
 //! Where the address space is limited from the start there is one arena only (`allocator/os_shims.rs`), and no need of
 //! a spare.
 
-use std::arch::global_asm;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use crate::allocator::heap;
+use crate::allocator::{heap, layout};
+use crate::arch::system_call::hidden_jump;
 use crate::os::{errno, sys};
 use crate::state::thread::{self, Thread};
 
@@ -44,41 +44,14 @@ pub(crate) fn prepare() {
         && let Some(start) = sys::map_zeroed(PIECES * PIECE)
     {
         // SAFETY: as in `first_block`; jemalloc is initialised.
-        let large = unsafe { ARENAS_FOR_THREADS.load(Ordering::Relaxed) };
+        let large = unsafe { layout::ARENAS_FOR_THREADS.load(Ordering::Relaxed) };
         LARGE.store(large, Ordering::Relaxed);
         START.store(start as usize, Ordering::Relaxed);
         LEFT.store(PIECES, Ordering::Release);
     }
 }
 
-unsafe extern "C" {
-    /// jemalloc's own, by the linker's name for what it wraps.
-    #[link_name = "__real__rjem_je_base_new"]
-    fn first_block_of_kernel(
-        thread: *mut c_void,
-        arena: c_uint,
-        hooks: *const c_void,
-        flags: bool,
-    ) -> *mut c_void;
-
-    /// How many arenas jemalloc divides threads among; those after them are made by hand.
-    #[link_name = "_rjem_je_narenas_auto"]
-    static ARENAS_FOR_THREADS: AtomicU32;
-}
-
-global_asm!(
-    ".pushsection .text.heapprof_first_block, \"ax\", @progbits",
-    ".globl __wrap__rjem_je_base_new",
-    ".hidden __wrap__rjem_je_base_new",
-    ".type __wrap__rjem_je_base_new, @function",
-    "__wrap__rjem_je_base_new:",
-    ".cfi_startproc",
-    "jmp {ours}",
-    ".cfi_endproc",
-    ".size __wrap__rjem_je_base_new, . - __wrap__rjem_je_base_new",
-    ".popsection",
-    ours = sym first_block,
-);
+hidden_jump! { "__wrap__rjem_je_base_new" => first_block }
 
 /// In jemalloc, with its lock of the list of arenas held where the arena is for threads: makes the first block of an
 /// arena; null when there is no memory.
@@ -89,10 +62,10 @@ extern "C" fn first_block(
     flags: bool,
 ) -> *mut c_void {
     // SAFETY: jemalloc's own arguments, handed on.
-    let block = unsafe { first_block_of_kernel(thread, arena, hooks, flags) };
+    let block = unsafe { layout::base_new(thread, arena, hooks, flags) };
     // SAFETY: a variable of this library's of 32 bits. jemalloc writes it at initialisation, and reads it for threads'
     // arenas under the lock that this call holds.
-    let for_threads = unsafe { &ARENAS_FOR_THREADS };
+    let for_threads = unsafe { &layout::ARENAS_FOR_THREADS };
     if !block.is_null() || arena == 0 || arena > LARGE.load(Ordering::Relaxed) {
         return block; // an arena made by hand may fail
     }
@@ -105,7 +78,7 @@ extern "C" fn first_block(
         Ordering::Relaxed,
     );
     // SAFETY: as above.
-    let block = unsafe { first_block_of_kernel(thread, arena, hooks, flags) };
+    let block = unsafe { layout::base_new(thread, arena, hooks, flags) };
     MAKING.store(std::ptr::null_mut(), Ordering::Relaxed);
     block
 }

@@ -4,9 +4,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::allocator::heap;
-use crate::allocator::heap::Fit;
-use crate::hooks::malloc::{entry, first_half, out_of_memory};
+use crate::allocator::{self, Fit};
+use crate::arch::entry_stubs::with_caller;
+use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::{early_heap, sample};
 use crate::os::errno;
 use crate::unwind::walk::Here;
@@ -22,7 +22,7 @@ type Registers = (*const u64, u64);
 #[inline(always)]
 fn aligned(alignment: usize, size: usize, entry: u64, at: Registers) -> *mut c_void {
     if sample::passes(size) {
-        return heap::aligned(alignment, size);
+        return allocator::aligned(alignment, size);
     }
     aligned_sampled(alignment, size, entry, at)
 }
@@ -32,7 +32,7 @@ fn aligned_sampled(alignment: usize, size: usize, entry: u64, (sp, bp): Register
     if early_heap::is_now() {
         return early_heap::allocate(alignment, size);
     }
-    let ptr = heap::aligned(alignment, size);
+    let ptr = allocator::aligned(alignment, size);
     // SAFETY: the exported function passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
     sample::allocated(entry, ptr, size, Fit::Aligned, here);
@@ -89,9 +89,9 @@ fn glibc_refuses_it() -> bool {
     digits.fold(0, ten_and) >= 38
 }
 
-first_half! {
+with_caller! {
     /// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a
-    /// word) or ENOMEM; errno is left alone as far as [`heap::aligned`] says, and, on failure, `*out`.
+    /// word) or ENOMEM; errno is left alone as far as [`allocator::aligned`] says, and, on failure, `*out`.
     #[unsafe(no_mangle)]
     posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
     "rcx", "r8" => posix_memalign_called_from
@@ -117,7 +117,7 @@ unsafe extern "C-unwind" fn posix_memalign_called_from(
     0
 }
 
-first_half! {
+with_caller! {
     /// As the glibc that is there: up to 2.37 it is memalign, and since then an alignment that is no power of two is EINVAL.
     #[unsafe(no_mangle)]
     aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
@@ -137,7 +137,7 @@ extern "C-unwind" fn aligned_alloc_called_from(
     memalign_as_glibc(alignment, size, entry!(aligned_alloc), (sp, bp))
 }
 
-first_half! {
+with_caller! {
     /// An aligned block. Null with ENOMEM or EINVAL.
     #[unsafe(no_mangle)]
     memalign(alignment: usize, size: usize) -> *mut c_void;
@@ -157,7 +157,7 @@ extern "C-unwind" fn memalign_called_from(
     memalign_as_glibc(alignment, size, entry!(memalign), (sp, bp))
 }
 
-first_half! {
+with_caller! {
     /// A page-aligned block.
     #[unsafe(no_mangle)]
     valloc(size: usize) -> *mut c_void;
@@ -168,7 +168,7 @@ extern "C-unwind" fn valloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     memalign_as_glibc(PAGE, size, entry!(valloc), (sp, bp))
 }
 
-first_half! {
+with_caller! {
     /// A page-aligned block of whole pages. The request is what the program asked for, not the rounding.
     #[unsafe(no_mangle)]
     pvalloc(size: usize) -> *mut c_void;
@@ -181,7 +181,7 @@ extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -
         return early_heap::allocate(PAGE, size);
     }
     let ptr = match size.checked_next_multiple_of(PAGE) {
-        Some(rounded) => heap::aligned(PAGE, rounded),
+        Some(rounded) => allocator::aligned(PAGE, rounded),
         None => std::ptr::null_mut(),
     };
     if sampled {

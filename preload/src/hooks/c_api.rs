@@ -6,12 +6,12 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::allocator::heap;
+use crate::allocator;
 use crate::hooks::sample;
 use crate::os::cancellation::Deferred;
 use crate::os::{clock, sys};
 use crate::recording::regime;
-use crate::recording::requests::{self, Ask};
+use crate::recording::requests::Ask;
 use crate::recording::session::{Note, Noted, Rare, Session};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{counters, interval, phase, process};
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C-unwind" fn HeapProfilerStart(prefix: *const c_char) 
                 (Some(b'/'), _) | (_, Err(_)) => prefix.to_vec(),
                 (_, Ok(folder)) => [&folder[..], b"/", prefix].concat(),
             };
-            let _ = requests::ask(session, Ask::DumpsTo(path));
+            let _ = session.ask(Ask::DumpsTo(path));
         }
         if interval::set_running(true) {
             note_regime(session);
@@ -114,7 +114,7 @@ pub(crate) extern "C-unwind" fn HeapProfilerStop() {
 pub(crate) unsafe extern "C-unwind" fn HeapProfilerDump(reason: *const c_char) {
     // SAFETY: the caller's promise.
     let reason = name(unsafe { bytes(reason) }.unwrap_or(b"requested"));
-    with_session(|_, session| requests::ask(session, Ask::Dump(reason)));
+    with_session(|_, session| session.ask(Ask::Dump(reason)));
 }
 
 /// Whether samples are taken: 1 or 0.
@@ -126,9 +126,9 @@ pub(crate) extern "C-unwind" fn IsHeapProfilerRunning() -> c_int {
 /// The text of a dump, to be freed by the caller; empty when there is none. Null: no memory.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn GetHeapProfile() -> *mut c_char {
-    let text = with_session(|_, session| requests::ask(session, Ask::Profile));
+    let text = with_session(|_, session| session.ask(Ask::Profile));
     let text = text.and_then(Result::ok).unwrap_or_default();
-    let copy = heap::malloc(text.len() + 1).cast::<u8>();
+    let copy = allocator::malloc(text.len() + 1).cast::<u8>();
     if !copy.is_null() {
         // SAFETY: `copy` is a new block of one byte more than the text.
         unsafe {

@@ -8,16 +8,16 @@
 //!
 //! Later they must be told from jemalloc's. They are marked in the filter for ever, so that the frequent free
 //! does not ask; only the cold way does. The fast question itself is asked before it is known that we are not
-//! relocated: see `thread::OFFSET`.
+//! relocated: see `thread_block::RECORD_AT`.
 
-use std::arch::asm;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::arch::memory::copy_without_a_call;
+use crate::arch::thread_block::is_ready;
 use crate::recording::sampled_blocks;
-use crate::state::thread;
 
 /// Bytes for early blocks: a resolver that reads /proc/cpuinfo through a FILE takes six thousand.
 const ROOM: usize = 64 << 10;
@@ -42,7 +42,7 @@ fn start() -> usize {
 /// Whether we are not ready yet. To be asked on the sampled way only: until then every call goes there.
 #[inline(always)]
 pub(crate) fn is_now() -> bool {
-    !thread::is_ready()
+    !is_ready()
 }
 
 /// Whether that is an early block.
@@ -93,13 +93,6 @@ pub(crate) unsafe fn copy(from: *mut c_void, to: *mut c_void, size: usize) {
     }
     let known = usable(from);
     let len = if size < known { size } else { known };
-    // SAFETY: both blocks have so many bytes and do not overlap. An instruction, because a call of memcpy goes
-    // through the GOT.
-    unsafe {
-        asm!(
-            "rep movsb",
-            inout("rcx") len => _, inout("rsi") from => _, inout("rdi") to => _,
-            options(nostack, preserves_flags),
-        );
-    }
+    // SAFETY: both blocks have so many bytes and do not overlap.
+    unsafe { copy_without_a_call(from.cast(), to.cast(), len) };
 }

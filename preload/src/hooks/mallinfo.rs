@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int};
 use std::io::Write as _;
 
-use crate::allocator::mallctl;
+use crate::allocator;
 use crate::os::sys;
 
 /// `struct mallinfo2` and, of `int`s, `struct mallinfo`, as mallinfo(3) has them. musl has neither, and a program may ask for the functions all the same.
@@ -26,9 +26,9 @@ pub(crate) struct Account<N> {
 /// Gives unused memory back to the kernel. 1 if there was any. `pad` has no counterpart here.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
-    let before = mallctl::stats().resident;
-    mallctl::purge();
-    c_int::from(mallctl::stats().resident < before)
+    let before = allocator::stats().resident;
+    allocator::purge();
+    c_int::from(allocator::stats().resident < before)
 }
 
 /// glibc's tuning of its own allocator: accepted (1) and without effect.
@@ -41,7 +41,7 @@ pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_i
 /// has there what is in use beyond its arenas, and who wants to know what is in use (the JVM) adds it to uordblks.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn mallinfo2() -> Account<usize> {
-    let stats = mallctl::stats();
+    let stats = allocator::stats();
     Account {
         arena: stats.mapped,
         ordblks: 0,
@@ -96,7 +96,7 @@ impl Text {
 /// Prints the account to standard error.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn malloc_stats() {
-    let stats = mallctl::stats();
+    let stats = allocator::stats();
     let text = Text::of(format_args!(
         "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\n\
          Total (incl. mmap):\nsystem bytes     = {:10}\nin use bytes     = {:10}\n",
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C-unwind" fn malloc_info(
     if options != 0 {
         return libc::EINVAL;
     }
-    let stats = mallctl::stats();
+    let stats = allocator::stats();
     let text = Text::of(format_args!(
         "<malloc version=\"1\">\n<total type=\"rest\" count=\"0\" size=\"{}\"/>\n\
          <system type=\"current\" size=\"{}\"/>\n<aspace type=\"total\" size=\"{}\"/>\n</malloc>\n",

@@ -12,60 +12,25 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::allocator::heap;
-use crate::allocator::heap::Fit;
+use crate::allocator::{self, Fit};
+use crate::arch::entry_stubs::with_caller;
+use crate::hooks::aligned::{MIN_ALIGN, memalign, posix_memalign, pvalloc, valloc};
+use crate::hooks::early_heap;
+use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::malloc_fast::{free, malloc};
-use crate::hooks::sample::Before;
-use crate::hooks::{early_heap, sample};
+use crate::hooks::sample::{self, Before};
 use crate::os::errno;
 use crate::recording::sampled_blocks;
 use crate::unwind::walk::Here;
-
-/// A PC inside an exported function.
-macro_rules! entry {
-    ($function:path) => {
-        ($function as *const () as u64) + 1
-    };
-}
 
 /// Where our malloc is.
 pub(crate) fn malloc_address() -> u64 {
     malloc as *const () as u64
 }
 
-pub(crate) fn out_of_memory() -> *mut c_void {
-    errno::set(libc::ENOMEM);
-    std::ptr::null_mut()
-}
-
-/// The first half of a function that wants to know where the program called it: it passes that on, the stack and frame pointers before
-/// any frame of ours, in the two registers behind its arguments. So a walk begins at the program's frame, and not four of ours before it; and
-/// where this is the sampled way of a function, the frequent one reaches it by a jump, with nothing to save before it.
-macro_rules! first_half {
-    ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;
-     $sp:literal, $bp:literal => $second:ident) => {
-        $(#[$attribute])*
-        #[unsafe(naked)]
-        pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                concat!("mov ", $sp, ", rsp"),
-                concat!("mov ", $bp, ", rbp"),
-                "jmp {second}",
-                ".cfi_endproc",
-                second = sym $second,
-            )
-        }
-    };
-}
-
-pub(crate) use {entry, first_half};
-
-pub(crate) use crate::hooks::aligned::{MIN_ALIGN, memalign, posix_memalign, pvalloc, valloc};
-
-first_half! { malloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => malloc_called_from }
-first_half! { calloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => calloc_called_from }
-first_half! {
+with_caller! { malloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => malloc_called_from }
+with_caller! { calloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => calloc_called_from }
+with_caller! {
     resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void;
     "rcx", "r8" => resize_called_from
 }
@@ -74,7 +39,7 @@ extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     if early_heap::is_now() {
         return early_heap::allocate(1, size);
     }
-    let ptr = heap::malloc(size);
+    let ptr = allocator::malloc(size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
     sample::allocated(entry!(malloc), ptr, size, Fit::Plain, here);
@@ -85,7 +50,7 @@ extern "C-unwind" fn calloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     if early_heap::is_now() {
         return early_heap::allocate(1, size);
     }
-    let ptr = heap::calloc(size);
+    let ptr = allocator::calloc(size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
     sample::allocated(entry!(calloc), ptr, size, Fit::Plain, here);
@@ -104,7 +69,7 @@ pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut
         return unsafe { calloc_rarely(size) };
     }
     if sample::passes_some(size) {
-        return heap::calloc(size);
+        return allocator::calloc(size);
     }
     // SAFETY: as in malloc.
     unsafe { calloc_sampled(size) }
@@ -115,7 +80,7 @@ pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut
 #[inline(never)]
 unsafe extern "C-unwind" fn calloc_rarely(size: usize) -> *mut c_void {
     if sample::passes(size) {
-        return heap::calloc(size);
+        return allocator::calloc(size);
     }
     // SAFETY: as in malloc.
     unsafe { calloc_sampled(size) }
@@ -133,7 +98,7 @@ pub(crate) unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
         return unsafe { free_known(ptr) };
     }
     // SAFETY: the caller's promise.
-    unsafe { heap::free(ptr) }
+    unsafe { allocator::free(ptr) }
 }
 
 /// The rest of it, for what is a sample or an early block, and hardly anything else.
@@ -147,7 +112,7 @@ unsafe extern "C-unwind" fn free_known(ptr: *mut c_void) {
     }
     sample::freed(ptr);
     // SAFETY: the caller's promise.
-    unsafe { heap::free(ptr) }
+    unsafe { allocator::free(ptr) }
 }
 
 /// Resizes a block. Null with ENOMEM leaves it as it was; size 0 frees it and returns null.
@@ -179,11 +144,11 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
     }
     if sample::passes_some(size) {
         if ptr.is_null() {
-            return heap::malloc(size); // as growing arrays begin: neither filter nor map knows anything of it
+            return allocator::malloc(size); // as growing arrays begin: neither filter nor map knows anything of it
         }
         if !sampled_blocks::may_be_sampled(ptr) {
             // SAFETY: the caller's promise.
-            return unsafe { heap::realloc(ptr, size) };
+            return unsafe { allocator::realloc(ptr, size) };
         }
     }
     // SAFETY: as above.
@@ -211,7 +176,7 @@ unsafe extern "C-unwind" fn resize_rarely(
     }
     if sample::passes(size) && !sampled_blocks::may_be_sampled(ptr) {
         // SAFETY: the caller's promise; an empty block is asked for only where there is no other.
-        return unsafe { heap::realloc(ptr, size) };
+        return unsafe { allocator::realloc(ptr, size) };
     }
     // SAFETY: as above.
     unsafe { resize_sampled(ptr, size, entry) }
@@ -223,7 +188,7 @@ unsafe extern "C-unwind" fn resize_rarely(
 /// As realloc(3), with a block.
 unsafe fn resize_to_nothing(ptr: *mut c_void, entry: u64) -> *mut c_void {
     let new = match sample::passes(0) {
-        true => heap::malloc(0),
+        true => allocator::malloc(0),
         // SAFETY: there is no old block.
         false => unsafe { resize_sampled(std::ptr::null_mut(), 0, entry) },
     };
@@ -248,7 +213,7 @@ extern "C-unwind" fn resize_called_from(
         return unsafe { resize_early(ptr, size) };
     }
     // SAFETY: the caller's promise.
-    let class = unsafe { heap::class(ptr) };
+    let class = unsafe { allocator::class(ptr) };
     let (new, before) = if class.fits(size) {
         // It goes on being this block's, and nobody else can meet it here.
         (ptr, Before::Here)
@@ -258,7 +223,7 @@ extern "C-unwind" fn resize_called_from(
             false => None,
         };
         // SAFETY: the caller's promise.
-        let new = unsafe { heap::realloc_elsewhere(ptr, class.bytes(), size) };
+        let new = unsafe { allocator::realloc_elsewhere(ptr, class.bytes(), size) };
         match taken {
             Some(taken) if new.is_null() => {
                 taken.put_back();
@@ -291,7 +256,7 @@ unsafe fn resize_early(ptr: *mut c_void, size: usize) -> *mut c_void {
     let new = if early_heap::is_now() {
         early_heap::allocate(1, size)
     } else {
-        heap::malloc(size)
+        allocator::malloc(size)
     };
     if !ptr.is_null() {
         // SAFETY: the caller's promise, and a new block of that size.
@@ -368,5 +333,5 @@ pub(crate) unsafe extern "C-unwind" fn malloc_usable_size(ptr: *mut c_void) -> u
         return early_heap::usable(ptr);
     }
     // SAFETY: the caller's promise.
-    unsafe { heap::usable(ptr) }
+    unsafe { allocator::usable(ptr) }
 }

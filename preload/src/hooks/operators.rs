@@ -12,12 +12,12 @@
 //!
 //! An exception passes through here on its way: `C-unwind`, nothing to drop, and tables that say where the caller is.
 
-use std::arch::naked_asm;
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use crate::allocator::heap::{self, Fit};
+use crate::allocator::{self, Fit};
+use crate::arch::entry_stubs::with_caller;
 use crate::hooks::malloc_fast::free;
 use crate::hooks::{early_heap, malloc, sample};
 use crate::os::{diagnostics, dl, link_map};
@@ -65,22 +65,14 @@ macro_rules! operators {
 /// `operator new` of a size.
 macro_rules! new {
     ($index:literal $function:ident $name:literal) => {
-        /// A block of that many bytes, or what the C++ library makes of there being none.
-        ///
-        /// # Safety
-        /// As the operator of that name; so for all functions here.
-        #[unsafe(export_name = $name)]
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $function(size: usize, tag: usize) -> *mut c_void {
-            naked_asm!(
-                ".cfi_startproc",
-                "mov rdx, rsp",
-                "mov rcx, rbp",
-                concat!("mov r8d, ", $index),
-                "jmp {called}",
-                ".cfi_endproc",
-                called = sym new_called_from,
-            )
+        with_caller! {
+            /// A block of that many bytes, or what the C++ library makes of there being none.
+            ///
+            /// # Safety
+            /// As the operator of that name; so for all functions here.
+            #[unsafe(export_name = $name)]
+            $function(size: usize, tag: usize) -> *mut c_void;
+            "rdx", "rcx", "r8d" = $index => new_called_from
         }
     };
 }
@@ -88,23 +80,11 @@ macro_rules! new {
 /// `operator new` of a size and an alignment.
 macro_rules! new_aligned {
     ($index:literal $function:ident $name:literal) => {
-        /// An aligned block.
-        #[unsafe(export_name = $name)]
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $function(
-            size: usize,
-            alignment: usize,
-            tag: usize,
-        ) -> *mut c_void {
-            naked_asm!(
-                ".cfi_startproc",
-                "mov rcx, rsp",
-                "mov r8, rbp",
-                concat!("mov r9d, ", $index),
-                "jmp {called}",
-                ".cfi_endproc",
-                called = sym new_aligned_called_from,
-            )
+        with_caller! {
+            /// An aligned block.
+            #[unsafe(export_name = $name)]
+            $function(size: usize, alignment: usize, tag: usize) -> *mut c_void;
+            "rcx", "r8", "r9d" = $index => new_aligned_called_from
         }
     };
 }
@@ -158,7 +138,7 @@ extern "C-unwind" fn new_called_from(
     index: usize,
 ) -> *mut c_void {
     if SERVING.load(Ordering::Relaxed) == OURS && sample::passes(size) {
-        let ptr = heap::malloc(size);
+        let ptr = allocator::malloc(size);
         if !ptr.is_null() {
             return ptr;
         }
@@ -186,7 +166,7 @@ extern "C-unwind" fn new_slowly(
     }
     // An operator that does not know who serves has not laid the bytes on the line.
     let sampled = known || !sample::passes(size);
-    let ptr = heap::malloc(size);
+    let ptr = allocator::malloc(size);
     if sampled {
         // SAFETY: the operator passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
@@ -213,7 +193,7 @@ extern "C-unwind" fn new_aligned_called_from(
         return elsewhere(size, alignment, tag, index);
     }
     let passes = sample::passes(size);
-    let ptr = heap::aligned(alignment.max(malloc::MIN_ALIGN), size);
+    let ptr = allocator::aligned(alignment.max(malloc::MIN_ALIGN), size);
     if !passes {
         // SAFETY: the operator passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };

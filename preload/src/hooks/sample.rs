@@ -9,7 +9,8 @@ use std::ffi::c_void;
 
 use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler, Vacant};
 
-use crate::allocator::{fast_path, heap};
+use crate::allocator;
+use crate::arch::registers::stack_pointer;
 use crate::os::cancellation::Deferred;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
@@ -20,8 +21,8 @@ use crate::recording::{byte_count, pending_frees, regime};
 use crate::state::phase::{self, Phase};
 use crate::state::thread::{self, Entered, Inside, Thread};
 use crate::state::{counters, interval, process, shutdown};
-use crate::unwind::walk::{self, Here, Walked};
-use crate::unwind::walker::Walker;
+use crate::unwind::walk::{self, Here};
+use crate::unwind::walker::{Walked, Walker};
 use crate::writer::session_start;
 
 /// True when no mark fell on a block of `size` bytes, and no stride or piece ended in it. Otherwise [`allocated`] must be called.
@@ -97,7 +98,7 @@ fn ended(taken: Taken) {
     // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
     // nothing on this way allocates or locks. Only the flag must be left as it was.
     // Whoever interrupts us and finds us inside finds where, too.
-    let was_at = thread.entered_at.replace(thread::stack_pointer());
+    let was_at = thread.entered_at.replace(stack_pointer());
     let was_inside = thread.inside.replace(Inside::Hook);
     ended_deferred(thread, taken.id, taken.vacant);
     thread.inside.set(was_inside);
@@ -157,7 +158,7 @@ struct Block {
     ptr: *mut c_void,
     /// Bytes that it asked for.
     size: usize,
-    fit: heap::Fit,
+    fit: allocator::Fit,
 }
 
 /// Where the program called us.
@@ -172,7 +173,13 @@ struct Call {
 /// A mark fell on this block, or a stride or a piece ended in it, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
 /// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
 #[inline(always)]
-pub(crate) fn allocated(entry: u64, ptr: *mut c_void, size: usize, fit: heap::Fit, here: Here) {
+pub(crate) fn allocated(
+    entry: u64,
+    ptr: *mut c_void,
+    size: usize,
+    fit: allocator::Fit,
+    here: Here,
+) {
     let block = Block { ptr, size, fit };
     sampled(entry, &block, &here, &mut Before::Nothing);
 }
@@ -187,7 +194,7 @@ pub(crate) fn reallocated(
     here: Here,
     mut before: Before,
 ) {
-    let fit = heap::Fit::Resized;
+    let fit = allocator::Fit::Resized;
     let block = Block { ptr, size, fit };
     sampled(entry, &block, &here, &mut before);
     before.end(ptr);
@@ -206,7 +213,7 @@ fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
     if block.ptr.is_null() {
         thread.with_sampler(|sampler| sampler.take_back(block.size));
     }
-    fast_path::look_through_now_and_then(thread);
+    allocator::collect_cache_garbage_if_due(thread);
 }
 
 /// A mark fell on a block that is allocated while this thread is in one of our pieces of code.
@@ -414,7 +421,7 @@ fn record(
         }
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
-    let usable = unsafe { heap::usable_of_new(ptr, size, fit) };
+    let usable = unsafe { allocator::usable_of_new(ptr, size, fit) };
     let counted = byte_count::untold(thread);
     let by = By {
         thread: thread.number.get(),

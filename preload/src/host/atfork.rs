@@ -15,7 +15,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use crate::allocator::heap;
+use crate::allocator;
 use crate::os::libc_trampolines;
 
 #[cfg(target_env = "gnu")]
@@ -45,7 +45,7 @@ pub(crate) fn register_ours() {
 fn register_ours_and_jemallocs() {
     // Its first allocation has jemalloc register its handlers.
     // SAFETY: a block that nobody else has.
-    unsafe { heap::free(heap::malloc(1)) };
+    unsafe { allocator::free(allocator::malloc(1)) };
     register_ours();
 }
 

@@ -12,6 +12,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::arch::entry_stubs::jump_with_flags;
 use crate::os::next_symbol::Next;
 use crate::unwind::{module_lookup, modules};
 
@@ -43,32 +44,14 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     answer
 }
 
-/// As dlopen(3), without `RTLD_DEEPBIND`.
-///
-/// # Safety
-/// As there: `path` is null or a C string.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
-    // The two arguments are kept over the look-up; three pushes align the stack for the call.
-    std::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        // The look-up may allocate, and be sampled: a walk must find its way through here.
-        ".cfi_adjust_cfa_offset 24",
-        "call {real}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -24",
-        "and esi, {without_deepbind}",
-        "jmp rax",
-        ".cfi_endproc",
-        real = sym real_dlopen,
-        without_deepbind = const !DEEPBIND,
-    )
+jump_with_flags! {
+    /// As dlopen(3), without `RTLD_DEEPBIND`.
+    ///
+    /// # Safety
+    /// As there: `path` is null or a C string.
+    #[unsafe(no_mangle)]
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    two: real_dlopen, !DEEPBIND
 }
 
 /// libc's dlopen, or one that fails, if there is none.
@@ -82,36 +65,15 @@ extern "C" fn real_dlopen() -> *mut c_void {
         .unwrap_or(none as extern "C" fn(*const c_char, c_int) -> *mut c_void as *mut c_void)
 }
 
-/// As dlmopen(3), without `RTLD_DEEPBIND`.
-///
-/// # Safety
-/// As there: `path` is a C string.
 #[cfg(target_env = "gnu")]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn dlmopen(
-    name_space: libc::Lmid_t,
-    path: *const c_char,
-    flags: c_int,
-) -> *mut c_void {
-    // As dlopen, with three arguments, whose pushes align the stack.
-    std::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 24",
-        "call {real}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -24",
-        "and edx, {without_deepbind}",
-        "jmp rax",
-        ".cfi_endproc",
-        real = sym real_dlmopen,
-        without_deepbind = const !DEEPBIND,
-    )
+jump_with_flags! {
+    /// As dlmopen(3), without `RTLD_DEEPBIND`.
+    ///
+    /// # Safety
+    /// As there: `path` is a C string.
+    #[unsafe(no_mangle)]
+    fn dlmopen(name_space: libc::Lmid_t, path: *const c_char, flags: c_int) -> *mut c_void;
+    three: real_dlmopen, !DEEPBIND
 }
 
 /// libc's dlmopen, or one that fails, if there is none.

@@ -7,10 +7,10 @@
 //! threaded fork nothing is done but the jump: libc's functions were looked up at boot, because there the
 //! loader must not be asked.
 
-use std::arch::naked_asm;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use crate::arch::entry_stubs::call_before_jump;
 use crate::os::cancellation::Deferred;
 use crate::os::next_symbol::Next;
 use crate::os::{clock, errno, private_stack, sys};
@@ -28,31 +28,14 @@ macro_rules! exported {
             /// libc's own.
             static $place: Next = Next::new($c_name);
 
-            $(#[$doc])*
-            ///
-            /// # Safety
-            /// As in the manual.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            pub(crate) unsafe extern "C" fn $name() -> c_int {
-                // Seven pushes align the stack for the call; rax holds the number of vector registers
-                // of a variadic call.
-                naked_asm!(
-                    ".cfi_startproc",
-                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-                    ".cfi_adjust_cfa_offset 56",
-                    "call {flush}",
-                    "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-                    ".cfi_adjust_cfa_offset -56",
-                    "mov r11, qword ptr [rip + {real}]",
-                    "test r11, r11",
-                    "jz {missing}",
-                    "jmp r11",
-                    ".cfi_endproc",
-                    flush = sym $flush,
-                    real = sym $place,
-                    missing = sym errno::no_function,
-                )
+            call_before_jump! {
+                $(#[$doc])*
+                ///
+                /// # Safety
+                /// As in the manual.
+                #[unsafe(no_mangle)]
+                fn $name() -> c_int;
+                $flush, $place, errno::no_function
             }
         )*
 

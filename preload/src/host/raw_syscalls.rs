@@ -5,11 +5,10 @@
 //! frame: a thread that `clone` makes returns on a stack of its own, and a program may have all system calls caught but those of libc's code
 //! (`PR_SET_SYSCALL_USER_DISPATCH`).
 
-use std::arch::naked_asm;
 use std::ffi::{c_int, c_long};
 
+use crate::arch::entry_stubs::{forward_prctl, forward_system_call};
 use crate::host::{exit, main_thread, seccomp_filters};
-use crate::os::errno;
 use crate::os::next_symbol::Next;
 
 /// libc's own; null before boot.
@@ -24,99 +23,24 @@ pub(crate) fn prepare() {
     }
 }
 
-/// As syscall(2).
-///
-/// # Safety
-/// As there.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn syscall(number: c_long) -> c_long {
-    naked_asm!(
-        ".cfi_startproc",
-        "cmp edi, {seccomp}",
-        "je 2f",
-        "cmp edi, {prctl}",
-        "je 2f",
-        "cmp edi, {exit}",
-        "je 2f",
-        "cmp edi, {exit_group}",
-        "je 2f",
-        "3:",
-        "mov r11, qword ptr [rip + {real}]",
-        "test r11, r11",
-        "jz 4f",
-        "jmp r11",
-        // Seven pushes align the stack for the call.
-        "2:",
-        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-        ".cfi_adjust_cfa_offset 56",
-        "call {before}",
-        "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-        ".cfi_adjust_cfa_offset -56",
-        "jmp 3b",
-        // Before boot: what libc's does.
-        "4:",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, qword ptr [rsp + 8]",
-        "syscall",
-        errno::return_as_libc!(),
-        ".cfi_endproc",
-        seccomp = const libc::SYS_seccomp,
-        prctl = const libc::SYS_prctl,
-        exit = const libc::SYS_exit,
-        exit_group = const libc::SYS_exit_group,
-        real = sym SYSCALL,
-        before = sym before_syscall,
-    )
+forward_system_call! {
+    /// As syscall(2).
+    ///
+    /// # Safety
+    /// As there.
+    #[unsafe(no_mangle)]
+    fn syscall(number: c_long) -> c_long;
+    SYSCALL, before_syscall: SYS_seccomp SYS_prctl SYS_exit SYS_exit_group
 }
 
-/// As prctl(2).
-///
-/// # Safety
-/// As there.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub(crate) unsafe extern "C" fn prctl(option: c_int) -> c_int {
-    naked_asm!(
-        ".cfi_startproc",
-        "cmp edi, {set_seccomp}",
-        "je 2f",
-        "cmp edi, {set_tsc}",
-        "je 2f",
-        "3:",
-        "mov r11, qword ptr [rip + {real}]",
-        "test r11, r11",
-        "jz 4f",
-        "jmp r11",
-        "2:",
-        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-        ".cfi_adjust_cfa_offset 56",
-        "call {before}",
-        "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-        ".cfi_adjust_cfa_offset -56",
-        "jmp 3b",
-        // Before boot: as a system call of that number.
-        "4:",
-        "mov r9, r8",
-        "mov r8, rcx",
-        "mov rcx, rdx",
-        "mov rdx, rsi",
-        "movsxd rsi, edi",
-        "mov edi, {prctl}",
-        "jmp {syscall}",
-        ".cfi_endproc",
-        set_seccomp = const libc::PR_SET_SECCOMP,
-        set_tsc = const libc::PR_SET_TSC,
-        prctl = const libc::SYS_prctl,
-        real = sym PRCTL,
-        before = sym before_prctl,
-        syscall = sym syscall,
-    )
+forward_prctl! {
+    /// As prctl(2).
+    ///
+    /// # Safety
+    /// As there.
+    #[unsafe(no_mangle)]
+    fn prctl(option: c_int) -> c_int;
+    PRCTL, before_prctl, syscall: PR_SET_SECCOMP PR_SET_TSC
 }
 
 /// Before a system call of one of those numbers. errno is left alone.

@@ -8,9 +8,10 @@
 //! Hardly any thread is of that type, and libc has no question for it, only an exchange. So at boot we look which bit of the
 //! thread's descriptor an exchange changes, and a hook asks that bit.
 
-use std::arch::asm;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::arch::registers::descriptor_byte;
 
 unsafe extern "C-unwind" {
     // POSIX.1-2008; the thread may be unwound from here. In glibc an exchange on the thread's own descriptor; no lock, no allocation.
@@ -64,12 +65,8 @@ fn is_known_to_be_deferred() -> bool {
 
 #[inline(always)]
 fn byte_of_descriptor(at: usize) -> u8 {
-    let byte: u8;
-    // SAFETY: within `LOOKED_AT` of this thread's descriptor, to which the ABI has `fs` point: libc, asked for the type, reads there too.
-    unsafe {
-        asm!("mov {0}, byte ptr fs:[{1}]", out(reg_byte) byte, in(reg) at, options(readonly, nostack, preserves_flags))
-    };
-    byte
+    // SAFETY: within `LOOKED_AT` of this thread's descriptor: libc, asked for the type, reads there too.
+    unsafe { descriptor_byte(at) }
 }
 
 /// At boot, in the program's first thread, which nobody knows yet to cancel it: finds out where the type is. What is not

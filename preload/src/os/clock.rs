@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use heapprof_core::{ClockReading, Scale, Timeline};
 
+use crate::arch::counter;
 use crate::os::files;
 
 fn read(clock: libc::clockid_t) -> u64 {
@@ -66,9 +67,7 @@ pub(crate) fn choose() {
 #[inline(always)]
 pub(crate) fn ticks() -> Ticks {
     Ticks(match COUNTER.load(Ordering::Relaxed) {
-        // SAFETY: every x86-64 has the instruction, and the kernel's own vDSO executes it for the same question.
-        // Without a barrier it may be read some instructions early or late, less than the microsecond that is kept.
-        true => unsafe { std::arch::x86_64::_rdtsc() },
+        true => counter::read(),
         false => ticks_of_the_clock(),
     })
 }
@@ -81,13 +80,9 @@ fn ticks_of_the_clock() -> u64 {
 
 /// Now, after all that was read from memory before and before all that is read next.
 pub(crate) fn ticks_between() -> Ticks {
-    // The instruction waits for those before it, and those behind it for it (Intel's manual, volume 2, LFENCE; AMD's since its kernels
-    // set it so).
-    // SAFETY: every x86-64 has it.
-    unsafe { std::arch::x86_64::_mm_lfence() };
+    counter::barrier();
     let now = ticks();
-    // SAFETY: as above.
-    unsafe { std::arch::x86_64::_mm_lfence() };
+    counter::barrier();
     now
 }
 

@@ -15,19 +15,20 @@
 //! therefore shares the program's. So it does where the kernel has no such calls (before Linux 5.9), or has a filter in
 //! front of them that may not know them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::arch::registers::thread_pointer;
 use crate::os::sys::{self, File};
 use crate::os::{credentials, seccomp};
 
 /// The thread that has a table of its own, by its thread pointer, which the kernel need not be asked
 /// for; 0: none has.
-static OWNER: AtomicUsize = AtomicUsize::new(0);
+static OWNER: AtomicU64 = AtomicU64::new(0);
 
 /// In our thread, as it begins. `shares`: it is to share the program's table.
 pub(crate) fn take_own(shares: bool) {
     let is_own = !shares && !credentials::is_filtered() && sys::leave_descriptors();
-    let owner = if is_own { sys::thread_pointer() } else { 0 };
+    let owner = if is_own { thread_pointer() } else { 0 };
     OWNER.store(owner, Ordering::SeqCst);
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn are_own() -> bool {
 
 /// The program's standard error. `None`: this thread cannot come by it.
 pub(crate) fn standard_error() -> Option<File> {
-    if OWNER.load(Ordering::SeqCst) != sys::thread_pointer() {
+    if OWNER.load(Ordering::SeqCst) != thread_pointer() {
         return Some(File::of_others(2));
     }
     if seccomp::has_filtered_itself() {

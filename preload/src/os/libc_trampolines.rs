@@ -10,11 +10,11 @@
 //! cannot change. Functions without a state (`memcpy`, `strlen`) and libc's private ones are bound as usual.
 //! `allocator/os_shims.rs`, `allocator/string_shims.rs` and `os/std_shims.rs` do the same for the functions that are better made than found.
 
-use std::arch::global_asm;
 use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::arch::trampolines::define_trampolines;
 use crate::os::link_map::{self, Module};
 
 /// Where glibc's functions are: since 2.34 all in the second. Before, those of the first come first: the second has some of them as well, which do
@@ -41,7 +41,7 @@ fn part(module: &Module) -> Option<usize> {
 
 macro_rules! genuine {
     ($($name:literal)*) => {
-        /// Their names, in the order of `heapprof_genuine`.
+        /// Their names, in the order of `heapprof_trampolines`.
         const NAMES: &[&CStr] = &[$({
             const NAME: &str = concat!($name, "\0");
             match CStr::from_bytes_with_nul(NAME.as_bytes()) {
@@ -50,54 +50,7 @@ macro_rules! genuine {
                 Err(_) => panic!("a name without zeros"),
             }
         }),*];
-        global_asm!(
-            ".pushsection .data.heapprof_genuine, \"aw\", @progbits",
-            ".balign 8",
-            ".globl heapprof_genuine",
-            ".hidden heapprof_genuine",
-            "heapprof_genuine:",
-            ".popsection",
-            $(
-                // At first the jump leads to the instruction after it, as in a PLT: the slot's address is what
-                // is told of the function.
-                ".pushsection .text.heapprof_genuine, \"ax\", @progbits",
-                ".balign 16",
-                concat!(".globl ", $name),
-                concat!(".hidden ", $name),
-                concat!(".type ", $name, ", @function"),
-                concat!($name, ":"),
-                ".cfi_startproc",
-                "jmp qword ptr [rip + 4f]",
-                "3:",
-                "lea r11, [rip + 4f]",
-                "jmp heapprof_find_genuine",
-                ".cfi_endproc",
-                concat!(".size ", $name, ", . - ", $name),
-                ".popsection",
-                ".pushsection .data.heapprof_genuine, \"aw\", @progbits",
-                "4:",
-                ".quad 3b",
-                ".popsection",
-            )*
-            ".pushsection .text.heapprof_genuine, \"ax\", @progbits",
-            ".type heapprof_find_genuine, @function",
-            "heapprof_find_genuine:",
-            ".cfi_startproc",
-            // None of these functions takes a vector register; seven pushes align the stack.
-            "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
-            ".cfi_adjust_cfa_offset 56",
-            "mov rdi, r11",
-            "cld",
-            "call {find}",
-            "mov r11, rax",
-            "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-            ".cfi_adjust_cfa_offset -56",
-            "jmp r11",
-            ".cfi_endproc",
-            ".size heapprof_find_genuine, . - heapprof_find_genuine",
-            ".popsection",
-            find = sym find,
-        );
+        define_trampolines! { find: $($name)* }
     };
 }
 
@@ -133,14 +86,14 @@ genuine_and! {
 
 unsafe extern "C" {
     /// One word for each name: where the jump of that name leads. Ours, above.
-    static heapprof_genuine: [AtomicUsize; NAMES.len()];
+    static heapprof_trampolines: [AtomicUsize; NAMES.len()];
 }
 
 /// At boot: finds all, while nobody can change the loader's list.
 pub(crate) fn prepare() {
     let libc = libc();
     // SAFETY: ours, above: so many words.
-    for (slot, name) in unsafe { &heapprof_genuine }.iter().zip(NAMES) {
+    for (slot, name) in unsafe { &heapprof_trampolines }.iter().zip(NAMES) {
         lead(slot, function(&libc, name));
     }
 }
@@ -148,7 +101,7 @@ pub(crate) fn prepare() {
 /// Finds the function whose jump leads over `slot`, and lets it lead there. Two threads that come here at once find
 /// the same.
 extern "C" fn find(slot: &AtomicUsize) -> usize {
-    let first = (&raw const heapprof_genuine) as usize;
+    let first = (&raw const heapprof_trampolines) as usize;
     let index = (std::ptr::from_ref(slot) as usize - first) / size_of::<AtomicUsize>();
     lead(slot, NAMES.get(index).and_then(|name| code_in_libc(name)))
 }

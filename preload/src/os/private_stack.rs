@@ -7,10 +7,10 @@
 //! use.
 
 use std::any::Any;
-use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::arch::stack_switch::call_on;
 use crate::os::sys;
 
 /// Bytes of it, above a page that faults. To begin a session in a forked child takes some ten thousand.
@@ -35,7 +35,7 @@ fn run_as<R, W: FnOnce() -> R>(mut job: Job<W, R>) -> R {
     if let Some(stack) = sys::map_stack(BYTES) {
         // SAFETY: `stack.top` is the end of memory that nobody else uses, aligned to pages. The job outlives the call and is not touched
         // meanwhile; its types are those that this `start` is for, which returns, and does not unwind.
-        unsafe { switch(stack.top, start::<R, W>, data) };
+        unsafe { call_on(stack.top, start::<R, W>, data) };
     } else {
         // SAFETY: as above.
         unsafe { start::<R, W>(data) };
@@ -56,32 +56,4 @@ unsafe extern "C" fn start<R, W: FnOnce() -> R>(job: *mut c_void) {
     if let Some(work) = job.work.take() {
         job.result = Some(catch_unwind(AssertUnwindSafe(work)));
     }
-}
-
-/// Calls `work` with `data` on the stack that ends at `top`.
-///
-/// # Safety
-/// `top` is aligned to 16 bytes; below it is as much memory as the work takes. The work may be called with `data`, and returns.
-#[unsafe(naked)]
-unsafe extern "C" fn switch(
-    top: *mut u8,
-    work: unsafe extern "C" fn(*mut c_void),
-    data: *mut c_void,
-) {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "mov rsp, rdi",
-        "mov rdi, rdx",
-        "call rsi",
-        "mov rsp, rbp",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_endproc",
-    )
 }

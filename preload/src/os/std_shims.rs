@@ -5,13 +5,14 @@
 //! loader asks libc, and runs no program without. So they are defined here as plain system calls, hidden: only this library's own
 //! calls reach them. What a kernel does not know fails with ENOSYS, as in libc, and Rust's library has other ways.
 
-use crate::os::{errno, sys};
+use crate::arch::system_call::hidden_system_calls;
 
-// The kernel's `struct stat` is libc's, on x86-64. Rust's library imports the last two weakly, and an assembler that sees both would make
+// The kernel's `struct stat` is libc's. Rust's library imports the last two weakly, and an assembler that sees both would make
 // these weak as well: there the linker puts our names in place of libc's (`build.rs`).
-sys::hidden_system_calls! {
-    "stat64" = 4, errno::return_as_libc!();
-    "fstat64" = 5, errno::return_as_libc!();
-    "__wrap_gettid" = 186, errno::return_as_libc!();
-    "__wrap_statx" = 332, errno::return_as_libc!();
+hidden_system_calls! {
+    sets_errno:
+    "stat64" = libc::SYS_stat;
+    "fstat64" = libc::SYS_fstat;
+    "__wrap_gettid" = libc::SYS_gettid;
+    "__wrap_statx" = libc::SYS_statx;
 }

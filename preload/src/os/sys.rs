@@ -6,8 +6,9 @@
 //!
 //! Here is the call itself and what it answers; each file below has the calls about one thing.
 
-use std::arch::asm;
 use std::fmt;
+
+use crate::arch::system_call::system_call;
 
 mod fd_table;
 mod file;
@@ -28,8 +29,7 @@ pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };
 pub(crate) use process::{
-    Scheduling, execve, exit_group, getpid, gettid, has_thread, name_thread, thread_name,
-    thread_pointer, threads,
+    Scheduling, execve, exit_group, getpid, gettid, has_thread, name_thread, thread_name, threads,
 };
 pub(crate) use random::random_u64;
 pub(crate) use signals::{
@@ -71,51 +71,11 @@ impl fmt::Display for Errno {
 /// writes.
 #[inline]
 pub(crate) unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
-    let answer: i64;
-    // SAFETY: the caller's promise; rcx and r11 are what the instruction clobbers, and memory is not
-    // declared untouched.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => answer,
-            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
-            in("r10") args[3], in("r8") args[4], in("r9") args[5],
-            out("rcx") _, out("r11") _,
-            options(nostack),
-        );
-    }
+    // SAFETY: the caller's promise.
+    let answer = unsafe { system_call(number, args) };
     if (-4095..0).contains(&answer) {
         Err(Errno(-answer as i32))
     } else {
         Ok(answer as u64)
     }
 }
-
-/// Hidden functions under libc's names, in assembly: only this library's own calls reach them.
-macro_rules! hidden_functions {
-    ($($name:literal: $($line:expr),*;)*) => {
-        $(std::arch::global_asm!(
-            ".pushsection .text.heapprof_system, \"ax\", @progbits",
-            concat!(".globl ", $name),
-            concat!(".hidden ", $name),
-            concat!(".type ", $name, ", @function"),
-            concat!($name, ":"),
-            ".cfi_startproc",
-            $($line,)*
-            ".cfi_endproc",
-            concat!(".size ", $name, ", . - ", $name),
-            ".popsection",
-        );)*
-    };
-}
-
-/// Those that make the system call of that number with their own arguments, and return as the assembly behind the comma has it (`os/errno.rs`).
-macro_rules! hidden_system_calls {
-    ($($name:literal = $number:literal, $return:expr;)*) => {
-        crate::os::sys::hidden_functions! {
-            $($name: "mov r10, rcx", concat!("mov eax, ", $number), "syscall", $return;)*
-        }
-    };
-}
-
-pub(crate) use {hidden_functions, hidden_system_calls};

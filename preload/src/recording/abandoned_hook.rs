@@ -7,22 +7,20 @@
 //!
 //! What it was at is not repaired: its seat is nobody's from then on, with a walk and a lane in the middle of something.
 
+use crate::arch::registers::stack_pointer;
+use crate::arch::signal_frame;
 use crate::os::seccomp::Spared;
 use crate::os::sys;
 use crate::recording::seats;
-use crate::state::thread::{self, Entered, Inside, Thread};
+use crate::state::thread::{Entered, Inside, Thread};
 use crate::state::{counters, wakeup};
 use crate::unwind::stack_bounds;
-
-/// At least so many bytes lie between the stack pointers of what a signal interrupts and of its handler on the same stack: the ABI's red zone
-/// (128), `struct rt_sigframe` (440) and the processor's registers as FXSAVE has them (512).
-const SIGNAL_FRAME: u64 = 1024;
 
 impl Thread {
     /// Begins a piece of our own code, unless this thread is in one already.
     #[inline]
     pub(crate) fn enter(&'static self) -> Option<Entered> {
-        let sp = thread::stack_pointer();
+        let sp = stack_pointer();
         if self.inside.get() != Inside::No && !is_left(self, sp) {
             return None;
         }
@@ -39,7 +37,7 @@ pub(crate) fn is_left(thread: &Thread, sp: u64) -> bool {
     let was = thread.entered_at.get();
     let is_left = thread.inside.get() == Inside::Hook
         && seats::may_ever_lose_one() // first: what follows costs a system call at every malloc from then on
-        && sp > was.saturating_sub(SIGNAL_FRAME)
+        && sp > was.saturating_sub(signal_frame::LEAST_BYTES)
         && stack_bounds::is_own(thread, was.min(sp), was.max(sp))
         && Spared::SignalStackAsked.is_allowed()
         && !sys::is_on_signal_stack()

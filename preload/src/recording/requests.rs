@@ -17,13 +17,14 @@ use std::sync::{Arc, OnceLock};
 use heapprof_format::{CONTROL_PAGE_LEN, ControlPage};
 
 use crate::os::{clock, sys};
-use crate::recording::session::Session;
 
 /// The page of this process, when it is shared.
 static SHARED: AtomicPtr<ControlPage> = AtomicPtr::new(std::ptr::null_mut());
 
 /// How long the program waits for what it asked: a dump of millions of lines takes about a second.
 const PATIENCE_NS: u64 = 10_000_000_000;
+/// Between two looks whether the answer is still to be awaited.
+const LOOK_NS: u64 = 100_000_000;
 
 /// The page of a session that begins: one that can be reached from outside if that is wanted and to be had.
 pub(crate) fn make_page(reachable: bool) -> &'static ControlPage {
@@ -73,6 +74,13 @@ struct Reply {
 }
 
 impl Request {
+    /// A request, and where its answer will be.
+    pub(crate) fn new(ask: Ask) -> (Request, Answer) {
+        let reply = Arc::<Reply>::default();
+        let answer = Answer(Arc::clone(&reply));
+        (Request { ask, reply }, answer)
+    }
+
     /// For the writer.
     pub(crate) fn answer(self, answer: Result<String, String>) {
         let _ = self.reply.text.set(answer);
@@ -81,30 +89,26 @@ impl Request {
     }
 }
 
-/// Asks the writer and waits for its answer, in a thread that is inside our code.
-///
-/// # Errors
-/// With the words of the refusal, also when it does not come.
-pub(crate) fn ask(session: &Session, ask: Ask) -> Result<String, String> {
-    let reply = Arc::<Reply>::default();
-    let request = Request {
-        ask,
-        reply: Arc::clone(&reply),
-    };
-    if session.requests.0.try_send(request).is_err() {
-        return Err("the writer is gone".into());
-    }
-    session.wake();
-    let deadline = clock::now_ns() + PATIENCE_NS;
-    while reply.done.load(Ordering::Acquire) == 0 {
-        let now = clock::now_ns();
-        if now >= deadline || session.finished.load(Ordering::Acquire) != 0 {
-            return Err("no answer".into());
+/// Where the answer to a request will be.
+pub(crate) struct Answer(Arc<Reply>);
+
+impl Answer {
+    /// Waits for it, as long as `is_awaited`, which is asked from time to time.
+    ///
+    /// # Errors
+    /// With the words of the refusal, also when it does not come.
+    pub(crate) fn wait(&self, is_awaited: impl Fn() -> bool) -> Result<String, String> {
+        let deadline = clock::now_ns() + PATIENCE_NS;
+        while self.0.done.load(Ordering::Acquire) == 0 {
+            let now = clock::now_ns();
+            if now >= deadline || !is_awaited() {
+                return Err("no answer".into());
+            }
+            sys::futex_wait(&self.0.done, 0, Some((deadline - now).min(LOOK_NS)));
         }
-        sys::futex_wait(&reply.done, 0, Some((deadline - now).min(100_000_000)));
-    }
-    match reply.text.get() {
-        Some(answer) => answer.clone(),
-        None => Err("no answer".into()),
+        match self.0.text.get() {
+            Some(answer) => answer.clone(),
+            None => Err("no answer".into()),
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::ffi::c_void;
 
 use heapprof_core::{Filter, Growth, Levels, SampleTable, Vacant};
 
-use crate::os::prefetch;
+use crate::arch::memory::prefetch_to_write;
 use crate::recording::mapped_levels::Mapped;
 
 /// May there be a sample at this address?
@@ -52,9 +52,9 @@ pub(crate) fn after_fork() {
 /// nor the addresses of their pages, and the locked instructions there would wait for them.
 #[inline(always)]
 pub(crate) fn fetch(ptr: *mut c_void) {
-    prefetch::to_write(FILTER.place_of(ptr as u64));
+    prefetch_to_write(FILTER.place_of(ptr as u64));
     if let Some(place) = TABLE.place_of(ptr as u64) {
-        prefetch::to_write(place);
+        prefetch_to_write(place);
     }
 }
 

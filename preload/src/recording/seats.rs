@@ -16,7 +16,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use crate::allocator::global;
+use crate::allocator;
 use crate::os::backoff::{self, Patience};
 use crate::recording::sampled_blocks::Spot;
 use crate::state::thread::Thread;
@@ -230,7 +230,7 @@ pub(crate) fn bytes_at_first() -> usize {
 /// As a session begins, before it has a writer: makes the others that it has. False: there is no memory for them.
 pub(crate) fn complete() -> bool {
     let missing = IN_SESSION.saturating_sub(count());
-    let has_room = missing == 0 || global::can_have(missing * Walker::bytes());
+    let has_room = missing == 0 || allocator::can_have(missing * Walker::bytes());
     if has_room {
         (0..missing).for_each(|_| add());
     }

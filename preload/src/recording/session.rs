@@ -24,17 +24,17 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
 use heapprof_core::{By, Ended, Freed, LANES, Lane, Memo, Sampled, StackLane, StackSet};
 use heapprof_format::{ControlPage, WalkEnd};
 
+use crate::arch::memory::prefetch_to_write;
 use crate::os::backoff::Patience;
 use crate::os::clock::{self, Ticks};
-use crate::os::{prefetch, sys};
+use crate::os::sys;
 use crate::recording::mapped_levels::Mapped;
 use crate::recording::pending_frees;
-use crate::recording::requests::Request;
+use crate::recording::requests::{Ask, Request};
 use crate::recording::seats::{self, Seat};
 use crate::state::thread::Thread;
 use crate::state::{counters, interval, process, shutdown, wakeup};
-use crate::unwind::walk::Walked;
-use crate::unwind::walker::MAX_FRAMES;
+use crate::unwind::walker::{MAX_FRAMES, Walked};
 
 /// What the hooks tell the writer seldom.
 pub(crate) enum Rare {
@@ -243,7 +243,7 @@ pub(crate) fn foreign_ids() -> u64 {
 #[inline(always)]
 fn fetch_behind(event: &AtomicU64) {
     const LINE: usize = 64;
-    prefetch::to_write(std::ptr::from_ref(event).wrapping_byte_add(LINE).cast());
+    prefetch_to_write(std::ptr::from_ref(event).wrapping_byte_add(LINE).cast());
 }
 
 impl Session {
@@ -452,6 +452,19 @@ impl Session {
             }
             Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => Err(event),
         }
+    }
+
+    /// Asks the writer and waits for its answer, in a thread that is inside our code.
+    ///
+    /// # Errors
+    /// With the words of the refusal, also when it does not come.
+    pub(crate) fn ask(&self, ask: Ask) -> Result<String, String> {
+        let (request, answer) = Request::new(ask);
+        if self.requests.0.try_send(request).is_err() {
+            return Err("the writer is gone".into());
+        }
+        self.wake();
+        answer.wait(|| self.finished.load(Ordering::Acquire) == 0)
     }
 
     /// Wakes the writer, if it sleeps.

@@ -23,6 +23,12 @@ const OURS: &str = "HEAPPROF_";
 /// The `heapprof` program's.
 const OTHERS: &[&str] = &["HEAPPROF_LIBRARY"];
 
+/// Returns false if `HEAPPROF_FAST_PATH=0` leaves every allocation to the allocator's own functions. Asked
+/// before the other settings are read.
+pub(crate) fn uses_fast_path(environment: &Environment) -> bool {
+    environment.get("HEAPPROF_FAST_PATH") != Some(b"0")
+}
+
 /// What is in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -116,6 +122,7 @@ impl Settings {
             start_paused: environment.is_paused("HEAPPROF_START"),
             control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
         };
+        let _ = environment.choice("HEAPPROF_FAST_PATH", "on"); // a line, if it makes no sense
         environment.refuse_rest(OURS, OTHERS);
         settings
     }

@@ -1,18 +1,15 @@
 //! The thread's own words, in initial-exec thread-local storage.
 //!
-//! Danger: hand-made TLS. Stable Rust has no initial-exec thread-locals; the general-dynamic model
-//! calls `__tls_get_addr`, which is slow inside malloc and may itself allocate. So a block of zero
-//! bytes is declared in assembly and reached through its offset from the thread pointer: one load
-//! from the GOT and one addition. Initial-exec is legal because we are loaded with the program, not
-//! by dlopen.
-//!
 //! Law 5: nothing here has a destructor or a constructor. All zero is the valid initial state, so a
 //! thread's first malloc works before anything of ours has run in it.
 
-use std::arch::{asm, global_asm};
 use std::cell::{Cell, UnsafeCell};
 
 use heapprof_core::{Sampler, bytes_on_the_line};
+
+use crate::arch::thread_block::{
+    RECORD_AT, declare_thread_block, subtract_in_thread_block, thread_block,
+};
 
 /// What a thread keeps. Only its own thread reads or writes it; a signal handler of that thread may
 /// do so between any two instructions, which is why there are no references into it that outlive
@@ -85,100 +82,19 @@ const SIZE: usize = 192;
 const _: () = assert!(size_of::<Thread>() == SIZE && align_of::<Thread>() == 64);
 const _: () = assert!(!std::mem::needs_drop::<Thread>());
 
-/// Where `Thread` begins in our thread-local block. Until the loader has relocated us, the GOT says that the block
-/// begins at the thread pointer itself, where glibc's thread descriptor is. Its bytes 128 to 640 have been unused
-/// since 2.26 (`__glibc_unused2` of `tcbhead_t`) and are zero: a `Thread` as good as any (`hooks/early_heap.rs`).
-const OFFSET: usize = 128;
-
-global_asm!(
-    ".pushsection .tbss.heapprof_thread,\"awT\",@nobits",
-    ".balign 64",
-    ".globl heapprof_thread",
-    ".hidden heapprof_thread",
-    ".type heapprof_thread, @object",
-    ".size heapprof_thread, {size}",
-    "heapprof_thread:",
-    ".zero {size}",
-    ".popsection",
-    // The one word that is not zero at first: see `is_ready`. It is the first of our thread-local block.
-    ".pushsection .tdata.heapprof_ready,\"awT\",@progbits",
-    ".balign 8",
-    ".globl heapprof_ready",
-    ".hidden heapprof_ready",
-    ".type heapprof_ready, @object",
-    ".size heapprof_ready, 8",
-    "heapprof_ready:",
-    ".quad 1",
-    ".popsection",
-    size = const OFFSET + SIZE,
-);
-
-/// The stack pointer of the function that this is inlined into.
-#[inline(always)]
-pub(crate) fn stack_pointer() -> u64 {
-    let sp: u64;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
-    sp
-}
-
-/// Where `heapprof_thread` is in this thread.
-#[inline(always)]
-pub(crate) fn block() -> *const u8 {
-    let block: *const u8;
-    // SAFETY: reads the GOT entry that the static linker made for our own initial-exec symbol and
-    // the thread pointer at fs:0, both valid in every thread that can run compiled code.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + heapprof_thread@GOTTPOFF]",
-            "add {0}, qword ptr fs:[0]",
-            out(reg) block,
-            options(pure, nomem, nostack),
-        );
-    }
-    block
-}
+declare_thread_block!(RECORD_AT + SIZE);
 
 /// This thread's words.
 #[inline(always)]
 pub(crate) fn current() -> &'static Thread {
-    // SAFETY: the block has room for a Thread at OFFSET, aligned (asserted above), is zero at first, which is a valid Thread
+    // SAFETY: the block has room for a Thread at RECORD_AT, aligned (asserted above), is zero at first, which is a valid Thread
     // (integers, and a Sampler documented to be valid when zero), and lives as long as the thread;
     // the reference is never stored or sent, so 'static stands for "until this hook returns".
-    unsafe { &*block().byte_add(OFFSET).cast() }
+    unsafe { &*thread_block().byte_add(RECORD_AT).cast() }
 }
 
 /// Offset of the sampler's count from `heapprof_thread`.
-pub(crate) const LEFT: usize = OFFSET + std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
-
-/// Whether the loader is through with us. It relocates us first, then the program, and only then copies the initial
-/// values of thread-local words to the main thread; IFUNC resolvers run before and between. Until then jemalloc, whose
-/// thread-local state is not zero at first, takes itself for initialised.
-#[inline(always)]
-pub(crate) fn is_ready() -> bool {
-    let distance: u64;
-    // SAFETY: reads our own GOT. Not `pure`: what it reads changes once.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr [rip + heapprof_ready@GOTTPOFF]",
-            out(reg) distance,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    if distance == 0 {
-        return false; // not relocated: glibc puts all such words below the thread pointer
-    }
-    let ready: u64;
-    // SAFETY: relocated, so that is where our word is, in every thread.
-    unsafe {
-        asm!(
-            "mov {0}, qword ptr fs:[{1}]",
-            out(reg) ready, in(reg) distance,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    ready != 0
-}
+pub(crate) const LEFT: usize = RECORD_AT + std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
 
 /// Lays `size` bytes on this thread's line; true when no mark fell on them, nor a stride or a piece ended in them: [`Sampler::goes_on`] is still to
 /// be asked ([`Sampler::LEFT`]).
@@ -194,19 +110,7 @@ pub(crate) fn passes_some(bytes: usize) -> bool {
     // SAFETY: as in `current`; the eight bytes are the sampler's count, to which no reference is held now (those of
     // `with_sampler` end with it). A signal handler that interrupts us and allocates finds a count that is one block
     // old or new: a block more or less on the line, which the process, having no memory, forgives.
-    unsafe {
-        asm!(
-            "mov {offset}, qword ptr [rip + heapprof_thread@GOTTPOFF]",
-            "sub qword ptr fs:[{offset} + {left}], {bytes}",
-            "js {marked}",
-            offset = out(reg) _,
-            bytes = in(reg) bytes,
-            left = const LEFT,
-            marked = label { return false },
-            options(nostack),
-        );
-    }
-    true
+    unsafe { subtract_in_thread_block!(LEFT, bytes) }
 }
 
 impl Thread {

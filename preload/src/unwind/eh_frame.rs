@@ -16,12 +16,13 @@
 //! .eh_frame       length:4 id:4 ... instructions         id 0: common to several entries; else the distance back to that
 //! ```
 
+use std::ops::Deref;
 use std::ops::Range;
+use std::sync::Arc;
 
 use gimli::constants as dw;
 
 use crate::state::thread;
-use crate::unwind::elf_image::Table;
 
 /// The header as every linker writes it: a version, then how the three parts are encoded: a 32-bit distance from the
 /// field, 32 bits, and 32-bit distances from the header. In any other form framehop's own look-up decides alone.
@@ -292,4 +293,30 @@ fn may_jump_back(bytes: &[u8]) -> bool {
         let is_jump = (operation == dw::DW_OP_bra.0) | (operation == dw::DW_OP_skip.0);
         found | (is_jump & (high >= 0x80))
     })
+}
+
+/// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
+#[derive(Clone)]
+pub(crate) enum Table {
+    InPlace(&'static [u8]),
+    Copied(Arc<Vec<u8>>),
+    Header(Arc<Frames>),
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table::InPlace(&[])
+    }
+}
+
+impl Deref for Table {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Table::InPlace(bytes) => bytes,
+            Table::Copied(bytes) => bytes,
+            Table::Header(frames) => frames.header_for_sought(),
+        }
+    }
 }

@@ -14,33 +14,7 @@ use heapprof_format::Segment;
 use crate::os::seccomp::Spared;
 use crate::os::{executable, sys};
 use crate::unwind::checked_read::Memory;
-use crate::unwind::eh_frame::Frames;
-
-/// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
-#[derive(Clone)]
-pub(crate) enum Table {
-    InPlace(&'static [u8]),
-    Copied(Arc<Vec<u8>>),
-    Header(Arc<Frames>),
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        Table::InPlace(&[])
-    }
-}
-
-impl Deref for Table {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Table::InPlace(bytes) => bytes,
-            Table::Copied(bytes) => bytes,
-            Table::Header(frames) => frames.header_for_sought(),
-        }
-    }
-}
+use crate::unwind::eh_frame::{Frames, Table};
 
 /// A module as the loader shows it.
 pub(crate) struct Image<'a> {

@@ -19,15 +19,15 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use framehop::Unwinder;
-use framehop::x86_64::UnwinderX86_64;
+use framehop::{Unwinder, UnwinderNative};
 
 use crate::os::backoff::{self, Patience};
 use crate::os::private_stack;
 use crate::state::thread::Entered;
 use crate::unwind::cfi_storage::Room;
 use crate::unwind::checked_read::Memory;
-use crate::unwind::elf_image::{Image, Table};
+use crate::unwind::eh_frame::Table;
+use crate::unwind::elf_image::Image;
 use crate::unwind::module_events::{self, Notice};
 use crate::unwind::module_lookup::{self, Found, Loader};
 
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
 pub(crate) struct Snapshot {
     /// Sorted by address.
     entries: Vec<Entry>,
-    pub(crate) unwinder: UnwinderX86_64<Table, Room>,
+    pub(crate) unwinder: UnwinderNative<Table, Room>,
     /// How often something had been unloaded when every module was last known to be there: [`ERA`] without [`FORKS`].
     closed: u32,
     /// Next in the list of those that were replaced.
@@ -169,7 +169,7 @@ pub(crate) fn discover_all(_: &Entered) {
     module_lookup::prepare();
     let mut snapshot = Snapshot {
         entries: Vec::new(),
-        unwinder: UnwinderX86_64::new(),
+        unwinder: UnwinderNative::new(),
         closed: 0,
         retired_next: std::ptr::null_mut(),
     };

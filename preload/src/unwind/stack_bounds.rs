@@ -12,12 +12,12 @@
 //! runs on a foreign stack (a signal stack, a coroutine), which may be gone tomorrow: there each page
 //! is asked anew in each walk.
 
-use std::arch::asm;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use heapprof_core::Words;
 
+use crate::arch::registers::{descriptor_word, thread_pointer};
 use crate::os::sys;
 use crate::state::thread::Thread;
 
@@ -39,7 +39,7 @@ static MAIN_DESCRIPTOR: AtomicU64 = AtomicU64::new(0);
 /// frame.
 pub(crate) fn remember_main(argv: u64) {
     MAIN_ANCHOR.store(argv, Ordering::Relaxed);
-    MAIN_DESCRIPTOR.store(descriptor(), Ordering::Relaxed);
+    MAIN_DESCRIPTOR.store(thread_pointer(), Ordering::Relaxed);
 }
 
 /// Where the descriptor of a thread has the lowest address of the memory that its stack is in, and in the next word how many bytes that is.
@@ -57,7 +57,7 @@ const MOST_OF_OURS: u64 = 16 << 20;
 /// In a thread of our own, whose stack glibc made: finds out where the descriptor says what memory that is. If not exactly one pair of words
 /// can be that, it is not known.
 pub(crate) fn learn() {
-    let descriptor = descriptor();
+    let descriptor = thread_pointer();
     let local = 0u8;
     let sp = &raw const local as u64; // near enough
     let is_it = |&at: &usize| {
@@ -189,26 +189,11 @@ impl Readable {
     }
 }
 
-/// The address of this thread's descriptor.
-#[inline(always)]
-fn descriptor() -> u64 {
-    let descriptor: u64;
-    // SAFETY: the x86-64 ABI keeps the thread descriptor's own address in its first word.
-    unsafe {
-        asm!("mov {}, qword ptr fs:[0]", out(reg) descriptor, options(pure, readonly, nostack));
-    }
-    descriptor
-}
-
 /// The word of this thread's descriptor at `at`, below [`LOOKED_AT`].
 #[inline(always)]
 fn word_of_descriptor(at: usize) -> u64 {
-    let word: u64;
-    // SAFETY: within this thread's descriptor, to which the ABI has `fs` point.
-    unsafe {
-        asm!("mov {0}, qword ptr fs:[{1}]", out(reg) word, in(reg) at, options(readonly, nostack, preserves_flags));
-    }
-    word
+    // SAFETY: within this thread's descriptor.
+    unsafe { descriptor_word(at) }
 }
 
 /// Whether this is the main thread.
@@ -225,7 +210,7 @@ enum OwnBlock {
 }
 
 fn own_block() -> OwnBlock {
-    let descriptor = descriptor();
+    let descriptor = thread_pointer();
     if is_main(descriptor) {
         return OwnBlock::Unknown;
     }
@@ -244,7 +229,7 @@ fn own_block() -> OwnBlock {
 
 /// This thread's anchor, if it lies above `sp`.
 fn anchor_above(sp: u64) -> Option<u64> {
-    let descriptor = descriptor();
+    let descriptor = thread_pointer();
     let anchor = match is_main(descriptor) {
         true => MAIN_ANCHOR.load(Ordering::Relaxed),
         false => descriptor,

@@ -8,11 +8,11 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
-use framehop::{Error, FrameAddress, Unwinder};
+use framehop::{CacheNative, Error, FrameAddress, UnwindRegsNative, Unwinder};
 use heapprof_core::{Frame, Met, Place, Rule};
 use heapprof_format::WalkEnd;
 
+use crate::arch::signal_frame;
 use crate::os::{libc_trampolines, link_map, sys};
 use crate::state::thread::Entered;
 use crate::unwind::cfi_storage::Room;
@@ -21,7 +21,7 @@ use crate::unwind::modules::{self, Hazard};
 #[cfg(target_env = "musl")]
 use crate::unwind::musl_code;
 use crate::unwind::stack_bounds::Readable;
-use crate::unwind::walker::{MAX_FRAMES, Walker};
+use crate::unwind::walker::{self, Walked, Walker};
 
 #[cfg(target_env = "musl")]
 mod musl;
@@ -64,32 +64,15 @@ impl Here {
     }
 }
 
-/// The registers at this point of the calling function. A macro, so that there is no call between.
+/// The registers at this point of the calling function, to begin a walk there.
 macro_rules! here {
     () => {{
-        let (pc, sp, bp): (u64, u64, u64);
-        // SAFETY: reads three registers.
-        unsafe {
-            std::arch::asm!(
-                "lea {0}, [rip]", "mov {1}, rsp", "mov {2}, rbp",
-                out(reg) pc, out(reg) sp, out(reg) bp,
-                options(nomem, nostack, preserves_flags),
-            );
-        }
+        let (pc, sp, bp) = $crate::arch::registers::here!();
         $crate::unwind::walk::Here::running(pc, sp, bp)
     }};
 }
 pub(crate) use here;
 
-/// What a walk found; the frames themselves are in the walker.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Walked {
-    pub(crate) hash: u64,
-    pub(crate) end: WalkEnd,
-}
-
-/// Longest stack to be recorded, in frames, the allocation function's included.
-static DEPTH: AtomicU32 = AtomicU32::new(513);
 /// Address of libc's signal return trampoline, to which handlers return.
 static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
 /// Where functions of `makecontext` return to, if they do: the root of a stack that it made. The address is a function's first, so
@@ -105,7 +88,7 @@ static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// At boot: learns what walks need to know. `depth` is in frames of the program.
 pub(crate) fn prepare(depth: u32) {
-    DEPTH.store(depth.clamp(1, MAX_FRAMES as u32) + 1, Ordering::Relaxed);
+    walker::set_depth(depth);
     // SAFETY: a snapshot in force at boot is replaced by nobody yet.
     let snapshot = unsafe { modules::current().as_ref() };
     if let Some(own) = snapshot.and_then(|s| s.find(prepare as *const () as u64)) {
@@ -147,14 +130,9 @@ fn context_root() -> Option<u64> {
     context.uc_stack.ss_size = size_of_val(&stack);
     // SAFETY: a context and its stack of ours. It writes to the stack's last three words.
     unsafe { makecontext(&raw mut context, nobody, 0) };
-    let top = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    let top = signal_frame::stack_pointer_of(&context) as usize;
     let word = top.checked_sub(stack.as_ptr() as usize)? / 8;
     std::hint::black_box(&stack).get(word).copied()
-}
-
-/// Most frames that a walk can come to hold at once.
-pub(crate) fn most_frames() -> usize {
-    DEPTH.load(Ordering::Relaxed) as usize + 1
 }
 
 /// Whether this thread is called by `dl_iterate_phdr`. It holds a lock then that a thread in dlopen may wait for, which itself holds
@@ -195,15 +173,6 @@ fn signal_return() -> Option<u64> {
         .filter(|&restorer| restorer != 0)
 }
 
-/// Offsets of the interrupted registers from the stack pointer at the trampoline, where the kernel
-/// put a `ucontext`: rbp, rsp and rip in its `gregs` (10, 15 and 16, after 40 bytes).
-const UCONTEXT_BP: u64 = 40 + 10 * 8;
-const UCONTEXT_SP: u64 = 40 + 15 * 8;
-const UCONTEXT_PC: u64 = 40 + 16 * 8;
-
-/// What a walk to the allocation function at `entry` found: what an echo says.
-pub(crate) type Heard = (u64, Walked);
-
 /// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
 /// the allocation function that was called. The frames are then in the walker's memo.
 #[inline(always)]
@@ -238,7 +207,7 @@ fn walk_unheard(
     mut stack: Readable,
     era: u32,
 ) -> Walked {
-    let depth = DEPTH.load(Ordering::Relaxed) as usize;
+    let depth = walker::depth();
     walker.set_era(era);
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
@@ -283,7 +252,7 @@ fn walk_anew(
         module: own.clone(),
         module_number: 0,
         own,
-        depth: DEPTH.load(Ordering::Relaxed) as usize,
+        depth: walker::depth(),
         signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
         context_root: CONTEXT_ROOT.load(Ordering::Relaxed),
     };
@@ -428,7 +397,7 @@ impl Step {
                 return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
             };
             let (cache, stack) = (&mut walker.cache, &mut self.stack);
-            let mut regs = UnwindRegsX86_64::new(place.address, place.sp, place.bp);
+            let mut regs = UnwindRegsNative::new(place.address, place.sp, place.bp);
             entered.thread.sought.set(lookup as u32);
             let next = snapshot
                 .unwinder
@@ -518,7 +487,11 @@ impl Step {
                 .word(context.wrapping_add(offset))
                 .map_err(|()| WalkEnd::StackUnreadable)
         };
-        let (bp, sp, pc) = (word(UCONTEXT_BP)?, word(UCONTEXT_SP)?, word(UCONTEXT_PC)?);
+        let (bp, sp, pc) = (
+            word(signal_frame::BP_AT)?,
+            word(signal_frame::SP_AT)?,
+            word(signal_frame::PC_AT)?,
+        );
         self.place = Place {
             address: pc,
             returns: false,
@@ -591,13 +564,13 @@ fn place_of_code(place: Place) -> Option<FrameAddress> {
 #[cold]
 fn rule_of(
     snapshot: &modules::Snapshot,
-    cache: &mut CacheX86_64<Room>,
+    cache: &mut CacheNative<Room>,
     at: FrameAddress,
     module: u32,
 ) -> Rule {
     let hits = cache.stats().hit_count;
     let rule = Rule::ask(module, |sp, bp, word| {
-        let mut regs = UnwindRegsX86_64::new(at.address(), sp, bp);
+        let mut regs = UnwindRegsNative::new(at.address(), sp, bp);
         let read = &mut |address| Ok(word(address));
         let address = snapshot
             .unwinder

@@ -1,11 +1,12 @@
 //! The walker: what a walk needs that is too large for a stack.
 
-use framehop::x86_64::CacheX86_64;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use framehop::CacheNative;
 use heapprof_core::{Frame, Memos, Rules, StackHasher};
 use heapprof_format::WalkEnd;
 
 use crate::unwind::cfi_storage::Room;
-use crate::unwind::walk::{self, Heard};
 
 /// Most frames a walk can have. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
@@ -18,6 +19,34 @@ const MOST_RULES: usize = 1 << 16;
 /// to several, in large functions.
 const MANY_DISPLACED: u64 = 200;
 
+/// Longest stack to be recorded, in frames, the allocation function's included.
+static DEPTH: AtomicU32 = AtomicU32::new(513);
+/// At boot. `depth`: the longest stack, in frames of the program.
+pub(crate) fn set_depth(depth: u32) {
+    DEPTH.store(depth.clamp(1, MAX_FRAMES as u32) + 1, Ordering::Relaxed);
+}
+
+/// Returns the longest stack to be recorded, in frames, the allocation function's included.
+#[inline]
+pub(crate) fn depth() -> usize {
+    DEPTH.load(Ordering::Relaxed) as usize
+}
+
+/// Most frames that a walk can come to hold at once.
+pub(crate) fn most_frames() -> usize {
+    depth() + 1
+}
+
+/// What a walk found; the frames themselves are in the walker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walked {
+    pub(crate) hash: u64,
+    pub(crate) end: WalkEnd,
+}
+
+/// What a walk to the allocation function at `entry` found: what an echo says.
+pub(crate) type Heard = (u64, Walked);
+
 /// What a walk found, and the hash of that.
 type Last = ((u64, StackHasher, WalkEnd), u64);
 
@@ -26,7 +55,7 @@ pub(crate) struct Walker {
     /// Unwind rules by return address, of nearly every frame that walks lead past.
     pub(crate) rules: Rules,
     /// framehop's own, for what it is still asked: once for each of the rules, and for frames that have none.
-    pub(crate) cache: CacheX86_64<Room>,
+    pub(crate) cache: CacheNative<Room>,
     /// The last walks, which the next one may have much in common with.
     pub(crate) memos: Memos<WalkEnd, Heard>,
     /// Of the last walk: the allocation function, the frames and the end, and the hash of all three.
@@ -42,7 +71,7 @@ pub(crate) struct Walker {
 impl Walker {
     /// Bytes that one takes, and some for the allocator's rounding.
     pub(crate) fn bytes() -> usize {
-        let frames = walk::most_frames();
+        let frames = most_frames();
         let fresh = frames * size_of::<Frame>();
         (Memos::<WalkEnd, Heard>::bytes_for(frames) + fresh) * 5 / 4 + (64 << 10)
     }
@@ -50,10 +79,10 @@ impl Walker {
     const NO_LAST: Last = ((0, StackHasher::new(), WalkEnd::Busy), 0);
 
     pub(crate) fn new() -> Walker {
-        let frames = walk::most_frames();
+        let frames = most_frames();
         Walker {
             rules: Rules::with_room_for(RULES),
-            cache: CacheX86_64::new_in(),
+            cache: CacheNative::new_in(),
             memos: Memos::with_room_for(frames, WalkEnd::Busy),
             last: Walker::NO_LAST,
             fresh: Vec::with_capacity(frames),

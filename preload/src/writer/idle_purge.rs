@@ -4,7 +4,7 @@
 //! gigabyte and then waits for its next request would keep it until that comes. So as long as nothing comes, and there is something to
 //! give back, the writer has jemalloc look.
 
-use crate::allocator::mallctl;
+use crate::allocator;
 
 /// Between two looks. Each gives back what has been free for long enough: all at once would keep us from the program's end for as long
 /// as the kernel takes for all of it, a second for ten gigabytes.
@@ -38,12 +38,12 @@ impl Leisure {
         let left = match *self {
             Leisure::Busy => STEPS,
             Leisure::At { ns, left } if ns <= now_ns => {
-                mallctl::decay();
+                allocator::decay();
                 left - 1
             }
             _ => return,
         };
-        let unused = mallctl::dirty_bytes();
+        let unused = allocator::dirty_bytes();
         *self = match left > 0 && unused >= WORTH {
             true => Leisure::At {
                 ns: now_ns + STEP_NS,

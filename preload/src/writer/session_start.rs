@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use heapprof_format::EndReason;
 
-use crate::allocator::global;
+use crate::allocator;
 use crate::os::backoff::{self, Patience};
 use crate::os::{clock, private_stack};
 use crate::recording::session::{self, Session};
@@ -132,14 +132,14 @@ fn make() -> Option<&'static Session> {
             writer
         }
     };
-    let was_said = global::is_short();
+    let was_said = allocator::is_short();
     let has_seats = seats::complete();
     // What was there for all of them need not be there for each: then it was said meanwhile.
-    let is_said = was_said || has_seats && global::is_short();
+    let is_said = was_said || has_seats && allocator::is_short();
     let has_room = has_seats
         && !is_said
-        && global::can_have(SESSION_BYTES)
-        && global::can_map(SESSION_MAPPED_BYTES)
+        && allocator::can_have(SESSION_BYTES)
+        && allocator::can_map(SESSION_MAPPED_BYTES)
         && sampled_blocks::make_table();
     let session = has_room.then(|| {
         let page = requests::make_page(settings.control != Some(false));
@@ -148,7 +148,7 @@ fn make() -> Option<&'static Session> {
     let Some(session) = session.flatten() else {
         match is_said {
             true => phase::end(),
-            false => global::give_up_for_want_of_memory(),
+            false => allocator::give_up_for_want_of_memory(),
         }
         let mut writer = writer;
         writer.end_log(None, EndReason::GaveUp);

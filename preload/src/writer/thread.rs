@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use heapprof_format::EndReason;
 
 use super::Writer;
-use crate::allocator::global;
+use crate::allocator;
 use crate::os::{clock, credentials, fd_table, libc_trampolines, seccomp, sys};
 use crate::recording::session::{self, Session};
 use crate::state::{phase, thread};
@@ -301,7 +301,7 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
             }
             writer.hold_log();
         }
-        if global::is_short() {
+        if allocator::is_short() {
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {
             let reason = match is_asked_to_end() {

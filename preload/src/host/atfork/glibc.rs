@@ -5,8 +5,8 @@
 use std::ffi::{c_int, c_void};
 
 use super::Handler;
+use crate::arch::thread_block::is_ready;
 use crate::host::fork;
-use crate::state::thread;
 
 unsafe extern "C" {
     /// What stands for this library in what it registers. Of the compiler's start files.
@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn __register_atfork(
     child: Handler,
     owner: *mut c_void,
 ) -> c_int {
-    if !thread::is_ready() {
+    if !is_ready() {
         return libc::ENOMEM; // in an IFUNC resolver: libc cannot be reached from here yet
     }
     let real = super::real(c"__register_atfork");

@@ -2,11 +2,11 @@
 //!
 //! Danger: the C boundary, before our constructor, a function that is found and called by its address, and assembly under a name that the linker gives.
 
-use std::arch::global_asm;
+use crate::arch::system_call::hidden_jump;
+use crate::host::fork;
 use std::ffi::c_int;
 
 use super::Handler;
-use crate::host::fork;
 
 pub(super) fn register_ours() {
     let handlers = [fork::before, fork::in_parent, fork::in_child];
@@ -31,19 +31,7 @@ pub(crate) unsafe extern "C" fn pthread_atfork(
 }
 
 // Where jemalloc registers its own, past the above: see build.rs.
-global_asm!(
-    ".pushsection .text.heapprof_atfork, \"ax\", @progbits",
-    ".globl __wrap_pthread_atfork",
-    ".hidden __wrap_pthread_atfork",
-    ".type __wrap_pthread_atfork, @function",
-    "__wrap_pthread_atfork:",
-    ".cfi_startproc",
-    "jmp {register}",
-    ".cfi_endproc",
-    ".size __wrap_pthread_atfork, . - __wrap_pthread_atfork",
-    ".popsection",
-    register = sym register,
-);
+hidden_jump! { "__wrap_pthread_atfork" => register }
 
 /// musl's own function. 0, or ENOMEM.
 ///

@@ -208,14 +208,3 @@ impl Scheduling {
         }
     }
 }
-
-/// The thread pointer: the address of this thread's descriptor, which no other thread has.
-#[inline(always)]
-pub(crate) fn thread_pointer() -> usize {
-    let pointer: usize;
-    // SAFETY: the x86-64 ABI keeps the thread descriptor's own address in its first word.
-    unsafe {
-        std::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
-    }
-    pointer
-}

@@ -5,8 +5,7 @@
 use std::process::abort;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use framehop::Unwinder;
-use framehop::x86_64::UnwindRegsX86_64;
+use framehop::{UnwindRegsNative, Unwinder};
 use heapprof_core::{Frame, Kind, Place, StackHasher};
 use heapprof_format::WalkEnd;
 
@@ -91,7 +90,7 @@ pub(crate) fn verify(
         let Some(at) = place_of_code(place) else {
             return;
         };
-        let mut regs = UnwindRegsX86_64::new(place.address, place.sp, place.bp);
+        let mut regs = UnwindRegsNative::new(place.address, place.sp, place.bp);
         entered.thread.sought.set(lookup as u32);
         let read = &mut |address| stack.word(address);
         let caller = snapshot

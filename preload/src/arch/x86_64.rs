@@ -1,0 +1,13 @@
+//! x86-64, with the System V ABI and its thread-local storage (the thread pointer is in `fs`).
+
+pub(crate) mod counter;
+pub(crate) mod entry_stubs;
+pub(crate) mod jemalloc_fast_path;
+pub(crate) mod memory;
+pub(crate) mod registers;
+pub(crate) mod signal_frame;
+pub(crate) mod stack_switch;
+pub(crate) mod strings;
+pub(crate) mod system_call;
+pub(crate) mod thread_block;
+pub(crate) mod trampolines;

@@ -1,0 +1,43 @@
+//! Comparisons of C strings that depend on nothing: `strcmp`, `strncmp`, `strchr`.
+
+/// Defines the three as hidden functions: only calls from this library reach them.
+macro_rules! hidden_string_functions {
+    () => {
+        $crate::arch::system_call::hidden_functions! {
+            "strcmp":
+                "mov rdx, -1",
+                "jmp strncmp";
+            // The difference of the first bytes that differ, of `rdx` at most; 0 if there are none up to the
+            // end.
+            "strncmp":
+                "xor eax, eax",
+                "2:",
+                "sub rdx, 1",
+                "jb 3f",
+                "movzx eax, byte ptr [rdi]",
+                "movzx ecx, byte ptr [rsi]",
+                "inc rdi",
+                "inc rsi",
+                "sub eax, ecx",
+                "jnz 3f",
+                "test ecx, ecx",
+                "jnz 2b",
+                "3:",
+                "ret";
+            // Where the first byte `sil` is, which may be the end; null if it is nowhere.
+            "strchr":
+                "2:",
+                "movzx ecx, byte ptr [rdi]",
+                "mov rax, rdi",
+                "inc rdi",
+                "cmp cl, sil",
+                "je 3f",
+                "test cl, cl",
+                "jnz 2b",
+                "xor eax, eax",
+                "3:",
+                "ret";
+        }
+    };
+}
+pub(crate) use hidden_string_functions;

@@ -1,0 +1,58 @@
+//! Trampolines: hidden functions under libc's names that jump to whatever a slot says.
+
+/// Defines a trampoline for each name, and `heapprof_trampolines`, a word for each: where it jumps to. At
+/// first the jump leads to `$find`, which is given the address of the slot, stores there where libc's
+/// function is, and returns that.
+macro_rules! define_trampolines {
+    ($find:path: $($name:literal)*) => {
+        std::arch::global_asm!(
+            ".pushsection .data.heapprof_trampolines, \"aw\", @progbits",
+            ".balign 8",
+            ".globl heapprof_trampolines",
+            ".hidden heapprof_trampolines",
+            "heapprof_trampolines:",
+            ".popsection",
+            $(
+                // At first the jump leads to the instruction after it, as in a PLT: the slot's address is
+                // what is told of the function.
+                ".pushsection .text.heapprof_trampolines, \"ax\", @progbits",
+                ".balign 16",
+                concat!(".globl ", $name),
+                concat!(".hidden ", $name),
+                concat!(".type ", $name, ", @function"),
+                concat!($name, ":"),
+                ".cfi_startproc",
+                "jmp qword ptr [rip + 4f]",
+                "3:",
+                "lea r11, [rip + 4f]",
+                "jmp heapprof_find_target",
+                ".cfi_endproc",
+                concat!(".size ", $name, ", . - ", $name),
+                ".popsection",
+                ".pushsection .data.heapprof_trampolines, \"aw\", @progbits",
+                "4:",
+                ".quad 3b",
+                ".popsection",
+            )*
+            ".pushsection .text.heapprof_trampolines, \"ax\", @progbits",
+            ".type heapprof_find_target, @function",
+            "heapprof_find_target:",
+            ".cfi_startproc",
+            // None of these functions takes a vector register; seven pushes align the stack.
+            "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+            ".cfi_adjust_cfa_offset 56",
+            "mov rdi, r11",
+            "cld",
+            "call {find}",
+            "mov r11, rax",
+            "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+            ".cfi_adjust_cfa_offset -56",
+            "jmp r11",
+            ".cfi_endproc",
+            ".size heapprof_find_target, . - heapprof_find_target",
+            ".popsection",
+            find = sym $find,
+        );
+    };
+}
+pub(crate) use define_trampolines;
