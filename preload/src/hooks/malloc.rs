@@ -19,7 +19,6 @@ use crate::hooks::early_heap;
 use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::malloc_fast::{free, malloc};
 use crate::hooks::sample::{self, Before};
-use crate::os::errno;
 use crate::recording::sampled_blocks;
 use crate::unwind::walk::Here;
 

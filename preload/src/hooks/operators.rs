@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use crate::allocator::{self, Fit};
 use crate::arch::entry_stubs::with_caller;
 use crate::hooks::malloc_fast::free;
-use crate::hooks::{early_heap, malloc, sample};
+use crate::hooks::{aligned, early_heap, malloc, sample};
 use crate::os::{diagnostics, dl, link_map};
 use crate::state::thread::{self, Inside};
 use crate::unwind::walk::Here;
@@ -193,7 +193,7 @@ extern "C-unwind" fn new_aligned_called_from(
         return elsewhere(size, alignment, tag, index);
     }
     let passes = sample::passes(size);
-    let ptr = allocator::aligned(alignment.max(malloc::MIN_ALIGN), size);
+    let ptr = allocator::aligned(alignment.max(aligned::MIN_ALIGN), size);
     if !passes {
         // SAFETY: the operator passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };

@@ -4,7 +4,7 @@
 //! unloaded meanwhile, by the kernel (`unwind/checked_read.rs`), into copies.
 
 use std::hash::Hasher as _;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use framehop::ExplicitModuleSectionInfo;

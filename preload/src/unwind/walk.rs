@@ -6,7 +6,7 @@
 //! pointer must rise, and the number of frames has a limit. It ends with a reason.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use framehop::{CacheNative, Error, FrameAddress, UnwindRegsNative, Unwinder};
 use heapprof_core::{Frame, Met, Place, Rule};
