@@ -212,6 +212,50 @@ fn every_link_leads_somewhere() {
     assert_eq!(missing, [""; 0]);
 }
 
+/// Every source that a page on the present state names: below the root, or below the `src` of a crate.
+#[test]
+fn every_source_that_is_named_is_there() {
+    let root = repository();
+    let pages = [
+        "README.md",
+        "docs/architecture.md",
+        "docs/exports.md",
+        "docs/format.md",
+        "docs/formats.md",
+        "docs/glossary.md",
+        "docs/hosts.md",
+        "docs/names.md",
+    ];
+    let below = [
+        "",
+        "preload/src",
+        "symbolizer/src",
+        "core/src",
+        "symbolizer/tests",
+    ];
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let spans = text.split('`').skip(1).step_by(2);
+        let sources = spans.filter(|span| {
+            let is_path = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
+            span.ends_with(".rs") && span.contains('/') && span.chars().all(is_path)
+        });
+        for source in sources {
+            named += 1;
+            if !below
+                .iter()
+                .any(|folder| root.join(folder).join(source).exists())
+            {
+                missing.push(format!("{page}: {source}"));
+            }
+        }
+    }
+    assert!(named > 60, "{named}");
+    assert_eq!(missing, [""; 0]);
+}
+
 /// Every command that a document shows has the options that it is shown with.
 #[test]
 fn every_command_is_understood() {
