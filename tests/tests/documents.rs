@@ -29,17 +29,45 @@ fn exists(name: &str, tests: &str) -> bool {
         || root.join(name).exists()
 }
 
-/// The last column of docs/hosts.md: what shows that a trap is met.
+/// The names of what shows how a page's traps are met: of each table's rows the last column, and of each section the
+/// paragraph that begins with `Shown by:`. Panics if a row has another number of columns, or a section has no such paragraph.
+fn shown_by(page: &str) -> Vec<String> {
+    let mut shown = Vec::new();
+    let mut lines = page.lines().peekable();
+    let mut section = None;
+    let mut is_below_head = false;
+    while let Some(line) = lines.next() {
+        if line.starts_with('#') {
+            assert_eq!(section, None, "a section without `Shown by:`");
+            section = line.strip_prefix("### ");
+        } else if line.starts_with("Shown by:") {
+            assert!(section.take().is_some(), "no section of a trap: {line}");
+            let mut paragraph = line.to_owned();
+            while let Some(more) = lines.next_if(|line| !line.is_empty()) {
+                paragraph = format!("{paragraph} {more}");
+            }
+            shown.push(paragraph);
+        }
+        let is_row = line.starts_with("| ");
+        if is_row && is_below_head {
+            let columns: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+            assert_eq!(columns.len(), 3, "{line}");
+            shown.push(columns[2].trim().to_owned());
+        }
+        is_below_head = is_row && (is_below_head || line.starts_with("| ---"));
+    }
+    assert_eq!(section, None, "a section without `Shown by:`");
+    shown
+}
+
+/// What docs/hosts.md says shows that a trap is met.
 #[test]
 fn what_shows_how_traps_are_met_is_there() {
     let tests = text_of("tests/tests", "rs");
     let hosts = fs::read_to_string(repository().join("docs/hosts.md")).unwrap();
-    let rows = hosts.lines().filter(|line| line.starts_with("| "));
     let mut names = 0;
     let mut missing = Vec::new();
-    for row in rows.skip(2) {
-        let columns: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
-        let shown = columns.last().expect("a column");
+    for shown in shown_by(&hosts) {
         for quoted in shown.split('`').skip(1).step_by(2) {
             // `file.rs: test`, `fixture argument`.
             let words = quoted
@@ -49,19 +77,36 @@ fn what_shows_how_traps_are_met_is_there() {
             let Some(first) = words.next() else { continue };
             names += 1;
             if !exists(first, &tests) {
-                missing.push(first);
+                missing.push(first.to_owned());
             }
             if let Some((file, test)) = quoted.split_once(": ") {
                 let path = repository().join("tests/tests").join(file);
                 let holds = fs::read_to_string(path).unwrap_or_default();
                 if !holds.contains(&format!("fn {test}()")) {
-                    missing.push(quoted);
+                    missing.push(quoted.to_owned());
                 }
             }
         }
     }
     assert!(names > 80, "{names}");
     assert_eq!(missing, [""; 0]);
+}
+
+/// A table's rows and a section's last paragraph; heads of tables, and lists, name nothing.
+#[test]
+fn a_page_of_traps_is_read() {
+    let page = "# Title\n\n| trap | what we do | shown by |\n| --- | --- | --- |\n| `a` | b | `c`, `d.rs: e` |\n| f | g | |\n\n\
+                ### h\n\n* `i`\n\nShown by: `j`,\n`k.rs: l`\n\n## m\n";
+    assert_eq!(
+        shown_by(page),
+        ["`c`, `d.rs: e`", "", "Shown by: `j`, `k.rs: l`"]
+    );
+    let has_panicked = |page: &str| std::panic::catch_unwind(|| shown_by(page)).is_err();
+    assert!(has_panicked("### h\n\nwords\n\n### n\n\nShown by: `o`\n"));
+    assert!(has_panicked("### h\n\nwords\n"));
+    assert!(has_panicked(
+        "| a | b | c |\n| --- | --- | --- |\n| a | b |\n"
+    ));
 }
 
 /// Every variable that the library reads is where people look for it.
@@ -164,6 +209,50 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(links > 60, "{links}");
+    assert_eq!(missing, [""; 0]);
+}
+
+/// Every source that a page on the present state names: below the root, or below the `src` of a crate.
+#[test]
+fn every_source_that_is_named_is_there() {
+    let root = repository();
+    let pages = [
+        "README.md",
+        "docs/architecture.md",
+        "docs/exports.md",
+        "docs/format.md",
+        "docs/formats.md",
+        "docs/glossary.md",
+        "docs/hosts.md",
+        "docs/names.md",
+    ];
+    let below = [
+        "",
+        "preload/src",
+        "symbolizer/src",
+        "core/src",
+        "symbolizer/tests",
+    ];
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let spans = text.split('`').skip(1).step_by(2);
+        let sources = spans.filter(|span| {
+            let is_path = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
+            span.ends_with(".rs") && span.contains('/') && span.chars().all(is_path)
+        });
+        for source in sources {
+            named += 1;
+            if !below
+                .iter()
+                .any(|folder| root.join(folder).join(source).exists())
+            {
+                missing.push(format!("{page}: {source}"));
+            }
+        }
+    }
+    assert!(named > 60, "{named}");
     assert_eq!(missing, [""; 0]);
 }
 
