@@ -14,7 +14,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::allocator::{self, Fit};
 use crate::arch::entry_stubs::with_caller;
-use crate::hooks::aligned::{MIN_ALIGN, memalign, posix_memalign, pvalloc, valloc};
+use crate::hooks::aligned::{memalign, posix_memalign, pvalloc, valloc};
 use crate::hooks::early_heap;
 use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::malloc_fast::{free, malloc};
