@@ -9,6 +9,7 @@ pub(crate) mod byte_count;
 pub(crate) mod mapped_levels;
 pub(crate) mod pending_frees;
 pub(crate) mod regime;
+pub(crate) mod request_word;
 pub(crate) mod requests;
 pub(crate) mod sampled_blocks;
 pub(crate) mod seats;

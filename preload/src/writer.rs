@@ -17,7 +17,10 @@ use heapprof_format::{EndReason, Module, Record};
 use crate::allocator;
 use crate::os::clock::{self, Clock};
 use crate::os::{fd_table, sys};
-use crate::recording::session::{self, ASLEEP, AWAKE, DOZING, Noted, Session};
+use crate::recording::request_word::{
+    self, DUMP, END, END_FLUSH, EXEC_FLUSH, FINISH, LEAVING, Rendezvous, SEATS,
+};
+use crate::recording::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
 use crate::recording::{byte_count, seats};
 use crate::state::settings::Settings;
 use crate::state::{interval, process, shutdown};
@@ -205,7 +208,7 @@ impl Writer {
             return;
         };
         let is_due = rotation.is_due(&self.output, ledger);
-        if !is_due || rotation.is_late(session, ledger) {
+        if !is_due || rotation.is_late(ledger) {
             return;
         }
         self.tell_modules();
@@ -282,28 +285,26 @@ impl Writer {
     }
 
     /// The last words of a process that is about to become another program, or to end, and may go on.
-    pub(crate) fn say_goodbye(&mut self, what: u32) {
+    pub(crate) fn say_goodbye(&mut self, reason: EndReason) {
         let now_ns = clock::now_ns();
         self.tell_counters(now_ns);
         let time_ns = self.since_start(now_ns);
-        let reason = match what {
-            session::FOR_END => EndReason::Exit,
-            _ => EndReason::Exec,
-        };
         self.output.encoder.record(&Record::End { time_ns, reason });
         self.flush();
     }
 
     /// The process is about to become another program, or to end: writes all there is. If that fails and it goes on,
     /// so does the log.
-    fn flush_before(&mut self, what: u32, session: &Session) {
+    fn flush_before(&mut self, session: &Session, reason: EndReason, request: &Rendezvous) {
+        if !request.take() {
+            return;
+        }
         self.is_leaving = true;
         self.drain_last(session);
         self.is_leaving = false;
         self.tell_modules();
-        self.say_goodbye(what);
-        session.flushed.fetch_add(1, Ordering::AcqRel);
-        sys::futex_wake(&session.flushed);
+        self.say_goodbye(reason);
+        request.tell_served();
     }
 
     /// The life of the thread. True: only until [`come_back`].
@@ -315,30 +316,26 @@ impl Writer {
         let mut made_code = jit_ranges::Looked::not_yet();
         let mut leisure = Leisure::Busy;
         self.tell_modules();
-        while session.finish.load(Ordering::Acquire) == 0 && !thread::is_asked_to_end() {
+        while !request_word::is_asked(FINISH | END) {
             if allocator::is_short() {
                 return false;
             }
-            if thread::is_asked_to_leave() {
+            if LEAVING.is_asked() {
                 self.drain_all(session);
                 self.tell_modules();
                 self.flush();
                 return true;
             }
-            if adopt_credentials::is_asked() {
-                adopt_credentials::serve();
-            }
+            adopt_credentials::serve();
             let drained = self.drain(session, BATCH);
             let now = clock::now_ns();
             if drained > 0 {
                 last_event = now;
                 leisure = Leisure::Busy;
             }
-            let what = session.flush_asked.swap(0, Ordering::AcqRel);
-            if what > 0 {
-                self.flush_before(what, session);
-            }
-            if session.dumps_asked.swap(0, Ordering::AcqRel) > 0 {
+            self.flush_before(session, EndReason::Exec, &EXEC_FLUSH);
+            self.flush_before(session, EndReason::Exit, &END_FLUSH);
+            if request_word::take(DUMP) {
                 self.drain_all(session); // what was allocated before it was asked belongs into the dump
                 self.begin_dump("signal");
             }
@@ -369,7 +366,7 @@ impl Writer {
                 self.rotate_if_full(session);
                 last_flush = now;
             }
-            if seats::need_writer() {
+            if request_word::take(SEATS) {
                 seats::serve();
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {
@@ -449,16 +446,9 @@ impl Writer {
         };
         // Whoever sent something before it could see the state did not wake us.
         let something_came = || {
-            idle && !self.inlet.is_empty(session)
-                || session.finish.load(Ordering::SeqCst) != 0
-                || session.flush_asked.load(Ordering::SeqCst) != 0
+            request_word::is_any_asked()
                 || session.page.is_asked()
-                || !session.requests.1.is_empty()
-                || session.dumps_asked.load(Ordering::SeqCst) != 0
-                || adopt_credentials::is_asked()
-                || seats::need_writer()
-                || thread::is_asked_to_leave()
-                || thread::is_asked_to_end()
+                || idle && !self.inlet.is_empty(session)
         };
         session.writer.store(state, Ordering::SeqCst);
         // A hook puts an event into its lane and then looks at the state, with no barrier between, which would cost more than

@@ -473,9 +473,7 @@ fn stack_of(
         }
         walker.known = known;
         // It is mostly a walk along frames that were not those of the last one: only these need rules.
-        if seat.see_to_room() {
-            session.wake();
-        }
+        seat.request_rule_growth_if_crowded();
     }
     Some(walked.hash)
 }

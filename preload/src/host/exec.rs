@@ -8,12 +8,14 @@
 //! loader must not be asked.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
+
+use heapprof_format::EndReason;
 
 use crate::arch::entry_stubs::call_before_jump;
 use crate::os::cancellation::Deferred;
 use crate::os::next_symbol::Next;
-use crate::os::{clock, errno, private_stack, sys};
+use crate::os::{clock, errno, private_stack};
+use crate::recording::request_word::{self, Rendezvous};
 use crate::recording::session;
 use crate::state::thread::{self, Inside};
 use crate::state::{phase, process};
@@ -73,41 +75,32 @@ exported! {
 
 /// The process may become another program.
 extern "C" fn before_exec() {
-    flush(session::FOR_EXEC);
+    flush(EndReason::Exec, &request_word::EXEC_FLUSH);
 }
 
 /// The process may end, past whatever is exported here.
 extern "C" fn before_end() {
-    flush(session::FOR_END);
+    flush(EndReason::Exit, &request_word::END_FLUSH);
 }
 
 /// Nothing was sampled: a log that was made at boot is told that the process goes. It is put back, for one that stays.
-fn leave_unsampled(what_for: u32) {
+fn leave_unsampled(reason: EndReason) {
     let _deferred = Deferred::begin();
     let Some(entered) = thread::current().enter() else {
         return; // a signal handler that interrupted us
     };
     entered.thread.inside.set(Inside::Ours);
-    session_start::with_pending(|writer| private_stack::run(|| writer.say_goodbye(what_for)));
+    session_start::with_pending(|writer| private_stack::run(|| writer.say_goodbye(reason)));
 }
 
 /// Has the writer write what there is, and waits for it.
-fn flush(what_for: u32) {
+fn flush(reason: EndReason, request: &Rendezvous) {
     if !phase::is_recording() || !process::is_own() {
         return;
     }
-    let Some(session) = session::current() else {
-        return leave_unsampled(what_for);
-    };
-    let before = session.flushed.load(Ordering::SeqCst);
-    session.flush_asked.store(what_for, Ordering::SeqCst);
-    session.wake();
-    let deadline = clock::now_ns() + PATIENCE_NS;
-    while session.flushed.load(Ordering::Acquire) == before {
-        let now = clock::now_ns();
-        if now >= deadline {
-            return;
-        }
-        sys::futex_wait(&session.flushed, before, Some(deadline - now));
+    if session::current().is_none() {
+        return leave_unsampled(reason);
     }
+    let deadline = clock::now_ns() + PATIENCE_NS;
+    request.ask(deadline, PATIENCE_NS, || false);
 }

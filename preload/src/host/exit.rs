@@ -5,11 +5,11 @@
 //! to its last flush.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
 
 use heapprof_format::EndReason;
 
 use crate::os::{diagnostics, private_stack, sys};
+use crate::recording::request_word::{self, FINISH};
 use crate::recording::session;
 use crate::state::thread::{self, Inside};
 use crate::state::{phase, process, shutdown};
@@ -44,8 +44,7 @@ fn finish() {
     }
     if let Some(session) = session::current() {
         let deadline = shutdown::begin(); // before the writer can see that it is to finish
-        session.finish.store(1, Ordering::SeqCst);
-        session.wake();
+        request_word::post(FINISH);
         // Threads that go on allocating wait with us: the writer would otherwise share the processors
         // with all of them, and have ever more to take from their lanes.
         phase::begin_ending();

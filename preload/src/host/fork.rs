@@ -8,7 +8,9 @@
 
 use crate::host::{main_thread, seccomp_filters};
 use crate::os::{clock, diagnostics, fd_table, sys};
-use crate::recording::{byte_count, regime, requests, sampled_blocks, seats, session};
+use crate::recording::{
+    byte_count, regime, request_word, requests, sampled_blocks, seats, session,
+};
 use crate::state::thread::{self, Inside};
 use crate::state::{counters, interval, phase, process, shutdown};
 use crate::unwind::modules;
@@ -46,6 +48,7 @@ pub(crate) extern "C" fn in_child() {
     };
     let parent = process::after_fork(pid);
     session::abandon();
+    request_word::after_fork();
     requests::after_fork();
     interval::after_fork();
     sampled_blocks::after_fork();

@@ -66,7 +66,7 @@ fn once_more(call: impl Fn() -> c_int) -> Option<c_int> {
     let session =
         session::current().filter(|_| process::is_own() && !seccomp::has_filtered_itself())?;
     let alone = sys::threads().is_none_or(|threads| threads == 2);
-    if !alone || !writer::leave(session) {
+    if !alone || !writer::leave() {
         errno::set(refused);
         return None;
     }

@@ -11,9 +11,10 @@ use crate::arch::registers::stack_pointer;
 use crate::arch::signal_frame;
 use crate::os::seccomp::Spared;
 use crate::os::sys;
+use crate::recording::request_word::{self, SEATS};
 use crate::recording::seats;
+use crate::state::counters;
 use crate::state::thread::{Entered, Inside, Thread};
-use crate::state::{counters, wakeup};
 use crate::unwind::stack_bounds;
 
 impl Thread {
@@ -44,7 +45,7 @@ pub(crate) fn is_left(thread: &Thread, sp: u64) -> bool {
         && seats::may_lose_one();
     if is_left {
         counters::LOST_LEFT.add(1);
-        wakeup::ring(); // another seat is needed, and the writer may be asleep
+        request_word::post(SEATS); // another seat is needed, and the writer may be asleep
     }
     is_left
 }

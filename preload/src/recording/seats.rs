@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use crate::allocator;
 use crate::os::backoff::{self, Patience};
+use crate::recording::request_word::{self, SEATS};
 use crate::recording::sampled_blocks::Spot;
 use crate::state::thread::Thread;
 use crate::unwind::modules::{Hazard, Snapshot};
@@ -74,9 +75,6 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Somebody found none free.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// A walker wants more room.
-static ROOM_WANTED: AtomicBool = AtomicBool::new(false);
-
 /// How often the writer has looked at the seats.
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 
@@ -107,28 +105,26 @@ impl Seat {
         self.parts().0
     }
 
-    /// After a walk: has the walker get more room, if its rules displace each other. True: the writer is to be woken for that. By its usual
-    /// look each of some thousand walks would have learnt all its rules anew.
+    /// After a walk: asks the writer for room for more rules, if the walker's rules displace each other. By
+    /// the writer's usual look, each of some thousand walks would have learnt all its rules anew.
     #[inline]
-    #[must_use]
-    pub(crate) fn see_to_room(&mut self) -> bool {
+    pub(crate) fn request_rule_growth_if_crowded(&mut self) {
         let looks = LOOKS.load(Ordering::Relaxed);
-        let wanted = self.walker().room_wanted(looks);
-        wanted.is_some_and(|wanted| self.get_room(wanted))
+        if let Some(wanted) = self.walker().room_wanted(looks) {
+            self.request_rule_growth(wanted);
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn get_room(&mut self, wanted: usize) -> bool {
+    fn request_rule_growth(&mut self, wanted: usize) {
         let larger = &self.place.larger;
         let walker = self.walker();
-        let outcome = larger.ask(wanted, &mut walker.rules);
-        match outcome {
+        match larger.ask(wanted, &mut walker.rules) {
             Outcome::Waits => {}
             Outcome::HasMoved => walker.has_moved(),
-            Outcome::IsAsked => ROOM_WANTED.store(true, Ordering::SeqCst),
+            Outcome::IsAsked => request_word::post(SEATS),
         }
-        matches!(outcome, Outcome::IsAsked)
     }
 
     /// Keeps the spot of a sample that was freed, and gives back the one before.
@@ -244,17 +240,11 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Whether the writer has something to do here now: a walker wants more room, or a seat was lost.
-pub(crate) fn need_writer() -> bool {
-    ROOM_WANTED.load(Ordering::SeqCst) || count() < usual_count()
-}
-
 /// In the writer: does that.
 pub(crate) fn serve() {
     while count() < usual_count() {
         add();
     }
-    ROOM_WANTED.swap(false, Ordering::SeqCst); // and sees what was asked for before
     places().for_each(|place| place.larger.serve());
 }
 

@@ -29,9 +29,9 @@ use crate::os::backoff::Patience;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
 use crate::recording::mapped_levels::Mapped;
-use crate::recording::pending_frees;
 use crate::recording::requests::{Ask, Request};
 use crate::recording::seats::{self, Seat};
+use crate::recording::{pending_frees, request_word};
 use crate::state::thread::Thread;
 use crate::state::{counters, interval, process, shutdown, wakeup};
 use crate::unwind::walker::{MAX_FRAMES, Walked};
@@ -99,11 +99,6 @@ pub(crate) use crate::state::wakeup::AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
 
-/// Why all is to be written at once, in `Session::flush_asked`: the process may become another program.
-pub(crate) const FOR_EXEC: u32 = 1;
-/// The process may end without another word.
-pub(crate) const FOR_END: u32 = 2;
-
 /// Of one seat.
 pub(crate) struct SeatLanes {
     /// Samples and frees.
@@ -138,23 +133,13 @@ pub(crate) struct Session {
     pub(crate) taken: AtomicU64,
     /// What `taken` was when somebody's patience with the writer ended: until it is another number, nobody waits for the writer again.
     given_up_at: AtomicU64,
-    /// Set once when the process ends: the writer is to finish. See `host/exit.rs`.
-    pub(crate) finish: AtomicU32,
     /// Set by the writer when it has finished.
     pub(crate) finished: AtomicU32,
-    /// [`FOR_EXEC`] or [`FOR_END`] when everything so far is to be written at once; else 0.
-    pub(crate) flush_asked: AtomicU32,
-    /// How often that was done.
-    pub(crate) flushed: AtomicU32,
-    /// Dumps that a signal asked for.
-    pub(crate) dumps_asked: AtomicU32,
 }
 
 /// The process's session, once it has one.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
-/// Dumps that were asked for while there was no session to ask.
-static DUMPS_ASKED_EARLY: AtomicU32 = AtomicU32::new(0);
 
 /// Ids of samples up to here are not of this process but of the one that it was forked from: they are never given again.
 static FOREIGN_IDS: AtomicU64 = AtomicU64::new(0);
@@ -166,18 +151,6 @@ const GIVEN_MEANWHILE: u64 = 1 << 32;
 pub(crate) fn current() -> Option<&'static Session> {
     // SAFETY: null or a leaked session.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
-}
-
-/// Asks for a dump, now or as soon as there is a session. Two atomics and a futex: a signal handler
-/// may call it.
-pub(crate) fn ask_for_dump() {
-    match current() {
-        Some(session) => {
-            session.dumps_asked.fetch_add(1, Ordering::AcqRel);
-            session.wake();
-        }
-        None => _ = DUMPS_ASKED_EARLY.fetch_add(1, Ordering::AcqRel),
-    }
 }
 
 /// Puts a new session in place of none, or of the parent's. `None`: there is no memory for it.
@@ -199,20 +172,13 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'sta
         requests: unbounded(),
         taken: AtomicU64::new(0),
         given_up_at: AtomicU64::new(u64::MAX),
-        finish: AtomicU32::new(0),
         finished: AtomicU32::new(0),
-        flush_asked: AtomicU32::new(0),
-        flushed: AtomicU32::new(0),
-        dumps_asked: AtomicU32::new(0),
     }));
     if !session.make_first_lane() {
         return None;
     }
     wakeup::install(session.writer);
     CURRENT.store(session, Ordering::Release);
-    // Only now: a signal that comes meanwhile finds either this session or the count that is taken here.
-    let early = DUMPS_ASKED_EARLY.swap(0, Ordering::AcqRel);
-    session.dumps_asked.fetch_add(early, Ordering::AcqRel);
     Some(session)
 }
 
@@ -463,7 +429,7 @@ impl Session {
         if self.requests.0.try_send(request).is_err() {
             return Err("the writer is gone".into());
         }
-        self.wake();
+        request_word::post(request_word::QUESTION);
         answer.wait(|| self.finished.load(Ordering::Acquire) == 0)
     }
 

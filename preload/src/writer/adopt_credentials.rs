@@ -1,11 +1,5 @@
 //! The rendezvous of a thread that changes its ids with the writer, which takes on the same rights first.
 //!
-//! ```text
-//!          calling thread                          writer
-//!  Free ──> Claimed ── its rights ──> Asked ──> Taking ── the same ──> Free
-//!                                      └── it did not come in time: Free, and the call goes on as without us
-//! ```
-//!
 //! Not here: why (`host/setid.rs`). Nothing here takes a lock or memory: POSIX allows these functions in
 //! signal handlers.
 
@@ -13,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::os::credentials::Rights;
 use crate::os::{clock, sys};
+use crate::recording::request_word::{self, FINISH, RIGHTS};
 use crate::recording::session::Session;
 use crate::state::thread::{self, Inside};
 
@@ -45,22 +40,26 @@ const PATIENCE_INSIDE_NS: u64 = 100_000_000;
 /// Between two looks whether the writer has ended.
 const LOOK_NS: u64 = 100_000_000;
 
-const FREE: u32 = 0;
-const CLAIMED: u32 = 1;
-const ASKED: u32 = 2;
-const TAKING: u32 = 3;
-
-static STATE: AtomicU32 = AtomicU32::new(FREE);
-/// The rights that are to be taken, from `Asked` to the end of `Taking`.
+/// 1 while [`WANTED`] belongs to a request: from before it is asked until it is withdrawn or served.
+static CLAIM: AtomicU32 = AtomicU32::new(0);
+/// The rights that are to be taken.
 static WANTED: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
 
-/// Moves the state, and wakes whoever waits for that.
-fn turn(from: u32, to: u32) -> Result<(), u32> {
-    let moved = STATE.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
-    if moved.is_ok() {
-        sys::futex_wake(&STATE);
+/// Takes the claim, or waits for it until the deadline. Returns false if it is still another's.
+fn claim(deadline_ns: u64, is_over: impl Fn() -> bool) -> bool {
+    while CLAIM.swap(1, Ordering::SeqCst) != 0 {
+        let now = clock::now_ns();
+        if now >= deadline_ns || is_over() {
+            return false;
+        }
+        sys::futex_wait(&CLAIM, 1, Some((deadline_ns - now).min(LOOK_NS)));
     }
-    moved.map(drop)
+    true
+}
+
+fn free_claim() {
+    CLAIM.store(0, Ordering::SeqCst);
+    sys::futex_wake(&CLAIM);
 }
 
 /// Has the writer take on this thread's rights, which are these, and waits for that.
@@ -70,56 +69,32 @@ pub(crate) fn ask(session: &Session, mine: Rights) {
         _ => PATIENCE_INSIDE_NS,
     };
     let deadline = clock::now_ns() + patience;
-    let wait = |state| {
-        let now = clock::now_ns();
-        let ended = session.finish.load(Ordering::SeqCst) | session.finished.load(Ordering::SeqCst);
-        let over = now >= deadline || ended != 0;
-        if !over {
-            sys::futex_wait(&STATE, state, Some((deadline - now).min(LOOK_NS)));
-        }
-        !over
-    };
-    while let Err(now) = turn(FREE, CLAIMED) {
-        if !wait(now) {
-            return;
-        }
+    let is_over = || request_word::is_asked(FINISH) || session.finished.load(Ordering::SeqCst) != 0;
+    if !claim(deadline, is_over) {
+        return;
     }
     for (place, word) in WANTED.iter().zip(mine.to_words()) {
         place.store(word, Ordering::Relaxed);
     }
-    STATE.store(ASKED, Ordering::SeqCst);
-    session.wake();
-    loop {
-        let now = STATE.load(Ordering::SeqCst);
-        // Free; or claimed by another thread since.
-        if now < ASKED {
-            return;
-        }
-        if !wait(now) {
-            let _ = turn(ASKED, FREE);
-            return;
-        }
+    if !RIGHTS.ask(deadline, LOOK_NS, is_over) {
+        free_claim(); // withdrawn; otherwise the writer frees it when it has read what is wanted
     }
 }
 
-/// For the writer: whether a thread waits for it.
-pub(crate) fn is_asked() -> bool {
-    STATE.load(Ordering::SeqCst) == ASKED
-}
-
-/// For the writer: takes on what is wanted.
+/// For the writer: takes on what is wanted, if a thread asks.
 pub(crate) fn serve() {
-    if turn(ASKED, TAKING).is_err() {
-        return; // withdrawn
+    if !RIGHTS.take() {
+        return;
     }
     let words = std::array::from_fn(|n| WANTED[n].load(Ordering::Relaxed));
     // If the kernel refuses, the program's call goes on as without us.
     let _ = Rights::from_words(words).take();
     remember();
-    let _ = turn(TAKING, FREE);
+    free_claim();
+    RIGHTS.tell_served();
 }
 
 /// In a forked child.
 pub(crate) fn after_fork() {
-    STATE.store(FREE, Ordering::SeqCst);
+    CLAIM.store(0, Ordering::SeqCst);
 }

@@ -7,6 +7,7 @@ use heapprof_format::{Module, Reader, Record};
 
 use super::Writer;
 use crate::os::{clock, files, sys};
+use crate::recording::request_word::{self, FINISH, QUESTION};
 use crate::recording::requests::{Ask, Request};
 use crate::recording::session::{Noted, Session};
 use crate::state::settings::MAX_INTERVAL;
@@ -29,6 +30,7 @@ impl Writer {
     /// Answers whoever has asked.
     #[inline]
     pub(super) fn serve(&mut self, session: &Session) {
+        request_word::take(QUESTION); // before the queue is read: who asks afterwards sets it again
         while let Ok(request) = session.requests.1.try_recv() {
             self.drain_all(session); // what was allocated before it was asked belongs into the answer
             self.answer(session, request);
@@ -254,7 +256,7 @@ impl Writer {
             read += 1;
             if read.is_multiple_of(REPLAY_BATCH) {
                 session.taken.fetch_add(1, Ordering::Relaxed);
-                if session.finish.load(Ordering::Acquire) != 0 {
+                if request_word::is_asked(FINISH) {
                     return Err("the program is ending".into());
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::os::diagnostics::say;
 use crate::os::sys;
-use crate::recording::session;
+use crate::recording::request_word;
 use crate::state::process;
 
 /// The signal that is ours; 0: none.
@@ -62,5 +62,5 @@ extern "C" fn on_signal(_: c_int) {
     if !process::is_own() {
         return;
     }
-    session::ask_for_dump();
+    request_word::post(request_word::DUMP);
 }

@@ -10,6 +10,7 @@ use heapprof_format::EndReason;
 use super::Writer;
 use crate::allocator;
 use crate::os::{clock, credentials, fd_table, libc_trampolines, seccomp, sys};
+use crate::recording::request_word::{self, END, FINISH, LEAVING};
 use crate::recording::session::{self, Session};
 use crate::state::{phase, thread};
 use crate::unwind::stack_bounds;
@@ -33,8 +34,8 @@ static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 pub(crate) fn after_fork() {
     THREAD.store(0, Ordering::Relaxed);
     RUNS.store(0, Ordering::Relaxed);
-    LEAVE.store(STAYS, Ordering::SeqCst);
-    ENDS.store(false, Ordering::SeqCst);
+    HAS_LEFT.store(false, Ordering::SeqCst);
+    IS_CLAIMED.store(false, Ordering::SeqCst);
 }
 
 /// Set when the thread has begun. libc's own steps before that end the process if a seccomp filter forbids them.
@@ -160,37 +161,28 @@ pub(crate) fn stop_if_it_is_me() {
     }
 }
 
-/// Whether the writer is to be without a thread for a while: [`STAYS`], [`ASKED`] or [`LEFT`].
-static LEAVE: AtomicU32 = AtomicU32::new(STAYS);
-const STAYS: u32 = 0;
-const ASKED: u32 = 1;
-/// The writer is in [`HANDOVER`], its thread on its last steps.
-const LEFT: u32 = 2;
+/// Whether a thread asks the writer to leave, or has had it leave.
+static IS_CLAIMED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the writer is in [`HANDOVER`], and its thread on its last steps.
+static HAS_LEFT: AtomicBool = AtomicBool::new(false);
 
 /// How long the program waits for the writer to leave.
 const LEAVE_PATIENCE_NS: u64 = 2_000_000_000;
 
-/// For the writer.
-pub(super) fn is_asked_to_leave() -> bool {
-    LEAVE.load(Ordering::SeqCst) == ASKED
-}
-
 /// In a thread of the program's that is inside our code: has the writer's thread end, until [`come_back`]. False: it stays.
-pub(crate) fn leave(session: &Session) -> bool {
+pub(crate) fn leave() -> bool {
     let thread = tid();
-    let turn = |from, to| LEAVE.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
-    if thread == 0 || turn(STAYS, ASKED).is_err() {
+    if thread == 0 || IS_CLAIMED.swap(true, Ordering::SeqCst) {
         return false;
     }
-    session.wake();
     let deadline = clock::now_ns() + LEAVE_PATIENCE_NS;
-    while LEAVE.load(Ordering::SeqCst) == ASKED {
-        let now = clock::now_ns();
-        let over = now >= deadline || session.finish.load(Ordering::SeqCst) != 0;
-        if over && turn(ASKED, STAYS).is_ok() {
-            return false;
-        }
-        sys::futex_wait(&LEAVE, ASKED, Some(deadline.saturating_sub(now)));
+    LEAVING.ask(deadline, LEAVE_PATIENCE_NS, || {
+        request_word::is_asked(FINISH)
+    });
+    if !HAS_LEFT.load(Ordering::SeqCst) {
+        IS_CLAIMED.store(false, Ordering::SeqCst);
+        return false;
     }
     wait_until_it_is_gone(thread, deadline);
     true
@@ -203,14 +195,6 @@ fn wait_until_it_is_gone(thread: u32, deadline: u64) {
     }
 }
 
-/// Whether recording is to end, and the thread with it, while the program goes on.
-static ENDS: AtomicBool = AtomicBool::new(false);
-
-/// For the writer.
-pub(super) fn is_asked_to_end() -> bool {
-    ENDS.load(Ordering::SeqCst)
-}
-
 /// In a thread of the program's: has the writer write what there is, and its thread end. It is waited for, [`LEAVE_PATIENCE_NS`] at
 /// most.
 pub(crate) fn end(session: &Session) {
@@ -219,8 +203,7 @@ pub(crate) fn end(session: &Session) {
     if thread == 0 {
         return;
     }
-    ENDS.store(true, Ordering::SeqCst);
-    session.wake();
+    request_word::post(END);
     let deadline = clock::now_ns() + LEAVE_PATIENCE_NS;
     session.wait_until_finished(deadline);
     wait_until_it_is_gone(thread, deadline);
@@ -231,16 +214,15 @@ fn hand_back(place: *mut Writer, session: &'static Session) -> bool {
     let handover = Box::into_raw(Box::new(Handover { place, session }));
     HANDOVER.store(handover, Ordering::Release);
     THREAD.store(0, Ordering::Relaxed);
-    if LEAVE
-        .compare_exchange(ASKED, LEFT, Ordering::SeqCst, Ordering::SeqCst)
-        .is_ok()
-    {
-        sys::futex_wake(&LEAVE);
+    HAS_LEFT.store(true, Ordering::SeqCst); // before the request is served
+    if LEAVING.take() {
+        LEAVING.tell_served();
         return true;
     }
+    HAS_LEFT.store(false, Ordering::SeqCst);
     THREAD.store(sys::gettid(), Ordering::Relaxed);
     HANDOVER.store(std::ptr::null_mut(), Ordering::Release);
-    // SAFETY: made above; only who sees `LEFT` takes it.
+    // SAFETY: made above; only a thread whose request was served takes it.
     drop(unsafe { Box::from_raw(handover) });
     false
 }
@@ -249,7 +231,8 @@ fn hand_back(place: *mut Writer, session: &'static Session) -> bool {
 pub(crate) fn come_back(session: &'static Session) {
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     RUNS.store(0, Ordering::Relaxed);
-    LEAVE.store(STAYS, Ordering::SeqCst);
+    HAS_LEFT.store(false, Ordering::SeqCst);
+    IS_CLAIMED.store(false, Ordering::SeqCst);
     if handover.is_null() {
         return;
     }
@@ -268,7 +251,7 @@ pub(crate) fn come_back(session: &'static Session) {
 /// last one, and needs the program's descriptors for that. One that left them ends, and another begins.
 pub(crate) fn share_descriptors(session: &'static Session) {
     wait_until_it_runs();
-    if fd_table::are_own() && !seccomp::has_filtered_itself() && leave(session) {
+    if fd_table::are_own() && !seccomp::has_filtered_itself() && leave() {
         come_back(session);
     }
 }
@@ -304,7 +287,7 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
         if allocator::is_short() {
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {
-            let reason = match is_asked_to_end() {
+            let reason = match request_word::is_asked(END) {
                 true => EndReason::GaveUp,
                 false => EndReason::Exit,
             };
@@ -319,7 +302,7 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
     }
     THREAD.store(0, Ordering::Relaxed);
     session.tell_finished();
-    if session.finish.load(Ordering::Acquire) == 0 && last_thread::all_have_left() {
+    if !request_word::is_asked(FINISH) && last_thread::all_have_left() {
         // Nobody asked for the end: the program's last thread has left.
         phase::end();
         last_thread::exit_for_the_last();

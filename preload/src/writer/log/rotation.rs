@@ -13,6 +13,7 @@ use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
 use crate::os::files::{AppendError, Appended};
 use crate::os::sys::Errno;
+use crate::recording::request_word::{self, FINISH};
 use crate::recording::session::Session;
 use crate::state::shutdown;
 use crate::writer::event_source::{Event, Inlet, Taker};
@@ -106,8 +107,8 @@ impl Rotation {
 
     /// Whether the program ends, and would have to wait too long for a checkpoint. Where it is a matter of a moment, what comes
     /// at the end rotates like all else: it may be all that the lanes hold.
-    pub(crate) fn is_late(&self, session: &Session, ledger: &Ledger) -> bool {
-        is_late(session, self.checkpoint_ns(ledger))
+    pub(crate) fn is_late(&self, ledger: &Ledger) -> bool {
+        is_late(self.checkpoint_ns(ledger))
     }
 
     fn checkpoint_ns(&self, ledger: &Ledger) -> u64 {
@@ -189,7 +190,7 @@ impl Rotation {
                 // Hooks that wait because all is set aside that may be are to see that we get on.
                 session.taken.fetch_add(1, Ordering::Relaxed);
                 set_events_aside((&mut *inlet, session), set_aside, may, usize::MAX);
-                if is_awaited(session, takes_ns) {
+                if is_awaited(takes_ns) {
                     return Err(Stop::Awaited);
                 }
             }
@@ -222,13 +223,13 @@ impl Rotation {
 }
 
 /// Whether the log is to be whole before another `takes_ns` have passed.
-fn is_awaited(session: &Session, takes_ns: u64) -> bool {
-    is_late(session, takes_ns) || session.flush_asked.load(Ordering::Acquire) != 0
+fn is_awaited(takes_ns: u64) -> bool {
+    is_late(takes_ns) || request_word::EXEC_FLUSH.is_asked() || request_word::END_FLUSH.is_asked()
 }
 
 /// Whether the program ends, and does not wait for another `takes_ns`.
-fn is_late(session: &Session, takes_ns: u64) -> bool {
-    session.finish.load(Ordering::Acquire) != 0 && shutdown::forbids(takes_ns)
+fn is_late(takes_ns: u64) -> bool {
+    request_word::is_asked(FINISH) && shutdown::forbids(takes_ns)
 }
 
 /// Takes up to so many events from the queue, as long as hooks may soon find it full. The others stay where they are: what is

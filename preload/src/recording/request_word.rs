@@ -1,0 +1,127 @@
+//! The request word: what threads of the program ask of the writer, a bit for each kind, and how they wait.
+//!
+//! ```text
+//!  thread                                   writer
+//!  ask: bit set, bell rung ───────────────> take: bit cleared
+//!       waits for `served`  <────────────── tell_served
+//!       └── its time is over: the bit is cleared again (withdrawn), if the writer has not taken it
+//! ```
+//!
+//! The writer sleeps only while the word is 0, so a request cannot be forgotten in one place.
+//! Not here: questions that have answers in words (`requests`), and what serving a request means (`writer`).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::os::{clock, sys};
+use crate::state::wakeup;
+
+/// The process ends: the writer finishes. Never taken.
+pub(crate) const FINISH: u32 = 1;
+/// The recording ends and the writer's thread with it, while the program goes on. Never taken.
+pub(crate) const END: u32 = 1 << 1;
+/// The writer is to be without a thread for a while ([`LEAVING`]).
+const LEAVE: u32 = 1 << 2;
+/// The writer takes on the rights of the thread that asks ([`RIGHTS`]).
+const TAKE_RIGHTS: u32 = 1 << 3;
+/// The process may become another program: everything so far is written ([`EXEC_FLUSH`]).
+const FLUSH_FOR_EXEC: u32 = 1 << 4;
+/// The process may end past our exit: everything so far is written ([`END_FLUSH`]).
+const FLUSH_FOR_END: u32 = 1 << 8;
+/// A dump, asked for by a signal.
+pub(crate) const DUMP: u32 = 1 << 5;
+/// A question waits in the session's queue.
+pub(crate) const QUESTION: u32 = 1 << 6;
+/// A seat is missing, or a walker needs room for more rules.
+pub(crate) const SEATS: u32 = 1 << 7;
+
+static ASKED: AtomicU32 = AtomicU32::new(0);
+
+/// The writer's thread is to end for a while: it says so when it has given the writer back.
+pub(crate) static LEAVING: Rendezvous = Rendezvous::new(LEAVE);
+/// The writer takes on a thread's rights.
+pub(crate) static RIGHTS: Rendezvous = Rendezvous::new(TAKE_RIGHTS);
+/// The writer writes everything so far: the process may become another program.
+pub(crate) static EXEC_FLUSH: Rendezvous = Rendezvous::new(FLUSH_FOR_EXEC);
+/// The writer writes everything so far: the process may end past our exit.
+pub(crate) static END_FLUSH: Rendezvous = Rendezvous::new(FLUSH_FOR_END);
+
+/// Sets these bits and rings the bell. Two atomics and a system call: a signal handler may post.
+pub(crate) fn post(bits: u32) {
+    // Sequentially consistent, as is the writer's store of its state before it looks here once more: either
+    // it sees the bits, or the bell finds it asleep.
+    ASKED.fetch_or(bits, Ordering::SeqCst);
+    wakeup::ring();
+}
+
+/// Returns true if one of these bits is set.
+pub(crate) fn is_asked(bits: u32) -> bool {
+    ASKED.load(Ordering::SeqCst) & bits != 0
+}
+
+/// Returns true if any bit is set.
+pub(crate) fn is_any_asked() -> bool {
+    is_asked(u32::MAX)
+}
+
+/// Clears these bits. Returns true if one of them was set.
+pub(crate) fn take(bits: u32) -> bool {
+    is_asked(bits) && ASKED.fetch_and(!bits, Ordering::SeqCst) & bits != 0
+}
+
+/// In a forked child: its threads have asked for nothing.
+pub(crate) fn after_fork() {
+    ASKED.store(0, Ordering::SeqCst);
+}
+
+/// A request that the thread waits for.
+pub(crate) struct Rendezvous {
+    bit: u32,
+    /// How often it was served.
+    served: AtomicU32,
+}
+
+impl Rendezvous {
+    const fn new(bit: u32) -> Rendezvous {
+        Rendezvous {
+            bit,
+            served: AtomicU32::new(0),
+        }
+    }
+
+    /// Asks the writer, and waits until it has served the request, until `deadline_ns` by the monotonic
+    /// clock, or until `is_over`, which is asked every `look_ns`. Returns false if the request was
+    /// withdrawn. A request that the writer has taken is waited for no longer than until the deadline
+    /// either, and counts as served then: what it does, it does.
+    pub(crate) fn ask(&self, deadline_ns: u64, look_ns: u64, is_over: impl Fn() -> bool) -> bool {
+        let before = self.served.load(Ordering::SeqCst);
+        post(self.bit);
+        while self.served.load(Ordering::SeqCst) == before {
+            let now = clock::now_ns();
+            if now >= deadline_ns || is_over() {
+                return !take(self.bit);
+            }
+            sys::futex_wait(
+                &self.served,
+                before,
+                Some(look_ns.min(deadline_ns - now).max(1)),
+            );
+        }
+        true
+    }
+
+    /// For the writer: returns true if a thread asks.
+    pub(crate) fn is_asked(&self) -> bool {
+        is_asked(self.bit)
+    }
+
+    /// For the writer: takes the request. Returns false if there is none, or it was withdrawn.
+    pub(crate) fn take(&self) -> bool {
+        take(self.bit)
+    }
+
+    /// For the writer: the request that it took is served.
+    pub(crate) fn tell_served(&self) {
+        self.served.fetch_add(1, Ordering::SeqCst);
+        sys::futex_wake(&self.served);
+    }
+}
