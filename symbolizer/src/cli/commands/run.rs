@@ -34,6 +34,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_RECORD_OVER                blocks of so many bytes are all recorded; 0: none [0]
   HEAPPROF_START                      running, or paused until somebody starts it [running]
   HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
+  HEAPPROF_FAST_PATH                  0: all allocations through the allocator's own functions
   HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
   HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
   HEAPPROF_VERBOSE                    1: a line at start and one at exit [0]
