@@ -20,18 +20,8 @@
 //! bytes in small blocks, `x² R / s` for a block of `s`, which is the most there can be.
 
 use crate::model::measure::Amount;
+use crate::model::noise::Noise;
 use crate::model::profile::{Precision, Profile};
-
-/// See the module's text. Sums over blocks, so parts add up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Noise {
-    /// Of the difference, if both heaps are the same.
-    variance: f64,
-    /// The same, if the bytes were in small blocks.
-    at_most: f64,
-    /// What the largest block that may be missed brings.
-    block: f64,
-}
 
 impl Noise {
     /// What the amount in a row of one profile says of the errors of another, if that has the same blocks.
@@ -67,18 +57,6 @@ impl Noise {
             at_most: squares * interval / size,
             block: (squares / objects).sqrt(),
         }
-    }
-
-    /// Adds that of other blocks.
-    pub(crate) fn merge(&mut self, other: &Noise) {
-        self.variance += other.variance;
-        self.at_most += other.at_most;
-        self.block = self.block.max(other.block);
-    }
-
-    /// The variance to test a difference against.
-    pub(crate) fn variance(&self) -> f64 {
-        (self.variance + 2.1 * self.block * self.variance.sqrt()).min(self.at_most)
     }
 }
 

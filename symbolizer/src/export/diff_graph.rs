@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 
-use crate::analysis::diff::{Change, Verdict};
+use crate::model::change::{Change, Verdict};
 use crate::model::measure::Measure;
 use crate::model::printable::Printable;
 use crate::naming::flame;

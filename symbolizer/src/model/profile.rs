@@ -8,15 +8,15 @@ use std::collections::HashMap;
 use heapprof_core::{Estimate, Lifetimes, Past, Row, Temporary, Totals};
 use heapprof_format::{Counter, Mapping, Module, Segment, SegmentStart, Symbols, Thread, WalkEnd};
 
-use crate::analysis::diff::Change;
-use crate::analysis::health::Counted;
-use crate::analysis::merge::Part;
+use crate::model::change::Change;
 use crate::model::confidence::Confidence;
+use crate::model::counted::Counted;
 use crate::model::detail::Detailed;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::module_index::ModuleIndex;
+use crate::model::part::Part;
+use crate::model::peak::Peak;
 pub use crate::model::run::{Ending, Marker, Regime, Run};
-use crate::read::fold::Peak;
 use crate::resolve::Frame;
 
 /// See the module's text.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use object::{Object, ObjectSegment};
 
-use crate::analysis::merge::home_of;
+use crate::model::merged_address::home_of;
 use crate::model::profile::{LoadedModule, Place, Profile};
 use crate::resolve::{
     Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport, SearchPath, Usable,

@@ -16,11 +16,11 @@
 
 use heapprof_core::{Came, Estimate, NumberMap, Temporary, Weight};
 
-use crate::analysis::diff::Change;
-use crate::analysis::moment::Cut;
-use crate::analysis::view::Span;
+use crate::model::change::Change;
 use crate::model::measure::{Amount, Measure};
 use crate::model::metric::Metric;
+use crate::model::span::Cut;
+use crate::model::span::Span;
 
 /// Where an event is in the log.
 #[derive(Debug, Clone, Copy)]

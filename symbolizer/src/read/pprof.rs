@@ -14,7 +14,7 @@ use heapprof_core::{Estimate, Row, SizeClass, Totals};
 use heapprof_format::{MAX_FRAMES, Segment};
 use prost::Message;
 
-use crate::export::pprof::proto;
+use crate::model::pprof_proto as proto;
 use crate::model::profile::{CallStack, Ending, LoadedModule, Profile};
 use crate::read::dump::read_comment;
 use crate::resolve::{Frame, Name};
