@@ -43,6 +43,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether noise may have made an amount, by its own error: as `heapprof diff` judges differences.
+    pub fn of_amount(amount: &Amount) -> Verdict {
+        match amount.z() {
+            None => Verdict::Exact,
+            Some(z) if z.abs() >= REAL => Verdict::Real,
+            Some(_) => Verdict::Noise,
+        }
+    }
+
     /// In a word.
     pub fn name(self) -> &'static str {
         match self {
