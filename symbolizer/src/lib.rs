@@ -39,21 +39,22 @@ pub use export::bundle::{BundleError, write_bundle};
 pub use export::diff_graph::DiffGraph;
 pub use input::{Input, InputError};
 pub use join::{Join, JoinError};
+pub use model::amount::Amount;
 pub use model::calendar::{duration_ns, utc};
 pub use model::change::{Change, REAL, Verdict};
 pub use model::confidence::{Confidence, FEW_SAMPLES};
 pub use model::counted::Counted;
 pub use model::detail::{Block, Detail, Detailed, Event, ThreadRow};
-pub use model::measure::{Amount, Measure, Pace};
+pub use model::loaded_module::LoadedModule;
+pub use model::measure::{Measure, Pace};
 pub use model::metric::{Metric, Numbers};
 pub use model::part::Part;
 pub use model::peak::Peak;
+pub use model::precision::Precision;
 pub use model::printable::{Json, Printable};
-pub use model::profile::{
-    Account, CallStack, Damage, Ending, LoadedModule, Marker, Place, Precision, Profile, Regime,
-    Run,
-};
+pub use model::profile::{Account, CallStack, Damage, Place, Profile};
 pub use model::quantity::{Bytes, Count, Percent};
+pub use model::run::{Ending, Marker, Regime, Run};
 pub use model::span::{Cut, Outside, Span};
 pub use naming::coverage::{Coverage, Share as CoverageShare};
 pub use naming::filter::Filter;

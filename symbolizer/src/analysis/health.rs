@@ -78,7 +78,7 @@ impl Health {
 mod tests {
     use super::*;
     use crate::analysis::merge::merged;
-    use crate::model::profile::Run;
+    use crate::model::run::Run;
     use crate::read::fold::Fold;
     use crate::read::fold::last_samples::LastSamples;
     use heapprof_core::{Regime, Sampler, bytes_on_the_line};

@@ -14,8 +14,8 @@
 //! The last line holds however the samples of `b` and of `a - b` hang together (Minkowski's inequality): two moments of one log share
 //! some, two logs share none.
 
+use crate::model::amount::Amount;
 use crate::model::change::{Change, REAL};
-use crate::model::measure::Amount;
 
 /// See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq)]

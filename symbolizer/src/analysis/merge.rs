@@ -22,11 +22,14 @@ use heapprof_format::{Counter, Segment, Symbols, WalkEnd};
 
 use crate::model::counted::Counted;
 use crate::model::detail::ThreadRow;
+use crate::model::loaded_module::LoadedModule;
 use crate::model::merged_address::ADDRESS_BITS;
 use crate::model::merged_address::outside;
 use crate::model::metric::Metric;
 use crate::model::part::Part;
-use crate::model::profile::{CallStack, Ending, LoadedModule, Precision, Profile, Run};
+use crate::model::precision::Precision;
+use crate::model::profile::{CallStack, Profile};
+use crate::model::run::{Ending, Run};
 use crate::model::special_threads::name_of_unknown_thread;
 use crate::resolve::Frame;
 

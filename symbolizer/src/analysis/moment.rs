@@ -14,7 +14,7 @@ use std::fmt;
 use crate::model::calendar::{DAY, SECOND, duration_ns, time_of_day_ns, utc, wall_ns};
 use crate::model::fork_remark::begins_with_heritage;
 use crate::model::peak::Peak;
-use crate::model::profile::{Marker, Run};
+use crate::model::run::{Marker, Run};
 use crate::model::span::Cut;
 
 /// See the module's text.

@@ -19,9 +19,10 @@
 //! is one block), whether one side misses or both. That is the variance plus `2.1 x` standard errors; it need not be more than the variance of as many
 //! bytes in small blocks, `x² R / s` for a block of `s`, which is the most there can be.
 
-use crate::model::measure::Amount;
+use crate::model::amount::Amount;
 use crate::model::noise::Noise;
-use crate::model::profile::{Precision, Profile};
+use crate::model::precision::Precision;
+use crate::model::profile::Profile;
 
 impl Noise {
     /// What the amount in a row of one profile says of the errors of another, if that has the same blocks.
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
     use crate::model::measure::Measure;
     use crate::model::metric::Metric;
-    use crate::model::profile::Run;
+    use crate::model::run::Run;
 
     const R: u64 = 1 << 20;
 

@@ -9,8 +9,10 @@ use heapprof_format::EndReason;
 use serde::Serialize;
 
 use crate::model::fork_remark::{missing_from, remark_on};
+use crate::model::precision::Precision;
 use crate::model::printable::Printable;
-use crate::model::profile::{Ending, Precision, Profile, Run};
+use crate::model::profile::Profile;
+use crate::model::run::{Ending, Run};
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
 

@@ -128,7 +128,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::measure::Amount;
+    use crate::model::amount::Amount;
 
     fn change(before: (f64, f64), after: (f64, f64)) -> Change {
         let amount = |(value, error): (f64, f64)| Amount {

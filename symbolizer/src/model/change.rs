@@ -2,7 +2,7 @@
 //!
 //! Not here: which sites two profiles have in common (`analysis::diff`).
 
-use crate::model::measure::Amount;
+use crate::model::amount::Amount;
 use crate::model::noise::Noise;
 
 /// Beyond so many standard errors a difference is called real: noise alone gets there once in 370.

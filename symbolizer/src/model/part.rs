@@ -5,7 +5,8 @@ use std::ops::Range;
 use heapprof_format::{Process, Start};
 
 use crate::model::fork_remark::remark_on;
-use crate::model::profile::{Ending, Marker, Precision, Regime, Run};
+use crate::model::precision::Precision;
+use crate::model::run::{Ending, Marker, Regime, Run};
 
 /// One of the processes that a merged profile adds up.
 #[derive(Debug, Clone, PartialEq)]

@@ -15,9 +15,11 @@ use heapprof_core::{
 use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
 
 use crate::model::detail::Detail;
+use crate::model::loaded_module::LoadedModule;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
-use crate::model::profile::{CallStack, Ending, LoadedModule, Marker, Profile, Regime};
+use crate::model::profile::{CallStack, Profile};
+use crate::model::run::{Ending, Marker, Regime};
 use crate::model::span::Cut;
 use crate::model::span::Span;
 use crate::model::special_threads::WITH_ITS_PROCESS;

@@ -16,8 +16,9 @@
 
 use heapprof_core::{Came, Estimate, NumberMap, Temporary, Weight};
 
+use crate::model::amount::Amount;
 use crate::model::change::Change;
-use crate::model::measure::{Amount, Measure};
+use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::span::Cut;
 use crate::model::span::Span;
