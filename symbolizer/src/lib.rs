@@ -19,6 +19,7 @@ pub mod export;
 pub mod resolve;
 
 mod analysis;
+mod history;
 mod input;
 mod join;
 mod model;
@@ -37,6 +38,11 @@ pub use analysis::timeline::{Groups, Rows, Step, Timeline, rows_at_peak, timelin
 pub use analysis::view::{Reading, View, ViewError, contrast_of_log, profile_of_view};
 pub use export::bundle::{BundleError, write_bundle};
 pub use export::diff_graph::DiffGraph;
+pub use history::Past;
+pub use history::lifetimes::Lifetimes;
+pub use history::over_time::OverTime;
+pub use history::slope::Slope;
+pub use history::temporary::Temporary;
 pub use input::{Input, InputError};
 pub use join::{Join, JoinError};
 pub use model::amount::Amount;

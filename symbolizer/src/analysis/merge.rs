@@ -17,7 +17,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use heapprof_core::{Lifetimes, Past, Row, SizeClass, Totals};
+use crate::history::Past;
+use crate::history::lifetimes::Lifetimes;
+use heapprof_core::{Row, SizeClass, Totals};
 use heapprof_format::{Counter, Segment, Symbols, WalkEnd};
 
 use crate::model::counted::Counted;

@@ -1,6 +1,7 @@
 //! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
 
-use heapprof_core::{Estimate, Fixed, Ledger, Temporary, Totals};
+use crate::history::temporary::Temporary;
+use heapprof_core::{Estimate, Fixed, Ledger, Totals};
 use heapprof_format::{Alloc, Event, Free, ReadError, Record};
 
 use crate::model::detail::Detail;

@@ -12,7 +12,8 @@
 //! An event at the very time of a moment comes before it. So a window's numbers are those at its
 //! end less those at its beginning, and windows that touch count each event once.
 
-use heapprof_core::{Estimate, Temporary};
+use crate::history::temporary::Temporary;
+use heapprof_core::Estimate;
 use heapprof_format::ReadError;
 
 use crate::analysis::moment::{Moment, MomentError};

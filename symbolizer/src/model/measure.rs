@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use heapprof_core::{Estimate, Past};
+use crate::history::Past;
+use heapprof_core::Estimate;
 
 use crate::model::amount::Amount;
 use crate::model::metric::{Metric, Numbers};
@@ -353,7 +354,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use heapprof_core::{OverTime, Row, SizeClass, Totals, Weight};
+    use crate::history::over_time::OverTime;
+    use heapprof_core::{Row, SizeClass, Totals, Weight};
 
     use super::*;
 

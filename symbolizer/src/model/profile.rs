@@ -5,7 +5,10 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Estimate, Lifetimes, Past, Row, Temporary, Totals};
+use crate::history::Past;
+use crate::history::lifetimes::Lifetimes;
+use crate::history::temporary::Temporary;
+use heapprof_core::{Estimate, Row, Totals};
 use heapprof_format::{Counter, SegmentStart, Symbols, Thread, WalkEnd};
 
 use crate::model::change::Change;

@@ -9,9 +9,10 @@ pub(crate) mod resume;
 
 use std::collections::{HashMap, HashSet};
 
-use heapprof_core::{
-    Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary, bytes_on_the_line,
-};
+use crate::history::Came;
+use crate::history::History;
+use crate::history::temporary::Temporary;
+use heapprof_core::{Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
 
 use crate::model::detail::Detail;

@@ -14,7 +14,9 @@
 //!
 //! What a view says is what `heapprof top` shows of it, metric by metric; `core`'s history has the same definitions.
 
-use heapprof_core::{Came, Estimate, NumberMap, Temporary, Weight};
+use crate::history::Came;
+use crate::history::temporary::Temporary;
+use heapprof_core::{Estimate, NumberMap, Weight};
 
 use crate::model::amount::Amount;
 use crate::model::change::Change;

@@ -1,7 +1,7 @@
 //! Measure options: which number of the heap a command shows, and what counts as temporary.
 
 use clap::builder::PossibleValue;
-use heapprof_core::Temporary;
+use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{Measure, Metric};
 
 use crate::cli::options::quantity::time;

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_core::Lifetimes;
+use heapprof_symbolizer::Lifetimes;
 use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
     Amount, By, Circumstances, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Pace,
