@@ -4,4 +4,7 @@
 //!
 //! Not here: what is the same on every processor.
 
-pub(crate) mod x86_64;
+mod x86_64;
+
+pub use x86_64::epilogue::{WayOut, way_out};
+pub(crate) use x86_64::seccomp::AUDIT_ARCH;

@@ -2,6 +2,8 @@
 //!
 //! Imports: `primitive`.
 //!
+//! Circle: `lane`, `tap`: the tests of a lane take its events out by a tap.
+//!
 //! Not here: what the writer does with an event (`ledger`, `heapprof_format`).
 
 pub(crate) mod event;

@@ -26,11 +26,9 @@
 //! | [`Weight`] | writer, reader | what does a sample stand for? |
 //! | [`Estimate`] | writer, reader | what do many of them stand for together, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
-//! | [`History`] | reader | what was it at the peak, for how long did it live, how fast did it grow? |
 #![forbid(unsafe_code)]
 
 mod arch;
-mod history;
 mod lanes;
 mod ledger;
 mod pace;
@@ -40,12 +38,7 @@ pub mod seccomp_bpf;
 mod tables;
 mod unwind;
 
-pub use arch::x86_64::epilogue::{WayOut, way_out};
-pub use history::lifetimes::Lifetimes;
-pub use history::over_time::OverTime;
-pub use history::slope::Slope;
-pub use history::temporary::Temporary;
-pub use history::{Came, History, Past};
+pub use arch::{WayOut, way_out};
 pub use lanes::event::{By, Ended, Freed, Last, Never, Next, Passed, Sampled, Sink, Usual};
 pub use lanes::lane::{LANES, Lane};
 pub use lanes::merge::Merge;
@@ -65,9 +58,9 @@ pub use tables::number_hash::{NumberHasher, NumberMap};
 pub use tables::sample_table::{SampleTable, Vacant};
 pub use tables::slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use tables::stack_set::StackSet;
-pub use unwind::echo::{Word, Words};
-pub use unwind::frame::{Frame, Place};
+pub use unwind::frame::Frame;
+pub use unwind::kinds::{Kind, Place, Word, Words};
 pub use unwind::memo::{Memo, Met};
 pub use unwind::memos::Memos;
-pub use unwind::rules::{Kind, Rule, Rules};
+pub use unwind::rules::{Rule, Rules};
 pub use unwind::stack_hash::StackHasher;

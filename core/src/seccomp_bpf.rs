@@ -6,6 +6,8 @@
 //!
 //! What is not as the kernel would take it counts as the worst answer: the kernel refuses it, or we do not understand it.
 
+use crate::arch::AUDIT_ARCH;
+
 /// One instruction, as the kernel reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
@@ -26,14 +28,11 @@ pub const LONGEST: usize = 4096;
 /// A system call: its number and its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// As x86-64 numbers them.
+    /// As the processor's kernel numbers them.
     pub number: u32,
     /// In their order; 0 where it does not matter.
     pub arguments: [u64; 6],
 }
-
-/// `AUDIT_ARCH_X86_64`.
-const ARCHITECTURE: u32 = 0xC000_003E;
 
 /// Answers under which a process goes on: ERRNO, USER_NOTIF, TRACE, LOG and ALLOW. The others end it or its thread, or are a signal.
 const HARMLESS: [u32; 5] = [
@@ -62,7 +61,7 @@ fn word(call: &Call, offset: u32) -> Option<u32> {
     }
     match offset / 4 {
         0 => Some(call.number),
-        1 => Some(ARCHITECTURE),
+        1 => Some(AUDIT_ARCH),
         2 | 3 => Some(0), // the instruction pointer
         n => {
             let argument = *call.arguments.get(n as usize / 2 - 2)?;
@@ -156,7 +155,7 @@ mod tests {
     fn usual() -> Vec<Instruction> {
         vec![
             step(0x20, 0, 0, 4), // the architecture
-            step(0x15, 1, 0, ARCHITECTURE),
+            step(0x15, 1, 0, AUDIT_ARCH),
             step(0x06, 0, 0, KILL),
             step(0x20, 0, 0, 0), // the number
             step(0x15, 0, 1, 1), // write

@@ -2,10 +2,13 @@
 //!
 //! Imports: `sampling` (random numbers, in tests).
 //!
+//! Circle: `memo`, `model_program`: the tests of a memo walk the model, which drives a memo.
+//!
 //! Not here: reading unwind tables (`preload`), decoding instructions (`arch`).
 
 pub(crate) mod echo;
 pub(crate) mod frame;
+pub(crate) mod kinds;
 pub(crate) mod memo;
 pub(crate) mod memos;
 #[cfg(test)]

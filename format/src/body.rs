@@ -4,11 +4,13 @@
 //! passed over by their length.
 
 use crate::checkpoint::{Checkpoint, Passed};
-use crate::log::TIME_UNIT_NS;
 use crate::record::{
     Counter, EndReason, Module, Process, Record, Segment, Stack, Start, Thread, WalkEnd,
 };
 use crate::varint::{put, take, unzigzag, zigzag};
+
+/// Nanoseconds in the log's unit of time.
+pub const TIME_UNIT_NS: u64 = 1000;
 
 /// Kinds of records with a body: the number in the tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

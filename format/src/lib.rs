@@ -45,6 +45,7 @@ mod segments;
 mod thread_status;
 mod varint;
 
+pub use body::TIME_UNIT_NS;
 pub use checkpoint::{Checkpoint, Passed, Sums};
 pub use control::{CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_COMMAND, WRITER_AWAKE};
 pub use dump::{
@@ -54,7 +55,7 @@ pub use dump::{
 pub use frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, OLDEST_VERSION, VERSION,
 };
-pub use log::{Encoder, TIME_UNIT_NS, Usual};
+pub use log::{Encoder, Usual};
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{

@@ -15,13 +15,10 @@
 //! whatever other threads do meanwhile. The interval of allocs is state as well, set by a record of its own; all
 //! state begins anew in each frame.
 
-use crate::body::{Kind, put_body};
+use crate::body::{Kind, TIME_UNIT_NS, put_body};
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
 use crate::record::{Alloc, Free, Record};
 use crate::varint::{each_byte, put, zigzag};
-
-/// Nanoseconds in the log's unit of time.
-pub const TIME_UNIT_NS: u64 = 1000;
 
 /// Largest time step that fits the hot byte; one more means "a varint follows".
 pub(crate) const TIME_IN_TAG: u64 = 31;

@@ -4,13 +4,12 @@
 //! offset; after an error in a frame, [`Reader::skip_damage`] goes on at the next intact one. What is done where segments of a
 //! rotated log meet: `segments.rs`.
 
-use crate::body::{Kind, take_body};
+use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, begins_log, find_next, version_of,
 };
 use crate::log::{
-    Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, KIND_PLAIN, THREAD_FOLLOWS, TIME_IN_TAG,
-    TIME_UNIT_NS, plain,
+    Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, KIND_PLAIN, THREAD_FOLLOWS, TIME_IN_TAG, plain,
 };
 use crate::read_error::{ReadError, ReadErrorKind};
 use crate::record::{Alloc, Event, Free, Record};

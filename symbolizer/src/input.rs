@@ -176,27 +176,27 @@ impl Input {
 
     /// How the log began that this one, of a forked process at that path, names as its parent's, if that is there.
     pub fn named_parent(&self, path: &Path) -> Option<Start> {
-        parent_log::named_parent(self.bytes(), path)
+        parent_log::named_parent(self.bytes(), path, |place| Input::open_alone(place).ok())
     }
 
     /// Looks for what a forked process had from its parent, in the log of that one.
     pub fn join(&mut self, path: &Path) {
         if self.is_log() {
-            self.joined = parent_log::joined(self.bytes(), path);
+            self.joined = parent_log::joined(self.bytes(), path, Input::parent);
         }
     }
 
-    /// Opens the log of the process that `child` was forked from. `None`: this is another's.
-    pub(crate) fn open_parent(path: &Path, child: &Start) -> Result<Option<Input>, InputError> {
-        let input = Input::open_alone(path)?;
+    /// Opens the log of the process that `child` was forked from. `None`: it cannot be opened, or is another's.
+    fn parent(path: &Path, child: &Start) -> Option<Input> {
+        let input = Input::open_alone(path).ok()?;
         // Asked before it is joined with its own parent's: those must not be looked for in a circle.
         if !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
-            return Ok(None);
+            return None;
         }
-        Ok(Some(Input {
-            joined: parent_log::joined(input.bytes(), path),
+        Some(Input {
+            joined: parent_log::joined(input.bytes(), path, Input::parent),
             ..input
-        }))
+        })
     }
 
     /// Opens a file, and does not look for what a forked process inherited ([`Input::join`]).
@@ -405,5 +405,12 @@ impl Input {
                 source,
             }),
         }
+    }
+}
+
+/// The bytes of the profile.
+impl AsRef<[u8]> for Input {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }

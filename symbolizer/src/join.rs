@@ -26,15 +26,13 @@ use heapprof_format::{ReadError, Reader, Record};
 
 use crate::analysis::merge::Merge;
 use crate::model::profile::Account;
+use crate::model::special_threads::BEFORE_THE_FORK;
 use crate::read::fold::Fold;
 use crate::read::log::{Records, each_record};
-use crate::read::parent_log::{BEFORE_THE_FORK, start_of};
+use crate::read::parent_log::start_of;
 use before::Before;
 use member::Member;
 use writing::Writing;
-
-/// Number of the thread that is said to free what a process still has when it ends.
-pub(crate) const WITH_ITS_PROCESS: u32 = u32::MAX - 2;
 
 /// Why a log cannot be joined with others.
 #[derive(Debug, thiserror::Error)]

@@ -19,6 +19,7 @@ pub mod export;
 pub mod resolve;
 
 mod analysis;
+mod history;
 mod input;
 mod join;
 mod model;
@@ -26,32 +27,41 @@ mod naming;
 mod read;
 mod report;
 
-pub use analysis::diff::{Change, Diff, Differences, Place as DiffPlace, REAL, Unlike, Verdict};
+pub use analysis::diff::{Diff, Differences, Place as DiffPlace, Unlike};
 pub use analysis::dump_triggers::{Occasions, dumps_of_log};
-pub use analysis::health::{Counted, Health};
+pub use analysis::health::Health;
 pub use analysis::limit::{Limit, Ruling};
-pub use analysis::merge::{Part, merged};
-pub use analysis::moment::{Cut, Moment, MomentError};
+pub use analysis::merge::merged;
+pub use analysis::moment::{Moment, MomentError};
 pub use analysis::recording_conditions::Circumstances;
 pub use analysis::timeline::{Groups, Rows, Step, Timeline, rows_at_peak, timeline_of_log};
-pub use analysis::view::{
-    Outside, Reading, Span, View, ViewError, contrast_of_log, profile_of_view,
-};
+pub use analysis::view::{Reading, View, ViewError, contrast_of_log, profile_of_view};
 pub use export::bundle::{BundleError, write_bundle};
 pub use export::diff_graph::DiffGraph;
+pub use history::Past;
+pub use history::lifetimes::Lifetimes;
+pub use history::over_time::OverTime;
+pub use history::slope::Slope;
+pub use history::temporary::Temporary;
 pub use input::{Input, InputError};
 pub use join::{Join, JoinError};
+pub use model::amount::Amount;
 pub use model::calendar::{duration_ns, utc};
+pub use model::change::{Change, REAL, Verdict};
 pub use model::confidence::{Confidence, FEW_SAMPLES};
+pub use model::counted::Counted;
 pub use model::detail::{Block, Detail, Detailed, Event, ThreadRow};
-pub use model::measure::{Amount, Measure, Pace};
+pub use model::loaded_module::LoadedModule;
+pub use model::measure::{Measure, Pace};
 pub use model::metric::{Metric, Numbers};
+pub use model::part::Part;
+pub use model::peak::Peak;
+pub use model::precision::Precision;
 pub use model::printable::{Json, Printable};
-pub use model::profile::{
-    Account, CallStack, Damage, Ending, LoadedModule, Marker, Place, Precision, Profile, Regime,
-    Run,
-};
+pub use model::profile::{Account, CallStack, Damage, Place, Profile};
 pub use model::quantity::{Bytes, Count, Percent};
+pub use model::run::{Ending, Marker, Regime, Run};
+pub use model::span::{Cut, Outside, Span};
 pub use naming::coverage::{Coverage, Share as CoverageShare};
 pub use naming::filter::Filter;
 pub use naming::group::{By, Group, GroupMap, groups};
@@ -61,7 +71,7 @@ pub use naming::symbols::{Symbols, Unnamed};
 pub use naming::tree::{Direction, Node, Tree};
 pub use naming::type_name::type_of;
 pub use read::dump::profile_of_dump;
-pub use read::fold::{Fold, LARGEST_INTERVAL, Peak};
+pub use read::fold::{Fold, LARGEST_INTERVAL};
 pub use read::jemalloc::{JemallocError, profile_of_jemalloc};
 pub use read::log::{detailed_profile_of_log, profile_of_log};
 pub use read::pprof::{PprofError, profile_of_pprof};

@@ -34,6 +34,7 @@ mod debuginfod;
 mod demangle;
 mod dwarf;
 mod elf;
+mod error_text;
 mod files;
 mod frame;
 mod locate;

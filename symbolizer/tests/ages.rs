@@ -5,8 +5,9 @@ use crate::common::history::{
     ByStack, MS, S, Truth, US, asked, by_stack, folder, json, moment, ok, play, server, steps, view,
 };
 use crate::common::{heapprof, stderr, write};
-use heapprof_core::{Estimate, SizeClass, Temporary, Weight};
+use heapprof_core::{Estimate, SizeClass, Weight};
 use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Passed, Record, Sums};
+use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::{
     Detail, Metric, Moment, Reading, Symbols, View, contrast_of_log, profile_of_view,

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::common::encoded::{alloc, free, stack, start};
 use crate::common::history::{MS, S, folder, json, ok, own};
 use crate::common::{heapprof, stderr};
-use heapprof_core::{SizeClass, Temporary, Totals};
+use heapprof_core::{SizeClass, Totals};
 use heapprof_format::{
     Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Module, PARENT_LOG, Passed,
     Record, Segment, Stack, Sums, WalkEnd,
 };
+use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
     Groups, Input, Measure, Moment, Occasions, Profile, Reading, Rows, View, contrast_of_log,
     dumps_of_log, rows_at_peak, timeline_of_log,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::common::processes::{S, begin, load, put};
 use crate::common::{LogBuilder, heapprof, stderr};
-use heapprof_core::{SizeClass, Temporary};
+use heapprof_core::SizeClass;
 use heapprof_format::{Alloc, Checkpoint, EndReason, Free, Passed, Record, Start, Sums};
+use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
     Groups, Join, JoinError, Moment, Profile, Reading, Rows, View, profile_of_log, profile_of_view,
     timeline_of_log,

@@ -2,7 +2,7 @@
 
 use crate::common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
 use crate::common::{heapprof, stderr, stdout};
-use heapprof_core::Temporary;
+use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{Reading, profile_of_view};
 use proptest::prelude::*;
 

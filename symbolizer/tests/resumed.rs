@@ -9,11 +9,12 @@
 //!   4                                             1000 ──── freed
 //! ```
 
-use heapprof_core::{SizeClass, Temporary};
+use heapprof_core::SizeClass;
 use heapprof_format::{
     Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, Free, Passed, Record, Stack, Start, Sums,
     WalkEnd,
 };
+use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
     Detail, Measure, Metric, Moment, Profile, Reading, View, ViewError, contrast_of_log,
     profile_of_view,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use heapprof_core::{Lifetimes, Temporary};
+use heapprof_symbolizer::{Lifetimes, Temporary};
 use heapprof_format::Record;
 use heapprof_symbolizer::{
     Amount, Confidence, Input, Measure, Metric, Moment, Profile, Reading, View,

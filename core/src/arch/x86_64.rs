@@ -5,3 +5,4 @@
 //! Not here: registers of a running thread (`preload`).
 
 pub(crate) mod epilogue;
+pub(crate) mod seccomp;

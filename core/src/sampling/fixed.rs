@@ -41,9 +41,10 @@ impl Fixed {
         Fixed(bits)
     }
 
-    /// So many times it.
+    /// The product with a whole number, at most the largest or smallest that there is.
     #[inline]
-    pub(crate) fn times(self, factor: i128) -> Self {
+    #[must_use]
+    pub fn times(self, factor: i128) -> Self {
         Fixed(self.0.saturating_mul(factor))
     }
 

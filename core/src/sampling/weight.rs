@@ -6,7 +6,8 @@
 //! from the samples alone, by the sum of `x² (1 - p) / p²`, where `x` is 1 for blocks and `s` for
 //! bytes; it is additive, up call trees and across logs.
 //!
-//! Sums of weights are kept in an [`Estimate`](crate::Estimate), or, multiplied by time, in an [`OverTime`](crate::OverTime).
+//! Sums of weights are kept in an [`Estimate`](crate::Estimate); the reader also sums weights
+//! multiplied by time.
 
 use crate::sampling::fixed::Fixed;
 use crate::sampling::sampler::bytes_on_the_line;
@@ -97,6 +98,18 @@ impl Weight {
             bytes_variance: self.objects_variance.times(x).times(x),
             ..*self
         }
+    }
+
+    /// Blocks that the sample stands for, as sums of them are kept.
+    #[inline]
+    pub fn objects_fixed(&self) -> Fixed {
+        self.objects
+    }
+
+    /// Bytes that the sample stands for, as sums of them are kept.
+    #[inline]
+    pub fn bytes_fixed(&self) -> Fixed {
+        self.bytes
     }
 
     /// Blocks that the sample stands for.

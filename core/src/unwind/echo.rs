@@ -9,31 +9,11 @@
 //! Not here: reading memory. The caller is given the list, and between which addresses its words are.
 
 use crate::unwind::frame::Frame;
-use crate::unwind::rules::Kind;
+use crate::unwind::kinds::{Kind, Word, Words};
 use crate::unwind::stack_hash::StackHasher;
 
 /// Longer lists are not made: such walks are compared frame by frame.
 const MOST: usize = 128;
-
-/// A word of the stack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Word {
-    /// Where it is.
-    pub at: u64,
-    /// What it was.
-    pub value: u64,
-}
-
-/// Words of the stack, outermost first, all of whose bytes lie from `start` on, and before `end`.
-#[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
-    /// What must hold.
-    pub words: &'a [Word],
-    /// No byte is at a lower address.
-    pub start: u64,
-    /// No byte is at that one, or a higher one.
-    pub end: u64,
-}
 
 /// See the module's text. `E` says what was found.
 #[derive(Debug)]

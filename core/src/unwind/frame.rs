@@ -5,8 +5,8 @@
 //!
 //! Not here: which frames a walk has in common with another ([`Memo`](crate::Memo)), rules ([`Rule`]).
 
-use crate::unwind::echo::Word;
-use crate::unwind::rules::{Kind, Rule};
+use crate::unwind::kinds::{Kind, Place, Word};
+use crate::unwind::rules::Rule;
 use crate::unwind::stack_hash::StackHasher;
 
 /// Words that unwinding one frame may have read and still be kept: a frame pointer and a return address.
@@ -248,17 +248,4 @@ pub(crate) struct Anew {
     pub(crate) address: u64,
     /// The value of the frame pointer's register that was saved, if it is another.
     pub(crate) saved: Option<u64>,
-}
-
-/// Registers at which a walk goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The program counter.
-    pub address: u64,
-    /// Whether it is a return address.
-    pub returns: bool,
-    /// The stack pointer.
-    pub sp: u64,
-    /// The frame pointer's register.
-    pub bp: u64,
 }

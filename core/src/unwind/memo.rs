@@ -27,8 +27,9 @@
 //!
 //! Not here: reading memory, rules, modules. The caller reads the words and says in which era of loaded code it walks.
 
-use crate::unwind::frame::{Anew, Frame, Place};
-use crate::unwind::rules::{Kind, Rules};
+use crate::unwind::frame::{Anew, Frame};
+use crate::unwind::kinds::{Kind, Place};
+use crate::unwind::rules::Rules;
 use crate::unwind::stack_hash::StackHasher;
 
 /// What a walk has in common with the memo from a frame outwards.

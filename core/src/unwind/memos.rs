@@ -5,8 +5,9 @@
 //! copy of the last walk's, wherever that was: it mostly has the frames near the root in common with it, and a frame that is copied is a
 //! cache line.
 
-use crate::unwind::echo::{Echo, Words};
+use crate::unwind::echo::Echo;
 use crate::unwind::frame::Frame;
+use crate::unwind::kinds::Words;
 use crate::unwind::memo::Memo;
 
 /// Enough for C++ containers, whose calls come from a handful of places: with four, 0.78 of their walks are not those of last time

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::unwind::echo::Words;
-use crate::unwind::frame::{Frame, Place};
+use crate::unwind::frame::Frame;
+use crate::unwind::kinds::{Place, Words};
 use crate::unwind::memo::{Memo, Met};
 use crate::unwind::rules::{Rule, Rules};
 use crate::unwind::stack_hash::StackHasher;

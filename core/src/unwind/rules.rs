@@ -15,21 +15,7 @@
 //!
 //! Not here: unwind tables, and frames that are of another kind.
 
-use crate::unwind::frame::Place;
-
-/// How a frame's caller is found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// In none of the three ways, or it is not known how.
-    Other,
-    /// See the module's text.
-    PassesOn,
-    /// See the module's text. The only one that does not depend on the frame pointer's register.
-    Restores,
-    /// See the module's text.
-    ByRegister,
-}
+use crate::unwind::kinds::{Kind, Place};
 
 /// Where the caller of a frame is; and in which module the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

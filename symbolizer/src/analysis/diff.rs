@@ -15,15 +15,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::analysis::noise::Noise;
-use crate::model::measure::{Amount, Measure};
-use crate::model::profile::{Precision, Profile};
+use crate::model::change::Change;
+use crate::model::measure::Measure;
+use crate::model::noise::Noise;
+use crate::model::precision::Precision;
+use crate::model::profile::Profile;
 use crate::naming::paths::{Namer, Paths};
 use crate::naming::site::SiteMap;
 use crate::naming::symbols::Symbols;
-
-/// Beyond so many standard errors a difference is called real: noise alone gets there once in 370.
-pub const REAL: f64 = 3.0;
 
 /// A site, by what two builds of a program have in common: lines move.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,100 +31,6 @@ pub struct Place {
     pub function: String,
     /// Name of its module, without folders.
     pub module: String,
-}
-
-/// What changed at a site.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Change {
-    /// How much there was.
-    pub before: f64,
-    /// How much there is.
-    pub after: f64,
-    /// What only the second has.
-    pub plus: Amount,
-    /// What only the first has.
-    pub minus: Amount,
-    /// Between two profiles: what sampling alone would make of equal heaps.
-    pub noise: Noise,
-    /// The variance of what there was.
-    pub before_variance: f64,
-    /// Whether a side comes from a dump that does not state its errors, or may have it under another name.
-    pub is_unsure: bool,
-    /// Whether a side may have missed blocks that the other has: then nothing is exact.
-    pub may_be_missed: bool,
-}
-
-/// Whether a change is more than noise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Every allocation was recorded: it is what it is.
-    Exact,
-    /// Larger than noise would make it.
-    Real,
-    /// Noise may have made it.
-    Noise,
-    /// The inputs do not say how exact they are, or what is the same in both.
-    Unknown,
-}
-
-impl Verdict {
-    /// In a word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Exact => "exact",
-            Verdict::Real => "real",
-            Verdict::Noise => "noise",
-            Verdict::Unknown => "unknown",
-        }
-    }
-}
-
-impl Change {
-    /// Adds another one, of other blocks.
-    pub fn merge(&mut self, other: &Change) {
-        self.before += other.before;
-        self.after += other.after;
-        self.plus += other.plus;
-        self.minus += other.minus;
-        self.noise.merge(&other.noise);
-        self.before_variance += other.before_variance;
-        self.is_unsure |= other.is_unsure;
-        self.may_be_missed |= other.may_be_missed;
-    }
-
-    /// How much more there is.
-    pub fn difference(&self) -> f64 {
-        self.plus.value - self.minus.value
-    }
-
-    /// Its standard error: what the samples say, or what equal heaps would have, if that is more.
-    pub fn error(&self) -> f64 {
-        let seen = self.plus.variance + self.minus.variance;
-        seen.max(self.noise.variance()).max(0.0).sqrt()
-    }
-
-    /// The difference in standard errors; infinite for an exact one, `None` when nothing is known
-    /// about errors.
-    pub fn z(&self) -> Option<f64> {
-        let difference = self.difference();
-        if self.is_unsure {
-            None
-        } else if difference == 0.0 {
-            Some(0.0)
-        } else {
-            Some(difference / self.error())
-        }
-    }
-
-    /// Whether it is more than noise.
-    pub fn verdict(&self) -> Verdict {
-        match self.z() {
-            None => Verdict::Unknown,
-            Some(_) if self.error() == 0.0 && !self.may_be_missed => Verdict::Exact,
-            Some(z) if z.abs() >= REAL => Verdict::Real,
-            Some(_) => Verdict::Noise,
-        }
-    }
 }
 
 /// All changes, in no order.

@@ -7,9 +7,9 @@
 use heapprof_format::{Alloc, Free, ReadError, Record};
 
 use crate::model::profile::{Account, Profile};
+use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
 use crate::read::log::{Taker, each_record};
-use crate::read::parent_log::is_inherited;
 
 /// When to dump; zero is never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -14,9 +14,6 @@
 //!
 //! That is so where no probability depends on what was sampled before. A budget's do, a little.
 
-use heapprof_core::{Estimate, NumberMap, Weight};
-use heapprof_format::Counter;
-
 use crate::model::profile::Profile;
 
 /// Standard errors within which the sums agree: by chance they do not about once in a thousand runs.
@@ -28,94 +25,6 @@ const FEW: f64 = 9.0;
 
 /// Bytes that are allowed beside: what libc allocates for us inside our own calls (a thread, a buffer), and what there was no memory for.
 const ALLOWED: f64 = 65536.0;
-
-/// The last sample of each thread so far: what it stands for, and its bytes.
-#[derive(Debug, Default)]
-pub(crate) struct LastSamples {
-    /// That of the newest sample of all: threads come in runs, and each of millions of samples comes here.
-    newest: Option<(u32, LastSample)>,
-    /// Those of the others, and perhaps an older one of that thread.
-    of_thread: NumberMap<u32, LastSample>,
-}
-
-type LastSample = (Weight, u64);
-
-impl LastSamples {
-    /// A thread's next sample, with its bytes.
-    #[inline]
-    pub(crate) fn sampled(&mut self, thread: u32, weight: Weight, bytes: u64) {
-        match &mut self.newest {
-            Some((newest, last)) if *newest == thread => *last = (weight, bytes),
-            newest => {
-                if let Some((other, last)) = newest.replace((thread, (weight, bytes))) {
-                    self.of_thread.insert(other, last);
-                }
-            }
-        }
-    }
-
-    /// What they stand for together, and their own bytes.
-    fn sums(&self) -> (Estimate, u64) {
-        let newest = self.newest.map(|(thread, _)| thread);
-        let others = self.of_thread.iter();
-        let others = others.filter(|(thread, _)| Some(**thread) != newest);
-        let all = others.map(|(_, last)| last).copied();
-        let all = all.chain(self.newest.map(|(_, last)| last));
-        all.fold(
-            <_>::default(),
-            |(mut sum, sum_bytes): (Estimate, u64), (weight, bytes)| {
-                sum.add(&weight);
-                (sum, sum_bytes.saturating_add(bytes))
-            },
-        )
-    }
-}
-
-/// Both sums at the same event of the log, or those of several logs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// What the samples stand for.
-    pub samples: Estimate,
-    /// Bytes that threads counted.
-    pub bytes: u64,
-    /// Of `samples`, the last one of each thread.
-    pub last: Estimate,
-    /// Bytes of these blocks themselves.
-    pub last_bytes: u64,
-    /// Last samples that were before the log begins (it rotates): as if of a byte each, under the longest interval.
-    pub unknown: Estimate,
-}
-
-impl Counted {
-    /// Of counters that were read when the samples stood for that, `longest` being the longest interval of one.
-    pub(crate) fn at(
-        values: &[(Counter, u64)],
-        samples: Estimate,
-        last: &LastSamples,
-        longest: u64,
-    ) -> Option<Counted> {
-        let value = |counter| values.iter().find(|(c, _)| *c == counter).map(|(_, n)| *n);
-        let threads = value(Counter::CountedThreads)?;
-        let (last, last_bytes) = last.sums();
-        let unknown = threads.saturating_sub(last.samples);
-        Some(Counted {
-            samples,
-            bytes: value(Counter::CountedBytes)?,
-            last,
-            last_bytes,
-            unknown: Estimate::of_samples(unknown, unknown, longest),
-        })
-    }
-
-    /// Adds another log's.
-    pub(crate) fn merge(&mut self, other: &Counted) {
-        self.samples.merge(&other.samples);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.last.merge(&other.last);
-        self.last_bytes = self.last_bytes.saturating_add(other.last_bytes);
-        self.unknown.merge(&other.unknown);
-    }
-}
 
 /// The comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -169,10 +78,11 @@ impl Health {
 mod tests {
     use super::*;
     use crate::analysis::merge::merged;
-    use crate::model::profile::Run;
+    use crate::model::run::Run;
     use crate::read::fold::Fold;
+    use crate::read::fold::last_samples::LastSamples;
     use heapprof_core::{Regime, Sampler, bytes_on_the_line};
-    use heapprof_format::{Alloc, Event, Record, Start};
+    use heapprof_format::{Alloc, Counter, Event, Record, Start};
 
     const MIB: u64 = 1 << 20;
 
@@ -298,13 +208,12 @@ mod tests {
             process.sample(thread, MIB / 100, (1000, 0), MIB);
         }
         let of_all = process.profile().counted.expect("a count");
-        let later = Counted::at(
+        let later = LastSamples::default().counted(
             &[
                 (Counter::CountedBytes, of_all.bytes),
                 (Counter::CountedThreads, 200),
             ],
             of_all.samples,
-            &LastSamples::default(),
             MIB,
         );
         let health = |counted| {

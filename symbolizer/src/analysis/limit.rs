@@ -14,8 +14,8 @@
 //! The last line holds however the samples of `b` and of `a - b` hang together (Minkowski's inequality): two moments of one log share
 //! some, two logs share none.
 
-use crate::analysis::diff::{Change, REAL};
-use crate::model::measure::Amount;
+use crate::model::amount::Amount;
+use crate::model::change::{Change, REAL};
 
 /// See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq)]

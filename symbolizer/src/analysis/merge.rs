@@ -17,118 +17,29 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use heapprof_core::{Lifetimes, Past, Row, SizeClass, Totals};
-use heapprof_format::{Counter, Process, Segment, Start, Symbols, WalkEnd};
+use crate::history::Past;
+use crate::history::lifetimes::Lifetimes;
+use heapprof_core::{Row, SizeClass, Totals};
+use heapprof_format::{Counter, Segment, Symbols, WalkEnd};
 
-use crate::analysis::health::Counted;
-use crate::model::detail::{ThreadRow, name_of_unknown_thread};
+use crate::model::counted::Counted;
+use crate::model::detail::ThreadRow;
+use crate::model::loaded_module::LoadedModule;
+use crate::model::merged_address::ADDRESS_BITS;
+use crate::model::merged_address::outside;
 use crate::model::metric::Metric;
-use crate::model::profile::{
-    CallStack, Ending, LoadedModule, Marker, Precision, Profile, Regime, Run,
-};
-use crate::read::parent_log::remark_on;
+use crate::model::part::Part;
+use crate::model::precision::Precision;
+use crate::model::profile::{CallStack, Profile};
+use crate::model::run::{Ending, Run};
+use crate::model::special_threads::name_of_unknown_thread;
 use crate::resolve::Frame;
 
-/// One of the processes that a merged profile adds up.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Part {
-    /// Its file, as the user named it.
-    pub file: String,
-    /// What ran.
-    pub run: Run,
-    /// What its numbers are worth.
-    pub precision: Precision,
-    /// Whether its file was read to its end without a doubt.
-    pub is_whole: bool,
-    /// Whether what it had from its parent is left out, because the parent's log is read as well.
-    pub without_inherited: bool,
-    /// The numbers that its threads have in the merged profile.
-    pub threads: Range<u32>,
-}
-
-impl Part {
-    /// One of those whose logs were joined into one, as that says.
-    pub(crate) fn joined(process: Process) -> Part {
-        let interval = process.start.interval;
-        let regimes = process.stops.iter().flat_map(|&(from_ns, to_ns)| {
-            [(from_ns, 0), (to_ns, interval)].map(|(time_ns, interval)| Regime {
-                time_ns,
-                interval,
-                by_budget: false,
-            })
-        });
-        let heritage = Some(process.heritage).filter(|remark| !remark.is_empty());
-        let heritage = heritage.into_iter().map(|name| Marker {
-            time_ns: 0,
-            record: 0,
-            name,
-        });
-        let mut run = Run {
-            duration_ns: process.duration_ns,
-            ending: process.end.map_or(Ending::CutOff, Ending::Said),
-            intervals_seen: Some(process.intervals).filter(|&seen| seen != (0, 0)),
-            regimes: regimes.collect(),
-            markers: heritage.collect(),
-            ..Run::default()
-        };
-        run.begin(process.start);
-        let is_sampled = run.intervals().is_some_and(|(_, most)| most > 1);
-        Part {
-            file: process.file,
-            precision: match is_sampled {
-                true => Precision::Sampled,
-                false => Precision::Exact,
-            },
-            is_whole: process.is_whole,
-            without_inherited: process.without_inherited,
-            threads: process.threads.0..process.threads.0.saturating_add(process.threads.1),
-            run,
-        }
-    }
-
-    /// The record of it in a log that it is joined into. `start` is what its own log began with; its threads have these numbers there, the
-    /// first of so many.
-    pub(crate) fn process(&self, start: Start, threads: (u32, u32)) -> Process {
-        Process {
-            file: self.file.clone(),
-            start,
-            duration_ns: self.run.duration_ns,
-            end: match self.run.ending {
-                Ending::Said(reason) => Some(reason),
-                Ending::CutOff | Ending::Snapshot => None,
-            },
-            is_whole: self.is_whole,
-            intervals: self.run.intervals_seen.unwrap_or_default(),
-            stops: self.run.stops(0, self.run.duration_ns),
-            heritage: remark_on(&self.run).to_owned(),
-            threads,
-            without_inherited: self.without_inherited,
-        }
-    }
-}
-
-/// Bits of an address within one process.
-const ADDRESS_BITS: u32 = 48;
 /// Files that cannot lie where they did lie from here on: above all that a process may map.
 const SHELF: u64 = 1 << 47;
 /// No file is larger: what claims more is damage.
 const LARGEST_FILE: u64 = 1 << 40;
 const PAGE: u64 = 4096;
-
-/// Where code of a process that lies outside all files is in the merged profile.
-fn outside(part: usize, avma: u64) -> u64 {
-    let number = (part as u64 + 1).min(0x7fff);
-    avma & ((1 << ADDRESS_BITS) - 1) | number << ADDRESS_BITS
-}
-
-/// The process, by its place in [`Profile::parts`], and the address there of code outside all files.
-pub(crate) fn home_of(avma: u64) -> Option<(usize, u64)> {
-    let part = (avma >> ADDRESS_BITS).checked_sub(1)?;
-    Some((
-        usize::try_from(part).ok()?,
-        avma & ((1 << ADDRESS_BITS) - 1),
-    ))
-}
 
 /// Adds up the profiles of several files; one alone stays as it is.
 ///

@@ -12,9 +12,10 @@
 use std::fmt;
 
 use crate::model::calendar::{DAY, SECOND, duration_ns, time_of_day_ns, utc, wall_ns};
-use crate::model::profile::{Marker, Run};
-use crate::read::fold::Peak;
-use crate::read::parent_log::begins_with_heritage;
+use crate::model::fork_remark::begins_with_heritage;
+use crate::model::peak::Peak;
+use crate::model::run::{Marker, Run};
+use crate::model::span::Cut;
 
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,42 +36,6 @@ pub enum Moment {
     TimeOfDay(u64),
     /// A marker.
     Marker(String),
-}
-
-/// A moment, found in a log: which events come before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
-    /// Nothing: the cut is before the first event.
-    Nothing,
-    /// Those up to this time, and at it.
-    Time(u64),
-    /// Those up to the record of that number and including it; the time is that record's. Finer
-    /// than time: several events share a microsecond.
-    Record {
-        /// Number of the record, from 1.
-        number: u64,
-        /// Its time.
-        time_ns: u64,
-    },
-}
-
-impl Cut {
-    /// The cut's time.
-    pub fn time_ns(self) -> u64 {
-        match self {
-            Cut::Nothing => 0,
-            Cut::Time(time_ns) | Cut::Record { time_ns, .. } => time_ns,
-        }
-    }
-
-    /// Whether that event comes before the cut.
-    pub fn includes(self, record: u64, at_ns: u64) -> bool {
-        match self {
-            Cut::Nothing => false,
-            Cut::Time(time_ns) => at_ns <= time_ns,
-            Cut::Record { number, .. } => record <= number,
-        }
-    }
 }
 
 /// Why a moment is not in a log.

@@ -19,19 +19,10 @@
 //! is one block), whether one side misses or both. That is the variance plus `2.1 x` standard errors; it need not be more than the variance of as many
 //! bytes in small blocks, `x² R / s` for a block of `s`, which is the most there can be.
 
-use crate::model::measure::Amount;
-use crate::model::profile::{Precision, Profile};
-
-/// See the module's text. Sums over blocks, so parts add up.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Noise {
-    /// Of the difference, if both heaps are the same.
-    variance: f64,
-    /// The same, if the bytes were in small blocks.
-    at_most: f64,
-    /// What the largest block that may be missed brings.
-    block: f64,
-}
+use crate::model::amount::Amount;
+use crate::model::noise::Noise;
+use crate::model::precision::Precision;
+use crate::model::profile::Profile;
 
 impl Noise {
     /// What the amount in a row of one profile says of the errors of another, if that has the same blocks.
@@ -68,18 +59,6 @@ impl Noise {
             block: (squares / objects).sqrt(),
         }
     }
-
-    /// Adds that of other blocks.
-    pub(crate) fn merge(&mut self, other: &Noise) {
-        self.variance += other.variance;
-        self.at_most += other.at_most;
-        self.block = self.block.max(other.block);
-    }
-
-    /// The variance to test a difference against.
-    pub(crate) fn variance(&self) -> f64 {
-        (self.variance + 2.1 * self.block * self.variance.sqrt()).min(self.at_most)
-    }
 }
 
 /// The interval under which a profile samples blocks of that size: the longest that was in force. `None`: all of them are recorded.
@@ -100,7 +79,7 @@ mod tests {
     use super::*;
     use crate::model::measure::Measure;
     use crate::model::metric::Metric;
-    use crate::model::profile::Run;
+    use crate::model::run::Run;
 
     const R: u64 = 1 << 20;
 

@@ -8,30 +8,16 @@ use std::collections::BTreeMap;
 use heapprof_format::EndReason;
 use serde::Serialize;
 
-use crate::analysis::moment::Cut;
-use crate::analysis::view::{Outside, Span};
+use crate::model::fork_remark::{missing_from, remark_on};
+use crate::model::precision::Precision;
 use crate::model::printable::Printable;
-use crate::model::profile::{Ending, Precision, Profile, Run};
-use crate::read::parent_log::{missing_from, remark_on};
+use crate::model::profile::Profile;
+use crate::model::run::{Ending, Run};
+use crate::model::span::Cut;
+use crate::model::span::{Outside, Span};
 
 /// Most processes that are named one by one in a line.
 const NAMED: usize = 8;
-
-fn name_of(run: &Run) -> &str {
-    match run.name() {
-        "" => "unknown program",
-        name => name,
-    }
-}
-
-/// One process in a few words: `server, pid 77`.
-pub(crate) fn who(run: &Run) -> String {
-    let name = name_of(run);
-    match run.pid {
-        0 => name.to_owned(),
-        pid => format!("{name}, pid {pid}"),
-    }
-}
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -42,10 +28,14 @@ impl Profile {
     /// processes`.
     pub fn who(&self) -> String {
         if self.parts.is_empty() {
-            return who(&self.run);
+            return self.run.who();
         }
-        let name = name_of(&self.run);
-        let mut names: Vec<&str> = self.parts.iter().map(|part| name_of(&part.run)).collect();
+        let name = self.run.known_name();
+        let mut names: Vec<&str> = self
+            .parts
+            .iter()
+            .map(|part| part.run.known_name())
+            .collect();
         names.sort_unstable();
         names.dedup();
         let others = match names.len() - 1 {
@@ -242,7 +232,7 @@ impl Profile {
     fn processes(&self) -> String {
         let mut of_program: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for part in self.parts.iter().take(NAMED) {
-            let pids = of_program.entry(name_of(&part.run)).or_default();
+            let pids = of_program.entry(part.run.known_name()).or_default();
             pids.push(match part.run.is_joined {
                 true => "(a join)".to_owned(),
                 false => part.run.pid.to_string(),

@@ -1,15 +1,16 @@
 //! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
 
-use heapprof_core::{Estimate, Fixed, Ledger, Temporary, Totals};
+use crate::history::temporary::Temporary;
+use heapprof_core::{Estimate, Fixed, Ledger, Totals};
 use heapprof_format::{Alloc, Event, Free, ReadError, Record};
 
-use crate::analysis::moment::Cut;
-use crate::analysis::view::Span;
 use crate::model::detail::Detail;
 use crate::model::profile::{Account, Profile};
+use crate::model::span::Cut;
+use crate::model::span::Span;
+use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
 use crate::read::log::{Taker, each_record};
-use crate::read::parent_log::is_inherited;
 
 /// A step. It ends at its time; an event at that time belongs to it. `G` is what is kept of a group.
 #[derive(Debug, Clone, Default, PartialEq)]

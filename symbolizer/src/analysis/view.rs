@@ -12,14 +12,19 @@
 //! An event at the very time of a moment comes before it. So a window's numbers are those at its
 //! end less those at its beginning, and windows that touch count each event once.
 
-use heapprof_core::{Estimate, Temporary};
+use crate::history::temporary::Temporary;
+use heapprof_core::Estimate;
 use heapprof_format::ReadError;
 
-use crate::analysis::moment::{Cut, Moment, MomentError};
+use crate::analysis::moment::{Moment, MomentError};
 use crate::model::detail::Detail;
 use crate::model::measure::Measure;
-use crate::model::profile::{Ending, Profile};
-use crate::read::fold::{Fold, Peak};
+use crate::model::profile::Profile;
+use crate::model::run::Ending;
+use crate::model::span::Cut;
+use crate::model::span::Outside;
+use crate::model::span::Span;
+use crate::read::fold::Fold;
 use crate::read::log::each_record;
 use crate::read::paired_difference::Contrast;
 
@@ -72,74 +77,6 @@ pub struct Reading {
     pub among_several: bool,
     /// Whether what a forked process had from its parent is left out, because the parent's log is added, too.
     pub without_inherited: bool,
-}
-
-/// Why one of several processes does not have the time that was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outside {
-    /// It began later: it adds nothing.
-    NotBegun,
-    /// It had ended: it adds what it had allocated, and nothing in use; to a window, nothing.
-    Over,
-    /// Its log says nothing so late, nor that it ended: it adds what it had then; to a window, nothing.
-    Silent,
-}
-
-/// The part of a log that a profile shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Events up to here are left out.
-    pub from: Cut,
-    /// Events after this are left out.
-    pub to: Cut,
-    /// Blocks that had not been there for so long at `to` are left out, and those that were freed by then.
-    pub survived_ns: Option<u64>,
-}
-
-impl Span {
-    /// All that happened between two cuts.
-    pub fn between(from: Cut, to: Cut) -> Span {
-        Span {
-            from,
-            to,
-            survived_ns: None,
-        }
-    }
-
-    /// Whether a block that came at that time is old enough.
-    pub fn is_old_enough(self, came_ns: u64) -> bool {
-        self.survived_ns
-            .is_none_or(|age_ns| came_ns.saturating_add(age_ns) <= self.to.time_ns())
-    }
-
-    /// Itself, unless it ends before it begins.
-    fn forwards(self) -> Result<Span, MomentError> {
-        let (from_ns, to_ns) = (self.from.time_ns(), self.to.time_ns());
-        match from_ns > to_ns {
-            true => Err(MomentError::Backwards { from_ns, to_ns }),
-            false => Ok(self),
-        }
-    }
-
-    /// In words.
-    pub fn describe(self) -> String {
-        let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
-        if let Some(age_ns) = self.survived_ns {
-            return format!(
-                "in use at {:.6} s, and for at least {} s then; \"allocated\" is the same",
-                seconds(self.to),
-                age_ns as f64 / 1e9
-            );
-        }
-        match self.from {
-            Cut::Nothing => format!("at {:.6} s", seconds(self.to)),
-            from => format!(
-                "allocated between {:.6} s and {:.6} s; in use: of that, what was still there at the end",
-                seconds(from),
-                seconds(self.to)
-            ),
-        }
-    }
 }
 
 /// Why a view gives no profile.
@@ -231,7 +168,7 @@ pub fn profile_of_view(
                 Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),
                 Found::Over => Cut::Time(all.run.duration_ns),
             };
-            Some(Span::between(from, to).forwards()?)
+            Some(forwards(Span::between(from, to))?)
         }
     };
     let mut part = whole(fold(span))?;
@@ -267,11 +204,20 @@ pub fn contrast_of_log(
             },
             View::Window(from, to) => Span::between(find(from)?, find(to)?),
         };
-        span.forwards()
+        forwards(span)
     };
     let spans = [span(views[0])?, span(views[1])?];
     let contrast = Contrast::of(measure, temporary, spans);
     Ok((whole(Fold::new().with_contrast(contrast))?, spans))
+}
+
+/// Returns the span, unless it ends before it begins.
+fn forwards(span: Span) -> Result<Span, MomentError> {
+    let (from_ns, to_ns) = (span.from.time_ns(), span.to.time_ns());
+    match from_ns > to_ns {
+        true => Err(MomentError::Backwards { from_ns, to_ns }),
+        false => Ok(span),
+    }
 }
 
 /// Where a moment is.
@@ -301,16 +247,5 @@ impl Profile {
         self.requested = Estimate::default();
         self.counted = None;
         self
-    }
-}
-
-/// The moment of the most bytes in use.
-impl Peak {
-    /// As a cut.
-    pub fn cut(&self) -> Cut {
-        Cut::Record {
-            number: self.record,
-            time_ns: self.time_ns,
-        }
     }
 }

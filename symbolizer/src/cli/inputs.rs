@@ -4,6 +4,8 @@
 //!
 //! Not here: reading one file (`heapprof_symbolizer::Input`).
 
+pub(crate) mod joined;
 pub(crate) mod logs;
+pub(crate) mod one;
 pub(crate) mod several;
 pub(crate) mod source;

@@ -10,4 +10,7 @@ pub(crate) mod confidence;
 pub(crate) mod debuginfod;
 pub(crate) mod filter;
 pub(crate) mod limit;
+pub(crate) mod measure;
 pub(crate) mod quantity;
+pub(crate) mod symbols;
+pub(crate) mod time;

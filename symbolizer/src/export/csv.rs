@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::export::Options;
-use crate::model::measure::{Amount, Measure};
+use crate::model::amount::Amount;
+use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::printable::Printable;
 use crate::model::profile::Profile;

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 
-use crate::analysis::diff::{Change, Verdict};
+use crate::model::change::{Change, Verdict};
 use crate::model::measure::Measure;
 use crate::model::printable::Printable;
 use crate::naming::flame;
@@ -128,7 +128,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::measure::Amount;
+    use crate::model::amount::Amount;
 
     fn change(before: (f64, f64), after: (f64, f64)) -> Change {
         let amount = |(value, error): (f64, f64)| Amount {

@@ -6,8 +6,9 @@ use crate::export::Options;
 use crate::model::confidence::Confidence;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
+use crate::model::precision::Precision;
 use crate::model::printable::Printable;
-use crate::model::profile::{Precision, Profile};
+use crate::model::profile::Profile;
 
 /// The lines, most important first.
 pub(super) fn facts(profile: &Profile) -> Vec<String> {

@@ -8,8 +8,9 @@ use std::io::{self, Write};
 
 use crate::export::Options;
 use crate::export::facts::{estimator, intervals};
+use crate::model::precision::Precision;
 use crate::model::printable::Printable;
-use crate::model::profile::{Precision, Profile};
+use crate::model::profile::Profile;
 use crate::naming::paths::{Namer, Paths};
 use crate::naming::symbols::Symbols;
 

@@ -28,8 +28,10 @@ use crate::export::Options;
 use crate::export::facts::facts;
 use crate::export::gperftools::frames;
 use crate::model::metric::Numbers;
+use crate::model::precision::Precision;
 use crate::model::printable::Printable;
-use crate::model::profile::{Precision, Profile, Run};
+use crate::model::profile::Profile;
+use crate::model::run::Run;
 use crate::naming::symbols::Symbols;
 
 /// Writes the profile with addresses. The metric does not matter: all four are in it. Numbers by

@@ -9,11 +9,13 @@ use serde::Serialize;
 use crate::analysis::recording_conditions::Circumstances;
 use crate::export::Options;
 use crate::export::facts::estimator;
+use crate::model::amount::Amount;
 use crate::model::confidence::Confidence;
-use crate::model::measure::{Amount, Measure};
+use crate::model::measure::Measure;
 use crate::model::metric::{Metric, Numbers};
+use crate::model::precision::Precision;
 use crate::model::printable::Json;
-use crate::model::profile::{Place, Precision, Profile};
+use crate::model::profile::{Place, Profile};
 use crate::naming::symbols::Symbols;
 
 #[derive(Serialize)]

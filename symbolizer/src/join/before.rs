@@ -4,8 +4,8 @@ use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Passed, Sums};
 
 use super::member::Member;
+use crate::model::special_threads::is_inherited;
 use crate::read::fold::resume::estimate;
-use crate::read::parent_log::is_inherited;
 
 /// See the module's text. All numbers and times are the joined log's.
 pub(super) struct Before {

@@ -3,8 +3,8 @@
 use heapprof_core::NumberMap;
 use heapprof_format::{Checkpoint, Event, Record, Start};
 
+use crate::model::special_threads::BEFORE_THE_FORK;
 use crate::read::log::Records;
-use crate::read::parent_log::BEFORE_THE_FORK;
 
 /// See the module's text.
 pub(super) struct Member<'a> {

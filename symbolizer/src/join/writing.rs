@@ -11,13 +11,15 @@ use heapprof_format::{
     Free, Module, PARENT_LOG, Record, Stack, Start, Thread,
 };
 
-use super::WITH_ITS_PROCESS;
 use super::before::Before;
 use super::member::Member;
-use crate::analysis::merge::Part;
-use crate::model::profile::{Ending, Profile};
+use crate::model::fork_remark::is_remark;
+use crate::model::part::Part;
+use crate::model::profile::Profile;
+use crate::model::run::Ending;
+use crate::model::special_threads::WITH_ITS_PROCESS;
+use crate::model::special_threads::{BEFORE_THE_FORK, is_inherited};
 use crate::read::fold::{LARGEST_BLOCK, LARGEST_INTERVAL};
-use crate::read::parent_log::{BEFORE_THE_FORK, is_inherited, is_remark};
 
 /// Bytes of a frame, about.
 const FRAME_BYTES: usize = 256 << 10;

@@ -2,10 +2,11 @@
 //! past tells: those need a log that was read with pasts ([`Reading`](crate::Reading)).
 
 use std::fmt;
-use std::ops::AddAssign;
 
-use heapprof_core::{Estimate, Past, Totals};
+use crate::history::Past;
+use heapprof_core::Estimate;
 
+use crate::model::amount::Amount;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::Profile;
 use crate::model::quantity::{Bytes, Count};
@@ -351,57 +352,10 @@ impl Pace {
     }
 }
 
-/// A sum with its variance.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Amount {
-    /// How much.
-    pub value: f64,
-    /// The square of its standard error.
-    pub variance: f64,
-    /// Samples it rests on.
-    pub samples: u64,
-}
-
-impl Amount {
-    /// That of a metric: rounded, as [`Numbers`] are.
-    pub(crate) fn of_metric(metric: Metric, totals: &Totals) -> Amount {
-        Amount::of(
-            Numbers::of(totals).get(metric) as f64,
-            metric.error_of(totals),
-            metric.samples_of(totals),
-        )
-    }
-
-    fn of(value: f64, error: f64, samples: u64) -> Amount {
-        Amount {
-            value,
-            variance: error * error,
-            samples,
-        }
-    }
-
-    /// Its standard error.
-    pub fn error(&self) -> f64 {
-        self.variance.max(0.0).sqrt()
-    }
-
-    /// In standard errors; `None` where there is no error.
-    pub fn z(&self) -> Option<f64> {
-        (self.variance > 0.0).then(|| self.value / self.error())
-    }
-}
-
-impl AddAssign for Amount {
-    fn add_assign(&mut self, other: Amount) {
-        self.value += other.value;
-        self.variance += other.variance;
-        self.samples += other.samples;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use heapprof_core::{OverTime, Row, SizeClass, Weight};
+    use crate::history::over_time::OverTime;
+    use heapprof_core::{Row, SizeClass, Totals, Weight};
 
     use super::*;
 

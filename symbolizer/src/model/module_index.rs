@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use crate::model::profile::LoadedModule;
+use crate::model::loaded_module::LoadedModule;
 
 /// See the module's text.
 #[derive(Debug, Default)]

@@ -5,18 +5,23 @@
 
 use std::collections::HashMap;
 
-use heapprof_core::{Estimate, Lifetimes, Past, Row, Temporary, Totals};
-use heapprof_format::{Counter, Mapping, Module, Segment, SegmentStart, Symbols, Thread, WalkEnd};
+use crate::history::Past;
+use crate::history::lifetimes::Lifetimes;
+use crate::history::temporary::Temporary;
+use heapprof_core::{Estimate, Row, Totals};
+use heapprof_format::{Counter, SegmentStart, Symbols, Thread, WalkEnd};
 
-use crate::analysis::diff::Change;
-use crate::analysis::health::Counted;
-use crate::analysis::merge::Part;
+use crate::model::change::Change;
 use crate::model::confidence::Confidence;
+use crate::model::counted::Counted;
 use crate::model::detail::Detailed;
+use crate::model::loaded_module::LoadedModule;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::module_index::ModuleIndex;
-pub use crate::model::run::{Ending, Marker, Regime, Run};
-use crate::read::fold::Peak;
+use crate::model::part::Part;
+use crate::model::peak::Peak;
+use crate::model::precision::Precision;
+use crate::model::run::{Ending, Run};
 use crate::resolve::Frame;
 
 /// See the module's text.
@@ -116,69 +121,6 @@ pub struct Damage {
     pub what: String,
 }
 
-/// A loaded object file and when it was there.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LoadedModule {
-    /// Path as the loader knew it.
-    pub path: String,
-    /// Build-id, empty when it has none or it is not known.
-    pub build_id: Vec<u8>,
-    /// avma minus svma. A dump does not state it: it is then found in the file's headers.
-    pub bias: Option<u64>,
-    /// Segments in ascending order of address.
-    pub segments: Vec<Segment>,
-    /// When it was first seen.
-    pub loaded_ns: u64,
-    /// When it was gone, at the latest.
-    pub unloaded_ns: Option<u64>,
-}
-
-impl LoadedModule {
-    /// Whether the address lies in one of its segments.
-    pub fn contains(&self, avma: u64) -> bool {
-        self.segment_of(avma).is_some()
-    }
-
-    /// The segment that the address lies in.
-    pub fn segment_of(&self, avma: u64) -> Option<&Segment> {
-        self.segments
-            .iter()
-            .find(|s| avma.wrapping_sub(s.start) < s.len)
-    }
-
-    /// The last part of its path.
-    pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
-    }
-
-    /// Whether it is the profiler itself.
-    pub fn is_profiler(&self) -> bool {
-        self.name().starts_with("libheapprof")
-    }
-
-    /// Whether it is an allocator, ours or another's: its functions are nobody's site.
-    pub fn is_allocator(&self) -> bool {
-        const BEGIN: [&str; 3] = ["libjemalloc", "libtcmalloc", "libmimalloc"];
-        self.is_profiler() || BEGIN.iter().any(|begin| self.name().starts_with(begin))
-    }
-
-    /// Where it was mapped.
-    pub fn mappings(&self) -> Vec<Mapping> {
-        Mapping::of_module(&Module {
-            number: 0,
-            time_ns: self.loaded_ns,
-            path: self.path.clone(),
-            build_id: self.build_id.clone(),
-            bias: self.bias.unwrap_or(0),
-            segments: self.segments.clone(),
-        })
-    }
-
-    pub(crate) fn was_loaded_at(&self, time_ns: u64) -> bool {
-        self.loaded_ns <= time_ns && self.unloaded_ns.is_none_or(|gone| time_ns <= gone)
-    }
-}
-
 /// A call stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallStack {
@@ -222,17 +164,6 @@ pub struct Place {
     pub module: Option<u32>,
     /// The address.
     pub avma: u64,
-}
-
-/// What the numbers are worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Precision {
-    /// Every allocation was recorded.
-    Exact,
-    /// Estimated from samples, with a standard error.
-    Sampled,
-    /// As stated by a dump, without a word on their error.
-    Stated,
 }
 
 impl Profile {
@@ -349,6 +280,8 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
+    use heapprof_format::Segment;
+
     use super::*;
 
     #[test]

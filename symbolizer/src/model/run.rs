@@ -2,8 +2,8 @@
 
 use heapprof_format::{Checkpoint, EXECUTED_AS, EndReason, Start};
 
-use crate::analysis::moment::Cut;
-use crate::analysis::view::{Outside, Span};
+use crate::model::span::Cut;
+use crate::model::span::{Outside, Span};
 
 /// What ran, when, and under which settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -105,6 +105,23 @@ impl Run {
         match self.executed_as.as_str() {
             "" => self.program.rsplit('/').next().unwrap_or_default(),
             name => name,
+        }
+    }
+
+    /// The name by which the program was executed, or words that say that it is unknown.
+    pub(crate) fn known_name(&self) -> &str {
+        match self.name() {
+            "" => "unknown program",
+            name => name,
+        }
+    }
+
+    /// The process in a few words: `server, pid 77`.
+    pub(crate) fn who(&self) -> String {
+        let name = self.known_name();
+        match self.pid {
+            0 => name.to_owned(),
+            pid => format!("{name}, pid {pid}"),
         }
     }
 

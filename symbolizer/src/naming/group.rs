@@ -10,12 +10,12 @@ use std::fmt;
 
 use heapprof_core::Totals;
 
-use crate::analysis::merge::Part;
-use crate::analysis::recording_conditions::who;
-use crate::model::detail::{ThreadRow, name_of_unknown_thread};
+use crate::model::detail::ThreadRow;
 use crate::model::metric::{Metric, Numbers};
+use crate::model::part::Part;
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
+use crate::model::special_threads::name_of_unknown_thread;
 use crate::naming::crate_name::crate_of;
 use crate::naming::site::is_plumbing;
 use crate::naming::symbols::Symbols;
@@ -342,8 +342,8 @@ fn process_name(profile: &Profile, place: Option<usize>) -> String {
     let is_same =
         |other: &&Part| (other.run.pid, other.run.name()) == (part.run.pid, part.run.name());
     match profile.parts.iter().filter(is_same).count() {
-        0 | 1 => who(&part.run),
-        _ => format!("{} ({})", who(&part.run), part.file),
+        0 | 1 => part.run.who(),
+        _ => format!("{} ({})", part.run.who(), part.file),
     }
 }
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use heapprof_core::Totals;
 
+use crate::model::loaded_module::LoadedModule;
 use crate::model::metric::{Metric, Numbers};
-use crate::model::profile::{CallStack, LoadedModule, Place, Profile};
+use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
 

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use object::{Object, ObjectSegment};
 
-use crate::analysis::merge::home_of;
-use crate::model::profile::{LoadedModule, Place, Profile};
+use crate::model::loaded_module::LoadedModule;
+use crate::model::merged_address::home_of;
+use crate::model::profile::{Place, Profile};
 use crate::resolve::{
     Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport, SearchPath, Usable,
     perf_map, resolve_all,

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use heapprof_core::Totals;
 
-use crate::model::measure::{Amount, Measure};
+use crate::model::amount::Amount;
+use crate::model::measure::Measure;
 use crate::model::metric::Numbers;
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::crate_name::without_return_type;

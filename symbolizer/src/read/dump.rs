@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use heapprof_core::{Estimate, Row, SizeClass, Totals};
 use heapprof_format::{Dump, Mapping, Sampling, Segment};
 
-use crate::model::profile::{CallStack, Ending, LoadedModule, Profile};
+use crate::model::loaded_module::LoadedModule;
+use crate::model::profile::{CallStack, Profile};
+use crate::model::run::Ending;
 
 /// The profile in a dump.
 pub fn profile_of_dump(dump: Dump) -> Profile {
@@ -210,7 +212,7 @@ mod tests {
         );
         assert_eq!(
             profile.precision(),
-            crate::model::profile::Precision::Sampled
+            crate::model::precision::Precision::Sampled
         );
     }
 

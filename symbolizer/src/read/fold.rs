@@ -3,42 +3,36 @@
 //! Memory is needed for live blocks, stacks and rows, not for events. The numbers are
 //! `heapprof_core`'s: the same ledger that the writer inside the process runs.
 
+pub(crate) mod detail;
+pub(crate) mod last_samples;
 pub(crate) mod resume;
 
 use std::collections::{HashMap, HashSet};
 
-use heapprof_core::{
-    Came, Fixed, History, Ledger, NumberMap, SizeClass, Temporary, bytes_on_the_line,
-};
+use crate::history::Came;
+use crate::history::History;
+use crate::history::temporary::Temporary;
+use heapprof_core::{Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
 
-use crate::analysis::health::{Counted, LastSamples};
-use crate::analysis::merge::Part;
-use crate::analysis::moment::Cut;
-use crate::analysis::view::Span;
-use crate::join::WITH_ITS_PROCESS;
-use crate::model::detail::{Detail, Keeper};
-use crate::model::profile::{CallStack, Ending, LoadedModule, Marker, Profile, Regime};
+use crate::model::detail::Detail;
+use crate::model::loaded_module::LoadedModule;
+use crate::model::part::Part;
+use crate::model::peak::Peak;
+use crate::model::profile::{CallStack, Profile};
+use crate::model::run::{Ending, Marker, Regime};
+use crate::model::span::Cut;
+use crate::model::span::Span;
+use crate::model::special_threads::WITH_ITS_PROCESS;
+use crate::model::special_threads::{BEFORE_THE_FORK, is_inherited};
+use crate::read::fold::detail::Keeper;
+use crate::read::fold::last_samples::LastSamples;
 use crate::read::paired_difference::Contrast;
-use crate::read::parent_log::{BEFORE_THE_FORK, is_inherited};
 
 /// No block is larger: the user's half of a 64-bit address space.
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
 /// No interval is longer, and the library takes none that is: a terabyte between samples.
 pub const LARGEST_INTERVAL: u64 = 1 << 40;
-
-/// When the most bytes were in use.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Peak {
-    /// Number of the record that led there, from 1; 0 when nothing was ever in use.
-    pub record: u64,
-    /// Its time.
-    pub time_ns: u64,
-    /// How many they were.
-    pub bytes: Fixed,
-    /// Whether it was before what is kept of a log that rotates: which blocks these were, nobody knows any more.
-    pub is_gone: bool,
-}
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -223,7 +217,7 @@ impl Fold {
                 self.passed(time_ns);
                 let longest = self.profile.run.intervals_seen.map_or(0, |(_, most)| most);
                 let samples = self.profile.requested;
-                let counted = Counted::at(&values, samples, &self.last_samples, longest);
+                let counted = self.last_samples.counted(&values, samples, longest);
                 self.profile.counted = counted.or(self.profile.counted);
                 self.counters.extend(values);
             }

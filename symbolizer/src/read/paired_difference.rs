@@ -14,13 +14,16 @@
 //!
 //! What a view says is what `heapprof top` shows of it, metric by metric; `core`'s history has the same definitions.
 
-use heapprof_core::{Came, Estimate, NumberMap, Temporary, Weight};
+use crate::history::Came;
+use crate::history::temporary::Temporary;
+use heapprof_core::{Estimate, NumberMap, Weight};
 
-use crate::analysis::diff::Change;
-use crate::analysis::moment::Cut;
-use crate::analysis::view::Span;
-use crate::model::measure::{Amount, Measure};
+use crate::model::amount::Amount;
+use crate::model::change::Change;
+use crate::model::measure::Measure;
 use crate::model::metric::Metric;
+use crate::model::span::Cut;
+use crate::model::span::Span;
 
 /// Where an event is in the log.
 #[derive(Debug, Clone, Copy)]

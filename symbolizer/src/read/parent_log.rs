@@ -14,18 +14,10 @@ use heapprof_format::{
     Record, Stack, Start, Thread,
 };
 
-use crate::input::Input;
-use crate::model::run::Run;
-
-/// Number of the thread that inherited blocks are said to come from.
-pub(crate) const BEFORE_THE_FORK: u32 = u32::MAX;
-
-/// How the remark that is put before them begins.
-const REMARK: &str = "forked: ";
-
-/// How it goes on where they could not be found, and where not all of them could.
-const MISSING: &str = "what was in use then is missing";
-const AT_LEAST: &str = "at least ";
+use crate::model::fork_remark::AT_LEAST;
+use crate::model::fork_remark::MISSING;
+use crate::model::fork_remark::REMARK;
+use crate::model::special_threads::BEFORE_THE_FORK;
 
 /// Inherited stacks are numbered from here: a writer never comes so far.
 const FIRST_STACK: u32 = 1 << 31;
@@ -42,19 +34,15 @@ const LARGEST_MODULE: u64 = 1 << 40;
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
 const FRAME_BYTES: usize = 1 << 20;
 
-/// Whether a marker is such a remark, and nobody's moment.
-pub(crate) fn is_remark(marker: &str) -> bool {
-    marker.starts_with(REMARK)
-}
-
-/// Whether a block is one that a forked process had from its parent.
-pub(crate) fn is_inherited(alloc: &Alloc) -> bool {
-    alloc.thread == BEFORE_THE_FORK
-}
-
 /// The log with what it inherited, or with a remark that this could not be found. `None`: it is not the log
 /// of a forked process.
-pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
+///
+/// `open` opens the log at a path if it is that of the process that forked `start`'s.
+pub(crate) fn joined<Log: AsRef<[u8]>>(
+    child: &[u8],
+    path: &Path,
+    open: impl Fn(&Path, &Start) -> Option<Log>,
+) -> Option<Vec<u8>> {
     let start = start_of(child)?;
     if is_joined(child) {
         return None; // it comes from a bundle
@@ -72,12 +60,12 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
         name: "(before the fork)".into(),
     })];
     let parent = places(&named, path).find_map(|place| {
-        let input = Input::open_parent(&place, &start).ok().flatten()?;
-        Some((place, input))
+        let log = open(&place, &start)?;
+        Some((place, log))
     });
     let remark = match &parent {
-        Some((place, input)) => {
-            let (mut past, live, is_complete) = in_use_at(input.bytes(), forked_at);
+        Some((place, log)) => {
+            let (mut past, live, is_complete) = in_use_at(log.as_ref(), forked_at);
             past.unload_all_but(&modules_at_start(child));
             let remark = format!(
                 "{REMARK}{}{} samples in use then, from {}",
@@ -98,33 +86,6 @@ pub(crate) fn joined(child: &[u8], path: &Path) -> Option<Vec<u8>> {
         },
     );
     insert(child, &records)
-}
-
-/// What of it a run's numbers lack, in words; `None`: nothing, or it was not forked.
-pub(crate) fn missing_from(run: &Run) -> Option<String> {
-    let remark = remark_on(run).strip_prefix(REMARK)?;
-    let parent = run.forked_from;
-    if remark.starts_with(MISSING) {
-        Some(format!("forked from pid {parent}: {remark}"))
-    } else if remark.starts_with(AT_LEAST) {
-        Some(format!(
-            "forked from pid {parent}: {remark}; it no longer has the segments of that time, so what was freed since is missing"
-        ))
-    } else {
-        None
-    }
-}
-
-/// What is said of that at the beginning of a forked process's log; empty: nothing.
-pub(crate) fn remark_on(run: &Run) -> &str {
-    let first = run.markers.first().filter(|_| run.forked_from != 0);
-    let remark = first.filter(|first| first.name.starts_with(REMARK));
-    remark.map_or("", |first| &first.name)
-}
-
-/// Whether a run begins with blocks that the process had from its parent, all of them at time 0.
-pub(crate) fn begins_with_heritage(run: &Run) -> bool {
-    !remark_on(run).is_empty() && run.checkpoint.is_none()
 }
 
 /// Whether a log is that of the process which `child` was forked from. Another's may stand at its place by now; and as a parent is the
@@ -152,12 +113,18 @@ pub(crate) fn start_of(log: &[u8]) -> Option<Start> {
 }
 
 /// How the log began that a forked process's log names as its parent's, if that is there.
-pub(crate) fn named_parent(child: &[u8], path: &Path) -> Option<Start> {
+///
+/// `open` opens the log at a path.
+pub(crate) fn named_parent<Log: AsRef<[u8]>>(
+    child: &[u8],
+    path: &Path,
+    open: impl Fn(&Path) -> Option<Log>,
+) -> Option<Start> {
     let start = start_of(child)?;
     let (_, named) = (start.settings.iter()).find(|(name, _)| name == PARENT_LOG)?;
     places(Path::new(named), path).find_map(|place| {
-        let parent = Input::open_alone(&place).ok()?;
-        is_parent(parent.bytes(), &start).then(|| parent.start())?
+        let parent = open(&place)?;
+        is_parent(parent.as_ref(), &start).then(|| start_of(parent.as_ref()))?
     })
 }
 

@@ -14,8 +14,10 @@ use heapprof_core::{Estimate, Row, SizeClass, Totals};
 use heapprof_format::{MAX_FRAMES, Segment};
 use prost::Message;
 
-use crate::export::pprof::proto;
-use crate::model::profile::{CallStack, Ending, LoadedModule, Profile};
+use crate::model::loaded_module::LoadedModule;
+use crate::model::pprof_proto as proto;
+use crate::model::profile::{CallStack, Profile};
+use crate::model::run::Ending;
 use crate::read::dump::read_comment;
 use crate::resolve::{Frame, Name};
 

@@ -10,9 +10,11 @@ use serde::{Serialize, Serializer};
 
 use super::Report;
 use crate::analysis::recording_conditions::Circumstances;
+use crate::model::precision::Precision;
 use crate::model::printable::Printable;
-use crate::model::profile::{Ending, Place, Precision, Profile};
+use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Count;
+use crate::model::run::Ending;
 use crate::naming::site::SiteMap;
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;

@@ -18,7 +18,7 @@
 mod cache;
 
 use super::elf::{ElfError, ElfFile};
-use super::files::with_causes;
+use super::error_text::with_causes;
 use super::report::{BuildId, Outcome, Role};
 use cache::{Cache, Cached};
 use std::collections::{HashMap, HashSet};

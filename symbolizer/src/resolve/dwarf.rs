@@ -21,7 +21,8 @@ mod split;
 mod units;
 
 use super::elf::ElfFile;
-use super::files::{Files, with_causes};
+use super::error_text::with_causes;
+use super::files::Files;
 use super::frame::{Frame, Name};
 use super::locate::SearchPath;
 use super::names::Names;

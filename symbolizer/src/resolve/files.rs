@@ -4,10 +4,10 @@
 
 use super::debuginfod::Kind;
 use super::elf::{ElfError, ElfFile};
+use super::error_text::with_causes;
 use super::locate::{self, Recorded, SearchPath};
 use super::report::{BuildId, Identity, ModuleReport, Outcome, Reason, Role};
 use super::vdso;
-use std::error::Error;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -350,16 +350,4 @@ fn replace_last(report: &mut ModuleReport, outcome: Outcome) {
     if let Some(last) = report.tried.last_mut() {
         last.1 = outcome;
     }
-}
-
-/// An error and what caused it, in one line.
-pub(super) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

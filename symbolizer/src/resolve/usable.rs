@@ -1,7 +1,7 @@
 //! A file that names can be taken from, for those outside `resolve` who need its bytes.
 
 use super::elf::ElfFile;
-use super::files::with_causes;
+use super::error_text::with_causes;
 use super::locate::{self, Recorded, SearchPath};
 use super::report::BuildId;
 use super::vdso;

@@ -416,7 +416,7 @@ fn is_conditional(opcode: Opcode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unwind::rules::Kind;
+    use crate::unwind::kinds::Kind;
     use proptest::prelude::*;
 
     const MODULE: u32 = 7;

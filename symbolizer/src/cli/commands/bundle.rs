@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::{Bytes, Input, Reading, write_bundle};
 
-use crate::cli::inputs::source::{Places, Time, read};
+use crate::cli::inputs::one::read;
+use crate::cli::options::symbols::SymbolArgs;
+use crate::cli::options::time::TimeArgs;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::{destination, say};
 
@@ -21,10 +23,10 @@ pub(crate) struct Args {
     file: PathBuf,
 
     #[command(flatten)]
-    time: Time,
+    time: TimeArgs,
 
     #[command(flatten)]
-    places: Places,
+    places: SymbolArgs,
 
     /// Where to write it; - is standard output [default: FILE with .tar in place of its extension, in the current folder]
     #[arg(short, long, value_name = "OUT")]

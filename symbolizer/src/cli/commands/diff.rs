@@ -9,13 +9,15 @@ use heapprof_symbolizer::{
 };
 use serde::Serialize;
 
-use crate::cli::commands::top::past::{SumArg, TemporaryArgs};
-use crate::cli::inputs::source::{Places, note_what_is_kept, note_what_is_wrong, read};
+use crate::cli::inputs::one::read;
 use crate::cli::options::age::Age;
 use crate::cli::options::limit;
+use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, standard_errors};
+use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::destination;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
 use crate::cli::output::table::{Align, Table, stdout_width};
@@ -102,7 +104,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 
     #[command(flatten)]
-    places: Places,
+    places: SymbolArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -11,9 +11,10 @@ use heapprof_symbolizer::{
     duration_ns,
 };
 
-use crate::cli::inputs::source;
+use crate::cli::inputs::one;
 use crate::cli::options::quantity::bytes;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::notes;
 use crate::cli::output::partial_file::Unfinished;
 
 /// Write, afterwards, the heap dumps that a policy would have written while the program ran
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if occasions != Occasions::default() {
         let account = dumps_of_log(log, occasions, |profile| {
             if !said {
-                source::note_what_is_kept(&args.file, &profile);
+                notes::note_what_is_kept(&args.file, &profile);
                 said = true;
             }
             files.write(&profile).map_err(Trouble::Write)
@@ -118,10 +119,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Trouble::Read(error) => input.view_error(ViewError::Read(error)).into(),
             Trouble::Write(failure) => failure,
         })?;
-        source::note_what_is_wrong(&args.file, &account);
+        notes::note_what_is_wrong(&args.file, &account);
     }
     if args.every.contains(&Every::Peak) {
-        let mut profile = source::read(
+        let mut profile = one::read(
             &args.file,
             &Reading {
                 view: View::At(Moment::Peak),

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::{Confidence, Reading};
 
-use crate::cli::commands::top::past::{SumArg, TemporaryArgs};
-use crate::cli::inputs::source::{Source, note_circumstances};
+use crate::cli::inputs::source::Source;
 use crate::cli::options::choice::choice;
 use crate::cli::options::confidence;
 use crate::cli::options::filter::FilterArgs;
+use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::output::destination;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::notes::note_circumstances;
 
 /// Write the profile in a form that other programs read
 #[derive(Debug, clap::Args)]

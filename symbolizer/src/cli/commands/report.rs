@@ -8,7 +8,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::inputs::logs::Logs;
-use crate::cli::inputs::source;
+use crate::cli::inputs::one;
 use crate::cli::options::confidence;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::how_exact;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let log = input.log()?;
     let failed = |error| input.view_error(ViewError::Read(error));
 
-    let profile = source::whole_log(&args.logs.name(), &input, Rows::Whole.detail())?;
+    let profile = one::whole_log(&args.logs.name(), &input, Rows::Whole.detail())?;
 
     let progress = Progress::bytes("finding the peak", input.len());
     let at_peak = rows_at_peak(log, &profile, Rows::Whole, |offset| progress.at(offset));

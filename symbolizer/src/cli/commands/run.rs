@@ -14,10 +14,11 @@ use std::time::SystemTime;
 
 use heapprof_symbolizer::{Input, Metric, Sites};
 
-use crate::cli::commands::top;
-use crate::cli::inputs::source::Places;
 use crate::cli::options::quantity::interval;
+use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::shell_quote::quoted;
+use crate::cli::output::site_table::write_sites;
 use crate::cli::output::table::width_of;
 use crate::cli::output::{heading, say};
 use program::Program;
@@ -259,19 +260,9 @@ fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
     }
 }
 
-/// A path as a shell takes it for one word; plain where that is plain.
-pub(crate) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
-    match text.chars().all(is_plain) && !text.is_empty() {
-        true => text,
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
 fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
     let profile = Input::open(log)?.read(|_| {})?;
-    let symbols = Places::default().symbols(log, &profile)?;
+    let symbols = SymbolArgs::default().symbols(log, &profile)?;
     let mut sites = Sites::of(&profile, &symbols);
     let metric = match profile.numbers().in_use_bytes {
         0 => Metric::AllocatedBytes,
@@ -293,7 +284,7 @@ fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
         }
         writeln!(text, "{what}")?;
         let width = width_of(&io::stderr()).unwrap_or(120);
-        top::write_sites(&profile, sites, metric, Some(width), text)
+        write_sites(&profile, sites, metric, Some(width), text)
     };
     write(text).map_err(Failure::Stdout)
 }
@@ -313,19 +304,5 @@ mod tests {
         assert_eq!(of_all(2).as_deref(), Some(two));
         assert_eq!(of_all(7).map(|it| it.split(' ').count()), Some(10));
         assert!(of_all(8).is_some_and(|it| it.len() < 60));
-    }
-
-    #[test]
-    fn a_proposed_command_can_be_pasted() {
-        for (path, word) in [
-            ("./out.heaplog", "./out.heaplog"),
-            ("/tmp/a_b-1/x@2.heaplog", "/tmp/a_b-1/x@2.heaplog"),
-            ("./sp ace.heaplog", "'./sp ace.heaplog'"),
-            ("it's", "'it'\\''s'"),
-            ("$HOME;rm", "'$HOME;rm'"),
-            ("~x", "'~x'"),
-        ] {
-            assert_eq!(quoted(Path::new(path)), word);
-        }
     }
 }

@@ -13,7 +13,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::inputs::logs::Logs;
-use crate::cli::inputs::source;
+use crate::cli::inputs::one;
 use crate::cli::options::choice::choice;
 use crate::cli::options::quantity::count;
 use crate::cli::output::destination;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(by) if by.divides_rows() => Rows::ByThread,
         _ => Rows::Whole,
     };
-    let profile = source::whole_log(&name, &input, rows.detail())?;
+    let profile = one::whole_log(&name, &input, rows.detail())?;
     let curves = match args.top.unwrap_or(args.by.map_or(0, |_| 5)) {
         0 => Curves::default(),
         most => {

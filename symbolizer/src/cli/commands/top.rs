@@ -1,31 +1,31 @@
 //! `heapprof top`: where the memory comes from, largest first.
 
-pub(crate) mod past;
+mod past;
 
 use std::io::{self, Write};
 
-use heapprof_core::Totals;
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
-    By, Bytes, Circumstances, Confidence, Count, Detail, FEW_SAMPLES, Json, Limit, Measure, Metric,
-    Numbers, Percent, Precision, Profile, Reading, Sites, Symbols, groups,
+    By, Circumstances, Confidence, Count, Detail, Json, Limit, Measure, Metric, Profile, Reading,
+    Sites, Symbols, groups,
 };
 use serde::Serialize;
 
-use crate::cli::commands::top::past::{MeasureArg, TemporaryArgs};
-use crate::cli::inputs::source::{Source, note_circumstances};
+use crate::cli::inputs::source::Source;
 use crate::cli::options::choice::choice;
 use crate::cli::options::confidence;
 use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::limit;
+use crate::cli::options::measure::{MeasureArg, TemporaryArgs};
 use crate::cli::options::quantity::count;
-use crate::cli::output::colour::Look;
 use crate::cli::output::destination;
 use crate::cli::output::document::Head;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals_at;
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
-use crate::cli::output::table::{Align, Table, stdout_width};
+use crate::cli::output::notes::note_circumstances;
+use crate::cli::output::site_table::{Line, Shown, lines_of_sites, write_lines};
+use crate::cli::output::table::stdout_width;
 
 /// Show the allocation sites with the most memory
 ///
@@ -169,15 +169,6 @@ fn show(args: &Args, profile: &Profile, symbols: &Symbols) -> Result<(), Failure
     })
 }
 
-/// A site or group with its numbers.
-struct Line {
-    label: Label,
-    own: Numbers,
-    own_totals: Totals,
-    cumulative: Numbers,
-    cumulative_totals: Totals,
-}
-
 /// All of them, sorted.
 fn lines(
     profile: &Profile,
@@ -203,123 +194,6 @@ fn lines(
             })
             .collect(),
     }
-}
-
-fn lines_of_sites(sites: Sites) -> Vec<Line> {
-    sites
-        .sites
-        .into_iter()
-        .map(|site| Line {
-            label: Label::Site(site.key),
-            own: site.own,
-            own_totals: site.own_totals,
-            cumulative: site.cumulative,
-            cumulative_totals: site.cumulative_totals,
-        })
-        .collect()
-}
-
-/// The table of sites.
-pub(crate) fn write_sites(
-    profile: &Profile,
-    sites: Sites,
-    metric: Metric,
-    width: Option<usize>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let shown = Shown {
-        by: None,
-        metric,
-        confidence: Confidence::default(),
-        width,
-    };
-    write_lines(profile, &lines_of_sites(sites), &shown, out)
-}
-
-/// What is shown, and how.
-struct Shown {
-    by: Option<By>,
-    metric: Metric,
-    confidence: Confidence,
-    width: Option<usize>,
-}
-
-/// The columns of numbers, with or without errors, and those of the label.
-pub(crate) fn columns(is_sampled: bool, by: Option<By>) -> Vec<(&'static str, Align)> {
-    let mut columns = vec![("self", Align::Right)];
-    if is_sampled {
-        columns.push(("±", Align::Right));
-    }
-    columns.extend([
-        ("", Align::Right),
-        ("cum", Align::Right),
-        ("", Align::Right),
-    ]);
-    columns.extend(Label::columns(by));
-    columns
-}
-
-fn write_lines(
-    profile: &Profile,
-    lines: &[Line],
-    shown: &Shown,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let metric = shown.metric;
-    let mut any_few = false;
-    let whole = profile.numbers().get(metric) as f64;
-    let is_sampled = profile.precision() == Precision::Sampled;
-    let mut table = Table::new(&columns(is_sampled, shown.by));
-    let quantity = |value: f64| {
-        if metric.is_bytes() {
-            Bytes(value).to_string()
-        } else {
-            Count(value.round() as u64).to_string()
-        }
-    };
-    for line in lines {
-        let (own, all) = (
-            line.own.get(metric) as f64,
-            line.cumulative.get(metric) as f64,
-        );
-        let mut cells = vec![(quantity(own), Look::of_share(own, whole))];
-        if is_sampled {
-            let half = metric.error_of(&line.own_totals) * shown.confidence.standard_errors();
-            // A block so large that it is always sampled is exact, however few there are.
-            let samples = metric.samples_of(&line.own_totals);
-            let is_few = (1..FEW_SAMPLES).contains(&samples) && half > 0.1 * own;
-            any_few |= is_few;
-            let mark = if is_few { "~ " } else { "" };
-            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
-        }
-        let share = |part| Percent { part, whole }.to_string();
-        cells.extend([
-            (share(own), Look::of_share(own, whole)),
-            (quantity(all), Look::Plain),
-            (share(all), Look::of_share(all, whole)),
-        ]);
-        cells.extend(line.label.cells());
-        table.row_of(cells);
-    }
-    if lines.is_empty() {
-        let is_all_in_use = profile
-            .run
-            .span
-            .is_some_and(|span| span.survived_ns.is_some());
-        let hint = match metric.is_in_use() && !is_all_in_use {
-            true => " (--metric allocated-bytes shows what was freed, too)",
-            false => "",
-        };
-        return writeln!(out, "  nothing: {metric} is 0{hint}");
-    }
-    table.write(shown.width, out)?;
-    if any_few {
-        writeln!(
-            out,
-            "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
-        )?;
-    }
-    Ok(())
 }
 
 #[derive(Serialize)]

@@ -6,13 +6,13 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::{
     By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Precision,
-    Printable, Reading, Tree,
+    Printable, Reading, Tree, Verdict,
 };
 
-use crate::cli::commands::top::past::{SumArg, TemporaryArgs, verdict};
 use crate::cli::inputs::source::Source;
 use crate::cli::options::choice::choice;
 use crate::cli::options::filter::FilterArgs;
+use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, percent};
 use crate::cli::output::colour::{self, Look};
 use crate::cli::output::destination;
@@ -313,7 +313,10 @@ impl<'a, W: Write> Writer<'a, W> {
         };
         // Parts of a sum of what grew and what shrank are none.
         let (share, look) = match self.measure.is_growth() {
-            true => (verdict(&node.amount).to_owned(), Look::Plain),
+            true => (
+                Verdict::of_amount(&node.amount).name().to_owned(),
+                Look::Plain,
+            ),
             false => (share(), Look::of_share(value, self.whole)),
         };
         let largest = self.tree.children(node).first();

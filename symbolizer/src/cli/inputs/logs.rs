@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::{Input, Profile, Symbols};
 
-use crate::cli::commands::join;
-use crate::cli::inputs::source::Places;
+use crate::cli::inputs::joined;
+use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct Logs {
     pub(crate) files: Vec<PathBuf>,
 
     #[command(flatten)]
-    places: Places,
+    places: SymbolArgs,
 }
 
 impl Logs {
@@ -24,13 +24,13 @@ impl Logs {
     pub(crate) fn open(&self) -> Result<Input, Failure> {
         match &self.files[..] {
             [file] => Ok(Input::open(file)?),
-            files => join::joined(files, &self.name()),
+            files => joined::joined(files, &self.name()),
         }
     }
 
     /// What messages call it.
     pub(crate) fn name(&self) -> PathBuf {
-        join::name_of(&self.files)
+        joined::name_of(&self.files)
     }
 
     /// The command that shows whose the most bytes in use were.

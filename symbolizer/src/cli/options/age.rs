@@ -2,7 +2,7 @@
 
 use heapprof_symbolizer::{Measure, Moment, View};
 
-use crate::cli::commands::top::past::time;
+use crate::cli::options::quantity::time;
 use crate::cli::output::failure::Failure;
 
 #[derive(Debug, Default, clap::Args)]

@@ -5,7 +5,7 @@
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
-use heapprof_symbolizer::LARGEST_INTERVAL;
+use heapprof_symbolizer::{LARGEST_INTERVAL, duration_ns};
 
 /// `1048576`, `512KiB`, `100MiB`, `1GiB`: bytes, more than 0, in powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
@@ -38,6 +38,11 @@ fn bytes_or_none(text: &str) -> Result<Option<u64>, String> {
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(None),
         Err(_) => Err(WANTED.into()),
     }
+}
+
+/// A length of time, as clap wants it.
+pub(crate) fn time(text: &str) -> Result<u64, String> {
+    duration_ns(text).ok_or_else(|| "a time, such as 10ms, 2s, 1m".into())
 }
 
 /// How many of something.

@@ -10,8 +10,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use crate::model::loaded_module::LoadedModule;
 use crate::model::printable::Printable;
-use crate::model::profile::{CallStack, LoadedModule, Place, Profile};
+use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
 

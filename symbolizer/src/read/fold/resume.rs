@@ -3,8 +3,9 @@
 use heapprof_core::{Estimate, Fixed, Ledger, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Free, Passed, Record, Sums};
 
-use super::{Fold, Peak};
-use crate::analysis::moment::Cut;
+use super::Fold;
+use crate::model::peak::Peak;
+use crate::model::span::Cut;
 
 /// An estimate as a checkpoint stores it.
 pub(crate) fn estimate(sums: &Sums) -> Estimate {

@@ -4,7 +4,7 @@
 
 use super::{Dwarf, Problems, Slice};
 use crate::resolve::elf::{ElfError, ElfFile};
-use crate::resolve::files::with_causes;
+use crate::resolve::error_text::with_causes;
 use crate::resolve::locate::{self, SearchPath};
 use crate::resolve::report::{ModuleReport, Outcome, Reason, Role};
 use gimli::UnitRef;

@@ -16,7 +16,7 @@
 //!
 //! The window's end may be known only when it is reached, so sums are kept from which any `T` follows.
 
-use crate::sampling::weight::Weight;
+use heapprof_core::Weight;
 
 /// How fast something grew; less than nothing for what shrank.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! The history: a fold of allocations and frees with their times into what the four totals do not
 //! say: the peak, what was freed at once, how long blocks lived, memory held over time, growth, slack.
 //!
-//! Rows are those of a [`Ledger`](crate::Ledger) that is told the same events; memory is needed for
+//! Rows are those of a [`Ledger`](heapprof_core::Ledger) that is told the same events; memory is needed for
 //! live blocks, rows and stacks, whatever the number of events.
 //!
 //! The state of every row at the global maximum is found in the same pass, without a copy of all
@@ -23,10 +23,7 @@ use crate::history::lifetimes::Lifetimes;
 use crate::history::over_time::OverTime;
 use crate::history::slope::{Slope, Sums};
 use crate::history::temporary::Temporary;
-use crate::sampling::estimate::Estimate;
-use crate::sampling::fixed::Fixed;
-use crate::sampling::weight::Weight;
-use crate::tables::number_hash::NumberMap;
+use heapprof_core::{Estimate, Fixed, NumberMap, Weight};
 
 /// What a row's past says.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -81,7 +78,7 @@ struct Birth {
 
 /// A sampled block that was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Came {
+pub(crate) struct Came {
     /// The sample.
     pub id: u64,
     /// Index of its row in the ledger.
@@ -116,7 +113,7 @@ impl Birth {
 
 /// See the module's text.
 #[derive(Debug, Clone)]
-pub struct History {
+pub(crate) struct History {
     temporary: Temporary,
     /// Growth is that since then.
     from_ns: u64,
@@ -134,12 +131,13 @@ pub struct History {
 
 impl History {
     /// Nothing happened yet.
-    pub fn new(temporary: Temporary) -> History {
+    #[cfg(test)]
+    pub(crate) fn new(temporary: Temporary) -> History {
         History::since(0, temporary)
     }
 
     /// Nothing happened yet in a window that begins at `from_ns`.
-    pub fn since(from_ns: u64, temporary: Temporary) -> History {
+    pub(crate) fn since(from_ns: u64, temporary: Temporary) -> History {
         History {
             temporary,
             from_ns,
@@ -157,7 +155,7 @@ impl History {
     /// What is known begins at that time. Blocks that were in use then are told as allocated at the times they were;
     /// what they held before does not count, nor do they for lifetimes: of blocks as old as they are, only those
     /// that lived so long are known.
-    pub fn begin_at(&mut self, since_ns: u64) {
+    pub(crate) fn begin_at(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
         self.from_ns = self.from_ns.max(since_ns);
     }
@@ -165,13 +163,13 @@ impl History {
     /// To be called when all blocks that were in use at that time have been told, and with them the frees of inherited blocks
     /// that were gone by then. While they were told, more may have seemed to be in use than ever was at once: so the peak is
     /// looked for from here on.
-    pub fn begun(&mut self) {
+    pub(crate) fn begun(&mut self) {
         self.largest = self.in_use.bytes_fixed();
         self.maximum += 1;
     }
 
     /// A sampled block was allocated.
-    pub fn alloc(&mut self, came: &Came) {
+    pub(crate) fn alloc(&mut self, came: &Came) {
         let weight = Weight::of(came.size, came.interval);
         let state = self.row(came.row);
         state.in_use.add(&weight);
@@ -191,7 +189,7 @@ impl History {
     }
 
     /// A sampled block was allocated before the window. Only the growth of its row will know of it.
-    pub fn alloc_before(&mut self, came: &Came) {
+    pub(crate) fn alloc_before(&mut self, came: &Came) {
         self.row(came.row);
         self.born(came, false, 0.0);
     }
@@ -213,12 +211,12 @@ impl History {
     }
 
     /// The sample of that id was freed.
-    pub fn free(&mut self, id: u64, time_ns: u64) {
+    pub(crate) fn free(&mut self, id: u64, time_ns: u64) {
         self.went(id, time_ns, true);
     }
 
     /// The sample of that id went with its process: nobody freed it, and how long it would have lived is not known.
-    pub fn left(&mut self, id: u64, time_ns: u64) {
+    pub(crate) fn left(&mut self, id: u64, time_ns: u64) {
         self.went(id, time_ns, false);
     }
 
@@ -270,7 +268,7 @@ impl History {
 
     /// The past of each row, and the lifetimes of each stack, as of `time_ns`: what lives then has
     /// lived up to then.
-    pub fn finish(mut self, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
+    pub(crate) fn finish(mut self, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
         let mut live: Vec<(u64, Birth)> = self.live.drain().collect();
         // Sums of floating-point numbers depend on their order; a hash map has none.
         live.sort_unstable_by_key(|(id, _)| *id);

@@ -1,7 +1,6 @@
 //! Memory held over time: what samples stand for, each multiplied by how long it lived.
 
-use crate::sampling::fixed::Fixed;
-use crate::sampling::weight::Weight;
+use heapprof_core::{Fixed, Weight};
 
 /// A sum of samples, each multiplied by a time in microseconds: the integral over time of what
 /// samples stand for while they live. Only ever added to, so its variance may be floating-point.
@@ -21,10 +20,12 @@ impl OverTime {
         let factor = i128::from(us);
         let square = us as f64 * us as f64;
         self.samples = self.samples.saturating_add(1);
-        self.object_us += weight.objects.times(factor);
-        self.byte_us += weight.bytes.times(factor);
-        self.object_us_variance += weight.objects_variance.to_f64() * square;
-        self.byte_us_variance += weight.bytes_variance.to_f64() * square;
+        let (_, objects_variance) = weight.objects_f64_with_variance();
+        let (_, bytes_variance) = weight.bytes_f64_with_variance();
+        self.object_us += weight.objects_fixed().times(factor);
+        self.byte_us += weight.bytes_fixed().times(factor);
+        self.object_us_variance += objects_variance * square;
+        self.byte_us_variance += bytes_variance * square;
     }
 
     /// Adds another sum, of other samples.

@@ -1,0 +1,46 @@
+//! One file: its profile, or a part of it.
+
+use std::path::Path;
+
+use heapprof_symbolizer::{
+    Detail, Input, Profile, Reading, View, ViewError, detailed_profile_of_log,
+};
+
+use crate::cli::output::failure::Failure;
+use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
+use crate::cli::output::progress::Progress;
+
+/// Reads a part of a file. What a reader should know about the file itself is said on the way.
+pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
+    read_input(file, &Input::open(file)?, reading)
+}
+
+/// Reads a part of a file that was opened.
+pub(crate) fn read_input(
+    file: &Path,
+    input: &Input,
+    reading: &Reading,
+) -> Result<Profile, Failure> {
+    let progress = Progress::bytes("reading", input.len());
+    let profile = input.read_part(reading, |offset| progress.at(offset));
+    progress.finish();
+    let profile = profile?;
+
+    if reading.view != View::Whole || reading.pasts.is_some() {
+        note_what_is_kept(file, &profile);
+    }
+    note_what_is_wrong(file, &profile.account);
+    Ok(profile)
+}
+
+/// The whole of a log, for what is shown over time. What a reader should know about the file itself is said on the way.
+pub(crate) fn whole_log(file: &Path, input: &Input, detail: Detail) -> Result<Profile, Failure> {
+    let log = input.log()?;
+    let progress = Progress::bytes("reading", input.len());
+    let profile = detailed_profile_of_log(log, detail, |offset| progress.at(offset));
+    progress.finish();
+    let profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    note_what_is_kept(file, &profile);
+    note_what_is_wrong(file, &profile.account);
+    Ok(profile)
+}

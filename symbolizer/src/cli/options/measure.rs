@@ -1,0 +1,123 @@
+//! Measure options: which number of the heap a command shows, and what counts as temporary.
+
+use clap::builder::PossibleValue;
+use heapprof_symbolizer::Temporary;
+use heapprof_symbolizer::{Measure, Metric};
+
+use crate::cli::options::quantity::time;
+use crate::cli::output::failure::Failure;
+
+/// What counts as temporary.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TemporaryArgs {
+    /// A temporary block is one freed up to so long after it was allocated [default: 10ms, unless
+    /// --within-allocations is given]
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    within: Option<u64>,
+
+    /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled, they
+    /// are estimated by the thread's samples in between
+    #[arg(long, value_name = "N", value_parser = allocations, allow_negative_numbers = true)]
+    within_allocations: Option<u64>,
+}
+
+impl TemporaryArgs {
+    /// Refuses what would change nothing: a word on what is temporary where `measure` is something else.
+    pub(crate) fn refuse_beside(&self, measure: Measure) -> Result<(), Failure> {
+        let is_temporary = matches!(measure, Measure::TemporaryBytes | Measure::TemporaryObjects);
+        let given = match (self.within, self.within_allocations) {
+            (Some(_), _) => "--within",
+            (None, Some(_)) => "--within-allocations",
+            (None, None) => return Ok(()),
+        };
+        if is_temporary {
+            return Ok(());
+        }
+        Err(Failure::Senseless(format!(
+            "{given} says what is temporary, and {measure} is asked for; add -m temporary or -m temporary-objects"
+        )))
+    }
+
+    pub(crate) fn temporary(&self) -> Temporary {
+        const DEFAULT_NS: u64 = 10_000_000;
+        Temporary {
+            within_ns: match self.within_allocations {
+                None => Some(self.within.unwrap_or(DEFAULT_NS)),
+                Some(_) => self.within,
+            },
+            before_allocations: self.within_allocations,
+        }
+    }
+}
+
+fn allocations(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|&n| n > 0);
+    number.ok_or_else(|| "a whole number, 1 or more, and less than 2^64".into())
+}
+
+/// All measures, as clap wants them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MeasureArg(pub(crate) Measure);
+
+impl clap::ValueEnum for MeasureArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [MeasureArg; 14] = [
+            MeasureArg(Measure::Basic(Metric::InUseBytes)),
+            MeasureArg(Measure::Basic(Metric::InUseObjects)),
+            MeasureArg(Measure::Basic(Metric::AllocatedBytes)),
+            MeasureArg(Measure::Basic(Metric::AllocatedObjects)),
+            MeasureArg(Measure::PeakBytes),
+            MeasureArg(Measure::PeakObjects),
+            MeasureArg(Measure::TemporaryBytes),
+            MeasureArg(Measure::TemporaryObjects),
+            MeasureArg(Measure::HeaptimeBytes),
+            MeasureArg(Measure::HeaptimeObjects),
+            MeasureArg(Measure::Slack),
+            MeasureArg(Measure::GrowthBytes),
+            MeasureArg(Measure::GrowthObjects),
+            MeasureArg(Measure::Lifetime),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self.0 {
+            Measure::Basic(Metric::InUseBytes) => "bytes allocated and not freed",
+            Measure::Basic(Metric::InUseObjects) => "blocks allocated and not freed",
+            Measure::Basic(Metric::AllocatedBytes) => "bytes ever allocated",
+            Measure::Basic(Metric::AllocatedObjects) => "blocks ever allocated",
+            Measure::PeakBytes => "bytes in use when the whole program had the most",
+            Measure::PeakObjects => "blocks in use at that moment",
+            Measure::TemporaryBytes => {
+                "bytes freed soon after they were allocated (--within, --within-allocations)"
+            }
+            Measure::TemporaryObjects => "blocks freed soon after they were allocated",
+            Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
+            Measure::HeaptimeObjects => "object-seconds",
+            Measure::Slack => "usable bytes beyond those requested, of blocks in use",
+            Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
+            Measure::GrowthObjects => "blocks a second",
+            Measure::Lifetime => "how long blocks live: median and mean, by site",
+        };
+        Some(PossibleValue::new(self.0.name()).help(help))
+    }
+}
+
+/// Those that are sums, which can be exported and compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SumArg(pub(crate) Measure);
+
+impl clap::ValueEnum for SumArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: std::sync::LazyLock<Vec<SumArg>> = std::sync::LazyLock::new(|| {
+            let measures = MeasureArg::value_variants().iter();
+            let sums = measures.filter(|arg| arg.0 != Measure::Lifetime);
+            sums.map(|arg| SumArg(arg.0)).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        MeasureArg(self.0).to_possible_value()
+    }
+}

@@ -1,0 +1,42 @@
+//! Notes: what a reader of the numbers must know, on standard error.
+
+use std::path::Path;
+
+use heapprof_symbolizer::{Account, Profile};
+
+use crate::cli::output::say;
+
+/// Says beside a form without a place for words what must stand beside its numbers.
+pub(crate) fn note_circumstances(profile: &Profile) {
+    for line in profile.circumstances() {
+        say::note(&format_args!("note: {line}"));
+    }
+}
+
+/// Says from when on a log that rotates has detail, to those who ask about time.
+pub(crate) fn note_what_is_kept(file: &Path, profile: &Profile) {
+    if let Some(checkpoint) = &profile.run.checkpoint {
+        say::note(&format_args!(
+            "note: {}: the log rotated, detail begins at {:.3} s: what depends on time (windows, peak, temporary, \
+             lifetimes, heaptime, timeline) is of the time since; totals and what is in use are of the whole run",
+            file.display(),
+            checkpoint.time_ns as f64 / 1e9
+        ));
+    }
+}
+
+/// Says where a file is torn or damaged.
+pub(crate) fn note_what_is_wrong(file: &Path, account: &Account) {
+    let file = file.display();
+    if let Some((offset, left)) = account.torn {
+        say::note(&format_args!(
+            "note: {file}: cut off at offset {offset}; read up to there ({left} bytes behind it are unusable)"
+        ));
+    }
+    for damage in &account.damage {
+        say::note(&format_args!(
+            "note: {file}: {}; {} bytes passed over, the numbers miss what was in them",
+            damage.what, damage.skipped
+        ));
+    }
+}

@@ -1,0 +1,66 @@
+//! Loaded module: an object file of the process, where it lay and when.
+
+use heapprof_format::{Mapping, Module, Segment};
+
+/// A loaded object file and when it was there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadedModule {
+    /// Path as the loader knew it.
+    pub path: String,
+    /// Build-id, empty when it has none or it is not known.
+    pub build_id: Vec<u8>,
+    /// avma minus svma. A dump does not state it: it is then found in the file's headers.
+    pub bias: Option<u64>,
+    /// Segments in ascending order of address.
+    pub segments: Vec<Segment>,
+    /// When it was first seen.
+    pub loaded_ns: u64,
+    /// When it was gone, at the latest.
+    pub unloaded_ns: Option<u64>,
+}
+
+impl LoadedModule {
+    /// Whether the address lies in one of its segments.
+    pub fn contains(&self, avma: u64) -> bool {
+        self.segment_of(avma).is_some()
+    }
+
+    /// The segment that the address lies in.
+    pub fn segment_of(&self, avma: u64) -> Option<&Segment> {
+        self.segments
+            .iter()
+            .find(|s| avma.wrapping_sub(s.start) < s.len)
+    }
+
+    /// The last part of its path.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// Whether it is the profiler itself.
+    pub fn is_profiler(&self) -> bool {
+        self.name().starts_with("libheapprof")
+    }
+
+    /// Whether it is an allocator, ours or another's: its functions are nobody's site.
+    pub fn is_allocator(&self) -> bool {
+        const BEGIN: [&str; 3] = ["libjemalloc", "libtcmalloc", "libmimalloc"];
+        self.is_profiler() || BEGIN.iter().any(|begin| self.name().starts_with(begin))
+    }
+
+    /// Where it was mapped.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        Mapping::of_module(&Module {
+            number: 0,
+            time_ns: self.loaded_ns,
+            path: self.path.clone(),
+            build_id: self.build_id.clone(),
+            bias: self.bias.unwrap_or(0),
+            segments: self.segments.clone(),
+        })
+    }
+
+    pub(crate) fn was_loaded_at(&self, time_ns: u64) -> bool {
+        self.loaded_ns <= time_ns && self.unloaded_ns.is_none_or(|gone| time_ns <= gone)
+    }
+}

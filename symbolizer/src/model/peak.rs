@@ -1,0 +1,28 @@
+//! Peak: the moment of a run at which the most bytes were in use.
+
+use heapprof_core::Fixed;
+
+use crate::model::span::Cut;
+
+/// When the most bytes were in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Number of the record that led there, from 1; 0 when nothing was ever in use.
+    pub record: u64,
+    /// Its time.
+    pub time_ns: u64,
+    /// How many they were.
+    pub bytes: Fixed,
+    /// Whether it was before what is kept of a log that rotates: which blocks these were, nobody knows any more.
+    pub is_gone: bool,
+}
+
+impl Peak {
+    /// As a cut.
+    pub fn cut(&self) -> Cut {
+        Cut::Record {
+            number: self.record,
+            time_ns: self.time_ns,
+        }
+    }
+}
