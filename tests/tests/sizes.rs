@@ -198,24 +198,6 @@ fn blocks_of_pages() {
     }
 }
 
-/// One that was another's before (`allocator/large_cache.rs`) may have a page more than was asked for: then so it is in the log.
-#[test]
-fn the_size_of_a_block_that_was_larger() {
-    const SOURCE: &str = r#"
-        #include <malloc.h>
-        #include <stdlib.h>
-        int main(void)
-        {
-            for (int i = 0; i < 9; i++) free(malloc(40 * 4096));
-            return malloc_usable_size(malloc(39 * 4096)) == 40 * 4096 ? 0 : 2;
-        }
-    "#;
-    let flags = ["-w", "-O1", "-fno-builtin"];
-    let run = Run::compiled("larger", SOURCE, &flags);
-    let ran = run.interval(1).run().well();
-    assert_eq!(recorded(&ran).get(&(39 * 4096)), Some(&(40 * 4096)));
-}
-
 /// Reallocs of nothing and of blocks where blocks lie in the lowest gigabyte, as null does: under valgrind, by a tool that leaves malloc alone.
 #[test]
 fn null_is_no_block_where_blocks_lie_low() {
