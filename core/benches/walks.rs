@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use heapprof_core::{Frame, Memo, Memos, Met, Place, Rng, Rule, Rules, Words};
+use heapprof_core::{Cursor, Frame, Memo, MemoHit, Memos, Rng, Rule, Rules, Words};
 
 fn main() {
     divan::main();
@@ -32,7 +32,7 @@ fn rule() -> Rule {
     Rule::ask(1, |sp, bp, word| {
         let sp = sp + 8 * FRAME as u64;
         let address = word(sp - 8);
-        Some(Place {
+        Some(Cursor {
             address,
             returns: true,
             sp,
@@ -54,7 +54,7 @@ fn rules_of(addresses: &[u64], room: usize) -> Rules {
 #[derive(Clone)]
 struct Stack {
     words: Vec<u64>,
-    at: Place,
+    at: Cursor,
 }
 
 impl Stack {
@@ -64,7 +64,7 @@ impl Stack {
         for (n, &call) in calls[1..].iter().enumerate() {
             words[FRAME * (n + 1) - 1] = call; // the outermost returns to 0
         }
-        let at = Place {
+        let at = Cursor {
             address: calls[0],
             returns: true,
             sp: STACK,
@@ -73,7 +73,7 @@ impl Stack {
         Stack { words, at }
     }
 
-    fn frame(&self, place: Place) -> Frame {
+    fn frame(&self, place: Cursor) -> Frame {
         Frame::new(place.address, place.returns, place.sp, place.bp, 1)
     }
 
@@ -95,14 +95,14 @@ impl Stack {
         let (mut place, mut unwound) = (self.at, 0);
         loop {
             let mut frame = self.frame(place);
-            let met = memo.meet(&frame, fresh, ROOM, 0, rules, |address| self.word(address));
+            let met = memo.look_up(&frame, fresh, ROOM, 0, rules, |address| self.word(address));
             match met {
-                Met::Rest => return unwound,
-                Met::Part(next) => {
+                MemoHit::Full => return unwound,
+                MemoHit::Partial(next) => {
                     place = next;
                     continue;
                 }
-                Met::Nothing => {}
+                MemoHit::None => {}
             }
             let rule = rules.get(place.address);
             let caller = rule.and_then(|rule| frame.unwind(rule, |address| self.word(address)));
@@ -134,7 +134,7 @@ fn heard(bencher: Bencher, depth: usize) {
     memos.echo(ERA, 7u64);
     bencher.counter(ItemsCount::new(depth)).bench_local(|| {
         memos.choose(black_box(&at));
-        let heard = memos.hear(ERA, &at, |words| stack.hold(words));
+        let heard = memos.find_unchanged(ERA, &at, |words| stack.hold(words));
         assert_eq!(heard, Some(7));
     });
 }

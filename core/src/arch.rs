@@ -6,5 +6,5 @@
 
 mod x86_64;
 
-pub use x86_64::epilogue::{WayOut, way_out};
+pub use x86_64::epilogue::{Epilogue, find_epilogue};
 pub(crate) use x86_64::seccomp::AUDIT_ARCH;

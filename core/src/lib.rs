@@ -15,7 +15,7 @@
 //! | [`Memo`] | sampled malloc | what has this walk in common with that one? |
 //! | [`Words`] | sampled malloc | what of the stack must hold for it to be that one? |
 //! | [`Rules`] | sampled malloc | by which rule is a frame at this address unwound? |
-//! | [`way_out`] | sampled malloc | by which is one of a function without unwind tables? |
+//! | [`find_epilogue`] | sampled malloc | by which is one of a function without unwind tables? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
 //! | [`StackLane`] | sampled malloc | what are the frames of a stack that is not known? |
 //! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
@@ -38,7 +38,7 @@ pub mod seccomp_bpf;
 mod tables;
 mod unwind;
 
-pub use arch::{WayOut, way_out};
+pub use arch::{Epilogue, find_epilogue};
 pub use lanes::event::{By, Ended, Freed, Last, Never, Next, Passed, Sampled, Sink, Usual};
 pub use lanes::lane::{LANES, Lane};
 pub use lanes::merge::Merge;
@@ -59,8 +59,8 @@ pub use tables::sample_table::{SampleTable, Vacant};
 pub use tables::slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use tables::stack_set::StackSet;
 pub use unwind::frame::Frame;
-pub use unwind::kinds::{Kind, Place, Word, Words};
-pub use unwind::memo::{Memo, Met};
+pub use unwind::kinds::{Cursor, Kind, Word, Words};
+pub use unwind::memo::{Memo, MemoHit};
 pub use unwind::memos::Memos;
 pub use unwind::rules::{Rule, Rules};
 pub use unwind::stack_hash::StackHasher;

@@ -27,7 +27,7 @@ pub const LONGEST: usize = 4096;
 
 /// A system call: its number and its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
+pub struct SystemCall {
     /// As the processor's kernel numbers them.
     pub number: u32,
     /// In their order; 0 where it does not matter.
@@ -47,7 +47,7 @@ const KILL: u32 = 0;
 
 /// Whether a process behind that filter goes on after each of the calls, granted or refused.
 #[must_use]
-pub fn spares(filter: &[Instruction], calls: &[Call]) -> bool {
+pub fn spares(filter: &[Instruction], calls: &[SystemCall]) -> bool {
     filter.len() <= LONGEST
         && calls
             .iter()
@@ -55,7 +55,7 @@ pub fn spares(filter: &[Instruction], calls: &[Call]) -> bool {
 }
 
 /// The word of `struct seccomp_data` at that offset.
-fn word(call: &Call, offset: u32) -> Option<u32> {
+fn word(call: &SystemCall, offset: u32) -> Option<u32> {
     if !offset.is_multiple_of(4) {
         return None;
     }
@@ -75,7 +75,7 @@ fn word(call: &Call, offset: u32) -> Option<u32> {
 }
 
 /// What the filter answers. `None`: it is none.
-fn answer(filter: &[Instruction], call: &Call) -> Option<u32> {
+fn answer(filter: &[Instruction], call: &SystemCall) -> Option<u32> {
     let (mut a, mut x) = (0u32, 0u32);
     let mut memory = [0u32; 16];
     let mut at = 0usize;
@@ -144,8 +144,8 @@ mod tests {
         }
     }
 
-    fn call(number: u32, first: u64) -> Call {
-        Call {
+    fn call(number: u32, first: u64) -> SystemCall {
+        SystemCall {
             number,
             arguments: [first, 0, 0, 0, 0, 0x1234_5678_9ABC_DEF0],
         }

@@ -117,7 +117,7 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
                 put_time(body, from_ns);
                 put_time(body, to_ns);
             });
-            put_bytes(body, process.heritage.as_bytes());
+            put_bytes(body, process.fork_remark.as_bytes());
             put(body, u64::from(process.threads.0));
             put(body, u64::from(process.threads.1));
             (Kind::Process, 0)
@@ -226,7 +226,7 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
                 without_inherited: flags & 2 != 0,
                 intervals: (take(body)?, take(body)?),
                 stops: take_list(body, |body| Some((take_time(body)?, take_time(body)?)))?,
-                heritage: take_string(body)?,
+                fork_remark: take_string(body)?,
                 threads: (take_u32(body)?, take_u32(body)?),
             })
         }

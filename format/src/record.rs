@@ -275,7 +275,7 @@ pub struct Process {
     /// When recording was stopped: beginnings and ends.
     pub stops: Vec<(u64, u64)>,
     /// Of a forked one: what is known of what it had from its parent; else empty.
-    pub heritage: String,
+    pub fork_remark: String,
     /// Whether what it had from its parent is left out, because it is in the parent's log, which was joined as well.
     pub without_inherited: bool,
     /// Its threads have these numbers in the joined log: the first, and how many.

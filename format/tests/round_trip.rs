@@ -160,7 +160,7 @@ fn other() -> impl Strategy<Value = Record> {
                     is_whole,
                     intervals: (1, time),
                     stops: stops.iter().map(|(a, b)| (a * 1000, b * 1000)).collect(),
-                    heritage: "forked".into(),
+                    fork_remark: "forked".into(),
                     threads: (7, 8),
                     without_inherited: !is_whole,
                 })

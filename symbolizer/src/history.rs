@@ -78,7 +78,7 @@ struct Birth {
 
 /// A sampled block that was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Came {
+pub(crate) struct Allocation {
     /// The sample.
     pub id: u64,
     /// Index of its row in the ledger.
@@ -169,7 +169,7 @@ impl History {
     }
 
     /// A sampled block was allocated.
-    pub(crate) fn alloc(&mut self, came: &Came) {
+    pub(crate) fn alloc(&mut self, came: &Allocation) {
         let weight = Weight::of(came.size, came.interval);
         let state = self.row(came.row);
         state.in_use.add(&weight);
@@ -189,12 +189,12 @@ impl History {
     }
 
     /// A sampled block was allocated before the window. Only the growth of its row will know of it.
-    pub(crate) fn alloc_before(&mut self, came: &Came) {
+    pub(crate) fn alloc_before(&mut self, came: &Allocation) {
         self.row(came.row);
         self.born(came, false, 0.0);
     }
 
-    fn born(&mut self, came: &Came, counts: bool, allocations: f64) {
+    fn born(&mut self, came: &Allocation, counts: bool, allocations: f64) {
         let birth = Birth {
             time_ns: came.time_ns,
             size: came.size,
@@ -338,8 +338,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn came(id: u64, row: u32, size: u64, slack: u64, time_ns: u64) -> Came {
-        Came {
+    fn came(id: u64, row: u32, size: u64, slack: u64, time_ns: u64) -> Allocation {
+        Allocation {
             id,
             row,
             stack: row,
@@ -411,7 +411,7 @@ mod tests {
             });
             // Of thread 0: 1, 2, 3, 4. Between them one of thread 1, which does not count.
             history.alloc(&came(1, 0, 1, 0, 0));
-            history.alloc(&Came {
+            history.alloc(&Allocation {
                 thread: 1,
                 ..came(9, 0, 1000, 0, 1)
             });
@@ -434,7 +434,7 @@ mod tests {
             before_allocations: Some(10),
         });
         for id in 1..=2 {
-            history.alloc(&Came {
+            history.alloc(&Allocation {
                 inherited: true,
                 ..came(id, 0, 100, 0, 0)
             });

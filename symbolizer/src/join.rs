@@ -30,7 +30,7 @@ use crate::model::special_threads::BEFORE_THE_FORK;
 use crate::read::fold::Fold;
 use crate::read::log::{Records, each_record};
 use crate::read::parent_log::start_of;
-use before::Before;
+use before::BeforeDetail;
 use member::Member;
 use writing::Writing;
 
@@ -147,7 +147,7 @@ impl<'a> Join<'a> {
         for member in &mut self.members {
             member.offset_ns = member.start.wall_ns - first_ns;
         }
-        let before = Before::of(&self.members);
+        let before = BeforeDetail::of(&self.members);
         let mut writing = Writing::new(self.members, before, &whole, out);
         writing.begin(first_ns)?;
         writing.events(&mut progress)?;

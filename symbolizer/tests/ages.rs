@@ -10,7 +10,7 @@ use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Passed, Record, Sums};
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::{
-    Detail, Metric, Moment, Reading, Symbols, View, contrast_of_log, profile_of_view,
+    Detail, Metric, Moment, Reading, Symbols, View, paired_difference_of_log, profile_of_view,
 };
 use proptest::prelude::*;
 
@@ -55,7 +55,7 @@ proptest! {
         }
         let views = cuts.map(|at| old(age, Moment::After(at)));
         for metric in [Metric::InUseBytes, Metric::AllocatedObjects] {
-            let (profile, _) = contrast_of_log(
+            let (profile, _) = paired_difference_of_log(
                 &log, [&views[0], &views[1]], metric.into(), Temporary::default(), |_| {},
             ).unwrap();
             let number = |sums: &ByStack, stack: u32| {

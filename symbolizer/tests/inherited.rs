@@ -12,8 +12,8 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    Groups, Input, Measure, Moment, Occasions, Profile, Reading, Rows, View, contrast_of_log,
-    dumps_of_log, rows_at_peak, timeline_of_log,
+    DumpTriggers, Groups, Input, Measure, Moment, Profile, Reading, Rows, View, dumps_of_log,
+    paired_difference_of_log, rows_at_peak, timeline_of_log,
 };
 
 const MB: u64 = 1_000_000;
@@ -98,7 +98,7 @@ fn it_is_not_temporary_and_its_lifetime_is_not_known() {
     assert_eq!(own(path.to_str().unwrap(), "temporary"), [5000.0]);
 
     let views = [&View::At(Moment::Start), &View::Whole];
-    let (profile, _) = contrast_of_log(
+    let (profile, _) = paired_difference_of_log(
         input.log().unwrap(),
         views,
         Measure::TemporaryBytes,
@@ -147,7 +147,7 @@ fn a_timeline_begins_with_it_and_shows_no_allocation() {
 fn it_is_no_occasion_for_a_dump() {
     let folder = folder();
     let input = Input::open(&child(folder.path(), frees_what_it_inherited)).unwrap();
-    let in_use = |occasions: Occasions| {
+    let in_use = |occasions: DumpTriggers| {
         let mut in_use = Vec::new();
         dumps_of_log::<heapprof_format::ReadError>(input.log().unwrap(), occasions, |profile| {
             in_use.push(profile.numbers().in_use_bytes);
@@ -156,24 +156,24 @@ fn it_is_no_occasion_for_a_dump() {
         .unwrap();
         in_use
     };
-    let allocated = Occasions {
+    let allocated = DumpTriggers {
         every_allocated: 20 * MB,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     };
     assert_eq!(in_use(allocated), [30 * MB + 5000]);
-    let high = Occasions {
+    let high = DumpTriggers {
         every_in_use: 20 * MB,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     };
     assert_eq!(in_use(high), [0; 0]);
-    let freed = Occasions {
+    let freed = DumpTriggers {
         every_freed: 100 * MB,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     };
     assert_eq!(in_use(freed), [0]);
-    let timed = Occasions {
+    let timed = DumpTriggers {
         every_ns: 35 * MS,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     };
     assert_eq!(in_use(timed)[..2], [30 * MB + 5000, 5000]);
 }

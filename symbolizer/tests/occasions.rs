@@ -4,7 +4,7 @@ use heapprof_format::{
     Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, Free, ReadError, Record, Stack, Start,
     WalkEnd,
 };
-use heapprof_symbolizer::{Occasions, dumps_of_log};
+use heapprof_symbolizer::{DumpTriggers, dumps_of_log};
 
 const MIB: u64 = 1 << 20;
 const S: u64 = 1_000_000_000;
@@ -70,7 +70,7 @@ impl Log {
     }
 
     /// Each dump's reason, and what it says is in use, in MiB.
-    fn dumps(mut self, occasions: Occasions) -> Vec<(String, u64)> {
+    fn dumps(mut self, occasions: DumpTriggers) -> Vec<(String, u64)> {
         self.encoder.record(&Record::End {
             time_ns: self.time_ns,
             reason: EndReason::Exit,
@@ -102,10 +102,10 @@ fn any_dump_begins_all_counts_anew() {
     log.free(ids[1]);
     log.alloc(3 * MIB);
     // Every 4 MiB allocated: at the fourth, and not before 8. Every 2 MiB freed.
-    let dumps = log.dumps(Occasions {
+    let dumps = log.dumps(DumpTriggers {
         every_allocated: 4 * MIB,
         every_freed: 2 * MIB,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     });
     assert_eq!(
         dumps,
@@ -127,9 +127,9 @@ fn in_use_counts_from_the_highest_dump() {
     for _ in 0..5 {
         log.alloc(MIB);
     }
-    let dumps = log.dumps(Occasions {
+    let dumps = log.dumps(DumpTriggers {
         every_in_use: 2 * MIB,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     });
     assert_eq!(dumps, said(&[("3 MB in use", 3), ("6 MB in use", 6)]));
 }
@@ -142,9 +142,9 @@ fn the_clock_is_judged_before_the_event() {
     log.at(10 * S).alloc(MIB);
     log.at(10 * S + 1000).alloc(MIB);
     log.at(35 * S).alloc(MIB);
-    let dumps = log.dumps(Occasions {
+    let dumps = log.dumps(DumpTriggers {
         every_ns: 10 * S,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     });
     assert_eq!(
         dumps,
@@ -178,10 +178,10 @@ fn rotated(is_whole: bool) -> Log {
 
 #[test]
 fn a_checkpoint_is_no_occasion_and_what_follows_is() {
-    let occasions = Occasions {
+    let occasions = DumpTriggers {
         every_allocated: 2 * MIB,
         every_ns: 4 * S,
-        ..Occasions::default()
+        ..DumpTriggers::default()
     };
     let dumps = |is_whole| {
         let mut log = rotated(is_whole);

@@ -16,7 +16,7 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    Detail, Measure, Metric, Moment, Profile, Reading, View, ViewError, contrast_of_log,
+    Detail, Measure, Metric, Moment, Profile, Reading, View, ViewError, paired_difference_of_log,
     profile_of_view,
 };
 
@@ -233,7 +233,8 @@ fn two_views_differ_by_what_each_of_them_counts() {
     let between = |measure: Measure, views: [View; 2]| {
         let views = [&views[0], &views[1]];
         let temporary = Temporary::within(S);
-        let (profile, _) = contrast_of_log(&log, views, measure, temporary, |_| {}).unwrap();
+        let (profile, _) =
+            paired_difference_of_log(&log, views, measure, temporary, |_| {}).unwrap();
         let sum = |part: fn(&heapprof_symbolizer::Change) -> f64| {
             profile.changes.iter().map(part).sum::<f64>()
         };

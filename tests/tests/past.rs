@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use heapprof_symbolizer::{Lifetimes, Temporary};
 use heapprof_format::Record;
 use heapprof_symbolizer::{
     Amount, Confidence, Input, Measure, Metric, Moment, Profile, Reading, View,
 };
+use heapprof_symbolizer::{Lifetimes, Temporary};
 use heapprof_tests::{Account, Bounds, Finished, Lives, Log, Run};
 
 fn history(scale: u64, interval: u64) -> Finished {

@@ -1,4 +1,4 @@
-//! What is seen from code alone (`heapprof_core::way_out`) against what unwind tables say of the same code: at every call of libc's.
+//! What is seen from code alone (`heapprof_core::find_epilogue`) against what unwind tables say of the same code: at every call of libc's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, NativeEndian, Register, RegisterRule, UnwindContext,
     UnwindSection, X86_64,
 };
-use heapprof_core::{Frame, Place, WayOut, way_out};
+use heapprof_core::{Cursor, Epilogue, Frame, find_epilogue};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// Functions that never return, by libc's names: what lies behind their calls is not theirs.
@@ -34,7 +34,7 @@ const WORD: u64 = 0x4000_0000_0000;
 
 /// Where the caller is by a table's row, in the terms of a stack whose words are their addresses. `None`: the row is of a kind that code
 /// does not tell: it does not say where the stack pointer is.
-fn by_table(row: &gimli::UnwindTableRow<usize>) -> Option<Place> {
+fn by_table(row: &gimli::UnwindTableRow<usize>) -> Option<Cursor> {
     let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else {
         return None;
     };
@@ -48,7 +48,7 @@ fn by_table(row: &gimli::UnwindTableRow<usize>) -> Option<Place> {
         _ => return None,
     };
     let is_usual = matches!(row.register(Register(16)), Some(RegisterRule::Offset(-8)));
-    is_usual.then_some(Place {
+    is_usual.then_some(Cursor {
         address: (cfa - 8) | WORD,
         returns: true,
         sp: cfa,
@@ -124,8 +124,8 @@ fn compare(path: &Path) -> Comparison {
             };
             let Some(truth) = by_table(row) else { continue };
             let is_never = |called: usize| never.contains(&(text.address() + called as u64));
-            match way_out(code, first + behind, true, 0, is_never) {
-                WayOut::Returns(rule) => {
+            match find_epilogue(code, first + behind, true, 0, is_never) {
+                Epilogue::Returns(rule) => {
                     let mut frame = Frame::new(address, true, SP, BP, 0);
                     let found = frame.unwind(rule, |at| Some(at | WORD));
                     if found == Some(truth) {
@@ -136,7 +136,7 @@ fn compare(path: &Path) -> Comparison {
                             .insert(address, format!("{found:x?}, not {truth:x?}"));
                     }
                 }
-                WayOut::Never | WayOut::Unknown => result.unknown += 1,
+                Epilogue::Never | Epilogue::Unknown => result.unknown += 1,
             }
         }
     }

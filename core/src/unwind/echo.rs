@@ -53,7 +53,7 @@ impl<E: Copy> Echo<E> {
     /// What was found by the walk that is at the frame `at` now, where the last one was that whose frames add up to `frames`: if `hold`
     /// says that the words do.
     #[inline(always)]
-    pub(crate) fn hear(
+    pub(crate) fn find_unchanged(
         &self,
         era: u32,
         at: &Frame,
@@ -131,13 +131,13 @@ mod tests {
         assert!(program.is_again(&mut memo, 1, 100));
         let mut echo = Echo::none();
         echo.make(1, memo.unchanged().unwrap(), memo.hash(), ());
-        assert!(hears(&echo, program));
+        assert!(finds(&echo, program));
         echo
     }
 
-    fn hears(echo: &Echo<()>, program: &Program) -> bool {
+    fn finds(echo: &Echo<()>, program: &Program) -> bool {
         let at = frame(program.at);
-        let heard = echo.hear(1, &at, echo.frames, |words| program.hold(words));
+        let heard = echo.find_unchanged(1, &at, echo.frames, |words| program.hold(words));
         heard.is_some()
     }
 
@@ -158,7 +158,7 @@ mod tests {
             // The innermost is the third, with four words of its own, that of the register, and the return address.
             let saved = program.at.sp + 8 * 4;
             *program.words.get_mut(&saved).unwrap() += 32;
-            assert_eq!(hears(&echo, &program), !matters, "{called:?}");
+            assert_eq!(finds(&echo, &program), !matters, "{called:?}");
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
         for place in returns.map(|(place, _)| place) {
             let mut changed = program.clone();
             *changed.words.get_mut(place).unwrap() += 8;
-            assert!(!hears(&echo, &changed));
+            assert!(!finds(&echo, &changed));
             count += 1;
         }
         assert_eq!(count, called.len() - 1);
@@ -199,7 +199,7 @@ mod tests {
             let mut another = frames[1];
             another.bp = 6;
             for (at, is_heard) in [(frames[1], true), (another, returns)] {
-                let heard = echo.hear(1, &at, StackHasher::new(), |_| true);
+                let heard = echo.find_unchanged(1, &at, StackHasher::new(), |_| true);
                 assert_eq!(heard.is_some(), is_heard);
             }
         }

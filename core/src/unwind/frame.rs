@@ -5,7 +5,7 @@
 //!
 //! Not here: which frames a walk has in common with another ([`Memo`](crate::Memo)), rules ([`Rule`]).
 
-use crate::unwind::kinds::{Kind, Place, Word};
+use crate::unwind::kinds::{Cursor, Kind, Word};
 use crate::unwind::rules::Rule;
 use crate::unwind::stack_hash::StackHasher;
 
@@ -67,7 +67,7 @@ impl Frame {
         &mut self,
         rule: Rule,
         mut word: impl FnMut(u64) -> Option<u64>,
-    ) -> Option<Place> {
+    ) -> Option<Cursor> {
         let kind = rule.kind();
         let (sp, saved) = match kind {
             Kind::Other => return None,
@@ -91,7 +91,7 @@ impl Frame {
         }
         self.note(sp - 8, address);
         (self.kind, self.module) = (kind, rule.module());
-        Some(Place {
+        Some(Cursor {
             address,
             returns: true,
             sp,
@@ -154,11 +154,11 @@ impl Frame {
 
     /// The words that say where that caller is and which value the register has there, if no others changed: read anew.
     #[inline(always)]
-    pub(crate) fn anew(
+    pub(crate) fn read_changed(
         &self,
         caller: &Frame,
         word: &mut impl FnMut(u64) -> Option<u64>,
-    ) -> Option<Anew> {
+    ) -> Option<ChangedWords> {
         let last = self.returns_to(caller)?;
         let mut saved = None;
         if last == 1 {
@@ -171,12 +171,12 @@ impl Frame {
             }
         }
         let address = word(self.word_at(last)).filter(|&address| address != 0)?;
-        Some(Anew { address, saved })
+        Some(ChangedWords { address, saved })
     }
 
     /// Notes other values of the words that were read.
     #[inline(always)]
-    pub(crate) fn put(&mut self, anew: Anew) {
+    pub(crate) fn put(&mut self, anew: ChangedWords) {
         if let Some(saved) = anew.saved {
             self.values[0] = saved;
         }
@@ -243,7 +243,7 @@ impl Frame {
 
 /// Words of a frame that are others than before.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Anew {
+pub(crate) struct ChangedWords {
     /// The return address; it may be what it was.
     pub(crate) address: u64,
     /// The value of the frame pointer's register that was saved, if it is another.

@@ -10,7 +10,7 @@
 
 /// Registers at which a walk goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Cursor {
     /// The program counter.
     pub address: u64,
     /// Whether it is a return address.

@@ -27,20 +27,20 @@
 //!
 //! Not here: reading memory, rules, modules. The caller reads the words and says in which era of loaded code it walks.
 
-use crate::unwind::frame::{Anew, Frame};
-use crate::unwind::kinds::{Kind, Place};
+use crate::unwind::frame::{ChangedWords, Frame};
+use crate::unwind::kinds::{Cursor, Kind};
 use crate::unwind::rules::Rules;
 use crate::unwind::stack_hash::StackHasher;
 
 /// What a walk has in common with the memo from a frame outwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Met {
+pub enum MemoHit {
     /// Nothing that is known.
-    Nothing,
+    None,
     /// All: the walk is over.
-    Rest,
+    Full,
     /// Some frames, which are taken over. The walk goes on here.
-    Part(Place),
+    Partial(Cursor),
 }
 
 /// See the module's text. `E` says why a walk ended.
@@ -59,7 +59,7 @@ pub struct Memo<E> {
     /// The last walk can be met: it came to its end, and was not cut for its length, which would be elsewhere next time.
     is_whole: bool,
     /// Whether something was taken over since [`is_again`](Self::is_again) was last asked.
-    is_mended: bool,
+    has_taken_over: bool,
 }
 
 impl<E: Copy> Memo<E> {
@@ -75,7 +75,7 @@ impl<E: Copy> Memo<E> {
             end,
             era: 0,
             is_whole: false,
-            is_mended: false,
+            has_taken_over: false,
         }
     }
 
@@ -89,7 +89,7 @@ impl<E: Copy> Memo<E> {
 
     /// The last walk's frames, root first, if it was found again without a change.
     pub(crate) fn unchanged(&self) -> Option<&[Frame]> {
-        (!self.is_mended).then_some(&self.frames)
+        (!self.has_taken_over).then_some(&self.frames)
     }
 
     /// Frames of the last walk.
@@ -128,7 +128,7 @@ impl<E: Copy> Memo<E> {
         if !self.is_whole || self.era != era || self.frames.len() >= limit {
             return false;
         }
-        self.is_mended = false;
+        self.has_taken_over = false;
         let count = self.frames.len();
         self.is_met_at(count, at) && self.follow(count, rules, &mut word) == 0
     }
@@ -153,7 +153,7 @@ impl<E: Copy> Memo<E> {
                 }
                 left -= 1;
             }
-            if left == 0 || !self.mends(left - 1, rules, word) {
+            if left == 0 || !self.take_over(left - 1, rules, word) {
                 return left;
             }
             left -= 1;
@@ -196,13 +196,13 @@ impl<E: Copy> Memo<E> {
     /// If what changed of a frame's words makes no difference but for where its caller is, and the caller leads on from there as from
     /// where it was, takes the words over and puts the caller there.
     #[inline(never)]
-    fn mends(
+    fn take_over(
         &mut self,
         changed: usize,
         rules: &Rules,
         word: &mut impl FnMut(u64) -> Option<u64>,
     ) -> bool {
-        let Some(anew) = self.anew(changed, word) else {
+        let Some(anew) = self.read_changed(changed, word) else {
             return false;
         };
         let caller = &self.frames[changed - 1];
@@ -227,21 +227,25 @@ impl<E: Copy> Memo<E> {
             caller.summand = summand;
         }
         self.frames[changed].put(anew);
-        self.is_mended = true;
+        self.has_taken_over = true;
         true
     }
 
     /// What is new in the words of a frame that say where its caller is and which value the register has there.
     #[inline(always)]
-    fn anew(&self, changed: usize, word: &mut impl FnMut(u64) -> Option<u64>) -> Option<Anew> {
+    fn read_changed(
+        &self,
+        changed: usize,
+        word: &mut impl FnMut(u64) -> Option<u64>,
+    ) -> Option<ChangedWords> {
         match self.frames.get(changed.checked_sub(1)?..=changed)? {
-            [caller, frame] => frame.anew(caller, word),
+            [caller, frame] => frame.read_changed(caller, word),
             _ => None,
         }
     }
 
     /// From here on the walk under way meets nothing: its stack pointers are no longer in order.
-    pub fn meet_no_more(&mut self) {
+    pub fn look_up_no_more(&mut self) {
         self.ahead = 0;
     }
 
@@ -258,7 +262,7 @@ impl<E: Copy> Memo<E> {
     ///
     /// `word` reads the stack. `never` is the return address of signal handlers: what lies behind it is for the caller to find.
     #[inline]
-    pub fn meet(
+    pub fn look_up(
         &mut self,
         at: &Frame,
         fresh: &mut Vec<Frame>,
@@ -266,26 +270,26 @@ impl<E: Copy> Memo<E> {
         never: u64,
         rules: &Rules,
         mut word: impl FnMut(u64) -> Option<u64>,
-    ) -> Met {
+    ) -> MemoHit {
         while self.ahead > 0 && self.frames[self.ahead - 1].sp < at.sp {
             self.ahead -= 1;
         }
         let count = self.ahead;
         if !self.is_met_at(count, at) {
-            return Met::Nothing;
+            return MemoHit::None;
         }
         // Where it would be cut depends on each frame; and what is left of the last walk would be there too.
         if self.depth(fresh) + count >= limit.min(self.room + 1) {
-            return Met::Nothing;
+            return MemoHit::None;
         }
         let left = self.follow(count, rules, &mut word);
         let Some(changed) = left.checked_sub(1) else {
             self.settle(count, fresh);
             self.open = 0;
             self.is_whole = true;
-            return Met::Rest;
+            return MemoHit::Full;
         };
-        if let Some(anew) = self.anew(changed, &mut word)
+        if let Some(anew) = self.read_changed(changed, &mut word)
             && anew.address != never
         {
             self.frames[changed].put(anew);
@@ -293,7 +297,7 @@ impl<E: Copy> Memo<E> {
             self.open = changed;
             self.ahead = changed;
             let caller = &self.frames[changed - 1];
-            return Met::Part(Place {
+            return MemoHit::Partial(Cursor {
                 address: anew.address,
                 returns: true,
                 sp: caller.sp,
@@ -301,13 +305,13 @@ impl<E: Copy> Memo<E> {
             });
         }
         if left == count {
-            return Met::Nothing;
+            return MemoHit::None;
         }
         self.settle(count, fresh);
         self.open = left;
         self.ahead = left;
         let next = &self.frames[changed];
-        Met::Part(Place {
+        MemoHit::Partial(Cursor {
             address: next.address,
             returns: next.returns,
             sp: next.sp,
@@ -529,7 +533,7 @@ mod tests {
             let mut fresh = Vec::new();
             let asked = |up: u64, saved: Option<u64>| {
                 Rule::ask(1, |sp, bp, word| {
-                    Some(Place {
+                    Some(Cursor {
                         address: word(sp + up - 8),
                         returns: true,
                         sp: sp + up,
@@ -616,9 +620,9 @@ mod tests {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
         let other = ten(UNKNOWN);
-        assert!(matches!(memo_meets(&mut memo, &other), Met::Part(_)));
+        assert!(matches!(memo_meets(&mut memo, &other), MemoHit::Partial(_)));
         assert!(!ten(0).is_again(&mut memo, 1, 100) && !other.is_again(&mut memo, 1, 100));
-        assert_eq!(memo_meets(&mut memo, &other), Met::Nothing);
+        assert_eq!(memo_meets(&mut memo, &other), MemoHit::None);
         assert_eq!(other.walk(&mut memo, 100), 10);
     }
 
@@ -632,7 +636,7 @@ mod tests {
         let met = memo_meets(&mut memo, &program);
         assert_eq!(
             met,
-            Met::Part(Place {
+            MemoHit::Partial(Cursor {
                 address: frames[3].address,
                 returns: true,
                 sp: frames[3].sp,
@@ -641,10 +645,10 @@ mod tests {
         );
     }
 
-    fn memo_meets(memo: &mut Memo<&'static str>, program: &Program) -> Met {
+    fn memo_meets(memo: &mut Memo<&'static str>, program: &Program) -> MemoHit {
         memo.begin(1);
         let read = |place: u64| program.words.get(&place).copied();
-        memo.meet(
+        memo.look_up(
             &frame(program.at),
             &mut Vec::new(),
             100,

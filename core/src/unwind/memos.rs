@@ -82,9 +82,14 @@ impl<E: Copy, F: Copy> Memos<E, F> {
     /// What the walk that begins at `at`, for which was [chosen](Self::choose), would find, if it is the last one again for all that `hold`
     /// says of the stack's words. Then nothing else need be asked.
     #[inline(always)]
-    pub fn hear(&self, era: u32, at: &Frame, hold: impl FnOnce(Words<'_>) -> bool) -> Option<F> {
+    pub fn find_unchanged(
+        &self,
+        era: u32,
+        at: &Frame,
+        hold: impl FnOnce(Words<'_>) -> bool,
+    ) -> Option<F> {
         let echo = &self.echoes[self.chosen % COUNT];
-        echo.hear(era, at, self.chosen().hash(), hold)
+        echo.find_unchanged(era, at, self.chosen().hash(), hold)
     }
 
     /// After a walk in that era of which the chosen memo said that it is the last one again: the next one can be heard. `found`: what it found.
@@ -154,11 +159,11 @@ mod tests {
     }
 
     /// As the walker does: whether it was heard, which then found that.
-    fn hear_or_walk(memos: &mut Memos<&'static str, u64>, program: &Program, limit: usize) -> bool {
+    fn find_or_walk(memos: &mut Memos<&'static str, u64>, program: &Program, limit: usize) -> bool {
         let at = frame(program.at);
         memos.choose(&at);
         let found = |memos: &Memos<_, _>| memos.chosen().hash().finish(0, 0);
-        let heard = memos.hear(1, &at, |words| program.hold(words));
+        let heard = memos.find_unchanged(1, &at, |words| program.hold(words));
         if let Some(heard) = heard {
             assert_eq!(heard, found(memos));
             return true;
@@ -208,7 +213,7 @@ mod tests {
                 let mut without = memo();
                 program.walk(&mut without, limit);
                 for _ in 0..times {
-                    hear_or_walk(&mut memos, &program, limit);
+                    find_or_walk(&mut memos, &program, limit);
                     prop_assert_eq!(frames(memos.chosen()), frames(&without));
                 }
             }
@@ -219,7 +224,7 @@ mod tests {
     fn the_third_time_is_heard() {
         let mut memos = memos();
         let mut times =
-            |program: &Program| [(); 3].map(|()| hear_or_walk(&mut memos, program, 100));
+            |program: &Program| [(); 3].map(|()| find_or_walk(&mut memos, program, 100));
         assert_eq!(times(&functions(&[1, 3, 2, 3, 4])), [false, false, true]);
         // Each finds its frame by the register: all of its values matter.
         let by_register = functions(&[7, 7, 7]);
@@ -239,18 +244,26 @@ mod tests {
             program
         };
         let mut memos = memos();
-        let heard = [1, 1, 2, 3].map(|bp| hear_or_walk(&mut memos, &with(bp), 100));
+        let heard = [1, 1, 2, 3].map(|bp| find_or_walk(&mut memos, &with(bp), 100));
         assert_eq!(heard, [false, false, true, true]);
     }
 
     #[test]
     fn walks_of_another_era_are_not_heard() {
         let (mut memos, program) = (memos(), ten(0));
-        while !hear_or_walk(&mut memos, &program, 100) {}
+        while !find_or_walk(&mut memos, &program, 100) {}
         let at = frame(program.at);
-        assert!(memos.hear(1, &at, |words| program.hold(words)).is_some());
-        assert!(memos.hear(2, &at, |words| program.hold(words)).is_none());
-        assert!(memos.hear(1, &at, |_| false).is_none());
+        assert!(
+            memos
+                .find_unchanged(1, &at, |words| program.hold(words))
+                .is_some()
+        );
+        assert!(
+            memos
+                .find_unchanged(2, &at, |words| program.hold(words))
+                .is_none()
+        );
+        assert!(memos.find_unchanged(1, &at, |_| false).is_none());
     }
 
     #[test]
@@ -258,7 +271,7 @@ mod tests {
         let mut memos = Memos::with_room_for(1000, "none");
         for (length, is_heard) in [(100, true), (300, false)] {
             let program = Program::new(&vec![(0x100, None); length]);
-            let heard = [(); 4].map(|()| hear_or_walk(&mut memos, &program, 1000));
+            let heard = [(); 4].map(|()| find_or_walk(&mut memos, &program, 1000));
             assert_eq!(heard[3], is_heard, "{length}");
         }
     }

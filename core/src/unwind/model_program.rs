@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::unwind::frame::Frame;
-use crate::unwind::kinds::{Place, Words};
-use crate::unwind::memo::{Memo, Met};
+use crate::unwind::kinds::{Cursor, Words};
+use crate::unwind::memo::{Memo, MemoHit};
 use crate::unwind::rules::{Rule, Rules};
 use crate::unwind::stack_hash::StackHasher;
 
@@ -26,7 +26,7 @@ fn module(address: u64) -> u32 {
     1 + (address >> 8) as u32 % 4
 }
 
-pub(crate) fn frame(at: Place) -> Frame {
+pub(crate) fn frame(at: Cursor) -> Frame {
     Frame::new(at.address, at.returns, at.sp, at.bp, module(at.address))
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn rules() -> Rules {
             } else {
                 bp
             };
-            Some(Place {
+            Some(Cursor {
                 address: word(cfa - 8),
                 returns: true,
                 sp: cfa,
@@ -63,7 +63,7 @@ pub(crate) fn rules() -> Rules {
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) words: BTreeMap<u64, u64>,
-    pub(crate) at: Place,
+    pub(crate) at: Cursor,
 }
 
 /// What the function of an address does, which is told by the address alone, as by an unwind table: how large its
@@ -102,7 +102,7 @@ impl Program {
             }
             caller = address;
         }
-        let at = Place {
+        let at = Cursor {
             address: caller,
             returns: true,
             sp,
@@ -112,7 +112,7 @@ impl Program {
     }
 
     /// The caller of `at`, with every word that tells noted.
-    fn caller(&self, at: Place, frame: &mut Frame) -> Option<Place> {
+    fn caller(&self, at: Cursor, frame: &mut Frame) -> Option<Cursor> {
         let mut word = |place: u64| {
             let value = self.words.get(&place).copied();
             frame.note(place, value.unwrap_or_default());
@@ -128,7 +128,7 @@ impl Program {
             false => at.bp,
         };
         let address = word(cfa - 8)?;
-        let caller = Place {
+        let caller = Cursor {
             address,
             returns: true,
             sp: cfa,
@@ -165,13 +165,13 @@ impl Program {
                 return unwound;
             }
             let read = |place: u64| self.words.get(&place).copied();
-            match memo.meet(&frame, &mut fresh, limit, NEVER, &rules, read) {
-                Met::Rest => return unwound,
-                Met::Part(next) => {
+            match memo.look_up(&frame, &mut fresh, limit, NEVER, &rules, read) {
+                MemoHit::Full => return unwound,
+                MemoHit::Partial(next) => {
                     at = next;
                     continue;
                 }
-                Met::Nothing => {}
+                MemoHit::None => {}
             }
             unwound += 1;
             let by_rule = rules

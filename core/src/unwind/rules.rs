@@ -15,7 +15,7 @@
 //!
 //! Not here: unwind tables, and frames that are of another kind.
 
-use crate::unwind::kinds::{Kind, Place};
+use crate::unwind::kinds::{Cursor, Kind};
 
 /// Where the caller of a frame is; and in which module the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Rule {
     /// the stack pointer, say) may answer as one of them would and do something else for other registers.
     pub fn ask(
         module: u32,
-        unwind: impl FnOnce(u64, u64, fn(u64) -> u64) -> Option<Place>,
+        unwind: impl FnOnce(u64, u64, fn(u64) -> u64) -> Option<Cursor>,
     ) -> Rule {
         let caller = unwind(ASKED_SP, ASKED_BP, |address| address | WORD);
         let rule = caller.and_then(|caller| Rule::that_leads_to(module, caller));
@@ -81,7 +81,7 @@ impl Rule {
         Rule { up, saved, module }
     }
 
-    fn that_leads_to(module: u32, caller: Place) -> Option<Rule> {
+    fn that_leads_to(module: u32, caller: Cursor) -> Option<Rule> {
         if caller.address != caller.sp.checked_sub(8)? | WORD {
             return None;
         }
@@ -268,13 +268,13 @@ mod tests {
         sp: u64,
         bp: u64,
         word: fn(u64) -> u64,
-    ) -> Place {
+    ) -> Cursor {
         let (cfa, bp) = match (up, saved) {
             (None, _) => (bp + 16, word(bp)),
             (Some(up), None) => (sp + 8 * up, bp),
             (Some(up), Some(saved)) => (sp + 8 * up, word(sp.wrapping_add_signed(8 * saved))),
         };
-        Place {
+        Cursor {
             address: word(cfa - 8),
             returns: true,
             sp: cfa,
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn other_ways_are_none_of_the_three() {
-        type Change = fn(&mut Place, fn(u64) -> u64);
+        type Change = fn(&mut Cursor, fn(u64) -> u64);
         let change = |what: Change| {
             Rule::ask(1, |sp, bp, word| {
                 let mut caller = unwound(Some(4), Some(2), sp, bp, word);

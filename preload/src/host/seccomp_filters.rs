@@ -11,7 +11,7 @@
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_core::seccomp_bpf::{Call, Instruction, LONGEST, spares};
+use heapprof_core::seccomp_bpf::{Instruction, LONGEST, SystemCall, spares};
 use heapprof_format::EndReason;
 
 use crate::host::privilege_drop;
@@ -25,7 +25,7 @@ use crate::state::{phase, process};
 use crate::writer::{self, session_start};
 
 /// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
-const OURS: &[Call] = &[
+const OURS: &[SystemCall] = &[
     call(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, 0, 0]),
     call(libc::SYS_fstat, [0; 4]),
     call(libc::SYS_pread64, [0; 4]),
@@ -60,7 +60,7 @@ const OURS: &[Call] = &[
     call(libc::SYS_getdents64, [0; 4]),
 ];
 /// What it takes to begin a session besides, with libc's part of it: a forked process begins one of its own, behind the fence.
-const TO_BEGIN: &[Call] = &[
+const TO_BEGIN: &[SystemCall] = &[
     call(libc::SYS_readlinkat, [0; 4]),
     call(libc::SYS_getcwd, [0; 4]),
     call(libc::SYS_shmget, [0; 4]),
@@ -93,9 +93,9 @@ const MAPPING: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
 const UNRESERVED: u64 = MAPPING | libc::MAP_NORESERVE as u64;
 const FIXED: u64 = libc::MAP_FIXED as u64;
 
-const fn call(number: c_long, first: [u64; 4]) -> Call {
+const fn call(number: c_long, first: [u64; 4]) -> SystemCall {
     let [a, b, c, d] = first;
-    Call {
+    SystemCall {
         number: number as u32,
         arguments: [a, b, c, d, 0, 0],
     }

@@ -2,13 +2,13 @@
 //!
 //! Danger: code read as data. musl is built without unwind tables and without frame pointers, so a walk would end at `strdup` or `getline`, and
 //! nowhere would it be seen that it has come to the root. What a function does to the stack until it returns says where its caller is
-//! (`heapprof_core::way_out`). It is asked once for each return address, and takes some memory of our arena then, as learning a module does; the rule is
+//! (`heapprof_core::find_epilogue`). It is asked once for each return address, and takes some memory of our arena then, as learning a module does; the rule is
 //! kept as those are that come from tables.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use heapprof_core::WayOut;
+use heapprof_core::Epilogue;
 
 use crate::os::{libc_trampolines, private_stack};
 use crate::unwind::modules;
@@ -70,7 +70,7 @@ pub(crate) fn holds(address: u64) -> bool {
 /// lies in.
 #[cold]
 #[inline(never)]
-pub(crate) fn way_out(address: u64, returns: bool, module: u32) -> WayOut {
+pub(crate) fn way_out(address: u64, returns: bool, module: u32) -> Epilogue {
     let Range { start, end } = range();
     // SAFETY: libc's code, one segment, which is mapped for as long as the process lives, and which nobody writes to.
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
@@ -81,7 +81,7 @@ pub(crate) fn way_out(address: u64, returns: bool, module: u32) -> WayOut {
     };
     // It takes more of a stack than a thread may have left.
     private_stack::run(|| {
-        heapprof_core::way_out(
+        heapprof_core::find_epilogue(
             code,
             address as usize - start,
             returns,

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use framehop::{CacheNative, Error, FrameAddress, UnwindRegsNative, Unwinder};
-use heapprof_core::{Frame, Met, Place, Rule};
+use heapprof_core::{Cursor, Frame, MemoHit, Rule};
 use heapprof_format::WalkEnd;
 
 use crate::arch::signal_frame;
@@ -33,7 +33,7 @@ pub(crate) use verify::verify;
 
 /// Where a walk begins: the registers at one instruction.
 #[derive(Clone, Copy)]
-pub(crate) struct Here(Place);
+pub(crate) struct Here(Cursor);
 
 impl Here {
     /// Of the caller of a function whose first instruction had the stack pointer `sp` and the frame
@@ -43,7 +43,7 @@ impl Here {
     /// `sp` was the stack pointer at the first instruction of a function that has not returned.
     #[inline(always)]
     pub(crate) unsafe fn caller(sp: *const u64, bp: u64) -> Here {
-        Here(Place {
+        Here(Cursor {
             // SAFETY: the caller's promise.
             address: unsafe { *sp },
             returns: true,
@@ -55,7 +55,7 @@ impl Here {
     /// At an instruction that is running.
     #[inline(always)]
     pub(crate) fn running(pc: u64, sp: u64, bp: u64) -> Here {
-        Here(Place {
+        Here(Cursor {
             address: pc,
             returns: false,
             sp,
@@ -190,7 +190,7 @@ pub(crate) fn walk(
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let memos = &mut walker.memos;
     memos.choose(&at);
-    match memos.hear(era, &at, |words| stack.hold(words)) {
+    match memos.find_unchanged(era, &at, |words| stack.hold(words)) {
         Some((of_entry, walked)) if of_entry == entry => walked,
         _ => walk_unheard(entered, walker, hazard, entry, place, stack, era),
     }
@@ -203,7 +203,7 @@ fn walk_unheard(
     walker: &mut Walker,
     hazard: &Hazard,
     entry: u64,
-    place: Place,
+    place: Cursor,
     mut stack: Readable,
     era: u32,
 ) -> Walked {
@@ -242,7 +242,7 @@ fn walk_anew(
     walker: &mut Walker,
     hazard: &Hazard,
     entry: u64,
-    place: Place,
+    place: Cursor,
     stack: Readable,
 ) -> Walked {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
@@ -303,7 +303,7 @@ fn walk_anew(
 /// A walk under way.
 struct Step {
     /// The frame whose caller comes next.
-    place: Place,
+    place: Cursor,
     stack: Readable,
     /// The module of the last frame: its neighbour is mostly in the same one.
     module: Range<u64>,
@@ -351,10 +351,10 @@ impl Step {
                 // Which module it is in, the memo knows, if it is there.
                 let frame = self.frame();
                 let (never, words) = (self.signal_return, self.stack.words());
-                match memo.meet(&frame, fresh, self.depth, never, rules, words) {
-                    Met::Nothing => {}
-                    Met::Rest => return Pause::Rest,
-                    Met::Part(place) => {
+                match memo.look_up(&frame, fresh, self.depth, never, rules, words) {
+                    MemoHit::None => {}
+                    MemoHit::Full => return Pause::Rest,
+                    MemoHit::Partial(place) => {
                         self.place = place;
                         continue;
                     }
@@ -429,7 +429,7 @@ impl Step {
                     if regs.sp() <= place.sp {
                         return Pause::End(WalkEnd::NotAdvancing);
                     }
-                    self.place = Place {
+                    self.place = Cursor {
                         address,
                         returns: true,
                         sp: regs.sp(),
@@ -455,7 +455,7 @@ impl Step {
 
     /// Unwinds the current frame by a rule, and adds it to the `fresh` ones. `None`: framehop is to be asked.
     #[inline(always)]
-    fn unwind(&mut self, rule: Rule, fresh: &mut Vec<Frame>) -> Option<Place> {
+    fn unwind(&mut self, rule: Rule, fresh: &mut Vec<Frame>) -> Option<Cursor> {
         fresh.push(self.frame());
         let words = self.stack.words();
         let caller = fresh.last_mut()?.unwind(rule, words);
@@ -492,7 +492,7 @@ impl Step {
             word(signal_frame::SP_AT)?,
             word(signal_frame::PC_AT)?,
         );
-        self.place = Place {
+        self.place = Cursor {
             address: pc,
             returns: false,
             sp,
@@ -503,7 +503,7 @@ impl Step {
         // limit ends that.
         self.stack = Readable::around(entered.thread, sp);
         // Stack pointers are no longer in order: what the memo holds cannot be met by looking upwards.
-        walker.memos.chosen_mut().meet_no_more();
+        walker.memos.chosen_mut().look_up_no_more();
         Ok(())
     }
 
@@ -524,7 +524,7 @@ impl Step {
         let mut frame = self.frame();
         frame.note_more();
         walker.fresh.push(frame);
-        let Place { sp, bp, .. } = self.place;
+        let Cursor { sp, bp, .. } = self.place;
         if bp < sp || bp & 7 != 0 {
             return Some(WalkEnd::NoModule);
         }
@@ -541,7 +541,7 @@ impl Step {
         if !snapshot.is_code(lookup) && !is_made() {
             return Some(WalkEnd::NoModule);
         }
-        self.place = Place {
+        self.place = Cursor {
             address,
             returns: true,
             sp: bp + 16,
@@ -553,7 +553,7 @@ impl Step {
 
 /// As framehop has it. `None`: a return to nowhere.
 #[inline]
-fn place_of_code(place: Place) -> Option<FrameAddress> {
+fn place_of_code(place: Cursor) -> Option<FrameAddress> {
     match place.returns {
         true => FrameAddress::from_return_address(place.address),
         false => Some(FrameAddress::InstructionPointer(place.address)),
@@ -576,7 +576,7 @@ fn rule_of(
             .unwinder
             .unwind_frame(at, &mut regs, cache, read)
             .ok()??;
-        Some(Place {
+        Some(Cursor {
             address,
             returns: true,
             sp: regs.sp(),

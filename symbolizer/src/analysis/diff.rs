@@ -26,7 +26,7 @@ use crate::naming::symbols::Symbols;
 
 /// A site, by what two builds of a program have in common: lines move.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct DiffSite {
     /// The function.
     pub function: String,
     /// Name of its module, without folders.
@@ -37,7 +37,7 @@ pub struct Place {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
     /// By site.
-    pub changes: BTreeMap<Place, Change>,
+    pub changes: BTreeMap<DiffSite, Change>,
     /// Of everything.
     pub total: Change,
 }
@@ -86,7 +86,7 @@ impl<'a> Differences<'a> {
         Differences { sides, parts }
     }
 
-    /// Between two views of one log, that [`contrast_of_log`](crate::contrast_of_log) read.
+    /// Between two views of one log, that [`paired_difference_of_log`](crate::paired_difference_of_log) read.
     pub fn of_views(profile: &'a Profile, symbols: &'a Symbols) -> Differences<'a> {
         let changes = profile.changes.iter().enumerate();
         Differences {
@@ -161,7 +161,7 @@ impl<'a> Differences<'a> {
                 continue;
             };
             let module = key.module.rsplit('/').next().unwrap_or(&key.module);
-            let place = Place {
+            let place = DiffSite {
                 function: key.function.clone(),
                 module: self.common_name(*side, module).to_owned(),
             };
@@ -217,7 +217,7 @@ struct Nameless {
 impl Nameless {
     /// Whether a site of that function, that one side has and the other has not, may be there under another name: addresses of one
     /// build say nothing of another's.
-    fn may_hide(&self, place: &Place, change: &Change) -> bool {
+    fn may_hide(&self, place: &DiffSite, change: &Change) -> bool {
         let [has_before, has_after] = [change.before != 0.0, change.after != 0.0];
         let is_address = |name: &str| place.function.starts_with(&format!("[{name}+0x"));
         let is_unnamed = is_address(&self.module) || is_address(&self.before);

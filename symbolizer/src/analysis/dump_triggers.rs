@@ -13,7 +13,7 @@ use crate::read::log::{Taker, each_record};
 
 /// When to dump; zero is never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Occasions {
+pub struct DumpTriggers {
     /// Every so many bytes allocated.
     pub every_allocated: u64,
     /// Every so many bytes freed.
@@ -30,7 +30,7 @@ pub struct Occasions {
 /// When the log cannot be read, or that of `dump`, after which it is not called again.
 pub fn dumps_of_log<E: From<ReadError>>(
     bytes: &[u8],
-    occasions: Occasions,
+    occasions: DumpTriggers,
     dump: impl FnMut(Profile) -> Result<(), E>,
 ) -> Result<Account, E> {
     let mut watch = Watch {
@@ -53,7 +53,7 @@ pub fn dumps_of_log<E: From<ReadError>>(
 }
 
 struct Watch<F, E> {
-    occasions: Occasions,
+    occasions: DumpTriggers,
     fold: Fold,
     dump: F,
     last_allocated: u64,

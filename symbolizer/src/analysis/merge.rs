@@ -26,7 +26,7 @@ use crate::model::counted::Counted;
 use crate::model::detail::ThreadRow;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::merged_address::ADDRESS_BITS;
-use crate::model::merged_address::outside;
+use crate::model::merged_address::merged_address;
 use crate::model::metric::Metric;
 use crate::model::part::Part;
 use crate::model::precision::Precision;
@@ -415,7 +415,7 @@ impl Moved<'_> {
         let shift = module.and_then(|module| self.shifts[module as usize]);
         match shift {
             Some(shift) => avma.wrapping_add(shift),
-            None => outside(self.index, avma),
+            None => merged_address(self.index, avma),
         }
     }
 }

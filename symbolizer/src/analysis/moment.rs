@@ -12,7 +12,7 @@
 use std::fmt;
 
 use crate::model::calendar::{DAY, SECOND, duration_ns, time_of_day_ns, utc, wall_ns};
-use crate::model::fork_remark::begins_with_heritage;
+use crate::model::fork_remark::begins_with_inherited;
 use crate::model::peak::Peak;
 use crate::model::run::{Marker, Run};
 use crate::model::span::Cut;
@@ -166,7 +166,7 @@ impl Moment {
         };
         match self {
             // What it had from its parent was in use before its own first event.
-            Moment::Start if begins_with_heritage(run) => Ok(Cut::Time(0)),
+            Moment::Start if begins_with_inherited(run) => Ok(Cut::Time(0)),
             Moment::Start => Ok(Cut::Nothing),
             Moment::End => Ok(Cut::Time(last_ns)),
             Moment::Peak => Ok(Cut::Record {

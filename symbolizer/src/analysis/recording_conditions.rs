@@ -311,7 +311,7 @@ impl Profile {
 
 /// The circumstances in JSON, flattened into a document.
 #[derive(Debug, Serialize)]
-pub struct Circumstances<'a> {
+pub struct RecordingConditions<'a> {
     /// What part of the time the numbers are of, if not all; in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<String>,
@@ -372,9 +372,9 @@ fn stops(run: &Run) -> Vec<Stop> {
         .collect()
 }
 
-impl<'a> Circumstances<'a> {
+impl<'a> RecordingConditions<'a> {
     /// Those of a profile.
-    pub fn of(profile: &'a Profile) -> Circumstances<'a> {
+    pub fn of(profile: &'a Profile) -> RecordingConditions<'a> {
         let processes = profile.parts.iter().map(|part| Process {
             file: &part.file,
             program: &part.run.program,
@@ -392,7 +392,7 @@ impl<'a> Circumstances<'a> {
             stopped_s: seconds(part.run.stopped_in_view_ns()),
             stops: stops(&part.run),
         });
-        Circumstances {
+        RecordingConditions {
             view: profile.run.span.map(|span| span.describe()),
             filter: &profile.filtered,
             stopped_s: seconds(profile.stopped_ns()),

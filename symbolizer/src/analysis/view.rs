@@ -26,7 +26,7 @@ use crate::model::span::Outside;
 use crate::model::span::Span;
 use crate::read::fold::Fold;
 use crate::read::log::each_record;
-use crate::read::paired_difference::Contrast;
+use crate::read::paired_difference::PairedDifference;
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -182,7 +182,7 @@ pub fn profile_of_view(
 ///
 /// # Errors
 /// When the log cannot be read, or the moments are not in it.
-pub fn contrast_of_log(
+pub fn paired_difference_of_log(
     bytes: &[u8],
     views: [&View; 2],
     measure: Measure,
@@ -207,8 +207,8 @@ pub fn contrast_of_log(
         forwards(span)
     };
     let spans = [span(views[0])?, span(views[1])?];
-    let contrast = Contrast::of(measure, temporary, spans);
-    Ok((whole(Fold::new().with_contrast(contrast))?, spans))
+    let paired = PairedDifference::of(measure, temporary, spans);
+    Ok((whole(Fold::new().with_paired_difference(paired))?, spans))
 }
 
 /// Returns the span, unless it ends before it begins.

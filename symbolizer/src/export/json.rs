@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::analysis::recording_conditions::Circumstances;
+use crate::analysis::recording_conditions::RecordingConditions;
 use crate::export::Options;
 use crate::export::facts::estimator;
 use crate::model::amount::Amount;
@@ -34,7 +34,7 @@ struct Document<'a> {
     standard_errors: Errors,
     intervals: Intervals,
     #[serde(flatten)]
-    circumstances: Circumstances<'a>,
+    circumstances: RecordingConditions<'a>,
     /// By the names of the command line; only for a log.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     past: BTreeMap<&'static str, Past>,
@@ -234,7 +234,7 @@ pub fn write(
         totals: profile.numbers().into(),
         standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, options.confidence),
-        circumstances: Circumstances::of(profile),
+        circumstances: RecordingConditions::of(profile),
         past: Past::all(profile, |measure| measure.of_all(profile)),
         counters: profile
             .account

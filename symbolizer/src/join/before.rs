@@ -8,7 +8,7 @@ use crate::model::special_threads::is_inherited;
 use crate::read::fold::resume::estimate;
 
 /// See the module's text. All numbers and times are the joined log's.
-pub(super) struct Before {
+pub(super) struct BeforeDetail {
     /// Its end: the last of the logs' checkpoints.
     pub(super) until_ns: u64,
     segment: u32,
@@ -24,9 +24,9 @@ pub(super) struct Before {
     most: (Fixed, u64),
 }
 
-impl Before {
+impl BeforeDetail {
     /// By the checkpoints of the logs. `None`: all of them have all of their detail.
-    pub(super) fn of(members: &[Member<'_>]) -> Option<Before> {
+    pub(super) fn of(members: &[Member<'_>]) -> Option<BeforeDetail> {
         let (mut until_ns, mut segment, mut bytes_before) = (None, 0, 0_u64);
         for member in members {
             if let Some(checkpoint) = member.checkpoint {
@@ -35,7 +35,7 @@ impl Before {
                 bytes_before = bytes_before.saturating_add(checkpoint.bytes_before);
             }
         }
-        Some(Before {
+        Some(BeforeDetail {
             until_ns: until_ns?,
             segment,
             bytes_before,

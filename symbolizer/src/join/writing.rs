@@ -11,7 +11,7 @@ use heapprof_format::{
     Free, Module, PARENT_LOG, Record, Stack, Start, Thread,
 };
 
-use super::before::Before;
+use super::before::BeforeDetail;
 use super::member::Member;
 use crate::model::fork_remark::is_remark;
 use crate::model::part::Part;
@@ -47,7 +47,7 @@ enum Next {
 pub(super) struct Writing<'a, W> {
     members: Vec<Member<'a>>,
     /// The account of the time before all logs have detail, as long as it is that time.
-    before: Option<Before>,
+    before: Option<BeforeDetail>,
     /// End of the joined log.
     last_ns: u64,
     whole: &'a Profile,
@@ -56,7 +56,7 @@ pub(super) struct Writing<'a, W> {
     /// Which of the stacks are written.
     known: Vec<bool>,
     /// Whether the thread that inherited blocks are said to come from is written.
-    has_heritage: bool,
+    has_inherited: bool,
     /// Whether the thread that is said to free what processes leave is written.
     has_left: bool,
     /// How many ids each thread has had.
@@ -68,7 +68,7 @@ pub(super) struct Writing<'a, W> {
 impl<'a, W: Write> Writing<'a, W> {
     pub(super) fn new(
         members: Vec<Member<'a>>,
-        before: Option<Before>,
+        before: Option<BeforeDetail>,
         whole: &'a Profile,
         out: &'a mut W,
     ) -> Writing<'a, W> {
@@ -80,7 +80,7 @@ impl<'a, W: Write> Writing<'a, W> {
             encoder: Encoder::new(),
             out,
             known: vec![false; whole.stacks.len()],
-            has_heritage: false,
+            has_inherited: false,
             has_left: false,
             ids: NumberMap::default(),
             done: 0,
@@ -288,7 +288,7 @@ impl<'a, W: Write> Writing<'a, W> {
 
     fn thread(&mut self, index: usize, thread: Thread) -> io::Result<()> {
         let is_heritage = thread.number == BEFORE_THE_FORK;
-        if is_heritage && std::mem::replace(&mut self.has_heritage, true) {
+        if is_heritage && std::mem::replace(&mut self.has_inherited, true) {
             return Ok(());
         }
         let number = self.members[index].thread(thread.number);
@@ -429,7 +429,7 @@ impl<'a, W: Write> Writing<'a, W> {
     }
 
     /// From here on all logs have their detail: the state of all of them.
-    fn end_before(&mut self, before: &Before) -> io::Result<()> {
+    fn end_before(&mut self, before: &BeforeDetail) -> io::Result<()> {
         self.flush()?;
         self.put(&Record::Checkpoint(before.beginning()))?;
         for stack in before.stacks() {

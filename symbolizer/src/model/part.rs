@@ -36,8 +36,8 @@ impl Part {
                 by_budget: false,
             })
         });
-        let heritage = Some(process.heritage).filter(|remark| !remark.is_empty());
-        let heritage = heritage.into_iter().map(|name| Marker {
+        let remark = Some(process.fork_remark).filter(|remark| !remark.is_empty());
+        let remark = remark.into_iter().map(|name| Marker {
             time_ns: 0,
             record: 0,
             name,
@@ -47,7 +47,7 @@ impl Part {
             ending: process.end.map_or(Ending::CutOff, Ending::Said),
             intervals_seen: Some(process.intervals).filter(|&seen| seen != (0, 0)),
             regimes: regimes.collect(),
-            markers: heritage.collect(),
+            markers: remark.collect(),
             ..Run::default()
         };
         run.begin(process.start);
@@ -79,7 +79,7 @@ impl Part {
             is_whole: self.is_whole,
             intervals: self.run.intervals_seen.unwrap_or_default(),
             stops: self.run.stops(0, self.run.duration_ns),
-            heritage: remark_on(&self.run).to_owned(),
+            fork_remark: remark_on(&self.run).to_owned(),
             threads,
             without_inherited: self.without_inherited,
         }

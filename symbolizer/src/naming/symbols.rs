@@ -12,7 +12,7 @@ use std::sync::Arc;
 use object::{Object, ObjectSegment};
 
 use crate::model::loaded_module::LoadedModule;
-use crate::model::merged_address::home_of;
+use crate::model::merged_address::process_and_address;
 use crate::model::profile::{Place, Profile};
 use crate::resolve::{
     Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport, SearchPath, Usable,
@@ -135,7 +135,7 @@ impl Symbols {
             },
             None => {
                 // Of several processes each has addresses of its own.
-                let home = home_of(place.avma)
+                let home = process_and_address(place.avma)
                     .and_then(|(part, avma)| Some((profile.parts.get(part)?, avma)));
                 Unnamed {
                     module: None,
@@ -247,7 +247,7 @@ impl Symbols {
     fn name_by_perf_maps(&mut self, profile: &Profile, outside: &[Place], search: &SearchPath) {
         let mut homes: BTreeMap<usize, Vec<(u64, Place)>> = BTreeMap::new();
         for &place in outside {
-            if let Some((part, avma)) = home_of(place.avma) {
+            if let Some((part, avma)) = process_and_address(place.avma) {
                 homes.entry(part).or_default().push((avma, place));
             }
         }

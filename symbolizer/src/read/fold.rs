@@ -9,7 +9,7 @@ pub(crate) mod resume;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::history::Came;
+use crate::history::Allocation;
 use crate::history::History;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
@@ -27,7 +27,7 @@ use crate::model::special_threads::WITH_ITS_PROCESS;
 use crate::model::special_threads::{BEFORE_THE_FORK, is_inherited};
 use crate::read::fold::detail::Keeper;
 use crate::read::fold::last_samples::LastSamples;
-use crate::read::paired_difference::Contrast;
+use crate::read::paired_difference::PairedDifference;
 
 /// No block is larger: the user's half of a 64-bit address space.
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
@@ -43,7 +43,7 @@ pub struct Fold {
     records: u64,
     peak: Peak,
     history: Option<History>,
-    contrast: Option<Contrast>,
+    paired: Option<PairedDifference>,
     profile: Profile,
     ledger: Ledger,
     /// Number in the log -> index in the profile.
@@ -61,7 +61,7 @@ pub struct Fold {
     without_inherited: bool,
     left_out: HashSet<u64>,
     /// Whether the log says what there was before the fork.
-    has_heritage: bool,
+    has_inherited: bool,
     /// Bytes from before a fork that were in use at the checkpoint.
     inherited: Fixed,
 }
@@ -101,8 +101,8 @@ impl Fold {
     }
 
     /// Keeps a difference of two views as well.
-    pub(crate) fn with_contrast(mut self, contrast: Contrast) -> Self {
-        self.contrast = Some(contrast);
+    pub(crate) fn with_paired_difference(mut self, paired: PairedDifference) -> Self {
+        self.paired = Some(paired);
         self
     }
 
@@ -161,8 +161,8 @@ impl Fold {
             self.resume_free(free);
             return;
         }
-        if let Some(contrast) = &mut self.contrast {
-            contrast.free(free.id, self.records, free.time_ns);
+        if let Some(paired) = &mut self.paired {
+            paired.free(free.id, self.records, free.time_ns);
         }
         let is_after = |span: Span| !span.to.includes(self.records, free.time_ns);
         if self.span.is_some_and(is_after) {
@@ -183,7 +183,7 @@ impl Fold {
     /// The end of a block that did not come in this log, or is left out.
     fn free_of_unknown(&mut self, id: u64) {
         // Whether it came before the fork can only be told where the log says what did.
-        let may_be_inherited = self.without_inherited && !self.has_heritage;
+        let may_be_inherited = self.without_inherited && !self.has_inherited;
         if !self.left_out.remove(&id) && !may_be_inherited {
             self.profile.account.unknown_frees += 1;
         }
@@ -270,8 +270,8 @@ impl Fold {
                 "the checkpoint that the log begins with is not complete: blocks are missing";
             self.profile.account.remarks.push(remark.into());
         }
-        if let Some(contrast) = self.contrast {
-            self.profile.changes = contrast.finish();
+        if let Some(paired) = self.paired {
+            self.profile.changes = paired.finish();
         }
         if let Some(history) = self.history {
             let end_ns = self
@@ -330,7 +330,7 @@ impl Fold {
             return;
         }
         let index = self.stack_in_use(alloc.stack, alloc.time_ns);
-        let came = |row| Came {
+        let came = |row| Allocation {
             id: alloc.id,
             row,
             stack: index,
@@ -372,8 +372,8 @@ impl Fold {
         if let Some(history) = &mut self.history {
             history.alloc(&came(row));
         }
-        if let Some(contrast) = &mut self.contrast {
-            contrast.alloc(&came(row), self.records);
+        if let Some(paired) = &mut self.paired {
+            paired.alloc(&came(row), self.records);
         }
         self.keeper.alloc(alloc, index);
     }
@@ -432,7 +432,7 @@ impl Fold {
     }
 
     fn thread(&mut self, thread: Thread) {
-        self.has_heritage |= thread.number == BEFORE_THE_FORK;
+        self.has_inherited |= thread.number == BEFORE_THE_FORK;
         let threads = &mut self.profile.threads;
         match self.thread_of.get(&thread.number) {
             // Its name changed; one that is gone has none to tell any more.

@@ -14,7 +14,7 @@
 //!
 //! What a view says is what `heapprof top` shows of it, metric by metric; `core`'s history has the same definitions.
 
-use crate::history::Came;
+use crate::history::Allocation;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, NumberMap, Weight};
 
@@ -40,7 +40,7 @@ impl At {
 
 #[derive(Debug, Clone, Copy)]
 struct Birth {
-    came: Came,
+    came: Allocation,
     at: At,
     /// What its thread had allocated, it included.
     allocations: f64,
@@ -48,7 +48,7 @@ struct Birth {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Contrast {
+pub(crate) struct PairedDifference {
     measure: Measure,
     temporary: Temporary,
     views: [Span; 2],
@@ -59,10 +59,10 @@ pub(crate) struct Contrast {
     by_stack: Vec<Change>,
 }
 
-impl Contrast {
+impl PairedDifference {
     /// Between those views. The peak is no such sum: nothing is said of it.
-    pub(crate) fn of(measure: Measure, temporary: Temporary, views: [Span; 2]) -> Contrast {
-        Contrast {
+    pub(crate) fn of(measure: Measure, temporary: Temporary, views: [Span; 2]) -> PairedDifference {
+        PairedDifference {
             measure,
             temporary,
             views,
@@ -79,7 +79,7 @@ impl Contrast {
     }
 
     /// A sampled block came, by the record of that number.
-    pub(crate) fn alloc(&mut self, came: &Came, record: u64) {
+    pub(crate) fn alloc(&mut self, came: &Allocation, record: u64) {
         let sum = self.allocations.entry(came.thread).or_default();
         *sum += Weight::of(came.size, came.interval).objects_f64();
         let at = At {
@@ -243,8 +243,8 @@ mod tests {
     /// Half of such blocks are sampled: each stands for two, with variance (1 - p) / p² = 2.
     const HALF: (u64, u64) = (726_817, 1 << 20); // ln 2 of a MiB
 
-    fn came(id: u64, size: u64, time_ns: u64) -> Came {
-        Came {
+    fn came(id: u64, size: u64, time_ns: u64) -> Allocation {
+        Allocation {
             id,
             row: 0,
             stack: 0,
@@ -265,8 +265,8 @@ mod tests {
         Span::between(Cut::Time(from_ns), Cut::Time(to_ns))
     }
 
-    fn contrast(measure: impl Into<Measure>, views: [Span; 2]) -> Contrast {
-        Contrast::of(measure.into(), Temporary::within(S / 2), views)
+    fn contrast(measure: impl Into<Measure>, views: [Span; 2]) -> PairedDifference {
+        PairedDifference::of(measure.into(), Temporary::within(S / 2), views)
     }
 
     fn near(is: f64, expected: f64) -> bool {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     /// What there is in either view, and what only the second and only the first have.
-    fn of(contrast: Contrast) -> [f64; 4] {
+    fn of(contrast: PairedDifference) -> [f64; 4] {
         let change = contrast.finish().pop().unwrap_or_default();
         let Change {
             before,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     /// At 2 s and at 5 s: one stays, one goes, one comes, and one does both in between.
-    fn story(measure: Metric, views: [Span; 2]) -> Contrast {
+    fn story(measure: Metric, views: [Span; 2]) -> PairedDifference {
         let mut contrast = contrast(measure, views);
         contrast.alloc(&came(1, 1000, 0), 1);
         contrast.alloc(&came(2, 100, S), 2);
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn heaptime_differs_by_how_long_it_was_there_in_between() {
         let views = [at(2 * S), at(5 * S)];
-        let block = Came {
+        let block = Allocation {
             interval: HALF.1,
             ..came(1, HALF.0, S)
         };
@@ -372,7 +372,7 @@ mod tests {
         let views = [at(2 * S), at(5 * S)];
         let temporary = |temporary: Temporary| {
             let measure = Measure::TemporaryBytes;
-            let mut contrast = Contrast::of(measure, temporary, views);
+            let mut contrast = PairedDifference::of(measure, temporary, views);
             let mut record = 0;
             let mut next = || {
                 record += 1;
@@ -384,14 +384,14 @@ mod tests {
                 contrast.free(id, next(), to * S / 10);
             }
             contrast.alloc(&came(4, 1, 43 * S / 10), next());
-            let inherited = Came {
+            let inherited = Allocation {
                 inherited: true,
                 ..came(5, 100_000, 44 * S / 10)
             };
             contrast.alloc(&inherited, next());
             // Of another thread, 7 goes before its thread's next, and 6 behind it.
             for id in [6, 7] {
-                let other = Came {
+                let other = Allocation {
                     thread: 1,
                     ..came(id, 10u64.pow(id as u32), 45 * S / 10)
                 };
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn slack_has_the_odds_of_its_block() {
         let mut slack = contrast(Measure::Slack, [at(2 * S), at(5 * S)]);
-        let block = Came {
+        let block = Allocation {
             interval: HALF.1,
             slack: 1000,
             ..came(1, HALF.0, S)

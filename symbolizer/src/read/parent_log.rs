@@ -145,7 +145,7 @@ fn places(named: &Path, child: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// What the stacks of a log mean.
 #[derive(Default)]
-struct Past {
+struct ParentState {
     stacks: NumberMap<u32, Stack>,
     /// When the first sample with a stack was taken.
     first_ns: NumberMap<u32, u64>,
@@ -153,7 +153,7 @@ struct Past {
     modules: Vec<(Module, Option<u64>)>,
 }
 
-impl Past {
+impl ParentState {
     fn took(&mut self, alloc: &Alloc) {
         self.first_ns.entry(alloc.stack).or_insert(alloc.time_ns);
     }
@@ -257,8 +257,8 @@ fn modules_at_start(log: &[u8]) -> Vec<Module> {
 
 /// The past of a log, its samples in use at a moment of the monotonic clock, and whether these are all: of a
 /// log whose segments of that time are gone, only those are known that were in use later as well.
-fn in_use_at(log: &[u8], moment_ns: u64) -> (Past, Vec<Alloc>, bool) {
-    let mut past = Past::default();
+fn in_use_at(log: &[u8], moment_ns: u64) -> (ParentState, Vec<Alloc>, bool) {
+    let mut past = ParentState::default();
     let mut live: NumberMap<u64, Alloc> = NumberMap::default();
     let mut began = 0;
     let mut is_complete = true;
@@ -323,9 +323,9 @@ fn in_use_at(log: &[u8], moment_ns: u64) -> (Past, Vec<Alloc>, bool) {
 }
 
 /// The records by which a child has those samples from its start on.
-fn inherited(past: &Past, live: Vec<Alloc>) -> Vec<Record> {
+fn inherited(past: &ParentState, live: Vec<Alloc>) -> Vec<Record> {
     let mut records = Vec::new();
-    let all_are_there = past.modules.iter().all(Past::is_there);
+    let all_are_there = past.modules.iter().all(ParentState::is_there);
     let mut shelf = Shelf {
         moved: NumberMap::default(),
         end: SHELF,

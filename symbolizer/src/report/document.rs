@@ -9,7 +9,7 @@ use heapprof_core::{Estimate, Totals};
 use serde::{Serialize, Serializer};
 
 use super::Report;
-use crate::analysis::recording_conditions::Circumstances;
+use crate::analysis::recording_conditions::RecordingConditions;
 use crate::model::precision::Precision;
 use crate::model::printable::Printable;
 use crate::model::profile::{Place, Profile};
@@ -96,7 +96,7 @@ pub(super) struct Document<'a> {
     /// What must stand beside the numbers.
     notes: Vec<String>,
     #[serde(flatten)]
-    circumstances: Circumstances<'a>,
+    circumstances: RecordingConditions<'a>,
     steps: Steps,
     peak: Option<Peak>,
     markers: Vec<Marker>,
@@ -194,7 +194,7 @@ impl<'a> Document<'a> {
             percent: report.confidence.percent(),
             standard_errors: report.confidence.standard_errors(),
             notes: notes(profile),
-            circumstances: Circumstances::of(profile),
+            circumstances: RecordingConditions::of(profile),
             steps: Steps {
                 end_s: steps.iter().map(|it| it.end_ns as f64 / 1e9).collect(),
                 in_use: steps.iter().map(|it| Number(it.in_use.round())).collect(),

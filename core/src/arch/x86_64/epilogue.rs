@@ -28,7 +28,7 @@ use crate::unwind::rules::Rule;
 
 /// Where a function's code leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WayOut {
+pub enum Epilogue {
     /// To its caller, by that rule.
     Returns(Rule),
     /// Nowhere: all ways end in functions that never return, or in loops. Who called is not to be found, and there may be nobody.
@@ -104,13 +104,13 @@ enum Step {
 /// Follows the code from `from` on: an offset in `code`, where an instruction begins, behind a call if `returns`. `never_returns` is asked of functions
 /// that are called, by their offsets; `module` is what the rule says of it ([`Rule::module`]).
 #[must_use]
-pub fn way_out(
+pub fn find_epilogue(
     code: &[u8],
     from: usize,
     returns: bool,
     module: u32,
     never_returns: impl Fn(usize) -> bool,
-) -> WayOut {
+) -> Epilogue {
     let mut ways = Ways {
         code,
         is_aligned: returns,
@@ -123,13 +123,13 @@ pub fn way_out(
     while let Some(&(at, state)) = ways.branches.get(gone) {
         gone += 1;
         if ways.go(at, state, module, &never_returns).is_none() {
-            return WayOut::Unknown;
+            return Epilogue::Unknown;
         }
     }
     match ways.found {
-        Some(rule) => WayOut::Returns(rule),
-        None if ways.is_seen => WayOut::Never,
-        None => WayOut::Unknown,
+        Some(rule) => Epilogue::Returns(rule),
+        None if ways.is_seen => Epilogue::Never,
+        None => Epilogue::Unknown,
     }
 }
 
@@ -422,12 +422,12 @@ mod tests {
     const MODULE: u32 = 7;
 
     /// Of code from its first byte on. The function at `exit` never returns.
-    fn out_of(code: &[u8], exit: Option<usize>) -> WayOut {
-        way_out(code, 0, true, MODULE, |called| Some(called) == exit)
+    fn out_of(code: &[u8], exit: Option<usize>) -> Epilogue {
+        find_epilogue(code, 0, true, MODULE, |called| Some(called) == exit)
     }
 
-    fn by_stack(up: i32, saved: Option<i32>) -> WayOut {
-        WayOut::Returns(Rule::by_stack(MODULE, up, saved).expect("a rule"))
+    fn by_stack(up: i32, saved: Option<i32>) -> Epilogue {
+        Epilogue::Returns(Rule::by_stack(MODULE, up, saved).expect("a rule"))
     }
 
     /// The picture in the module's text.
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_frame_pointer() {
-        let WayOut::Returns(rule) = out_of(&[0xc9, 0xc3], None) else {
+        let Epilogue::Returns(rule) = out_of(&[0xc9, 0xc3], None) else {
             // leave; ret
             panic!("no way out");
         };
@@ -468,7 +468,7 @@ mod tests {
         // lea rsp, [rbp - 8]; pop rbx; pop rbp; ret
         assert_eq!(
             out_of(&[0x48, 0x8d, 0x65, 0xf8, 0x5b, 0x5d, 0xc3], None),
-            WayOut::Returns(rule)
+            Epilogue::Returns(rule)
         );
     }
 
@@ -497,9 +497,9 @@ mod tests {
             0x48, 0x83, 0xc4, 0x08,
             0xc3, // add rsp, 8; ret: that function, if one falls into it
         ];
-        assert_eq!(out_of(&code, Some(9)), WayOut::Never);
-        assert_eq!(out_of(&[0xeb, 0xfe], None), WayOut::Never); // jmp -2
-        assert_eq!(out_of(&[0xf4], None), WayOut::Never); // hlt
+        assert_eq!(out_of(&code, Some(9)), Epilogue::Never);
+        assert_eq!(out_of(&[0xeb, 0xfe], None), Epilogue::Never); // jmp -2
+        assert_eq!(out_of(&[0xf4], None), Epilogue::Never); // hlt
     }
 
     /// Behind a call that is not known to be of such a function, another function lies.
@@ -515,13 +515,13 @@ mod tests {
         ];
         assert_eq!(out_of(&code, None), by_stack(16, None));
         assert_eq!(out_of(&code, Some(14)), by_stack(16, None));
-        assert_eq!(out_of(&code[9..], None), WayOut::Unknown);
-        assert_eq!(out_of(&code[9..], Some(5)), WayOut::Never);
+        assert_eq!(out_of(&code[9..], None), Epilogue::Unknown);
+        assert_eq!(out_of(&code[9..], Some(5)), Epilogue::Never);
         // At an instruction that was interrupted the stack may be anywhere.
-        let interrupted = |from| way_out(&code, from, false, MODULE, |_| false);
+        let interrupted = |from| find_epilogue(&code, from, false, MODULE, |_| false);
         assert_eq!(
             (interrupted(0), interrupted(4)),
-            (WayOut::Unknown, by_stack(16, None))
+            (Epilogue::Unknown, by_stack(16, None))
         );
         assert_eq!(interrupted(8), by_stack(8, None));
     }
@@ -533,28 +533,28 @@ mod tests {
             0x48, 0x83, 0xc4, 0x08, 0xc3, // add rsp, 8; ret
             0x48, 0x83, 0xc4, 0x18, 0xc3, // add rsp, 24; ret
         ];
-        assert_eq!(out_of(&code, None), WayOut::Unknown);
+        assert_eq!(out_of(&code, None), Epilogue::Unknown);
     }
 
     #[test]
     fn what_is_not_understood() {
         assert_eq!(
             out_of(&[0x48, 0x83, 0xe4, 0xf0, 0xc3], None),
-            WayOut::Unknown
+            Epilogue::Unknown
         ); // and rsp, -16; ret
-        assert_eq!(out_of(&[0x48, 0x89, 0xc5, 0xc3], None), WayOut::Unknown); // mov rbp, rax; ret
-        assert_eq!(out_of(&[0x48, 0x95, 0xc3], None), WayOut::Unknown); // xchg rax, rbp; ret
-        assert_eq!(out_of(&[0xff, 0xe0], None), WayOut::Unknown); // jmp rax
-        assert_eq!(out_of(&[0x50, 0xc3], None), WayOut::Unknown); // push rax; ret
-        assert_eq!(out_of(&[0x48], None), WayOut::Unknown); // half an instruction
-        assert_eq!(out_of(&[], None), WayOut::Unknown);
+        assert_eq!(out_of(&[0x48, 0x89, 0xc5, 0xc3], None), Epilogue::Unknown); // mov rbp, rax; ret
+        assert_eq!(out_of(&[0x48, 0x95, 0xc3], None), Epilogue::Unknown); // xchg rax, rbp; ret
+        assert_eq!(out_of(&[0xff, 0xe0], None), Epilogue::Unknown); // jmp rax
+        assert_eq!(out_of(&[0x50, 0xc3], None), Epilogue::Unknown); // push rax; ret
+        assert_eq!(out_of(&[0x48], None), Epilogue::Unknown); // half an instruction
+        assert_eq!(out_of(&[], None), Epilogue::Unknown);
     }
 
     proptest! {
         /// Whatever the bytes are: there is an end, and nothing beyond them is looked at.
         #[test]
         fn any_bytes(code in prop::collection::vec(any::<u8>(), 0..200), from in 0usize..250, returns: bool) {
-            let _ = way_out(&code, from, returns, MODULE, |called| called % 3 == 0);
+            let _ = find_epilogue(&code, from, returns, MODULE, |called| called % 3 == 0);
         }
     }
 }

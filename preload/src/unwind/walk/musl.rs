@@ -1,6 +1,6 @@
 //! Through musl's own code, which has no unwind tables.
 
-use heapprof_core::{Frame, WayOut};
+use heapprof_core::{Epilogue, Frame};
 use heapprof_format::WalkEnd;
 
 use super::Step;
@@ -15,7 +15,7 @@ impl Step {
         let place = self.place;
         let fresh = &mut walker.fresh;
         match musl_code::way_out(place.address, place.returns, self.module_number) {
-            WayOut::Returns(rule) => {
+            Epilogue::Returns(rule) => {
                 fresh.push(self.frame());
                 let words = self.stack.words();
                 let caller = fresh.last_mut().and_then(|frame| frame.unwind(rule, words));
@@ -33,11 +33,11 @@ impl Step {
                 self.place = caller;
                 None
             }
-            WayOut::Never => {
+            Epilogue::Never => {
                 fresh.push(self.frame());
                 Some(WalkEnd::Root)
             }
-            WayOut::Unknown => {
+            Epilogue::Unknown => {
                 fresh.push(self.frame());
                 Some(WalkEnd::NoRule)
             }

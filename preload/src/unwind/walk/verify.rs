@@ -6,7 +6,7 @@ use std::process::abort;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use framehop::{UnwindRegsNative, Unwinder};
-use heapprof_core::{Frame, Kind, Place, StackHasher};
+use heapprof_core::{Cursor, Frame, Kind, StackHasher};
 use heapprof_format::WalkEnd;
 
 use super::{CONTEXT_ROOT, Here, OWN, SIGNAL_RETURN, place_of_code};
@@ -61,7 +61,7 @@ pub(crate) fn verify(
                     _ => frame.bp,
                 };
                 let (address, returns, sp) = (frame.address, frame.returns, frame.sp);
-                let found = Place {
+                let found = Cursor {
                     address,
                     returns,
                     sp,
@@ -79,7 +79,7 @@ pub(crate) fn verify(
             let (Ok(bp), Ok(address)) = (bp, address) else {
                 differs(&found, "the frame pointer leads nowhere", Some(place));
             };
-            place = Place {
+            place = Cursor {
                 address,
                 returns: true,
                 sp: place.bp + 16,
@@ -99,7 +99,7 @@ pub(crate) fn verify(
         match caller {
             Ok(Some(address)) if address == SIGNAL_RETURN.load(Ordering::Relaxed) => return,
             Ok(Some(address)) if address != 0 => {
-                place = Place {
+                place = Cursor {
                     address,
                     returns: true,
                     sp: regs.sp(),
@@ -118,7 +118,7 @@ pub(crate) fn verify(
     }
 }
 
-fn differs(found: &[Frame], how: &str, place: Option<Place>) -> ! {
+fn differs(found: &[Frame], how: &str, place: Option<Cursor>) -> ! {
     say!("a walk differs, {how}: {place:x?}, found {found:x?}");
     abort();
 }

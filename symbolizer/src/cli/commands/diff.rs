@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Change, Count, Cut, Diff, DiffGraph, DiffPlace, Differences, Input, InputError, Json, Limit,
-    Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, contrast_of_log,
+    Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Json, Limit,
+    Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, paired_difference_of_log,
 };
 use serde::Serialize;
 
@@ -190,7 +190,7 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     }
     let input = Input::open(&args.before)?;
     let progress = Progress::bytes("reading", input.len());
-    let read = contrast_of_log(
+    let read = paired_difference_of_log(
         input.log()?,
         [first, second],
         measure,
@@ -264,7 +264,7 @@ fn show(
         });
     }
     let diff = differences.by_site();
-    let mut changes: Vec<(&DiffPlace, &Change)> = diff
+    let mut changes: Vec<(&DiffSite, &Change)> = diff
         .changes
         .iter()
         .filter(|(_, change)| is_significant(change))
@@ -309,7 +309,7 @@ fn warn(unlike: &Unlike, force: bool) -> Result<(), Failure> {
 
 fn write_table(
     diff: &Diff,
-    changes: &[(&DiffPlace, &Change)],
+    changes: &[(&DiffSite, &Change)],
     metric: Measure,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -412,7 +412,7 @@ impl Numbers<'_> {
 
 fn write_json(
     diff: &Diff,
-    changes: &[(&DiffPlace, &Change)],
+    changes: &[(&DiffSite, &Change)],
     unlike: &Unlike,
     metric: Measure,
     out: &mut impl Write,

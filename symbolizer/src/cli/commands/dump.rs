@@ -7,8 +7,8 @@ use heapprof_format::ReadError;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{
-    Input, Moment, Occasions, Printable, Profile, Reading, Symbols, View, ViewError, dumps_of_log,
-    duration_ns,
+    DumpTriggers, Input, Moment, Printable, Profile, Reading, Symbols, View, ViewError,
+    dumps_of_log, duration_ns,
 };
 
 use crate::cli::inputs::one;
@@ -88,10 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         prefix: args.output.clone().unwrap_or_else(|| prefix(&args.file)),
         number: 0,
     };
-    let mut occasions = Occasions {
+    let mut occasions = DumpTriggers {
         every_in_use: args.every_in_use.unwrap_or(0),
         every_freed: args.every_freed.unwrap_or(0),
-        ..Occasions::default()
+        ..DumpTriggers::default()
     };
     for every in &args.every {
         let (place, amount) = match every {
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     let mut said = false;
-    if occasions != Occasions::default() {
+    if occasions != DumpTriggers::default() {
         let account = dumps_of_log(log, occasions, |profile| {
             if !said {
                 notes::note_what_is_kept(&args.file, &profile);

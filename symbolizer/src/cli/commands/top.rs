@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
-    By, Circumstances, Confidence, Count, Detail, Json, Limit, Measure, Metric, Profile, Reading,
-    Sites, Symbols, groups,
+    By, Confidence, Count, Detail, Json, Limit, Measure, Metric, Profile, Reading,
+    RecordingConditions, Sites, Symbols, groups,
 };
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals_at;
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output::notes::note_circumstances;
-use crate::cli::output::site_table::{Line, Shown, lines_of_sites, write_lines};
+use crate::cli::output::site_table::{Shown, SiteLine, lines_of_sites, write_lines};
 use crate::cli::output::table::stdout_width;
 
 /// Show the allocation sites with the most memory
@@ -176,7 +176,7 @@ fn lines(
     by: Option<By>,
     metric: Metric,
     cumulative: bool,
-) -> Vec<Line> {
+) -> Vec<SiteLine> {
     match by {
         None => {
             let mut sites = Sites::of(profile, symbols);
@@ -185,7 +185,7 @@ fn lines(
         }
         Some(by) => groups(profile, symbols, by, metric, cumulative)
             .into_iter()
-            .map(|group| Line {
+            .map(|group| SiteLine {
                 label: Label::Group(group.name),
                 own: group.own,
                 own_totals: group.own_totals,
@@ -204,7 +204,7 @@ struct Document<'a> {
     standard_errors: Errors,
     intervals: Intervals,
     #[serde(flatten)]
-    circumstances: Circumstances<'a>,
+    circumstances: RecordingConditions<'a>,
     #[serde(flatten)]
     lines: JsonLines<JsonLine<'a>>,
 }
@@ -223,13 +223,13 @@ struct JsonLine<'a> {
 
 fn write_json(
     profile: &Profile,
-    lines: &[Line],
+    lines: &[SiteLine],
     by: Option<By>,
     confidence: Confidence,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let json = |line| {
-        let line: &Line = line;
+        let line: &SiteLine = line;
         JsonLine {
             label: (&line.label).into(),
             samples: Metric::AllocatedBytes.samples_of(&line.own_totals),
@@ -244,13 +244,13 @@ fn write_json(
         totals: profile.numbers().into(),
         standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, confidence),
-        circumstances: Circumstances::of(profile),
+        circumstances: RecordingConditions::of(profile),
         lines: JsonLines::of(by, lines.iter().map(json)),
     };
     Json::Pretty.write(&document, out)
 }
 
-fn write_csv(lines: &[Line], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
+fn write_csv(lines: &[SiteLine], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{}", Label::csv_columns(by))?;
     for what in ["self", "cumulative"] {
         for metric in Metric::ALL {

@@ -109,12 +109,12 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     }
     match nothing {
         Some(error) if different.is_empty() => Err(error.into()),
-        _ => Ok(with_heritage(different)),
+        _ => Ok(with_inherited(different)),
     }
 }
 
 /// What each had from its parent is in that one's log, or is looked for beside its own.
-fn with_heritage(mut files: Vec<One>) -> Vec<One> {
+fn with_inherited(mut files: Vec<One>) -> Vec<One> {
     let mut of_pid: HashMap<u32, Vec<usize>> = HashMap::new();
     for (index, one) in files.iter().enumerate() {
         if let Some(start) = one.start {

@@ -12,7 +12,7 @@ use crate::cli::output::label::Label;
 use crate::cli::output::table::{Align, Table};
 
 /// A site or group with its numbers.
-pub(crate) struct Line {
+pub(crate) struct SiteLine {
     pub(crate) label: Label,
     pub(crate) own: Numbers,
     pub(crate) own_totals: Totals,
@@ -20,11 +20,11 @@ pub(crate) struct Line {
     pub(crate) cumulative_totals: Totals,
 }
 
-pub(crate) fn lines_of_sites(sites: Sites) -> Vec<Line> {
+pub(crate) fn lines_of_sites(sites: Sites) -> Vec<SiteLine> {
     sites
         .sites
         .into_iter()
-        .map(|site| Line {
+        .map(|site| SiteLine {
             label: Label::Site(site.key),
             own: site.own,
             own_totals: site.own_totals,
@@ -76,7 +76,7 @@ pub(crate) fn columns(is_sampled: bool, by: Option<By>) -> Vec<(&'static str, Al
 
 pub(crate) fn write_lines(
     profile: &Profile,
-    lines: &[Line],
+    lines: &[SiteLine],
     shown: &Shown,
     out: &mut impl Write,
 ) -> io::Result<()> {

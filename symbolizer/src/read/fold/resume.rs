@@ -25,8 +25,8 @@ impl Fold {
         if let Some(history) = &mut self.history {
             history.begin_at(checkpoint.time_ns);
         }
-        if let Some(contrast) = &mut self.contrast {
-            contrast.begin_at(checkpoint.time_ns);
+        if let Some(paired) = &mut self.paired {
+            paired.begin_at(checkpoint.time_ns);
         }
         if checkpoint.intervals != (0, 0) {
             self.profile.run.intervals_seen = Some(checkpoint.intervals);
@@ -76,8 +76,8 @@ impl Fold {
         let freed = estimate(&passed.sums);
         let class = SizeClass(passed.class);
         self.ledger.passed(index, class, &freed);
-        if let Some(contrast) = &mut self.contrast {
-            contrast.passed(index, &freed);
+        if let Some(paired) = &mut self.paired {
+            paired.passed(index, &freed);
         }
         self.keeper.passed(index, class, &freed);
     }
@@ -87,8 +87,8 @@ impl Fold {
         if !self.counts_what_was_before() {
             return;
         }
-        if let Some(contrast) = &mut self.contrast {
-            contrast.free(free.id, self.records, free.time_ns);
+        if let Some(paired) = &mut self.paired {
+            paired.free(free.id, self.records, free.time_ns);
         }
         if let Some(history) = &mut self.history {
             history.free(free.id, free.time_ns);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::resolve::Identity;
 use heapprof_symbolizer::{
-    Circumstances, Confidence, Coverage, CoverageShare, Health, Json, Profile, Run, Symbols,
+    Confidence, Coverage, CoverageShare, Health, Json, Profile, RecordingConditions, Run, Symbols,
 };
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ struct Document<'a> {
     standard_errors: Errors,
     intervals: Intervals,
     #[serde(flatten)]
-    circumstances: Circumstances<'a>,
+    circumstances: RecordingConditions<'a>,
     run: RunFacts<'a>,
     samples: Samples,
     counters: Vec<Counted<'a>>,
@@ -208,7 +208,7 @@ pub(super) fn write(
         totals: profile.numbers().into(),
         standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, confidence),
-        circumstances: Circumstances::of(profile),
+        circumstances: RecordingConditions::of(profile),
         run: run_facts(profile),
         samples: Samples {
             allocated: totals.allocated.samples,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{By, Circumstances, Json, Profile, Timeline};
+use heapprof_symbolizer::{By, Json, Profile, RecordingConditions, Timeline};
 use serde::Serialize;
 
 use crate::cli::output::document::Head;
@@ -12,7 +12,7 @@ struct Document<'a> {
     #[serde(flatten)]
     head: Head<'a>,
     #[serde(flatten)]
-    circumstances: Circumstances<'a>,
+    circumstances: RecordingConditions<'a>,
     duration_ns: u64,
     step_ns: u64,
     peak: Option<Peak>,
@@ -56,7 +56,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let document = Document {
         head: Head::of(profile),
-        circumstances: Circumstances::of(profile),
+        circumstances: RecordingConditions::of(profile),
         duration_ns: profile.run.duration_ns,
         step_ns: timeline.step_ns,
         peak: profile

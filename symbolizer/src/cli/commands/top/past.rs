@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use heapprof_symbolizer::Lifetimes;
 use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
-    Amount, By, Circumstances, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Pace,
-    Percent, Precision, Profile, REAL, SiteMap, Symbols, Verdict,
+    Amount, By, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Pace, Percent, Precision,
+    Profile, REAL, RecordingConditions, SiteMap, Symbols, Verdict,
 };
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ pub(crate) enum Form {
     Csv,
 }
 
-struct Line {
+struct PastLine {
     label: Label,
     own: Amount,
     all: Amount,
@@ -65,7 +65,7 @@ pub(crate) fn run(
             of_groups(profile, &map, shown.measure)
         }
     };
-    let sorted_by = |line: &Line| match shown.measure {
+    let sorted_by = |line: &PastLine| match shown.measure {
         // The longest first; those with no median outlive all others.
         Measure::Lifetime => line.lifetimes.median().unwrap_or(f64::MAX),
         _ if shown.cumulative => line.all.value,
@@ -110,9 +110,9 @@ pub(crate) fn run(
     })
 }
 
-impl Line {
-    fn of(label: Label) -> Line {
-        Line {
+impl PastLine {
+    fn of(label: Label) -> PastLine {
+        PastLine {
             label,
             own: Amount::default(),
             all: Amount::default(),
@@ -121,9 +121,9 @@ impl Line {
     }
 }
 
-fn of_sites(profile: &Profile, map: &SiteMap, measure: Measure) -> Vec<Line> {
+fn of_sites(profile: &Profile, map: &SiteMap, measure: Measure) -> Vec<PastLine> {
     let labels = map.keys().iter().cloned().map(Label::Site);
-    let mut lines: Vec<Line> = labels.map(Line::of).collect();
+    let mut lines: Vec<PastLine> = labels.map(PastLine::of).collect();
     for (index, row) in profile.rows.iter().enumerate() {
         let amount = measure.of_row(profile, index);
         if let Some(own) = map.own(row.stack) {
@@ -141,9 +141,9 @@ fn of_sites(profile: &Profile, map: &SiteMap, measure: Measure) -> Vec<Line> {
     lines
 }
 
-fn of_groups(profile: &Profile, map: &GroupMap, measure: Measure) -> Vec<Line> {
+fn of_groups(profile: &Profile, map: &GroupMap, measure: Measure) -> Vec<PastLine> {
     let labels = map.names().iter().cloned().map(Label::Group);
-    let mut lines: Vec<Line> = labels.map(Line::of).collect();
+    let mut lines: Vec<PastLine> = labels.map(PastLine::of).collect();
     let mut lived = vec![false; profile.lifetimes.len()];
     for (index, row) in profile.rows.iter().enumerate() {
         let amount = measure.of_row(profile, index);
@@ -164,7 +164,7 @@ fn of_groups(profile: &Profile, map: &GroupMap, measure: Measure) -> Vec<Line> {
 
 fn write_sums(
     profile: &Profile,
-    lines: &[Line],
+    lines: &[PastLine],
     shown: &Shown,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -236,7 +236,7 @@ fn write_sums(
     Ok(())
 }
 
-fn write_lifetimes(lines: &[Line], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
+fn write_lifetimes(lines: &[PastLine], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
     let mut columns: Vec<(&str, Align)> = ["median", "90 %", "mean", "freed", "live"]
         .map(|name| (name, Align::Right))
         .into();
@@ -281,7 +281,7 @@ struct Document<'a> {
     total_error: Option<f64>,
     intervals: Intervals,
     #[serde(flatten)]
-    circumstances: Circumstances<'a>,
+    circumstances: RecordingConditions<'a>,
     #[serde(flatten)]
     lines: JsonLines<JsonLine<'a>>,
 }
@@ -305,7 +305,7 @@ struct JsonLine<'a> {
 }
 
 /// What a line's number rests on.
-fn samples(line: &Line, measure: Measure) -> u64 {
+fn samples(line: &PastLine, measure: Measure) -> u64 {
     let lifetimes = &line.lifetimes;
     match measure {
         Measure::Lifetime => lifetimes.died_samples() + lifetimes.live_samples(),
@@ -315,7 +315,7 @@ fn samples(line: &Line, measure: Measure) -> u64 {
 
 fn write_json(
     profile: &Profile,
-    lines: &[Line],
+    lines: &[PastLine],
     shown: &Shown,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -345,14 +345,14 @@ fn write_json(
         total: of_sum(whole.value),
         total_error: of_sum(whole.error()),
         intervals: Intervals::of(profile, shown.confidence),
-        circumstances: Circumstances::of(profile),
+        circumstances: RecordingConditions::of(profile),
         lines: JsonLines::of(shown.by, json),
     };
     Json::Pretty.write(&document, out)
 }
 
 /// Empty cells where nothing is known.
-fn write_csv(lines: &[Line], shown: &Shown, out: &mut impl Write) -> io::Result<()> {
+fn write_csv(lines: &[PastLine], shown: &Shown, out: &mut impl Write) -> io::Result<()> {
     let label = Label::csv_columns(shown.by);
     let metric = shown.measure;
     writeln!(

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use heapprof_symbolizer::export::json::{Errors, Values};
-use heapprof_symbolizer::{Amount, Circumstances, Json, Measure, Node, Profile, Tree};
+use heapprof_symbolizer::{Amount, Json, Measure, Node, Profile, RecordingConditions, Tree};
 use serde::{Serialize, Serializer};
 
 use crate::cli::output::document::Head;
@@ -16,7 +16,7 @@ struct Document<'a> {
     #[serde(flatten)]
     past: Option<Past>,
     #[serde(flatten)]
-    circumstances: Circumstances<'a>,
+    circumstances: RecordingConditions<'a>,
     tree: JsonNode<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     continued: Vec<JsonNode<'a>>,
@@ -137,7 +137,7 @@ pub(super) fn write(
             metric: measure.name(),
             unit: measure.unit(),
         }),
-        circumstances: Circumstances::of(profile),
+        circumstances: RecordingConditions::of(profile),
         tree: top(tree.root()),
         continued: continued.iter().map(|node| top(node)).collect(),
     };
