@@ -1,8 +1,8 @@
-//! The processor: what depends on its instructions, one folder for each architecture.
+//! Processor: the code that depends on its instructions, one folder for each architecture.
 //!
 //! Imports: `unwind`.
 //!
-//! Not here: what is the same on every processor.
+//! Not here: code that is the same on every processor.
 
 mod x86_64;
 

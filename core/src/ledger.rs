@@ -1,13 +1,14 @@
-//! The ledger: a fold of allocations and frees into totals by stack and size class.
+//! Ledger: a fold of allocations and frees into totals by stack and size class.
 //!
-//! Model: events come in the order in which they were queued. An allocation adds its weight to the row of
-//! (stack, size class) and is remembered by its id; a free takes the same weight out of what is in
-//! use. One implementation, two users: the writer inside the process runs it to make dumps, the
-//! reader of a log runs it to replay one, and their sums are equal to the last bit.
+//! Model: events come in the order in which they were queued. An allocation adds its weight to the
+//! row of (stack, size class) and is remembered by its id. A free takes the same weight out of what
+//! is in use. The implementation has two users: the writer inside the process, which makes dumps,
+//! and the reader of a log. Their sums are equal to the last bit.
 //!
-//! A free whose id is not known is not an error: the block was allocated before the log began (a
-//! fork, a rotated segment), or its allocation was lost and counted. An id freed before it is
-//! allocated cannot happen: a sample is sent before its pointer is returned (Law 2), and `Merge` lets no free pass it.
+//! A free with an unknown id is no error: the block was allocated before the log began (a fork, a
+//! rotated segment), or its allocation was lost and counted. An id is never freed before it is
+//! allocated: a sample is sent before its pointer is returned (Law 2), and `Merge` lets no free
+//! pass it.
 
 use crate::sampling::estimate::Estimate;
 use crate::sampling::size_class::SizeClass;

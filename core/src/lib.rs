@@ -1,31 +1,35 @@
-//! The arithmetic of heapprof: what both the profiled process and the offline programs compute.
+//! Arithmetic of heapprof: the computations that the profiled process and the offline programs
+//! share.
 //!
 //! Nothing here opens a file, reads a clock, looks at the environment or maps memory: the caller
-//! passes time, randomness and memory in. So every piece runs under a test, a fuzzer or miri, and
-//! the two users cannot disagree: the writer inside the process and the reader of a log fold
-//! events with the same [`Ledger`] and weigh samples with the same [`Weight`].
+//! passes time, randomness and memory in. So every piece runs under a test, a fuzzer or miri. The
+//! two users cannot disagree: the writer inside the process and the reader of a log fold events
+//! with the same [`Ledger`] and weigh samples with the same [`Weight`].
 //!
-//! | piece | runs | what it answers |
+//! | piece | runs | question that it answers |
 //! | --- | --- | --- |
 //! | [`Sampler`] | every malloc | is this block sampled? (one subtraction) |
 //! | [`Budget`] | writer | which interval keeps to so many samples a second? |
 //! | [`Filter`] | every free | could this block have been sampled? (one load) |
 //! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
-//! | [`Memos`] | sampled malloc | which of the last walks was from here? |
-//! | [`Memo`] | sampled malloc | what has this walk in common with that one? |
-//! | [`Words`] | sampled malloc | what of the stack must hold for it to be that one? |
-//! | [`Rules`] | sampled malloc | by which rule is a frame at this address unwound? |
-//! | [`find_epilogue`] | sampled malloc | by which is one of a function without unwind tables? |
+//! | [`Memos`] | sampled malloc | which recent walk began at this place? |
+//! | [`Memo`] | sampled malloc | which frames does this walk share with that one? |
+//! | [`Words`] | sampled malloc | which stack words must be unchanged for the same result? |
+//! | [`Rules`] | sampled malloc | which rule unwinds a frame at this address? |
+//! | [`find_epilogue`] | sampled malloc | which rule unwinds a function without unwind tables? |
 //! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
-//! | [`StackLane`] | sampled malloc | what are the frames of a stack that is not known? |
-//! | [`Lane`] | sampled malloc, free | what does the writer hear of this sample, of this free? |
+//! | [`StackLane`] | sampled malloc | which frames does a new stack have? |
+//! | [`Lane`] | sampled malloc, free | which events go to the writer? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
 //! | [`seccomp_bpf`] | before a system call filter | does a process behind this filter survive these calls? |
 //! | [`Pace`] | writer, at the program's end | how long does the rest of a dump take at least? |
-//! | [`Timeline`] | writer | when was the processor's counter at this value? |
-//! | [`Weight`] | writer, reader | what does a sample stand for? |
-//! | [`Estimate`] | writer, reader | what do many of them stand for together, and how uncertain is that? |
+//! | [`Timeline`] | writer | at what time did the processor's counter have this value? |
+//! | [`Weight`] | writer, reader | how many blocks and bytes does a sample stand for? |
+//! | [`Estimate`] | writer, reader | how many do several samples stand for, and how uncertain is that? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
+//!
+//! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
+//! `ledger` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.
 #![forbid(unsafe_code)]
 
 mod arch;

@@ -1,7 +1,7 @@
-//! A pace: how long the rest of a piece of work takes at least, by how long the first part took.
+//! Pace: how long the rest of a piece of work takes at least, by how long its first part took.
 //!
-//! It is asked by somebody who would leave off what cannot be done in time. So it errs to the short side: work that is begun in
-//! vain costs a moment of a program's end, work that is given up too early costs the result.
+//! The caller gives up work that cannot be done in time. So the answer errs to the short side: a
+//! vain attempt costs a moment of a program's end, giving up too early costs the result.
 
 /// In a nanosecond no machine makes more bytes than that.
 const MOST_A_NS: u64 = 2;

@@ -1,8 +1,9 @@
-//! Sampling: which allocations are recorded, and what each of them stands for.
+//! Sampling: which allocations are recorded, and how many blocks and bytes each of them stands for.
 //!
-//! Imports: `tables` (a hash of numbers).
+//! Imports: `tables` (the place of a key).
 //!
-//! Not here: which sample lives at an address (`tables`), what a program allocated in all (`ledger`).
+//! Not here: which sample lives at an address (`tables`), what a program allocated in all
+//! (`ledger`).
 
 pub(crate) mod budget;
 pub(crate) mod estimate;

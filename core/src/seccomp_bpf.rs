@@ -1,10 +1,12 @@
-//! A fence: a filter of system calls that a program puts up around itself, and what it answers for a call.
+//! seccomp filter: a classic BPF program that a process installs, and its answer for a system call.
 //!
-//! Model: seccomp(2). The filter is a program of classic BPF over one `struct seccomp_data`: number, architecture, instruction
-//! pointer, six arguments. It has no loops, since jumps only go forward, and the kernel takes none that is longer than
-//! [`LONGEST`]. Numbers of instructions are those of `linux/bpf_common.h` and `linux/filter.h`, answers those of `linux/seccomp.h`.
+//! Model: seccomp(2). The program runs over one `struct seccomp_data`: number, architecture,
+//! instruction pointer, six arguments. It has no loops, since jumps only go forward, and the kernel
+//! accepts at most [`LONGEST`] instructions. Instruction codes are those of `linux/bpf_common.h`
+//! and `linux/filter.h`, answers those of `linux/seccomp.h`.
 //!
-//! What is not as the kernel would take it counts as the worst answer: the kernel refuses it, or we do not understand it.
+//! A program that the kernel would refuse, or that is not understood here, counts as the worst
+//! answer.
 
 use crate::arch::AUDIT_ARCH;
 

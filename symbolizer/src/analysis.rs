@@ -1,6 +1,6 @@
-//! The analysis: numbers and judgements that are computed from whole profiles and logs.
+//! Analysis: numbers and judgements that are computed from whole profiles and logs.
 //!
-//! Imports: `resolve`, `model`, `read`, `naming`.
+//! Imports: `resolve`, `history`, `model`, `read`, `naming`.
 //!
 //! Not here: how a result is written (`export`, `report`) or shown (`cli`).
 

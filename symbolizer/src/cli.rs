@@ -1,4 +1,13 @@
-//! The command line: what can be asked, and who answers.
+//! Command line: the subcommands of `heapprof`, and what they share.
+//!
+//! | folder | what it holds | may import |
+//! | --- | --- | --- |
+//! | `output` | tables, headings, notes, files | |
+//! | `options` | arguments that several commands share | `output` |
+//! | `inputs` | from the files on the command line to a profile | `options`, `output` |
+//! | `commands` | one file for each subcommand | all of these, no other command |
+//!
+//! Not here: reading, computing and exporting (the library `heapprof_symbolizer`).
 
 mod commands;
 mod inputs;

@@ -1,7 +1,11 @@
-//! Exporters: a profile and its names, written as others read them. One format, one file.
+//! Exporters: a profile and its names in the formats of other programs. One file for each format.
 //!
-//! All have the same shape, `write(profile, symbols, options, out)`; none opens a file or speaks to
-//! the user, and the totals of what they write are [`Profile::numbers`].
+//! All have the same shape, `write(profile, symbols, options, out)`. None opens a file or speaks to
+//! the user. The totals of each format are [`Profile::numbers`].
+//!
+//! Imports: `resolve`, `model`, `read`, `naming`, `analysis`.
+//!
+//! Not here: choosing a format and a file (`cli`).
 
 use std::io::{self, Write};
 

@@ -1,18 +1,23 @@
-//! The history: a fold of allocations and frees with their times into what the four totals do not
-//! say: the peak, what was freed at once, how long blocks lived, memory held over time, growth, slack.
+//! History: a fold of the allocations and frees of a log, with their times, into what totals cannot
+//! say.
 //!
-//! Rows are those of a [`Ledger`](heapprof_core::Ledger) that is told the same events; memory is needed for
-//! live blocks, rows and stacks, whatever the number of events.
+//! It knows the peak, temporary blocks, lifetimes, memory held over time, growth and slack. Its
+//! rows are those of a [`Ledger`](heapprof_core::Ledger) that takes the same events. Memory is
+//! needed for live blocks, rows and stacks, not for events.
 //!
 //! The state of every row at the global maximum is found in the same pass, without a copy of all
-//! rows at each new one. Maxima are numbered. A row that is about to change, and has not changed
-//! since the last maximum, is at this moment as it was then:
+//! rows at each new maximum. Maxima are numbered. If a row is about to change, and has not changed
+//! since the last maximum, it still has its state of that maximum:
 //!
 //! ```text
 //!   total      ╱╲     ╱‾╲        maximum     1      2
 //!          ___╱  ╲___╱   ╲__     row a   changes at 1, then after 2: kept as it stands before that
 //!             1      2           row b   never changes after 1: at the end, it is as it was at 2
 //! ```
+//!
+//! Imports: `heapprof_core` alone.
+//!
+//! Not here: which events of a log count (`read::fold`).
 
 pub(crate) mod lifetimes;
 pub(crate) mod over_time;

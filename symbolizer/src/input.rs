@@ -1,4 +1,8 @@
-//! An input: a file of the profiled process, its kind told by its first bytes, read into a profile.
+//! Input: a file of the profiled process, its form known by its first bytes, read into a profile.
+//!
+//! Imports: `resolve`, `model`, `read`, `analysis`, `join`.
+//!
+//! Not here: several files at once (`join`, `analysis::merge`).
 
 use std::fs::File;
 use std::io;

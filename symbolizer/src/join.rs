@@ -1,19 +1,26 @@
-//! A join: the logs of several processes, written as one log, as if all had been one process with one heap.
+//! Join: the logs of several processes, written as one log, as if all were one process with one
+//! heap.
 //!
 //! ```text
 //!   log of process 1   ─┐                                  clock: the wall's, from the first one's start on
-//!   log of process 2   ─┼─> records in the order of time   addresses: moved (merge.rs), every file lies once
+//!   log of process 2   ─┼─> records in the order of time   addresses: moved, every file lies once
 //!   log of process 3   ─┘                                  stacks, threads, ids: numbered anew
 //! ```
 //!
-//! So whatever is asked of a log can be asked of all of them together: what was in use at a moment, and when the most was.
-//! A process that ends gives back what it has, so its blocks are freed then, by a thread of that name; those of the processes that end last stay in use, as in their
-//! own logs, and those of a process whose log has no end, which may still run.
+//! So every question about one log can be asked about all of them together: what was in use at a
+//! moment, when the most was. A process that ends frees its blocks at that moment, by a thread of
+//! that name. The blocks of the processes that end last stay in use, as they do in their own logs.
+//! So do those of a process whose log has no end, because it may still run.
 //!
-//! Logs that rotate have a checkpoint each. Of the time before the last of these not all is known of each process, so there the joined log
-//! begins with a checkpoint of all.
+//! A log that rotated begins with a checkpoint. Before the last of these checkpoints not everything
+//! is known of each process, so the joined log begins with a checkpoint of all of them there.
 //!
-//! Each log is read twice: once for its stacks, modules and end, once for its events. Memory is needed for what is in use, and for stacks.
+//! Each log is read twice: once for its stacks, modules and end, once for its events. Memory is
+//! needed for blocks in use and for stacks.
+//!
+//! Imports: `resolve`, `model`, `read`, `analysis` (merging stacks and modules).
+//!
+//! Not here: choosing which logs are joined (`cli::inputs`).
 
 mod before;
 mod member;

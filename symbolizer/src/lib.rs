@@ -1,5 +1,4 @@
-//! What heapprof's offline program is made of: from a file of the profiled process to what people
-//! read.
+//! Offline half of heapprof: from the files of a profiled process to what people read.
 //!
 //! ```text
 //!  .heaplog ─> log, fold ─┐                          ┌─> sites ─> top, run's summary
@@ -7,13 +6,27 @@
 //!  .heap ────> dump ──────┘              (resolve)   └─> info
 //! ```
 //!
-//! You give [`Input::open`] a path and get a [`Profile`], which holds all numbers and no names; you
-//! give that and a [`SearchPath`](resolve::SearchPath) to [`Symbols::of`] and get the names; an
-//! exporter takes both and a `Write`. Nothing here speaks to the user or picks a file to write to:
-//! that is the binary's part (`main.rs`, `cli/`).
+//! You give [`Input::open`] a path and get a [`Profile`], which holds all numbers and no names. You
+//! give the profile and a [`SearchPath`](resolve::SearchPath) to [`Symbols::of`] and get the names.
+//! An exporter takes both and a `Write`. This library neither speaks to the user nor picks a file
+//! to write to: the binary does (`main.rs`, `cli`).
 //!
-//! Numbers are made in one place each: unsampled in `heapprof_core` (Law 8), rounded in
-//! [`Numbers::of`]. A total is the sum of its rounded rows, so every output states the same one.
+//! Numbers are computed in one place each: unsampled in `heapprof_core` (Law 8), rounded in
+//! [`Numbers::of`]. A total is the sum of its rounded rows, so every output states the same total.
+//!
+//! | folder | what it holds | may import |
+//! | --- | --- | --- |
+//! | [`resolve`] | names for addresses, from ELF files and their debug information | |
+//! | `history` | a fold of events into peak, lifetimes, growth and the like | |
+//! | `model` | the profile as a value | `resolve`, `history` |
+//! | `read` | one reader for each form of input | up to `model` |
+//! | `naming` | names of a profile, groups, filters, trees | up to `model` |
+//! | `analysis` | numbers and judgements from whole profiles | up to `read`, `naming` |
+//! | [`export`], `report`, `join` | outputs: other programs' formats, a page, one log of several | up to `analysis` |
+//! | `input` | a file of any form | up to `join` |
+//! | `cli` (the binary) | the command line | all |
+//!
+//! `scripts/check-layers` keeps this order.
 
 pub mod export;
 pub mod resolve;

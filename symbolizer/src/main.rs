@@ -1,4 +1,4 @@
-//! `heapprof`: what a profile says, on the command line.
+//! Program `heapprof`: the command line of the offline half.
 
 mod cli;
 

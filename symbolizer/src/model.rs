@@ -1,8 +1,6 @@
-//! The model: a profile as a value, and the values that it is made of.
+//! Model: a profile as a value, and the values that it is made of.
 //!
-//! Imports: `resolve` (a frame of a name that came with the input).
-//!
-//! Circle: `profile`, `run`, `detail`, `measure` and `module_index` define one value together.
+//! Imports: `resolve` (a frame that came with the input), `history` (what the past of a row says).
 //!
 //! Not here: reading a file (`read`), names of addresses (`naming`), judgements (`analysis`).
 

@@ -1,8 +1,8 @@
-//! The names: what stands at an address, and what people group and filter stacks by.
+//! Naming: the names of a profile's addresses, and what people group and filter stacks by.
 //!
 //! Imports: `resolve`, `model`.
 //!
-//! Not here: reading files of modules and their debug information (`resolve`).
+//! Not here: reading the files of modules and their debug information (`resolve`).
 
 pub(crate) mod coverage;
 pub(crate) mod crate_name;

@@ -1,6 +1,6 @@
-//! The readers: one file for each form of input, from its bytes to a profile.
+//! Readers: one file for each form of input, from its bytes to a profile.
 //!
-//! Imports: `resolve`, `model`.
+//! Imports: `resolve`, `history`, `model`.
 //!
 //! Not here: which form a file has (`input`), names of addresses (`naming`).
 

@@ -1,8 +1,9 @@
-//! A report: a page for a browser, with the heap at every moment of a run.
+//! Report: a page for a browser, with the heap at every moment of a run.
 //!
-//! The page holds all that it shows, and asks nobody: it can be opened from a disk, sent by mail, kept beside a release.
-//! It has a curve of what was in use, on which one chooses a moment or two, and the sites and the flame graph of what was in use then, of
-//! what grew between, or of what was allocated.
+//! The page holds all that it shows and loads nothing: it can be opened from a disk, sent by mail,
+//! kept beside a release. It has a curve of bytes in use, on which the user chooses one or two
+//! moments. It shows the sites and the flame graph of what was in use then, of what grew between,
+//! or of what was allocated.
 //!
 //! ```text
 //!   log ──> Timeline ──> numbers of each group at each moment ──┐
@@ -10,8 +11,13 @@
 //!   Symbols ──> names of their frames ──────────────────────────┘
 //! ```
 //!
-//! A number of a group stands where it changed, so the page's size follows what happened, and not the product of stacks and moments.
-//! `report/model.js` reads it, and adds up; `report/page.js` draws.
+//! A number of a group is written only where it changes. So the size of the page follows what
+//! happened, not the product of stacks and moments. `report/model.js` reads the page's data and
+//! adds up; `report/page.js` draws.
+//!
+//! Imports: `resolve`, `model`, `naming`, `analysis`.
+//!
+//! Not here: which log and which file (`cli`).
 
 mod document;
 mod kept;

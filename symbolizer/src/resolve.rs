@@ -1,21 +1,24 @@
-//! Names for addresses, offline.
+//! Resolver: names for addresses, offline.
 //!
-//! You give a module as it was recorded in the profiled process ([`ModuleRef`]: a path and, when it had
-//! one, a build-id) and addresses in it; you get frames with functions, files and lines ([`ModuleSymbols`]),
-//! and a [`ModuleReport`] that says which files were used, which were tried and refused and why, and how the
-//! user can get what is missing. Nothing here fails: a module that cannot be read gives no names and a reason.
+//! You give a module as it was recorded in the profiled process ([`ModuleRef`]: a path and, if it
+//! has one, a build-id) and addresses in it. You get frames with functions, files and lines
+//! ([`ModuleSymbols`]), and a [`ModuleReport`]. The report says which files were used, which were
+//! refused and why, and how the user can get missing ones. Nothing here fails: an unreadable module
+//! gives no names and a reason.
 //!
-//! Addresses are *svmas*, the addresses stated in the ELF file (avma, the address in the process, minus the
-//! load bias). They are resolved exactly as given: whoever has return addresses subtracts 1 first.
+//! Addresses are *svmas*, the addresses stated in the ELF file (avma, the address in the process,
+//! minus the load bias). They are resolved exactly as given: a caller with return addresses
+//! subtracts 1 first.
 //!
 //! ```text
 //!  ModuleRef ─> locate: candidates ─> files: opened, verified ─┬─> dwarf  ─> frames with inlines ─┐
 //!                                     (build-id, CRC)          └─> symtab ─> names for the rest  ─┴─> ModuleSymbols
 //! ```
 //!
-//! Where the speed comes from: the addresses of a module are known in advance and sorted, so each
-//! compilation unit is read once, front to back, by one thread, and then forgotten. No table of functions
-//! or lines is ever built (the addr2line crate, made for one question at a time, keeps both).
+//! Where the speed comes from: the addresses of a module are known in advance and sorted. So one
+//! thread reads each compilation unit once, front to back, and then forgets it. No table of
+//! functions or lines is ever built (the addr2line crate, made for one question at a time, keeps
+//! both).
 //!
 //! ```no_run
 //! use heapprof_symbolizer::resolve::{ModuleRef, SearchPath, resolve_module};
@@ -28,6 +31,10 @@
 //! }
 //! print!("{}", symbols.report);
 //! ```
+//!
+//! Imports: no other folder.
+//!
+//! Not here: which addresses a profile has (`naming::symbols`).
 
 pub(crate) mod archive;
 mod debuginfod;

@@ -1,4 +1,4 @@
-//! x86-64: what depends on the instructions of this processor.
+//! x86-64: the code that depends on the instructions of this processor.
 //!
 //! Imports: `unwind`.
 //!

@@ -1,19 +1,19 @@
-//! The events of lanes, and the words that they are told in.
+//! Event: a sample or a free on its way to the writer, as a few words of a lane.
 //!
-//! An event is as few words as it can be: what crosses from one processor's cache to another's is most of its price.
-//! Thread and interval are told once for many events, and what is near the event before is told by how far it is, in one word with
-//! its kind:
+//! Most of an event's cost is the transfer of its words from one processor's cache to another's. So
+//! thread and interval are sent once for many events. An event close to the one before it is sent
+//! as a difference, in one word with its kind:
 //!
 //! | kind | words |
 //! | --- | --- |
-//! | `BY` | thread, interval: whose events follow, and under what interval they are sampled |
+//! | `BY` | thread, interval: the thread that the next events belong to, and the interval that they are sampled under |
 //! | `FREED` | id, time |
 //! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
 //! | `SAMPLED` | id, time, stack, size, slack, counted |
-//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next. And which sample ended with it, as a realloc has it, if one did: one of the last |
+//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next. For a realloc, it also says which of the last samples ended with it |
 //! | ... with `AGAIN` | without stack: it is that of the last sample |
 //! | ... with `ALONE` | without counted: it is size |
-//! | ... with a slack of `WIDE` | a word more, after the first, with what size and slack are: those of large blocks have no room there |
+//! | ... with a slack of `WIDE` | one more word after the first, with size and slack: those of large blocks have no room there |
 
 use std::ops::ControlFlow;
 

@@ -1,8 +1,8 @@
-//! A lane: the road of samples and frees from the threads of a program to the writer.
+//! Lane: the queue of samples and frees from the threads of a program to the writer.
 //!
-//! Model: a ring of words. At any time at most one thread puts events in, and one, the writer, takes them out. Who that
-//! one thread is may change: whoever holds the seat that the lane belongs to, and seats are handed over with a
-//! synchronisation of their own.
+//! Model: a ring of words. At any time at most one thread puts events in, and one thread, the
+//! writer, takes them out. The producer is the thread that holds the lane's seat. Seats are handed
+//! over with a synchronisation of their own.
 //!
 //! ```text
 //!           taken                    published
@@ -10,11 +10,14 @@
 //!   ──────────┴──────────────────────────┴──────────────> words, without end, in a ring
 //! ```
 //!
-//! Ids are given by the lane, in the order in which samples are put in: so whoever knows the last one that came out knows of
-//! each whether it did. Those of lane n are in the blocks of [`BLOCK`] ids whose number is n modulo [`LANES`].
+//! The lane gives the ids, in the order in which samples are put in. So the last id that came out
+//! tells of each sample whether it came out. The ids of lane n are in the blocks of [`BLOCK`] ids
+//! whose number is n modulo [`LANES`].
 //!
-//! An event is visible as a whole or not at all. Not here: in which order the events of several lanes are to be taken
-//! ([`Merge`](crate::Merge)), and what becomes of one that finds no room.
+//! An event is visible as a whole or not at all.
+//!
+//! Not here: in which order the events of several lanes are taken ([`Merge`](crate::Merge)), and
+//! what happens to an event that finds no room.
 
 use crate::lanes::event::{
     AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, Ended, FREED, FREED_NEAR, Freed, KIND_BITS,

@@ -1,19 +1,22 @@
-//! The merge: the events of all lanes in the order of their times, and no block freed before it was allocated.
+//! Merge: the events of all lanes in the order of their times, and no free before its allocation.
 //!
-//! Every event has a time that its thread read before it put the event into its lane. Within a lane the events stay in their
-//! order. Of several lanes the one with the earliest event is followed, until its next event is later than another lane's next
-//! by more than some slack: threads that take turns every tenth of a microsecond then come in longer runs, which cost less, here
-//! and in the log, whose times are not that exact.
+//! Every event has a time that its thread read before it put the event into its lane. Within a lane
+//! the events stay in their order. The merge follows the lane with the earliest event until its
+//! next event is later than another lane's next by more than some slack. So threads that alternate
+//! at short intervals come in longer runs. These cost less, here and in the log, whose times are
+//! coarser than that.
 //!
-//! Lanes are looked at one after another, and between two of them whoever looks may lose the processor for milliseconds. Meanwhile a
-//! thread may put a sample into the first lane, which has been looked at, and another thread the free of that block into the
-//! second, which is still to be looked at: the free would be seen, and the sample not. So only events that are older than the
-//! look come out: what happened before one of them was put in before the look, and has been seen.
+//! The lanes are looked at one after another, and the writer may lose the processor for
+//! milliseconds in between. Meanwhile a thread may put a sample into the first lane, which has been
+//! looked at, and another thread the free of that block into the second, which has not. The writer
+//! would then see the free and not the sample. So only events that are older than the look come
+//! out: everything that happened before such an event was put in before the look, and has been
+//! seen.
 //!
-//! Times alone could still bring a free before the sample of its block, which was put into another lane: a processor reads its
-//! counter when it gets round to it, perhaps before the load that brought it the address. (A barrier between the two would cost
-//! more than the rest of the hook.) So a free whose sample has not come out waits for it. The sample is on its way: it was put in
-//! before anybody was given the address.
+//! Times alone could still bring a free before the sample of its block in another lane. A processor
+//! may read its counter late, before or after the load that brought the address. (A barrier between
+//! the two would cost more than the rest of the hook.) So a free whose sample has not come out
+//! waits for it. The sample is on its way: it was put in before any thread got the address.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! For tests: whoever keeps every event that comes out of lanes.
+//! Model sink: keeps every event that comes out of lanes. For tests.
 
 use std::ops::ControlFlow;
 

@@ -1,8 +1,8 @@
-//! A lane for stacks: the road of the frames of a stack that was not known, from a thread of a program to the writer.
+//! Stack lane: the queue of the frames of new stacks, from the threads of a program to the writer.
 //!
-//! Model: a ring of words, as a [`Lane`](crate::Lane) is one, with one thread that puts in at any time and one that takes out. It
-//! is there so that a hook needs no memory for what it sends: an allocator, our own as well, has locks, and takes more of
-//! the stack than a thread may have left.
+//! Model: a ring of words, as in a [`Lane`](crate::Lane), with one producer at any time and one
+//! consumer. With it a hook needs no memory for what it sends. An allocator, ours included, has
+//! locks, and needs more of the stack than a thread may have left.
 //!
 //! ```text
 //!   hash │ frames << 8 | end │ address of each frame ... │ a bit for each frame: it was interrupted, and does not return ...

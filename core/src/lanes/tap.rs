@@ -1,6 +1,7 @@
-//! A tap: the writer's side of a lane.
+//! Tap: the writer's end of a lane.
 //!
-//! It keeps what the lane's side keeps of the last events, and so knows what the next is near to.
+//! It keeps the same state of the last events as the lane's producer, so it can decode an event
+//! that is sent as a difference.
 
 use std::ops::ControlFlow;
 

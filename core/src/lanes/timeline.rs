@@ -1,4 +1,5 @@
-//! From the ticks of a processor's counter to nanoseconds: the line through readings of both.
+//! Timeline: the line from the ticks of a processor's counter to nanoseconds, through readings of
+//! both.
 
 /// A counter and a clock, read at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

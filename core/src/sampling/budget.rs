@@ -1,12 +1,13 @@
-//! A budget: the interval follows the load, so that no more than so many samples a second are taken.
+//! Budget: an interval that follows the load, so that the samples a second stay below a number.
 //!
-//! Model: time is cut into windows of a second. A window with more samples than it should have raises the interval,
-//! at once when it is clear before the second is over; one with few lowers it again, step by step, down to
-//! what was asked for. Estimates stay unbiased: an interval depends on samples of the past only, each block is
-//! sampled with the probability that belongs to the interval then in force, and that is stored with it.
+//! Model: time is cut into windows of a second. A window with too many samples raises the interval,
+//! before its end if that is clear. A window with few samples lowers the interval again, step by
+//! step, down to the requested one. Estimates stay unbiased. An interval depends only on past
+//! samples; each block is sampled with the probability of the interval then in force, and the
+//! interval is stored with it.
 //!
-//! It is a budget and no wall: how much is allocated is known only from the samples themselves. A sudden load
-//! costs some samples more until it is noticed.
+//! It is a budget and no hard limit: the allocation rate is known only from the samples. A sudden
+//! load costs some more samples until it is noticed.
 
 /// A window.
 const WINDOW_NS: u64 = 1_000_000_000;

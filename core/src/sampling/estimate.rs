@@ -1,4 +1,5 @@
-//! An estimate: a number of blocks and of bytes, summed up from the weights of samples, with its standard error.
+//! Estimate: a number of blocks and of bytes, summed from the weights of samples, with its standard
+//! error.
 
 use crate::sampling::fixed::Fixed;
 use crate::sampling::weight::Weight;

@@ -1,5 +1,7 @@
-//! Fixed-point numbers, in which weights are added up: sums do not depend on their order, a free takes away exactly what its
-//! allocation added, and the writer's account and a replay of its log are equal to the last bit.
+//! Fixed-point number: the type in which weights are added up.
+//!
+//! Sums do not depend on their order. A free takes away exactly what its allocation added. The
+//! writer's account and a replay of its log are equal to the last bit.
 
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 

@@ -1,5 +1,5 @@
-//! Random numbers of one thread, and those that the sampler asks for: distances to the next mark, which are exponentially
-//! distributed.
+//! Random numbers: one thread's generator, and its exponentially distributed distances to the next
+//! mark.
 
 /// Random numbers of one thread: splitmix64 (Steele, Lea, Flood 2014), one word of state, any seed.
 #[derive(Debug, Clone, Default)]

@@ -1,20 +1,20 @@
-//! The sampler: allocated bytes laid on a line, marked by a Poisson process.
+//! Sampler: allocated bytes laid on a line, marked by a Poisson process.
 //!
-//! Model: every thread lays the bytes it requests end to end. Marks fall on that line at random,
-//! on average one every `interval` bytes, independently of everything (a Poisson process). A block
-//! is sampled when at least one mark falls on it, which for a block of `s` bytes has probability
-//! `1 - exp(-s / interval)`: that is what [`Weight`](crate::Weight) divides by. The process has no
-//! memory, so after a sampled block one new draw decides the distance to the next mark, counted
-//! from the end of the block; further marks on the same block need not be drawn.
+//! Model: every thread lays the bytes it requests end to end. Marks fall on that line at random, on
+//! average one every `interval` bytes, independently of everything (a Poisson process). A block is
+//! sampled if at least one mark falls on it. For a block of `s` bytes the probability is `1 -
+//! exp(-s / interval)`: [`Weight`](crate::Weight) divides by it. The process has no memory. So
+//! after a sampled block one new draw decides the distance to the next mark, counted from the end
+//! of the block; further marks on the same block need not be drawn.
 //!
-//! The distance that is left is one signed number. The question of every malloc is one
-//! subtraction and its sign; everything else happens once a sample, or once in a [`STRIDE`].
+//! The remaining distance is one signed number. The question of every malloc is one subtraction and
+//! its sign. Everything else happens once a sample, or once in a [`STRIDE`].
 //!
-//! What is in force may change ([`Regime`]), and a thread must not keep a mark that lies gigabytes away. So
-//! no distance is walked in one go: the line is cut into pieces, and at the end of a piece without a mark the
-//! thread asks again. It has learnt nothing but that there was none so far, which by the lack of memory
-//! says nothing about what follows. The block that lies across the end of a piece is decided to its end under
-//! the interval that it began with, so that one interval belongs to each block.
+//! The [`Regime`] in force may change, and a thread must not keep a mark that lies gigabytes away.
+//! So no distance is walked in one go: the line is cut into pieces, and at the end of a piece
+//! without a mark the thread draws again. It knows only that there was no mark so far, which by the
+//! lack of memory says nothing about the rest. The block across the end of a piece is decided to
+//! its end under the interval that it began with, so that each block has one interval.
 //!
 //! A block of zero bytes counts as one byte, here and in the weight: it can be sampled, and at
 //! interval 1 it is.

@@ -1,8 +1,8 @@
-//! Size classes: how dumps group blocks of one stack.
+//! Size class: a range of block sizes by which dumps group the blocks of one stack.
 //!
-//! Four classes for each doubling, as in jemalloc's own: 1..=8, then 9..=16, and from 16 on steps of a
-//! quarter of the power of two below. A class never spans more than a quarter of its size, so the
-//! average size of a line says what its blocks are like, and a reader's `-tagfocus` by size works.
+//! Each doubling has four classes, as in jemalloc: 1..=8, then 9..=16, and from 16 on steps of a
+//! quarter of the power of two below. A class spans at most a quarter of its size. So the average
+//! size of a line describes its blocks, and a reader's `-tagfocus` by size works.
 
 /// A class of requested sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

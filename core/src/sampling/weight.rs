@@ -1,12 +1,13 @@
-//! Weights: what one sample stands for. Law 8: unsampling happens here and nowhere else.
+//! Weight: the number of blocks and bytes that one sample stands for. Law 8: unsampling happens
+//! here and nowhere else.
 //!
 //! A block of `s` bytes was sampled with probability `p = 1 - exp(-s / interval)`, so its sample
-//! stands for `1/p` blocks and `s/p` bytes (Horvitz and Thompson 1952): sums of such weights are
-//! unbiased whatever mixture of sizes they range over. The variance of such a sum is estimated,
-//! from the samples alone, by the sum of `x² (1 - p) / p²`, where `x` is 1 for blocks and `s` for
-//! bytes; it is additive, up call trees and across logs.
+//! stands for `1/p` blocks and `s/p` bytes (Horvitz and Thompson 1952). Sums of such weights are
+//! unbiased for any mixture of sizes. The variance of such a sum is estimated from the samples
+//! alone, by the sum of `x² (1 - p) / p²`, where `x` is 1 for blocks and `s` for bytes. It is
+//! additive, up call trees and across logs.
 //!
-//! Sums of weights are kept in an [`Estimate`](crate::Estimate); the reader also sums weights
+//! Sums of weights are kept in an [`Estimate`](crate::Estimate). The reader also sums weights
 //! multiplied by time.
 
 use crate::sampling::fixed::Fixed;

@@ -1,8 +1,9 @@
-//! The weights of sizes that come again: a fold asks for the same few over and over.
+//! Weight cache: the weights of recent sizes, because a fold needs the same few over and over.
 //!
-//! Model: a small table by (size, interval), each entry the last weight that fell on its place. [`Weight::of`] is a
-//! function of both, so an entry never becomes wrong; a miss computes. Exponential and divisions are most of
-//! a fold's time without it (`cargo bench --package heapprof-core`).
+//! Model: a small table by (size, interval). Each entry is the last weight that fell on its place.
+//! [`Weight::of`] is a function of both, so an entry never becomes wrong; a miss computes. Without
+//! the cache, the exponential and the divisions are most of a fold's time (`cargo bench --package
+//! heapprof-core`).
 
 use crate::sampling::weight::Weight;
 use crate::tables::slots::spread;

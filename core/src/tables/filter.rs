@@ -1,28 +1,32 @@
-//! The filter: may there be a sample at this address?
+//! Filter: a table of counters that tells for most addresses that no live sample is there.
 //!
-//! Model: a million counters of one byte; a counter is about the live samples whose address falls on it. Every `free` of the
-//! program loads one of them; nearly all find 0 and are done. What a counter says:
+//! Model: a counter has one byte. It is about the live samples whose address falls on it. Every
+//! `free` of the program loads one counter; nearly all are 0, and the free is done. The values:
 //!
 //! | value | live samples |
 //! | --- | --- |
 //! | 0 | none |
 //! | 1 to 127 | one, whose address has this [tag] |
-//! | 128 | one, of which nothing is known: there were more |
+//! | 128 | one with an unknown tag: there were more |
 //! | 129 to 254 | two to 127 |
-//! | 255 | that many once: from then on it says "maybe" for ever, which costs time and never truth |
+//! | 255 | saturated once: from then on "maybe" for ever, which costs time and never truth |
 //!
-//! So whoever frees a sample's neighbour asks twice here, and hardly ever in the table behind it: there each question is for a line of
-//! memory that is in no cache, and where samples have come and gone for long, for more than one.
+//! So the free of a sample's neighbour asks twice here, and hardly ever in the sample table behind
+//! it. A question to the table loads a line of memory that is in no cache. Where samples have come
+//! and gone for long, it loads more than one.
 //!
-//! Neighbours share a counter, and a cache line of counters: how many is the filter's unit, a power of two of bytes, 128 at
-//! least. A small one has few frees of others find a counter taken; a large one takes little of the program's cache where its
-//! frees go all over a large heap. What suits depends on how far apart samples are: [`Filter::unit_for`].
+//! Neighbours share a counter, and a cache line of counters. The filter's unit says how many: a
+//! power of two of bytes, with a lower bound. With a small unit few frees of other blocks find a
+//! counter taken. With a large unit the counters take little of the program's cache if its frees
+//! are spread over a large heap. The best unit depends on the distance between samples:
+//! [`Filter::unit_for`].
 //!
-//! What lies a million units apart would have the same counter; it has one 37 counters further, or blocks that begin at pages, which
-//! use one of 64 counters only, would fall on each other.
+//! Blocks that begin at pages would fall on few counters, and on each other, if addresses as many
+//! units apart as there are counters had the same counter. So each such step moves the counter on
+//! by some more.
 //!
-//! Why a table and not a property of the address: see docs/rejected.md (a reserved range needs its
-//! own arenas, page alignment wastes a page per live sample).
+//! A table is used instead of a property of the address: see docs/rejected.md (a reserved range
+//! needs its own arenas, page alignment wastes a page per live sample).
 
 use crate::primitive::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
-//! A hasher for maps whose keys are numbers we made ourselves.
+//! Number hash: a hasher for maps whose keys are numbers that we make ourselves.
 //!
-//! The standard hasher guards against keys chosen by an enemy, reads random numbers from the system
-//! and costs ten times as much. Ids, stack numbers and hashes of stacks have no enemy.
+//! The standard hasher guards against keys chosen by an attacker, reads random numbers from the
+//! system and is much slower. No attacker chooses ids, stack numbers and hashes of stacks.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,9 +1,9 @@
-//! The sample table: which sample lives at this address?
+//! Sample table: a map from the address of a live sampled block to its id.
 //!
-//! Model: a slot is Empty, Gone, Reserved or Full(address, id); see [`crate::tables::slots`] for where it
-//! stands. An address is in the table at most once, because the allocator hands it out at most once
-//! at a time: so an insertion need not look for itself, and of all threads only the one that frees
-//! a block takes its address.
+//! Model: a slot is Empty, Gone, Reserved or Full(address, id). [`crate::tables::slots`] says where
+//! it stands. An address is in the table at most once, because the allocator hands it out at most
+//! once at a time. So an insertion need not search for its address, and only the thread that frees
+//! a block takes the block's address.
 //!
 //! ```text
 //!  Empty ──insert──> Reserved ──publish──> Full ──take──> Reserved ──leave──> Gone ──insert──> Reserved …
@@ -11,15 +11,18 @@
 //!                        └────────────────fill────────────────┘
 //! ```
 //!
-//! Whoever takes a sample out has its place ([`Vacant`]), until it is left: an allocator likes to hand out what it was given last, and the
-//! next sample at that address then needs no locked instruction.
+//! A thread that takes a sample out owns its slot ([`Vacant`]) until it leaves the slot. Allocators
+//! like to hand out the block that was freed last, and the next sample at that address then needs
+//! no locked instruction.
 //!
-//! A window is searched up to its first Empty slot. That is right because a slot never becomes
-//! Empty again, so whatever stood before an entry when it was made is still not Empty.
+//! A window is searched up to its first Empty slot. A slot never becomes Empty again, so the slots
+//! before an entry are still not Empty.
 //!
-//! Callers: the hook inserts before the pointer is returned, takes before the block is freed (Law
-//! 2). All steps are lock-free and may be interrupted anywhere by a signal handler that does the
-//! same. Not here: what an id means, and what happens when the table cannot grow (the hook counts).
+//! Callers: the hook inserts before the pointer is returned, and takes before the block is freed
+//! (Law 2). All steps are lock-free. A signal handler that uses the table may interrupt them
+//! anywhere.
+//!
+//! Not here: what an id means, and what happens if the table cannot grow (the hook counts).
 
 use crate::primitive::atomic::Ordering;
 

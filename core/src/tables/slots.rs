@@ -1,4 +1,4 @@
-//! Levels of slots: room for a lock-free table that grows without ever moving an entry.
+//! Slots: levels of memory for a lock-free table that grows without moving an entry.
 //!
 //! ```text
 //! level 0   |    4,096 slots |
@@ -6,10 +6,10 @@
 //! level 2   |                 65,536 slots                      |   made when the newest is full
 //! ```
 //!
-//! A key belongs at a home place in each level and stands within [`WINDOW`] slots of one of them.
-//! Growth adds a level; entries stay where they are, so nobody ever waits for a rehash, and a
-//! signal handler may interrupt any operation at any point. The memory comes from the caller, must
-//! be zero (an empty slot is all zero), and is never given back.
+//! A key has a home slot in each level and stands within [`WINDOW`] slots of one of them. Growth
+//! adds a level, and entries stay where they are. So no thread waits for a rehash, and a signal
+//! handler may interrupt any operation at any point. The memory comes from the caller, must be zero
+//! (an empty slot is all zero), and is never given back.
 
 use crate::primitive::atomic::AtomicU64;
 

@@ -1,8 +1,10 @@
-//! The set of stacks whose frames have been shipped: a known stack costs one small event.
+//! Stack set: the hashes of stacks whose frames have been sent. The event of a known stack is
+//! small.
 //!
-//! Model: a slot holds the hash of a stack, or 0. Hashes are added and never removed. A stack is added only
-//! *after* its frames were queued, so whoever finds it here knows that the frames come first in the
-//! queue; two threads that ship the same stack at once ship it twice, which the writer notices.
+//! Model: a slot holds the hash of a stack, or 0. Hashes are added and never removed. A stack is
+//! added only *after* its frames were queued. So if a thread finds it here, its frames come first
+//! in the queue. If two threads send the same stack at once, it is sent twice, which the writer
+//! notices.
 
 use crate::primitive::atomic::Ordering;
 

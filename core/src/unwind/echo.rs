@@ -1,12 +1,16 @@
-//! The echo of a walk: what of the stack must hold for the same walk to be found again, and no more.
+//! Echo: the stack words on which a walk's result depends. If none changed, the result is the same.
 //!
-//! Model: a [`Memo`](crate::Memo) compares a walk with the last one frame by frame, so that it can go on where they part. Most walks do not
-//! part anywhere. For these there is a list of words and their values, made when a walk is found again without a change: the return
-//! addresses, and those frame pointers on which a frame outwards depends. As long as all of them hold, the walk is that one.
+//! Model: a [`Memo`](crate::Memo) compares a walk with the last one frame by frame, and the walk
+//! resumes where they differ. Most walks do not differ. For these there is a list of words and
+//! their values, made when a walk is found again without a change. The words are the return
+//! addresses, and the frame pointers on which an outer frame depends. If all of them hold, the
+//! result is that of the listed walk.
 //!
-//! It is right as long as the code is what it was (the era), and says what was found; the frames themselves are the memo's.
+//! The list is valid while the code is the same (the era). It gives the result; the frames
+//! themselves are the memo's.
 //!
-//! Not here: reading memory. The caller is given the list, and between which addresses its words are.
+//! Not here: reading memory. The caller gets the list, and the range of addresses that its words
+//! lie in.
 
 use crate::unwind::frame::Frame;
 use crate::unwind::kinds::{Kind, Word, Words};

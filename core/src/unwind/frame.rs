@@ -1,9 +1,10 @@
-//! A frame of a walk: where it was, and what unwinding it read.
+//! Frame: one step of a walk, its registers and the stack words that unwinding it read.
 //!
-//! Unwinding a frame is a function of its registers and of the stack words that it reads. Both are kept, so that it can be asked later
-//! whether the same frame would still lead to the same caller, and what is other than it was.
+//! Unwinding a frame is a function of its registers and of the stack words that it reads. The frame
+//! keeps both. So a later walk can check whether the same frame would still lead to the same
+//! caller, and which words differ.
 //!
-//! Not here: which frames a walk has in common with another ([`Memo`](crate::Memo)), rules ([`Rule`]).
+//! Not here: which frames two walks have in common ([`Memo`](crate::Memo)), rules ([`Rule`]).
 
 use crate::unwind::kinds::{Cursor, Kind, Word};
 use crate::unwind::rules::Rule;

@@ -1,10 +1,10 @@
-//! The memo of a walk: what the next walk mostly has in common with it.
+//! Memo: the frames of the last walk, which the next walk mostly has in common with it.
 //!
-//! Model: unwinding from a frame outwards is a function of the frame's registers and of the stack words that it
-//! reads. The memo keeps both for each frame. When a later walk arrives at the same address, stack
-//! pointer and frame pointer, and every word that was read from there on still has its value, the rest of
-//! the walk would be the same: it need not be done again. This is exact, not a guess; comparing two words a
-//! frame costs a tenth of unwinding it.
+//! Model: unwinding from a frame outwards is a function of the frame's registers and of the stack
+//! words that it reads. The memo keeps both for each frame. A later walk may arrive at the same
+//! address, stack pointer and frame pointer. If every word that was read from there on still has
+//! its value, the rest of the walk is the same and need not be done again. This is exact, not a
+//! guess. Comparing two words for each frame is much cheaper than unwinding it.
 //!
 //! ```text
 //!  this walk   leaf2 ── mid2 ──┐
@@ -12,20 +12,23 @@
 //!                                 ^ same registers, same words from here on
 //! ```
 //!
-//! Where the words of one frame have changed, the walk goes on there, and the memo may be met again behind it. But most changes
-//! need no unwinding at all:
+//! Where the words of one frame have changed, the walk resumes there, and may reach the memo again
+//! behind it. But most changes need no unwinding at all:
 //!
-//! - Of the word just below the caller's stack pointer, the return address: it decides where the caller is and nothing else, so the
-//!   caller has the registers that the last caller had. And if the rule by which the caller is unwound ([`Rules`]) is the one it
-//!   was, as it mostly is at another call in the same function, it leads to its own caller as before: all that is new is its address.
-//! - Of the frame pointer's register, or of the word where it was saved: most functions use it for something else, so
-//!   its value changes all the time. It makes no difference if it is passed on, from caller to caller, to one that restores its own caller's
-//!   value and finds that by the stack pointer.
+//! - The word just below the caller's stack pointer is the return address. It decides where the
+//!   caller is and nothing else, so the caller has the registers of the last caller. If the rule by
+//!   which the caller is unwound ([`Rules`]) is the same, the caller leads to its own caller as
+//!   before: only its address is new. That is usual for another call in the same function.
+//! - The frame pointer's register, or the word where it was saved: most functions use it for
+//!   something else, so its value changes all the time. The change makes no difference if each
+//!   caller passes the value on, up to a caller that restores its own caller's value and finds that
+//!   by the stack pointer.
 //!
-//! Frames are kept root first. What a walk finds anew replaces in its place what it found there last time; frames that
-//! both have stay where they are, and nothing is copied.
+//! Frames are kept root first. A walk's new frames replace the old ones in place. Frames that both
+//! walks have stay where they are, and nothing is copied.
 //!
-//! Not here: reading memory, rules, modules. The caller reads the words and says in which era of loaded code it walks.
+//! Not here: reading memory, rules, modules. The caller reads the words and says in which era of
+//! loaded code it walks.
 
 use crate::unwind::frame::{ChangedWords, Frame};
 use crate::unwind::kinds::{Cursor, Kind};

@@ -1,9 +1,9 @@
-//! Several memos: the last walks from different places in the program.
+//! Memos: the last walks from several places in the program.
 //!
-//! A program that allocates at a few places in turn would have its walks find, each time, what the other place's walk left behind. So
-//! the last few places have a memo each. A walk from another place takes the memo that was first to be taken, and begins with a
-//! copy of the last walk's, wherever that was: it mostly has the frames near the root in common with it, and a frame that is copied is a
-//! cache line.
+//! With one memo, a program that allocates at a few places in turn would find the walk of another
+//! place each time. So each of the last few places has a memo. A walk from a new place takes the
+//! oldest memo, and begins with a copy of the last walk's memo. It mostly shares the frames near
+//! the root with that walk, and copying a frame costs a cache line.
 
 use crate::unwind::echo::Echo;
 use crate::unwind::frame::Frame;

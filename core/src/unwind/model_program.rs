@@ -1,6 +1,7 @@
-//! For tests: a program that has called some functions, with its stack in memory, and how it is walked.
+//! Model program: a stack in memory as a program with some called functions leaves it, and a walk
+//! over it. For tests.
 //!
-//! What a function's frame looks like is told by its address alone, as by an unwind table.
+//! The address of a function tells what its frame looks like, as in an unwind table.
 
 use std::collections::BTreeMap;
 

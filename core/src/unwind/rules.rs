@@ -1,19 +1,15 @@
-//! Rules for unwinding, by return address: where a frame's caller is, in eight bytes.
+//! Rules: a table from return addresses to how a frame there leads to its caller, in eight bytes
+//! each.
 //!
-//! Nearly every frame's caller is found in one of three ways, and always in the same one for a return address:
+//! Nearly every frame leads to its caller in one of three ways, which [`Kind`] lists. A return
+//! address always has the same way. An unwinder that knows the unwind tables is run once for each
+//! address, on synthetic register and stack values ([`Rule::ask`]). Which of these values reappears
+//! as the caller's identifies the rule.
 //!
-//! | kind | stack pointer there | frame pointer's register there |
-//! | --- | --- | --- |
-//! | [`PassesOn`](Kind::PassesOn) | `sp + 8 * up` | what it is |
-//! | [`Restores`](Kind::Restores) | `sp + 8 * up` | the word at `sp + 8 * saved` |
-//! | [`ByRegister`](Kind::ByRegister) | `bp + 16` | the word at `bp` |
+//! The table consists of buckets: the rules of four addresses share a cache line. It grows if rules
+//! displace each other.
 //!
-//! The return address is the word below the stack pointer there. An unwinder that knows the tables is asked once for each address, with
-//! registers and words that no stack has ([`Rule::ask`]): where it says that the caller is tells the rule.
-//!
-//! The table consists of buckets: the rules of four addresses share a cache line. It grows when they displace each other.
-//!
-//! Not here: unwind tables, and frames that are of another kind.
+//! Not here: unwind tables, and frames of another kind.
 
 use crate::unwind::kinds::{Cursor, Kind};
 

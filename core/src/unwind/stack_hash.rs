@@ -1,10 +1,11 @@
-//! The identity of a stack: a 64-bit hash of its frames.
+//! Stack hash: the identity of a stack, a 64-bit hash of its frames.
 //!
-//! Each frame, mixed with its place counted from the root, is one summand. So a walk that found most of its frames
-//! where the last one had them takes away and adds those that differ, and no summand waits for another.
+//! Each frame, mixed with its place counted from the root, is one summand. A walk that shares most
+//! of its frames with the last one subtracts and adds the frames that differ, and no summand waits
+//! for another.
 //!
-//! Two different stacks collide with a probability of n²/2^65 among n stacks: one in 37 million for
-//! a million of them. A collision would credit one stack's bytes to the other.
+//! Two different stacks collide with a probability of n²/2^65 among n stacks. A collision would
+//! credit one stack's bytes to the other.
 
 /// The sum over a stack's frames, in any order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A difference: what changed between two profiles, site by site, and whether it is more than noise.
+//! Difference: what changed between two profiles, site by site, and whether it is more than noise.
 //!
 //! ```text
 //!   two runs      A: all that was there     B: all that was there        both noisy, variances add
@@ -8,10 +8,10 @@
 //!                      └─ came ────────────┤  counts as plus
 //! ```
 //!
-//! Plus and minus rest on different samples, so the variance of their difference is the sum of
-//! theirs: `z = (plus - minus) / sqrt(var plus + var minus)`. With one log that is the variance of
-//! what changed, and not that of all there is. Of two profiles it is at least what two of the same heap would have
-//! (`noise`): a site that one of them has no sample of may be there all the same.
+//! Plus and minus rest on different samples, so their variances add: `z = (plus - minus) / sqrt(var
+//! plus + var minus)`. With one log that is the variance of what changed, not of everything.
+//! Between two profiles it is at least the variance between two profiles of equal heaps (`noise`),
+//! because a site without a sample may be there all the same.
 
 use std::collections::{BTreeMap, HashMap};
 

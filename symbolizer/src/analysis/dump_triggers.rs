@@ -1,8 +1,8 @@
-//! Occasions: when gperftools would have written a dump, and what would have stood in it.
+//! Dump triggers: the rules by which gperftools would have written dumps, applied to a log.
 //!
-//! The same rules as those of the library's dumps, run over a log: they are judged after each
-//! allocation and free, and after any dump all of them count anew. The clock is judged at the next
-//! event, before it, so a dump of 10 s shows the heap at 10 s.
+//! They are the rules of the library's own dumps. They are checked after each allocation and free,
+//! and each dump resets all of them. The clock is checked at the next event, before it counts, so a
+//! dump of 10 s shows the heap at 10 s.
 
 use heapprof_format::{Alloc, Free, ReadError, Record};
 

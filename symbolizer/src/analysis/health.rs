@@ -1,18 +1,21 @@
-//! Health: do the samples stand for what threads asked for?
+//! Health: whether the samples stand for as many bytes as the threads counted.
 //!
-//! The log holds, beside the samples, how many bytes threads asked for up to their last
-//! samples (`preload/src/health.rs`). Both sums are of the same events in the log, so they must agree: exactly
-//! when everything is recorded, within their errors when sampled. A lost record, a wrong draw or a
-//! wrong weight shows as a difference.
+//! Beside the samples, the log holds how many bytes threads requested up to their last samples
+//! (`recording/byte_count.rs` in the library). Both sums are of the same events, so they must
+//! agree: exactly if everything is recorded, within their errors if sampled. A lost record, a wrong
+//! draw or a wrong weight shows as a difference.
 //!
-//! A thread's bytes after its last sample are not in the count. A block of `s` bytes, sampled with probability `p`, is
-//! among them when neither it nor a later one is sampled, and it is the last sample when it is and no later one: the one
-//! happens `(1 - p) / p` times as often as the other, so `s (1 - p) / p` of each thread's last sample, what it stands for beyond
-//! itself, has the mean of what was not told (about an interval where the block is small, nothing where it is large or was taken
-//! for certain). With that added the last samples drop out of the difference, and as the samples before them are as independent as
-//! ever, whichever the last ones are, the difference has the variance of these.
+//! A thread's bytes after its last sample are not in the count. Let `p` be the probability with
+//! which a block of `s` bytes is sampled. The block is uncounted if neither it nor a later block is
+//! sampled. It is the last sample if it is sampled and no later block is. The first case is `(1 -
+//! p) / p` times as frequent as the second. So `s (1 - p) / p`, what the last sample stands for
+//! beyond itself, has the mean of the uncounted bytes. (That is about an interval for a small
+//! block, and nothing for a large block or one that is recorded for certain.) With it added, the
+//! last samples drop out of the difference. The samples before them are independent of which ones
+//! are last, so the difference has their variance.
 //!
-//! That is so where no probability depends on what was sampled before. A budget's do, a little.
+//! This holds if no probability depends on earlier samples. With a budget, probabilities do depend
+//! on them, a little.
 
 use crate::model::profile::Profile;
 

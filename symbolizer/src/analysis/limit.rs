@@ -1,8 +1,10 @@
-//! A limit: whether a number, or what it grew by, is more than was allowed, and whether noise may have made that. It is
-//! what a test asks that watches over memory, again and again, so being wrong once in a while is being wrong every week.
+//! Limit: whether a number, or its growth, exceeds what is allowed by more than noise.
 //!
-//! A sampled number that exceeds its limit does so for good when it does by three standard errors ([`REAL`]): a heap that is just at
-//! its limit gets there once in 740 runs, by sampling alone. What a program does differently from one run to the next is not in that.
+//! Tests that watch over memory ask this again and again, so false alarms must be rare. A sampled
+//! number exceeds its limit for certain only by [`REAL`] standard errors or more. The probability
+//! that a heap exactly at its limit gets there by sampling alone is the tail of a normal
+//! distribution beyond `REAL`. Differences between two runs of the program itself are not part of
+//! that.
 //!
 //! ```text
 //!   limit             excess                 its standard error
@@ -11,8 +13,8 @@
 //!   a share of it     a - b - p b            at most σ(a - b) + p σ(b)
 //! ```
 //!
-//! The last line holds however the samples of `b` and of `a - b` hang together (Minkowski's inequality): two moments of one log share
-//! some, two logs share none.
+//! The last line holds for any dependence between the samples of `b` and of `a - b` (Minkowski's
+//! inequality): two moments of one log share some samples, two logs share none.
 
 use crate::model::amount::Amount;
 use crate::model::change::{Change, REAL};

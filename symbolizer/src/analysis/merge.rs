@@ -1,7 +1,7 @@
-//! A merge: the profiles of several processes, added up into one.
+//! Merge: the profiles of several processes, added up into one.
 //!
-//! Processes load the same files at different addresses, so stacks are joined by file and offset. The merged
-//! profile has an address space of its own in which every file lies once:
+//! Processes load the same files at different addresses, so stacks are joined by file and offset.
+//! The merged profile has an address space of its own, in which every file lies once:
 //!
 //! ```text
 //!   process 1   server at 0x5555…, libc at 0x7f01…  ─┐   server where process 1 had it, and libc;
@@ -10,9 +10,9 @@
 //!   code outside all files: of process n from n << 48 on; two processes' are never the same
 //! ```
 //!
-//! Files are the same when their build-ids are; without build-ids, when path and layout are. Sums and variances
-//! are added: the processes' samples are independent. What no sum can say (the peak of all of them together) is left to
-//! the reader's words.
+//! Files are the same if their build-ids are; without build-ids, if path and layout are. Sums and
+//! variances are added, because the samples of processes are independent. No sum gives the peak of
+//! all processes together: the reader of the profile says so.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! A moment: an instant of a run, as a person says it.
+//! Moment: an instant of a run, as a person writes it.
 //!
 //! ```text
 //! start  end  peak        the first instant, the last, that of the most bytes in use

@@ -1,23 +1,27 @@
-//! Noise: how far apart two profiles of one and the same heap would be, by sampling alone.
+//! Noise: how far apart two profiles of equal heaps are by sampling alone.
 //!
-//! A site with no sample on one side says nothing of that side's error: the sum of `x² (1 - p) / p²` over no samples is
-//! none. But the other side's samples say what it would be if both heaps were the same, which is what a difference
-//! is tested against. A block that the one missed with odds of `a = (1 - p) / p` has a variance of `x² a` there; each sample of the
+//! If a site has no sample on one side, that side says nothing about its own error: the sum of `x²
+//! (1 - p) / p²` over no samples is zero. But the samples of the other side tell what it would be
+//! if both heaps were equal, and a difference is tested against that hypothesis. A block that one
+//! side misses with odds of `a = (1 - p) / p` has a variance of `x² a` there. Each sample of the
 //! other side stands for `1/p'` such blocks. So
 //!
 //! ```text
 //!   variance if equal  =  Σ x² a₂ / p₁  over the samples of the first  +  Σ x² a₁ / p₂  over those of the second
 //! ```
 //!
-//! is unbiased where the heaps are equal. When blocks are small it is `(k₁ + k₂) R₁ R₂` for `k₁` and `k₂` samples, the variance of the
-//! score test of two Poisson rates (Gu, Ng, Tang and Schucany 2008). With one interval on both sides it is what the samples of
-//! each side say of their own, so nothing changes there.
+//! is unbiased if the heaps are equal. For small blocks it is `(k₁ + k₂) R₁ R₂` for `k₁` and `k₂`
+//! samples, the variance of the score test of two Poisson rates (Gu, Ng, Tang and Schucany 2008).
+//! If both sides have the same interval, it equals what the samples of each side say about their
+//! own error.
 //!
-//! Blocks of the size of an interval and beyond need more. Of one block of 3 intervals, with `a = 0.05`, the two sides
-//! disagree once in ten times, by four standard errors: what is missed is seldom, and large. If `κ` blocks are missed on
-//! average, their number is off by `3 √(κ + 2.1 √κ)` at most once in 370, also where κ is far below 1 (at κ = 0.0027 that
-//! is one block), whether one side misses or both. That is the variance plus `2.1 x` standard errors; it need not be more than the variance of as many
-//! bytes in small blocks, `x² R / s` for a block of `s`, which is the most there can be.
+//! Blocks of about an interval and more need a larger bound, because missing one is rare and large.
+//! Example: for one block of 3 intervals, with `a = 0.05`, the two sides disagree once in ten
+//! times, by four standard errors. If `κ` blocks are missed on average, their number is off by `3
+//! √(κ + 2.1 √κ)` at most once in 370. This holds for `κ` far below 1, too (at `κ = 0.0027` it is
+//! one block), whether one side misses or both. That is the variance plus `2.1 x` standard errors.
+//! It need not exceed the variance of as many bytes in small blocks, `x² R / s` for a block of `s`,
+//! which is the maximum.
 
 use crate::model::amount::Amount;
 use crate::model::noise::Noise;

@@ -1,7 +1,9 @@
-//! The circumstances of a profile's numbers: of which processes and of which part of these they are, and when nothing was recorded. Whoever
-//! reads the numbers elsewhere must find these beside them, so every output with a place for words has them.
+//! Recording conditions: which processes and which part of them a profile's numbers are about, and
+//! when nothing was recorded.
 //!
-//! No line ends in a number: readers of folded stacks would take it for a stack's.
+//! The numbers mislead without them, so every output that has room for words shows them.
+//!
+//! No line ends in a number: readers of folded stacks would take it for the number of a stack.
 
 use std::collections::BTreeMap;
 

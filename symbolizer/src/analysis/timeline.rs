@@ -1,4 +1,4 @@
-//! A timeline: in use and allocated, over equal steps of a run, in all and for some sites.
+//! Timeline: bytes in use and allocated over equal steps of a run, in all and for some sites.
 
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, Totals};

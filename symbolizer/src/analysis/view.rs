@@ -1,4 +1,4 @@
-//! A view: which part of a log's events are counted.
+//! View: the part of a log's events that count.
 //!
 //! ```text
 //!            from            to
@@ -9,8 +9,8 @@
 //!   Survivors      in use: of a, what lives at `to`       allocated: the same; `from` is so long before `to`
 //! ```
 //!
-//! An event at the very time of a moment comes before it. So a window's numbers are those at its
-//! end less those at its beginning, and windows that touch count each event once.
+//! An event at the exact time of a moment comes before it. So a window's numbers are those at its
+//! end minus those at its beginning, and windows that touch count each event once.
 
 use crate::history::temporary::Temporary;
 use heapprof_core::Estimate;

@@ -1,6 +1,6 @@
-//! The commands: one file for each subcommand, with its arguments and what it prints.
+//! Commands: one file for each subcommand, with its arguments and what it prints.
 //!
-//! Imports: `cli::options`, `cli::inputs`, `cli::output`; no command imports another.
+//! Imports: `cli::options`, `cli::inputs`, `cli::output`. No command imports another.
 //!
 //! Not here: an argument or a table that two commands share.
 

@@ -1,4 +1,4 @@
-//! The inputs: from the files on the command line to a profile with names.
+//! Inputs: from the files on the command line to a profile with names.
 //!
 //! Imports: `cli::options`, `cli::output`.
 //!

@@ -1,4 +1,4 @@
-//! The options: arguments that several commands share, as clap reads them.
+//! Options: arguments that several commands share, as clap reads them.
 //!
 //! Imports: `cli::output`.
 //!

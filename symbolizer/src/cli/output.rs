@@ -1,8 +1,8 @@
-//! The output: tables, headings, notes and files, as the commands print them.
+//! Output: tables, headings, notes and files, as the commands print them.
 //!
 //! Imports: no other folder of `cli`.
 //!
-//! Not here: formats for other programs (`heapprof_symbolizer::export`).
+//! Not here: formats of other programs (`heapprof_symbolizer::export`).
 
 pub(crate) mod colour;
 pub(crate) mod coverage;

@@ -1,4 +1,4 @@
-//! A bundle: a profile with the binaries and debug files that name its addresses, in one tar file.
+//! Bundle: a profile with the binaries and debug files that name its addresses, in one tar file.
 //!
 //! ```text
 //! run.heaplog                     first, under its own name: what the bundle is about
@@ -10,8 +10,9 @@
 //! tmp/perf-77.map                 names of code made at run time
 //! ```
 //!
-//! Only what names were really taken from is in it. The same profile and files make the same bytes: members
-//! are sorted, and times and owners are zero. Read again, names come from the bundle alone.
+//! It holds only files that names were taken from. The same profile and files make the same bytes:
+//! members are sorted, and times and owners are zero. When a bundle is read, names come from it
+//! alone.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

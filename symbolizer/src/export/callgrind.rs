@@ -1,8 +1,10 @@
-//! callgrind's text: for KCachegrind, QCachegrind and `callgrind_annotate`, with callers and callees.
+//! callgrind format: for KCachegrind, QCachegrind and `callgrind_annotate`, with callers and
+//! callees.
 //!
-//! What is "executed" is memory: the events are `Bytes` and `Objects`, in use or allocated as the metric
-//! says. An allocation's own cost lies at its innermost frame, the allocation function; each call
-//! on the way there has it as inclusive cost, once for each stack, however often the stack recurses.
+//! Memory stands for executed instructions: the events are `Bytes` and `Objects`, in use or
+//! allocated, as the metric says. An allocation's own cost is at its innermost frame, the
+//! allocation function. Each call on the way there has it as inclusive cost, once for each stack,
+//! however often the stack recurses.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};

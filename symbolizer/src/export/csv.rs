@@ -1,7 +1,9 @@
-//! CSV: one line for each allocation site, for spreadsheets. Own numbers only, so that columns sum
-//! to the totals. A metric of the past has two columns of its own behind the others.
+//! CSV format: one line for each allocation site, for spreadsheets.
 //!
-//! A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@` as a formula; names come from
+//! Only own numbers are written, so that columns sum to the totals. A metric of the past has two
+//! more columns, behind the others.
+//!
+//! A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@` as a formula. Names come from
 //! files that anybody may have written, so such cells get a `'` in front.
 
 use std::collections::HashMap;

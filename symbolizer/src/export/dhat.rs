@@ -1,12 +1,13 @@
-//! DHAT's JSON, version 2: for valgrind's `dh_view.html`, and for the Firefox profiler.
+//! DHAT format: JSON, version 2, for valgrind's `dh_view.html` and for the Firefox profiler.
 //!
-//! Each stack is a program point with totals (`tb`, `tbk`), what is in use at the end (`eb`, `ebk`)
-//! and, when the profile has its events, exactly what DHAT wants to know of time: at the global peak
-//! (`gb`, `gbk`), at the point's own (`mb`, `mbk`), and how long blocks lived (`tl`). Without events (a
-//! dump) the peaks are not known: the end stands for them, and `cmd`, which the viewer shows, says so.
+//! Each stack is a program point with totals (`tb`, `tbk`) and what is in use at the end (`eb`,
+//! `ebk`). If the profile has events, a point also has its numbers at the global peak (`gb`,
+//! `gbk`), at its own peak (`mb`, `mbk`), and its lifetimes (`tl`). Without events (a dump) peaks
+//! are unknown: the end stands for them, and `cmd`, which the viewer shows, says so.
 //!
-//! Of a log that rotated, totals are of the whole run, and events of the time since detail begins. The viewer
-//! divides `tl` by `tbk`: so `tl` is as many times the mean of blocks that came since as there are blocks in all.
+//! If the log rotated, totals are of the whole run, and events of the time that has detail. The
+//! viewer divides `tl` by `tbk`. So `tl` is the mean lifetime of the blocks with detail, times the
+//! number of all blocks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

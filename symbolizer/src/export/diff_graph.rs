@@ -1,14 +1,16 @@
-//! A flame graph of a difference: where what changed was allocated.
+//! Difference graph: a flame graph of what changed between two profiles, by where it was allocated.
 //!
 //! ```text
 //!   width    how much changed there, up or down: a part that grew and one that shrank do not hide each other
-//!   colour   red: grew   blue: shrank   grey: noise may have made it   pale: nobody knows
+//!   colour   red: grew   blue: shrank   grey: noise may have made it   pale: unknown
 //!   text     function [+1.5 MiB real]: the sum of all above it
 //! ```
 //!
-//! The colours are those of ColorBrewer's red-blue scale, which colour-blind people can tell apart. The usual way (the
-//! second profile's widths, coloured by a frame's own change) shows nothing of what is gone, and paints sampling
-//! noise. For those tools [`write_folded`](DiffGraph::write_folded) has the two numbers of each stack.
+//! The colours are those of ColorBrewer's red-blue scale, which colour-blind people can tell apart.
+//! The usual differential flame graph (the second profile's widths, coloured by a frame's own
+//! change) shows nothing of what is gone, and paints sampling noise.
+//! [`write_folded`](DiffGraph::write_folded) writes the two numbers of each stack for tools that
+//! draw such graphs.
 
 use std::io::{self, Write};
 

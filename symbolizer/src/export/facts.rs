@@ -1,6 +1,6 @@
-//! Facts about a profile in lines of `key: value`: what comments of dumps and of pprof say.
+//! Facts: lines of `key: value` about a profile, for the comments of dumps and of pprof.
 //!
-//! The reader of dumps (`crate::read::dump`) knows the first keys again.
+//! The reader of dumps (`crate::read::dump`) recognises the first keys.
 
 use crate::export::Options;
 use crate::model::confidence::Confidence;

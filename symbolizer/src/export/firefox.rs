@@ -1,14 +1,16 @@
-//! The Firefox profiler's processed profile: allocations and frees as native allocations, so that its
-//! views of retained memory work for any selected range of time. Open it at
+//! Firefox profiler format: allocations and frees as native allocations, in a processed profile.
+//!
+//! The profiler's views of retained memory then work for any selected range of time. Open it at
 //! <https://profiler.firefox.com>, which reads the file on your machine and uploads nothing.
 //!
-//! Each sampled block is an allocation of as many bytes as it stands for, and a free of the same. All
-//! are on one thread, where the viewer looks for them. From a dump, which has no events, each row
+//! Each sampled block is an allocation of as many bytes as it stands for, and a free of as many.
+//! All are on one thread, where the viewer looks for them. A dump has no events: each of its rows
 //! is one block at time 0, and what was freed is freed at once.
 //!
-//! Bytes only: the form has no number of objects. Rounding is carried on, so that sums are right.
+//! The format has bytes and no number of objects. The rounding error is carried on, so that sums
+//! are right.
 //!
-//! The tables are those of version 55 of the form, which later viewers upgrade (`tables`).
+//! The tables are those of version 55 of the format, which later viewers upgrade (`tables`).
 
 mod tables;
 

@@ -1,4 +1,4 @@
-//! A flame graph: the folded stacks as a picture (SVG) that a browser lets one zoom and search.
+//! Flame graph: folded stacks as a picture (SVG) that can be zoomed and searched in a browser.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
-//! Folded stacks: `root;child;leaf 4096`, one line each, for flame graph tools of every kind.
+//! Folded stacks: `root;child;leaf 4096`, one line for each stack, for flame graph tools.
 //!
-//! The form has no escapes: `;` in a name becomes `:`, what is not printable is escaped, and equal
-//! stacks are one line. Lines of zero are left out. Nor has it comments; but every reader that was tried
-//! passes over a line that does not end in a number, and so ours say in such lines how exact the numbers are.
+//! The format has no escapes: `;` in a name becomes `:`, unprintable characters are escaped, and
+//! equal stacks are one line. Lines of zero are left out. The format has no comments, but its
+//! readers skip a line that does not end in a number: such lines say how exact the numbers are.
 
 use std::io::{self, Write};
 

@@ -1,8 +1,8 @@
-//! gperftools' text: what `google-pprof`, `jeprof` and `go tool pprof` open, and, with names in
-//! front, what the first two show without the program at hand.
+//! gperftools format: the text that `google-pprof`, `jeprof` and `go tool pprof` open.
 //!
-//! In the `--- symbol` section `google-pprof` looks for the address as it stands in a line and
-//! `jeprof` for the one before it (the call), so each return address has two entries.
+//! With names in front, `google-pprof` and `jeprof` show it without the program at hand. In the
+//! `--- symbol` section `google-pprof` looks up the address of a line, and `jeprof` the address
+//! before it (the call). So each return address has two entries.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

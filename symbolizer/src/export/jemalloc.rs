@@ -1,5 +1,7 @@
-//! jemalloc's own text (`heap_v2/<interval>`): the only text form with numbers by thread that a tool of
-//! today reads (`jeprof --thread=N`). go tool pprof and google-pprof do not read it.
+//! jemalloc format: text (`heap_v2/<interval>`) with numbers by thread, for `jeprof --thread=N`.
+//!
+//! No other text format that a current tool reads has numbers by thread. go tool pprof and
+//! google-pprof do not read it.
 //!
 //! ```text
 //! heap_v2/524288
@@ -10,14 +12,16 @@
 //!   t0: 2: 2000 [3: 3000]
 //! ```
 //!
-//! Its readers unsample each line by its average size: `x = b/n, n·f and b·f with
-//! f = 1/(1-e^(-x/interval))`. So the estimates are multiplied with the inverse here, as jemalloc's
-//! own `prof_unbias` does. A line holds one size class, whose sizes lie close to their average; of a log, where
-//! samples were counted, nothing is lost by it, and a line of other numbers comes back rounded to samples.
+//! Its readers unsample each line by its average size: `x = b/n, n·f and b·f with f =
+//! 1/(1-e^(-x/interval))`. So the estimates are multiplied by the inverse here, as jemalloc's own
+//! `prof_unbias` does. A line holds one size class, whose sizes are close to their average. For a
+//! log, whose samples were counted, nothing is lost. A line of other numbers comes back rounded to
+//! samples.
 //!
-//! One factor is right only where all samples were taken under one interval. Where they were not, where every allocation
-//! was recorded, and of a dump that does not say, the interval is stated as 0, and readers leave the numbers alone. So it is where a
-//! line has blocks of 0 bytes alone: of these jeprof takes the average, too, and then divides by zero.
+//! One factor is right only if all samples were taken under one interval. Otherwise the interval is
+//! stated as 0, and readers leave the numbers alone. The same holds if every allocation was
+//! recorded, and for a dump without an interval. It also holds if a line has only blocks of 0
+//! bytes: jeprof takes their average, too, and then divides by zero.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,5 +1,7 @@
-//! JSON: everything a profile holds, for programs. Bytes and objects are whole numbers, never
-//! rounded further; frames are listed once and named by index.
+//! JSON format: everything that a profile holds, for programs.
+//!
+//! Bytes and objects are whole numbers, never rounded further. Frames are listed once and named by
+//! index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

@@ -1,8 +1,8 @@
-//! pprof's protobuf (`profile.proto`), gzipped: for `go tool pprof`, Parca, Pyroscope, speedscope.
+//! pprof format: `profile.proto`, gzipped, for `go tool pprof`, Parca, Pyroscope and speedscope.
 //!
-//! The conventions of heap profiles hold: four sample types in Go's order, values already
-//! unsampled, one sample for each (stack, size class) with its average block size as numeric label
-//! `bytes`, so that `-tagfocus=1MB:` works. A location's address is that of the call; its first
+//! It follows the conventions of heap profiles: four sample types in Go's order, with unsampled
+//! values. Each (stack, size class) is one sample, with its average block size as numeric label
+//! `bytes`, so that `-tagfocus=1MB:` works. A location's address is that of the call. Its first
 //! line is the innermost inlined function. Ids count from 1 and label keys are never 0, which Parca
 //! demands. The first mapping is the program.
 

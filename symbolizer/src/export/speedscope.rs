@@ -1,5 +1,6 @@
-//! speedscope's JSON: the metric that was chosen first, then the other three, each as a profile of
-//! its own that the viewer lets one switch between.
+//! speedscope format: JSON with the chosen metric first and the other three behind it.
+//!
+//! Each metric is a profile of its own, and the viewer switches between them.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,17 +1,16 @@
-//! Lifetimes of the blocks of a stack: how long until they are freed, from samples of which some
-//! still live.
+//! Lifetimes: how long the blocks of a stack live, estimated from samples of which some still live.
 //!
-//! A block that lives at the end has not failed to be freed: it has lived *at least* so long. To
-//! leave such blocks out, or to take their age for a lifetime, both make lifetimes look shorter
-//! than they are. The estimate of Kaplan and Meier (1958) does neither. With `d(t)` deaths among
-//! the `n(t)` blocks that reached age `t`, the part that outlives `t` is
+//! A block that lives at the end has lived *at least* so long. Lifetimes look too short if such
+//! blocks are left out, or if their age counts as a lifetime. The estimate of Kaplan and Meier
+//! (1958) does neither. If `d(t)` of the `n(t)` blocks that reached age `t` die at that age, the
+//! part that outlives `t` is
 //!
 //! ```text
 //!   S(t) = product over ages u <= t of (1 - d(u) / n(u))
 //! ```
 //!
-//! Blocks are counted by their weights. Ages are kept in classes, eight to a doubling, so that a
-//! stack needs some hundred bytes for any number of blocks, and a median is right to 9 %.
+//! Blocks are counted by their weights. Ages are kept in classes, so that the memory of a stack
+//! does not depend on the number of its blocks. The class bounds the relative error of a median.
 
 use std::collections::BTreeMap;
 

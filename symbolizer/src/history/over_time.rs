@@ -1,4 +1,4 @@
-//! Memory held over time: what samples stand for, each multiplied by how long it lived.
+//! Memory over time: the sum of samples, each multiplied by how long it lived.
 
 use heapprof_core::{Fixed, Weight};
 

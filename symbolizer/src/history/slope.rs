@@ -1,20 +1,22 @@
-//! A slope: how fast the memory in use by a row grew over a window of time, with its standard error.
+//! Slope: how fast the memory in use by a row grows over a window of time, with its standard error.
 //!
-//! It is the slope of the line that least squares lays through the curve of bytes in use, all of the
-//! curve and not points on it. With `U(t)` in use at `t`, a window of length `T` and its middle `m`,
+//! It is the slope of the least-squares line through the whole curve of bytes in use. With `U(t)`
+//! in use at `t`, a window of length `T` and its middle `m`,
 //!
 //! ```text
 //!   slope = ∫ (t - m) U(t) dt / ∫ (t - m)² dt            the integrals over the window
 //!         = sum over blocks of x · 6 (d² - b² - T (d - b)) / T³
 //! ```
 //!
-//! where a block counts `x` from `b` to `d`, both since the beginning of the window and clipped to it.
-//! So it is a sum over blocks, and estimated as all of them are: by `sum of x c / p` over the samples,
-//! unbiased, with variance `sum of x² c² (1 - p) / p²`, `c` being the fraction above. Nothing is
-//! assumed about noise around the line: the error is that of sampling alone, and none at interval 1. A
-//! block that was there all the time has `c = 0`: it adds neither growth nor error.
+//! where a block counts `x` from `b` to `d`, both since the beginning of the window and clipped to
+//! it. So the slope is a sum over blocks. It is estimated like every such sum, by `sum of x c / p`
+//! over the samples, where `c` is the fraction above. The estimate is unbiased, with variance `sum
+//! of x² c² (1 - p) / p²`. The error is that of sampling alone: nothing is assumed about noise
+//! around the line. A block that is there all the time has `c = 0`: it adds neither growth nor
+//! error.
 //!
-//! The window's end may be known only when it is reached, so sums are kept from which any `T` follows.
+//! The end of the window may be known only when it is reached, so the sums are kept from which any
+//! `T` follows.
 
 use heapprof_core::Weight;
 

@@ -1,4 +1,4 @@
-//! Temporary blocks: those that are freed so soon that they need not have been allocated.
+//! Temporary blocks: the blocks that are freed so soon that they need not have been allocated.
 
 /// Which freed blocks were temporary: those for which one of the two holds.
 ///

@@ -1,4 +1,6 @@
-//! The time of which not all logs have the detail: what was allocated and freed in it, in sums, and what is in use at its end.
+//! Time before detail: the time of which some of the joined logs have no events.
+//!
+//! It keeps sums of what was allocated and freed in it, and the blocks in use at its end.
 
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Passed, Sums};

@@ -1,4 +1,4 @@
-//! A member: one of the logs that are joined, read for the second time.
+//! Member: one of the joined logs, during its second reading.
 
 use heapprof_core::NumberMap;
 use heapprof_format::{Checkpoint, Event, Record, Start};

@@ -1,4 +1,4 @@
-//! Writing a joined log: the records of its members in the order of time, numbered anew.
+//! Writing: the records of all members in the order of time, numbered anew, into one log.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

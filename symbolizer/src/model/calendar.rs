@@ -1,4 +1,6 @@
-//! Lengths of time, times of day and dates, as people write them and as nanoseconds. UTC, unless it says otherwise.
+//! Times: lengths of time, times of day and dates, in nanoseconds and as people write them.
+//!
+//! A date without a zone is UTC.
 
 /// In nanoseconds.
 pub(crate) const SECOND: u64 = 1_000_000_000;

@@ -1,5 +1,5 @@
-//! Confidence: how often an interval shall hold the truth, and how many standard errors wide it is
-//! then.
+//! Confidence: how often an interval contains the true value, and how many standard errors wide the
+//! interval is for that.
 
 /// A probability in percent, more than 0 and less than 100.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,7 +1,7 @@
-//! Detail: what a profile keeps of a log beyond its rows, when a reader asks for it.
+//! Detail: what a profile keeps of a log beyond its rows, if a reader asks for it.
 //!
-//! Rows need memory for stacks; numbers by thread need a row for each thread that allocated there, and
-//! events need one for each sampled block. Few readers want them, so nobody else pays.
+//! Rows by thread need a row for each thread that allocated by a stack. Events need one entry for
+//! each sampled block. Few readers want either, so both are off by default.
 
 use std::collections::HashSet;
 

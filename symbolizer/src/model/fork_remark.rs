@@ -1,6 +1,7 @@
-//! Fork remark: the marker at the beginning of a forked process's log that says what it has from its parent.
+//! Fork remark: the marker at the beginning of a forked process's log that says what it has from
+//! its parent.
 //!
-//! The reader of the log writes the marker: the profiled process does not.
+//! The reader of the log inserts the marker. The profiled process writes none.
 
 use crate::model::run::Run;
 

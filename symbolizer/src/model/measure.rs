@@ -1,5 +1,7 @@
-//! A measure: what a table or a profile shows of each stack. The four metrics, and what only the
-//! past tells: those need a log that was read with pasts ([`Reading`](crate::Reading)).
+//! Measure: the number that a table or an exporter shows of each stack.
+//!
+//! It is one of the four metrics, or a number of the past. The latter need a log that is read with
+//! pasts ([`Reading`](crate::Reading)).
 
 use std::fmt;
 

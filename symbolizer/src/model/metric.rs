@@ -1,4 +1,5 @@
-//! A metric: which of the four numbers of a row is meant; and the four together, rounded.
+//! Metric: one of the four totals of a row (bytes or objects, allocated or in use), and the four
+//! together, rounded.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -1,5 +1,7 @@
-//! Which modules lie where, found out when it is first asked: there are hundreds of them, tens of thousands where plug-ins
-//! come and go, and each frame of each stack asks.
+//! Module index: which module lies at an address at a time.
+//!
+//! It is made at the first question. Each frame of each stack asks, and a program with plug-ins has
+//! very many modules.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

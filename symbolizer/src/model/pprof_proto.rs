@@ -1,4 +1,4 @@
-//! Messages of pprof's `profile.proto`, by their field numbers.
+//! Messages of pprof: the structures of `profile.proto`, by their field numbers.
 
 #![expect(
     missing_docs,

@@ -1,7 +1,8 @@
-//! Text from outside, made harmless to show: names come from files that anybody may have written.
+//! Printable text: text from outside, with everything escaped that could harm its reader.
 //!
-//! Control characters (a terminal obeys them, a line-based format breaks at them, XML forbids them)
-//! and the invisible ones that turn the direction of text are written as `\xNN` or `\u{NNNN}`.
+//! Names come from files that anybody may have written. Control characters are written as `\xNN` or
+//! `\u{NNNN}`: terminals obey them, line-based formats break at them, XML forbids them. So are the
+//! invisible characters that turn the direction of text.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};

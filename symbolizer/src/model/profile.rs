@@ -1,7 +1,9 @@
-//! A profile: what one process allocated, by stack and size class, with what is needed to name the
-//! addresses and to judge the numbers. All commands work on it; where it came from no longer matters.
+//! Profile: what one process allocated, by stack and size class.
 //!
-//! Addresses are avmas (absolute, in the profiled process), times nanoseconds since the start.
+//! It holds what is needed to name its addresses and to judge its numbers. All commands work on it,
+//! whatever form the input has.
+//!
+//! Addresses are avmas (absolute, in the profiled process). Times are nanoseconds since the start.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! A quantity as people read it: bytes in KiB and MiB, counts in groups of three, shares in percent.
+//! Quantity: a number as people read it, bytes in KiB and MiB, counts in groups of three, shares in
+//! percent.
 
 use std::fmt;
 

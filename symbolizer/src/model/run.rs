@@ -1,4 +1,4 @@
-//! A run: what ran, when, under which settings, what was in force at which times, and how it ended.
+//! Run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
 use heapprof_format::{Checkpoint, EXECUTED_AS, EndReason, Start};
 

@@ -1,7 +1,7 @@
-//! Coverage: how much of a profile has names, in the bytes that people ask about rather than in addresses.
+//! Coverage: the part of a profile's bytes that has names.
 //!
-//! A stack is fully named when each of its frames has a function; a module's share is of the bytes whose stacks pass
-//! through it, and asks only for the frames in it.
+//! A stack is fully named if each of its frames has a function. The share of a module counts the
+//! bytes whose stacks pass through it, and only its own frames need names.
 
 use std::collections::BTreeMap;
 

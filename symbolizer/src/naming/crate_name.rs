@@ -1,4 +1,4 @@
-//! A crate: to which part of the source a function belongs, read off its name.
+//! Crate name: the part of the source that a function belongs to, read off the function's name.
 //!
 //! ```text
 //! Rust    <server::Table as core::clone::Clone>::clone   server     where the type or trait is
@@ -7,7 +7,7 @@
 //! C       parse_line                                     None       its module stands for it
 //! ```
 //!
-//! A name cannot tell a C++ class from a namespace, so `Parser::run()` is of `Parser`.
+//! A name cannot tell a C++ class from a namespace, so `Parser::run()` belongs to `Parser`.
 
 use crate::resolve::Name;
 

@@ -1,4 +1,4 @@
-//! A filter: which stacks count, and which of their frames are shown. The words are pprof's.
+//! Filter: which stacks count, and which of their frames are shown. The words are pprof's.
 //!
 //! ```text
 //! --focus RE    only stacks with a frame that matches        main;serve;parse   --focus parse   stays
@@ -6,10 +6,10 @@
 //! --hide RE     the frames that match are taken out          main;serve;parse   --hide serve    main;parse
 //! ```
 //!
-//! A frame matches by its function, its source file, or its module's path. A stack of which nothing is
-//! left when frames are hidden goes, too. The filter changes a profile and its names, so all that
-//! reads them (tables, trees, exporters) sees the same; that it was filtered is among the profile's
-//! circumstances, and what went is said in the account.
+//! A frame matches by its function, its source file, or its module's path. A stack goes if all of
+//! its frames are hidden. The filter changes a profile and its names, so all readers (tables,
+//! trees, exporters) see the same. The profile's conditions say that it is filtered, and its
+//! account says what went.
 
 use std::collections::{HashMap, HashSet};
 

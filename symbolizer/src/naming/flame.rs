@@ -1,7 +1,7 @@
-//! What flame graphs have in common: how they look, and the lines that they are drawn from.
+//! Flame graph style: the look of all flame graphs, and the lines that they are drawn from.
 //!
-//! What is too narrow to be drawn is not written out: it belongs to what it was called by. So there are some thousand lines,
-//! whatever the number of stacks.
+//! A frame that is too narrow to be drawn is not written: its caller's line has its bytes. So the
+//! number of lines is bounded, whatever the number of stacks.
 
 use std::io::{self, Write};
 use std::ops::Range;

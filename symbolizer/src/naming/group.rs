@@ -1,9 +1,10 @@
-//! A group: what the numbers are added up by. By where in the code (function, line, file, module, crate), or by
-//! what a block is (thread, size, type).
+//! Group: what numbers are added up by.
 //!
-//! Of the first kind, a block's own group is that of its own site ([`Sites`](crate::Sites) says which
-//! frame that is) and its cumulative ones are those of all its frames, each once. Of the second kind, a
-//! block has one group, and own and cumulative are the same.
+//! A group is a part of the code (function, line, file, module, crate) or a property of the block
+//! (thread, size, type). In the first case, the block's own group is that of its own site
+//! ([`Sites`](crate::Sites) says which frame that is), and its cumulative groups are those of all
+//! its frames, each once. In the second case, a block has one group, and own and cumulative are
+//! equal.
 
 use std::collections::HashMap;
 use std::fmt;

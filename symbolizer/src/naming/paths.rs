@@ -1,11 +1,13 @@
-//! Stacks as paths of function names, outermost first: what folded stacks and flame graphs are made of.
+//! Paths: stacks as sequences of function names, outermost first. Folded stacks and flame graphs
+//! are made of them.
 //!
 //! ```text
 //!   names   0 grow   1 main   2 push             in order, so that numbers compare as names do
 //!   paths   [1] 32   [1 0] 4096   [1 0 2] 8192   in order, so that all that begin alike stand together
 //! ```
 //!
-//! Written out, the paths of a large program are gigabytes; here each name is there once. Equal paths are one.
+//! Each name is kept once, because the paths of a large program take gigabytes when written out.
+//! Equal paths are one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! A site: a place in the source that allocates, with what it allocated itself and what was
-//! allocated below it.
+//! Site: a place in the source that allocates, with its own numbers and those of all calls from
+//! there.
 //!
 //! A block's own site is its innermost frame that is neither an allocation function nor the
-//! plumbing of a standard library: who calls `Vec::push` wants to see his own line.
+//! plumbing of a standard library: the caller of `Vec::push` is interesting, `Vec::push` is not.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! Symbols: the names of all places of a profile, asked of `resolve` once, module by module.
+//! Symbols: the names of all places of a profile, which `resolve` is asked for once, module by
+//! module.
 //!
-//! A place has one or more frames, innermost inlined function first; one that nobody can name has
-//! a frame without a function, which is shown as module and offset. What came with the input (a
-//! symbolized dump) names what the files on this machine cannot.
+//! A place has one or more frames, innermost inlined function first. A place without a name has a
+//! frame without a function, which is shown as module and offset. Names that come with the input (a
+//! symbolized dump) are used where the files on this machine have none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! A tree: stacks that begin alike, told as one. From the root down, or from a function to its callers
-//! or its callees.
+//! Tree: stacks that begin alike, drawn as one. It goes from the root down, or from a function to
+//! its callers or callees.
 
 use std::collections::HashMap;
 use std::ops::Range;

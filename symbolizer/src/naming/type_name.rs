@@ -1,9 +1,9 @@
-//! The type of a block: read off the functions that allocated it, innermost first.
+//! Type name: the type of a block, read off the functions that allocate it, innermost first.
 //!
-//! Native code has no types at run time, but its allocation goes through templates and generics that name
-//! them: `std::vector<int>`'s allocator, `Box<Node>::new`, `RawVec<u8>::grow_one`. What is seen depends on
-//! debug information with inlined frames; C's `malloc` names nothing and nor does a bare `new Node` of C++: both
-//! stay `(unknown)`.
+//! Native code has no types at run time. But allocations go through templates and generics that
+//! name types: `std::vector<int>`'s allocator, `Box<Node>::new`, `RawVec<u8>::grow_one`. They show
+//! if debug information has inlined frames. C's `malloc` and a bare `new Node` of C++ name no type:
+//! such blocks are `(unknown)`.
 //!
 //! ```text
 //! malloc <- RawVec<u8>::grow <- Vec<u8>::reserve <- String::push_str <- parse

@@ -1,7 +1,8 @@
-//! A dump as a profile: its lines become stacks and rows, its mappings modules.
+//! Dump reader: gperftools' text as a profile. Lines become stacks and rows, mappings become
+//! modules.
 //!
-//! What a dump does not say stays unknown: errors of its numbers, times, why walks ended. Its
-//! `key: value` comments, when heapprof wrote them, tell program, process and interval.
+//! What a dump does not state stays unknown: errors of its numbers, times, why walks ended. If
+//! heapprof wrote its `key: value` comments, they give program, process and interval.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! A fold: the records of a log, one after another, into a profile.
+//! Fold: the records of a log, one after another, into a profile.
 //!
-//! Memory is needed for live blocks, stacks and rows, not for events. The numbers are
-//! `heapprof_core`'s: the same ledger that the writer inside the process runs.
+//! Memory is needed for live blocks, stacks and rows, not for events. The numbers come from
+//! `heapprof_core`'s ledger, which the writer inside the process runs, too.
 
 pub(crate) mod detail;
 pub(crate) mod last_samples;

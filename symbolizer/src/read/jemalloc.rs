@@ -1,8 +1,9 @@
-//! jemalloc's own heap profile (`heap_v2/<interval>`, from `MALLOC_CONF=prof:true`) as a profile.
+//! jemalloc reader: jemalloc's own heap profile (`heap_v2/<interval>`, from
+//! `MALLOC_CONF=prof:true`) as a profile.
 //!
-//! Its numbers are of samples; they are unsampled line by line with the average size, as jeprof does.
-//! Numbers by thread become [`Detailed::threads`](crate::Detailed). `prof_accum:false`, the default,
-//! leaves the allocated numbers at zero: then the profile says nothing about what was freed.
+//! Its numbers are those of samples. Each line is unsampled by its average size, as jeprof does it.
+//! Numbers by thread become [`Detailed::threads`](crate::Detailed). With `prof_accum:false`, the
+//! default, the allocated numbers are zero: then nothing is known about freed blocks.
 
 use heapprof_core::{Estimate, Row, SizeClass, Totals};
 use heapprof_format::{Dump, DumpLine, MAX_FRAMES, Mapping, Sampling, Thread};

@@ -1,4 +1,4 @@
-//! A log, read whole: up to its end or its tear, past what is damaged, into a profile.
+//! Log reader: a whole log as a profile, up to its end or its tear, past damaged places.
 
 use heapprof_format::{Event, ReadError, ReadErrorKind, Reader, Record};
 

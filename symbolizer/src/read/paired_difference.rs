@@ -1,18 +1,21 @@
-//! A contrast: a sum over blocks in two views of one log, and their difference.
+//! Paired difference: the difference of a sum over blocks between two views of one log.
 //!
-//! Every metric is a sum of `x k` over blocks, `x` being a block's size, 1 or its slack, and `k` what the view says of it: 1 or 0
-//! for in use, allocated and temporary, seconds for heaptime, a part of a slope for growth. A sample brings to the
-//! difference of two views `x (k₂ - k₁)/p`, with variance `x² (k₂ - k₁)² (1 - p)/p²`. So what is the same in both
-//! cancels and adds no error, and two windows may share blocks, or touch, or overlap:
+//! Every metric is a sum of `x k` over blocks. `x` is a block's size, 1 or its slack. `k` depends
+//! on the view: 1 or 0 for in use, allocated and temporary, seconds for heaptime, a part of a slope
+//! for growth. A sample adds `x (k₂ - k₁)/p` to the difference, with variance `x² (k₂ - k₁)² (1 -
+//! p)/p²`. So blocks that both views have in common cancel, and add no error. Two windows may share
+//! blocks, touch or overlap:
 //!
 //! ```text
 //!   at T1, at T2         in use      a block that is there at both: k₁ = k₂, no error
 //!   at T1, at T2         heaptime    k₂ - k₁: for how long it was there in between
-//!   T1..T2, T3..T4       growth      a block from T1 to beyond T4 moves neither slope; one that came in the first
-//!                                    and went in the second moves both, and its error counts once for both together
+//!   T1..T2, T3..T4       growth      a block from T1 to beyond T4 moves neither slope; one that came in
+//!                                    the first and went in the second moves both, and its error counts
+//!                                    once for both together
 //! ```
 //!
-//! What a view says is what `heapprof top` shows of it, metric by metric; `core`'s history has the same definitions.
+//! Each view's sum is what `heapprof top` shows of the view. [`History`](crate::history::History)
+//! has the same definitions.
 
 use crate::history::Allocation;
 use crate::history::temporary::Temporary;

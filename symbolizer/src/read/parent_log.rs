@@ -1,10 +1,12 @@
-//! Heritage: what a forked process had from its parent.
+//! Parent log: the blocks that a forked process has from its parent, read from the parent's log.
 //!
-//! A child of fork has all that its parent had in use, but its log begins at the fork: the parent's log holds
-//! the rest. Ids of samples are the same in both, so what the child later frees finds its allocation there. The two
-//! are joined by putting, behind the child's first frame, the stacks and allocations that were in use in the parent at
-//! the moment of the fork, as if the child had made them at its start. Whatever reads the log then need
-//! not know of any of this.
+//! A forked process has all blocks of its parent, but its log begins at the fork. Sample ids are
+//! the same in both logs, so a free in the child finds the allocation in the parent. The reader
+//! inserts the parent's stacks and allocations of the moment of the fork behind the first frame of
+//! the child's log. They look as if the child had made them at its start, so other readers need no
+//! special case.
+//!
+//! Not here: opening the parent's log (`input`).
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,10 @@
-//! A pprof heap profile (`profile.proto`, gzipped) as a profile: ours, Go's, tcmalloc's, jemalloc_pprof's.
+//! pprof reader: a heap profile in `profile.proto`, gzipped, as a profile: ours, Go's, tcmalloc's,
+//! jemalloc_pprof's.
 //!
-//! Sample types are told by their names; one file may lack objects, or all that was freed. Addresses
-//! are those of calls already. Functions and lines that the file states are believed; what has none is
-//! looked for as in a dump. Locations without an address, or with one that another has too, get an
-//! address that no process has, so that their names stay apart.
+//! Sample types are known by their names. A file may lack objects, or all that was freed. Addresses
+//! are those of calls. Functions and lines in the file are believed; a location without them is
+//! resolved like one of a dump. A location without an address, or with the address of another one,
+//! gets an address that no process has, so that its names stay apart.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;

@@ -1,14 +1,15 @@
-//! Segments: the files of a log that rotates, found from any one of them and seen as one log.
+//! Segments: the files of a log that rotates, found from any one of them and read as one log.
 //!
 //! ```text
 //!   <base>.heaplog         the newest
-//!   <base>.0007.heaplog    older ones; which is which stands in them
+//!   <base>.0007.heaplog    older ones; their order stands in them
 //! ```
 //!
-//! Those of the same run that follow each other without a gap, up to the newest, are mapped behind each other, each
-//! padded to a page with zeros, which is how the format says that a log of several segments looks. So nothing is
-//! copied, and whoever reads a log need not know. A segment whose checkpoint is not complete was being
-//! written when the process was killed: the one before it has all that is in it.
+//! Segments of the same run that follow each other without a gap, up to the newest, are mapped
+//! behind each other. Each is padded to a page with zeros, which the format allows between
+//! segments. So nothing is copied, and readers of a log need no special case. If the checkpoint of
+//! a segment is incomplete, the process was killed while writing it: the segment before has all of
+//! its content.
 
 use std::fs::{self, File};
 use std::io;

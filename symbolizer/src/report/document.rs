@@ -1,7 +1,7 @@
-//! What a page knows, in JSON. `model.js` reads it.
+//! Document: the data of a page, in JSON. `model.js` reads it.
 //!
-//! Moments are numbered: 0 is the beginning, the others are the ends of the steps, and one more is the peak, where it is known.
-//! Texts stand once, frames too.
+//! Moments are numbered. 0 is the beginning, the others are the ends of the steps, and one more is
+//! the peak, if it is known. Each text and each frame stands once.
 
 use std::collections::HashMap;
 

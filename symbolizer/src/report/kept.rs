@@ -1,5 +1,7 @@
-//! Which stacks a page has numbers of by themselves: those with the most. The others are one for each site, so that what a site has in
-//! all is true, and only its callers are missing.
+//! Kept stacks: the stacks that a page has numbers of by themselves, those with the most.
+//!
+//! The other stacks of a site are added up into one. So the numbers of a site are complete, and
+//! only its callers are missing.
 
 use std::collections::HashMap;
 

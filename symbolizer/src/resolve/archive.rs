@@ -1,7 +1,8 @@
-//! An archive: a tar file whose members are read where they lie, mapped, never unpacked.
+//! Archive: a tar file whose members are read in place, mapped and never unpacked.
 //!
-//! A path that leads into one, `/x/bundle.tar/ab/cdef.debug`, is a member's: so a bundle can stand wherever a
-//! folder may. Members are found by their name's bytes; nothing that an archive says is ever a path to write to.
+//! A path that leads into an archive, `/x/bundle.tar/ab/cdef.debug`, names a member. So a bundle
+//! can stand wherever a folder may. Members are found by the bytes of their names. No name in an
+//! archive is ever a path to write to.
 
 use std::collections::HashMap;
 use std::fs::File;

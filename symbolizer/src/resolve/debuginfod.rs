@@ -1,4 +1,4 @@
-//! debuginfod: debug information by build-id from servers, only for a user who asked for it.
+//! debuginfod client: debug information by build-id from servers, only for a user who asks for it.
 //!
 //! ```text
 //!  build-id ─> cache ─┬─ has it, and it is that build ──────────────────────────────┐
@@ -8,12 +8,12 @@
 //!                                                  └─ anything else ─> nothing, and why
 //! ```
 //!
-//! A server is trusted with nothing. What it sends goes into a part file of bounded length, is opened by the same
-//! parsers as any hostile file, must state the build-id that was asked for, and only then gets its name in the
-//! cache. All requests of a run share one budget of time, whatever servers and modules there are; a server that
-//! cannot be reached at all is not asked again in that run.
+//! No server is trusted. A reply goes into a part file of bounded length and is opened by the same
+//! parsers as any hostile file. It gets its name in the cache only if it states the requested
+//! build-id. All requests of a run share one budget of time, whatever the number of servers and
+//! modules. A server that cannot be reached is not asked again in that run.
 //!
-//! Nothing but the build-id and this program's version is sent.
+//! Requests contain the build-id and this program's version, nothing else.
 
 mod cache;
 

@@ -1,7 +1,7 @@
-//! Demangling: linkage names to names people read, for Rust (legacy and v0) and C++.
+//! Demangling: linkage names to readable names, for Rust (legacy and v0) and C++.
 //!
-//! Names come from untrusted files. A few hundred bytes of substitutions can stand for gigabytes of text, so
-//! input and output are bounded, and a name that goes over a bound stays as it is.
+//! Names come from untrusted files, and a few hundred bytes of substitutions can stand for
+//! gigabytes of text. So input and output are bounded, and a name beyond a bound stays mangled.
 
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,16 +1,16 @@
-//! Frames from DWARF: functions, what was inlined into them, files and lines.
+//! DWARF frames: functions, what is inlined into them, files and lines.
 //!
-//! The addresses are known beforehand and sorted. So each compilation unit that has some of them is read once,
-//! from front to back, by one thread, and what it says about these addresses is all that is kept:
+//! The addresses are known beforehand and sorted. So one thread reads each compilation unit that
+//! has some of them once, from front to back, and keeps only what concerns these addresses:
 //!
 //! ```text
 //!  svmas ──units──> (unit, its svmas) ──┬─ functions: one walk over the unit's entries ──> chains of inlines ─┐
 //!          by range                     └─ lines: one run of its line program ──────────> rows ───────────────┴─> Answer
 //! ```
 //!
-//! Hostile input: every loop is over bytes of the file, nothing recurses deeper than a fixed limit, and what a
-//! small file could make us read again and again (range lists, line programs, names) is paid from a budget
-//! that is a multiple of the file's size ([`Budget`]).
+//! Hostile input: every loop is over bytes of the file, and the depth of recursion is bounded.
+//! Repeated reads (range lists, line programs, names) are paid from a budget in proportion to the
+//! size of the file ([`Budget`]).
 
 mod budget;
 mod functions;

@@ -1,6 +1,6 @@
-//! An ELF file: opened, mapped, and asked for what identifies it and for its sections.
+//! ELF file: a file that is opened and mapped, with its identity and its sections.
 //!
-//! The rest of `resolve` sees bytes and never opens a file by itself.
+//! The rest of `resolve` sees bytes, and opens no file.
 
 use super::report::BuildId;
 use crate::resolve::archive::{self, Archive};

@@ -1,6 +1,7 @@
-//! The files used for one module: found, opened, and proven to be the ones that ran.
+//! Files: the files of one module, found, opened, and proven to be the ones that ran.
 //!
-//! A file whose build-id is not the recorded one is never kept (a wrong name is worse than none).
+//! A file with another build-id than the recorded one is never kept: a wrong name is worse than
+//! none.
 
 use super::debuginfod::Kind;
 use super::elf::{ElfError, ElfFile};

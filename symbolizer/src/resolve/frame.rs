@@ -1,7 +1,7 @@
-//! A frame: one function at one place in the source, what an address turns into.
+//! Frame: one function at one place in the source.
 //!
-//! An address has several when functions were inlined into each other; they are kept innermost first, and
-//! the last is the function that physically contains the instruction.
+//! An address has several frames if functions are inlined into each other. They are kept innermost
+//! first. The last is the function that physically contains the instruction.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Where the files of a module may be: paths in the order in which they are worth trying.
+//! Candidates: paths at which the files of a module may be, the most likely first.
 //!
-//! Only names are computed here, no file is opened (links below a sysroot are followed); [`files`](super::files)
-//! opens and verifies.
+//! Only paths are computed here, and no file is opened (links below a sysroot are followed).
+//! [`files`](super::files) opens and verifies.
 
 use super::debuginfod::Debuginfod;
 use super::report::BuildId;

@@ -1,4 +1,5 @@
-//! One module resolved: from where its files are to the frames of each address; and many modules at once.
+//! Module resolution: from one module's path to the frames of each address, and many modules at
+//! once.
 
 use super::dwarf;
 use super::files::Files;

@@ -1,8 +1,8 @@
-//! The strings of a module, each kept once: function names (demangled once) and file names.
+//! Names: the strings of a module, function names (demangled once) and file names, each kept once.
 //!
-//! Many threads resolve units of one module and meet the same names; a set in 16 locked parts keeps them from
-//! waiting for each other. What is handed out is shared by reference count, so a million frames cost a
-//! million pointers.
+//! Many threads resolve units of one module and meet the same names. The set has several locked
+//! parts, so that threads seldom wait for each other. Strings are shared by reference count: a
+//! frame costs a pointer.
 
 use super::frame::Name;
 use heapprof_core::NumberMap;

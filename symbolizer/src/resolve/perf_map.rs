@@ -1,13 +1,13 @@
-//! Perf maps: what programs that make code at run time say about it, in `/tmp/perf-PID.map`.
+//! Perf map: the names that a program gives to code it makes at run time, in `/tmp/perf-PID.map`.
 //!
-//! One line an entry, `START SIZE NAME`, numbers in hexadecimal, addresses those of the process; node, the JVM,
-//! .NET, Python and LLVM write such files for perf, and perf's conventions are ours. The file is appended to and has no
-//! times: where code was thrown away and other code took its place, the later line counts, and the report says how
-//! many addresses that was a choice for.
+//! Each line is an entry, `START SIZE NAME`, with hexadecimal numbers and addresses of the process.
+//! node, the JVM, .NET, Python and LLVM write such files for perf. The file is appended to and has
+//! no times. If code takes the place of other code, the later line counts, and the report says how
+//! many addresses that concerns.
 //!
-//! Anybody may write to `/tmp`, and process ids are used again: a file there is believed only if it is a regular file
-//! of root or of whoever asks, and was written after the profiled process began. A file that the user names, or
-//! that lies below a sysroot, is the user's word.
+//! Anybody may write to `/tmp`, and process ids are reused. A file there is believed only if it is
+//! a regular file of root or of the user, and is newer than the start of the profiled process. A
+//! file that the user names, or that lies below a sysroot, is believed as it is.
 
 use super::frame::Frame;
 use super::locate::{SearchPath, below};

@@ -1,7 +1,7 @@
-//! The stubs through which a module calls what other modules define: `foo@plt`.
+//! PLT stubs: the stubs `foo@plt` through which a module calls functions of other modules.
 //!
-//! No symbol table names them. But each ends in a jump through a slot, and the relocation that fills the slot names
-//! the function:
+//! No symbol table names them. But each ends in a jump through a slot, and the relocation that
+//! fills the slot names the function:
 //!
 //! ```text
 //!   .plt.sec  0x1050  endbr64; jmp *0x2f76(%rip) ──> slot 0x3fd0 <── R_X86_64_JUMP_SLOT malloc

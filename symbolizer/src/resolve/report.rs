@@ -1,5 +1,7 @@
-//! The report on one module: which files gave its names, which were refused and why, how many addresses got
-//! a name from what, and what the user can do about the rest.
+//! Module report: which files gave a module's names, which were refused and why, and what the user
+//! can do about missing names.
+//!
+//! It also counts how many addresses got a name from which source.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

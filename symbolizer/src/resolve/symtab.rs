@@ -1,5 +1,4 @@
-//! The symbols of a module: what remains when there is no DWARF, and the better name in a few cases where
-//! there is.
+//! Symbol table: the symbols of a module, which name what DWARF does not, or does not name as well.
 //!
 //! ```text
 //!   address   10        20        30        40

@@ -1,4 +1,5 @@
-//! A file that names can be taken from, for those outside `resolve` who need its bytes.
+//! Usable file: a file that names can be taken from, for callers outside `resolve` that need its
+//! bytes.
 
 use super::elf::ElfFile;
 use super::error_text::with_causes;

@@ -1,7 +1,8 @@
-//! The vDSO: the code that the kernel maps into every process and that no file system holds.
+//! vDSO: the code that the kernel maps into every process, and that no file system holds.
 //!
-//! If the profile was taken under the kernel that runs now, this process has the same bytes. Reading them
-//! through `/proc/self/mem` needs no unsafe code; the build-id decides whether they are the same.
+//! If the profile was taken under the running kernel, this process has the same bytes. Reading them
+//! through `/proc/self/mem` needs no unsafe code. The build-id decides whether the bytes are the
+//! same.
 
 use super::elf::ElfFile;
 use std::fs::{self, File};

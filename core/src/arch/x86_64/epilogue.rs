@@ -1,8 +1,9 @@
-//! The way out of a function: where its caller is, by what its code does from here to its return.
+//! Epilogue: the code of a function from an address to its return, which tells where its caller is.
 //!
-//! For code that has no unwind tables and keeps no frame pointer, as a C library may be built. Whatever a function did to the stack before, on its way
-//! out it undoes: what is added to the stack pointer between an address in it and the `ret` is where the return address lies, and if the frame
-//! pointer's register is taken from the stack on the way, there is the caller's value.
+//! It is for code without unwind tables and without a frame pointer, as a C library may be built.
+//! On its way out a function undoes what it did to the stack. The sum of what is added to the stack
+//! pointer between an address and the `ret` is the offset of the return address. If the frame
+//! pointer's register is loaded from the stack on the way, that word is the caller's value.
 //!
 //! ```text
 //!  call malloc
@@ -14,12 +15,15 @@
 //!  ret                            the return address: the word at sp + 40
 //! ```
 //!
-//! Every way is gone, at each branch both, and all that end must end alike. A jump to another function in place of call and return is no different from
-//! any other. But where code falls out of a function, behind the call of one that never returns, what follows is another function, which undoes what
-//! this one has not done. Calls of such functions are told by the caller, as far as they are known, and end a way. Another such way is known by the
-//! alignment of stacks: at a call it is 16 bytes, and what the callee undoes is all that it did, so the caller's stack pointer would be 8 bytes up.
+//! Every path is followed, at each branch both. All paths that end must end alike. A tail call (a
+//! jump to another function) is followed like any jump. A path must not run out of the function,
+//! behind the call of a function that never returns: the code there is another function, which
+//! undoes what this one has not done. The caller tells which called functions never return, as far
+//! as they are known: such a call ends a path. The alignment of stacks excludes another such path:
+//! at a call the stack is aligned to 16 bytes, and a callee undoes only its own changes, so the
+//! caller's stack pointer would be off by 8 bytes.
 //!
-//! Not here: what is at that place of the stack, and whose code it is.
+//! Not here: the content of the stack, and which function the code belongs to.
 
 use yaxpeax_arch::LengthedInstruction as _;
 use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};

@@ -1,4 +1,4 @@
-//! `heapprof bundle`: a profile and what names it, for another machine.
+//! `heapprof bundle`: writes a profile and the files that name it, for another machine.
 
 use std::io;
 use std::path::PathBuf;

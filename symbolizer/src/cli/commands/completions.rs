@@ -1,4 +1,5 @@
-//! `heapprof completions`: what a shell needs to complete our commands, from their own definitions.
+//! `heapprof completions`: prints a shell completion script, made from the definitions of the
+//! commands.
 
 use clap_complete::Shell;
 

@@ -1,4 +1,4 @@
-//! `heapprof ctl`: speaks with a program while it runs.
+//! `heapprof ctl`: sends a command to a program while it runs, and prints the answer.
 
 mod attached;
 

@@ -1,4 +1,5 @@
-//! `heapprof diff`: what changed, and whether it is more than noise.
+//! `heapprof diff`: shows what changed between two profiles or moments, and whether it is more than
+//! noise.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

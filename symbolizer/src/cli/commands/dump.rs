@@ -1,4 +1,4 @@
-//! `heapprof dump`: the dumps that a running program would have written, afterwards.
+//! `heapprof dump`: writes the dumps that a running program would have written, from its log.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

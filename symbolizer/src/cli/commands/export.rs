@@ -1,4 +1,4 @@
-//! `heapprof export`: the profile in a form that another program reads.
+//! `heapprof export`: writes the profile in the format of another program.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `heapprof info`: what a file is, how it came about, and what it cannot say.
+//! `heapprof info`: shows what a file is, how it was recorded, and what it cannot say.
 
 mod json;
 

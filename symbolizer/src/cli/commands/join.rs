@@ -1,4 +1,4 @@
-//! `heapprof join`: the logs of several processes as one.
+//! `heapprof join`: writes the logs of several processes as one log.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `heapprof man`: the manual pages, from the commands' own definitions.
+//! `heapprof man`: prints the manual pages, made from the definitions of the commands.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `heapprof report`: a page for a browser.
+//! `heapprof report`: writes a page for a browser.
 
 use std::path::PathBuf;
 

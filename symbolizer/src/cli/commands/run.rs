@@ -1,4 +1,4 @@
-//! `heapprof run`: a program under the profiler, and a short word at its end.
+//! `heapprof run`: runs a program under the profiler, and prints a summary at its end.
 
 mod library;
 mod program;

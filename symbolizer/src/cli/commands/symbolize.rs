@@ -1,4 +1,4 @@
-//! `heapprof symbolize`: the same dump, with names in it.
+//! `heapprof symbolize`: writes the same dump with names in it.
 
 use std::path::PathBuf;
 

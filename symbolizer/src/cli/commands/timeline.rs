@@ -1,4 +1,4 @@
-//! `heapprof timeline`: in use and allocation rate over time.
+//! `heapprof timeline`: shows bytes in use and the rate of allocation over time.
 
 mod json;
 mod svg;

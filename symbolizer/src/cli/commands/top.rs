@@ -1,4 +1,4 @@
-//! `heapprof top`: where the memory comes from, largest first.
+//! `heapprof top`: shows the sites with the most memory, largest first.
 
 mod past;
 

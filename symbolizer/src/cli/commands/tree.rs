@@ -1,4 +1,4 @@
-//! `heapprof tree`: who called whom down to the allocations.
+//! `heapprof tree`: shows the call tree down to the allocations.
 
 mod json;
 

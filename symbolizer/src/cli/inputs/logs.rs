@@ -1,4 +1,4 @@
-//! Logs: those that a command shows over time, several as one.
+//! Logs: the logs that a command shows over time; several are joined into one.
 
 use std::path::PathBuf;
 

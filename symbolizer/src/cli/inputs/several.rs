@@ -1,4 +1,4 @@
-//! Several files: those of several processes, each of these once; their profiles, read one by one and added up.
+//! Several files: the files of several processes, each process once, with their profiles added up.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A source: the files that a command is about, and where their names may be found.
+//! Source: the files that a command is about, with its options for time and names.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,6 @@
-//! How old blocks must be that are shown: what leaks is old, and most of what is in use at a moment is not.
+//! Age option: the least age of the blocks that are shown.
+//!
+//! A leak is old. Most blocks in use at a moment are young.
 
 use heapprof_symbolizer::{Measure, Moment, View};
 

@@ -1,4 +1,4 @@
-//! A choice: one of the library's values, asked for by name, as clap wants it.
+//! Choice: a value parser for clap that takes one of the library's values by its name.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use heapprof_symbolizer::export::Format;

@@ -1,4 +1,4 @@
-//! `--confidence`, as clap wants it.
+//! Confidence option: the value parser of `--confidence`.
 
 use heapprof_symbolizer::Confidence;
 

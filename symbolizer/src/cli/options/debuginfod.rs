@@ -1,4 +1,5 @@
-//! The options by which a user asks for debuginfod, and the one client that a run has.
+//! debuginfod options: whether and where a user asks for debug information, and the one client of a
+//! run.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Filters on the command line, with pprof's names.
+//! Filter options: filters on the command line, with pprof's names.
 
 use heapprof_symbolizer::{Filter, Profile, Symbols};
 use regex::Regex;

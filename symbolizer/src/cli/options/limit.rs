@@ -1,4 +1,4 @@
-//! `--fail-above`: a limit on the command line, and what is said when it is exceeded.
+//! Limit option: `--fail-above`, and the message when the limit is exceeded.
 
 use heapprof_symbolizer::{Amount, Change, Limit, Measure, REAL, Ruling};
 

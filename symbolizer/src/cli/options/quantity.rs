@@ -1,6 +1,6 @@
-//! Quantities on the command line.
+//! Quantities: value parsers for bytes, counts, times, shares and process ids.
 //!
-//! Options of these allow a minus sign, so that what is said of `-1` names the option.
+//! Options with a quantity allow a minus sign, so that the message about `-1` names the option.
 
 use std::num::IntErrorKind;
 use std::str::FromStr;

@@ -1,7 +1,8 @@
-//! Colour: whether there is any, and what it means.
+//! Colour: whether output has colours, and what each colour means.
 //!
-//! `auto` is a terminal where the table goes that is not dumb, and no `NO_COLOR` (<https://no-color.org>).
-//! Decided once, when the command line was read; text for pipes and files is always plain.
+//! `auto` means colour if the table goes to a terminal that is not dumb, and `NO_COLOR`
+//! (<https://no-color.org>) is not set. The decision is made once, after the command line is read.
+//! Text for pipes and files is always plain.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! How much of the profile has names, in words: a section of `info`, and what `symbolize` says at its end.
+//! Coverage text: how much of the profile has names, as a section of `info` and at the end of
+//! `symbolize`.
 
 use std::io::{self, Write};
 

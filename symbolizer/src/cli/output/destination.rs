@@ -1,4 +1,4 @@
-//! An output: standard output, or a file that appears under its name only when it is whole.
+//! Destination: standard output, or a file that appears under its name only when it is complete.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};

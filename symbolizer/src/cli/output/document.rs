@@ -1,4 +1,4 @@
-//! A document: the JSON of a command, what all of them begin with.
+//! Document head: the members that the JSON of every command begins with.
 
 use heapprof_symbolizer::Profile;
 use serde::Serialize;

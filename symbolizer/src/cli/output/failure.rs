@@ -1,4 +1,4 @@
-//! A failure: why a command could not do what it was asked. `say` shows it.
+//! Failure: the reason why a command could not do its work, and its exit status. `say` shows it.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,7 @@
-//! The heading of every table: what ran, the four totals with their errors, how exact they are, and what of it is shown.
+//! Heading: the lines above every table.
+//!
+//! It says what ran, the four totals with their errors, how exact they are, and which part of the
+//! run is shown.
 
 use std::io::{self, Write};
 

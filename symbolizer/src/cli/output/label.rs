@@ -1,4 +1,4 @@
-//! A label: what a line of a table is about, a site or a group, in text and in JSON.
+//! Label: the subject of a line in a table, a site or a group, in text and in JSON.
 
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{By, SiteKey};

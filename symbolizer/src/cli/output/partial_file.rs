@@ -1,7 +1,8 @@
-//! An unfinished file: what is being written, and gets its name when it is whole.
+//! Partial file: a file that is being written, and gets its name when it is complete.
 //!
-//! Until then it has none, where the kernel and the file system can do that (`O_TMPFILE`): whoever interrupts us finds no
-//! part of it. Elsewhere it is called `….PID.partial`, and an interrupt leaves that.
+//! Until then it has no name, if the kernel and the file system support that (`O_TMPFILE`): an
+//! interrupt leaves no part of it. Otherwise it is called `….PID.partial`, and an interrupt leaves
+//! that file.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,4 @@
-//! The processes that were added up, for `heapprof info`: a line each.
+//! Process table: a line for each process that was added up, for `heapprof info`.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Progress of long work, shown on a terminal only, and only once it is long.
+//! Progress: a bar for long work, shown only on a terminal, and only after some time.
 
 use std::io::IsTerminal;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What is said to the user beside the output: errors and notes, on standard error, one line each.
+//! Messages: errors and notes for the user, on standard error, one line each.
+//!
 //! Nothing else in this program writes there.
 
 use std::error::Error;

@@ -1,7 +1,9 @@
-//! A table: columns aligned, and on a terminal as wide as it. On a pipe nothing is cut.
+//! Table: lines with aligned columns, on a terminal as wide as the terminal. On a pipe nothing is
+//! cut.
 //!
-//! A table too wide gives up room in turns ([`TURNS`]): paths lose their beginnings and names their ends, and the more, the
-//! narrower it must become. Numbers are never cut: where names can give no more, the table is wider than the terminal.
+//! A table that is too wide gives up room in turns ([`TURNS`]). Paths lose their beginnings and
+//! names their ends, the more the narrower it must become. Numbers are never cut: if names cannot
+//! give more, the table is wider than the terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;

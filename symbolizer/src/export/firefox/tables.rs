@@ -1,4 +1,5 @@
-//! The tables of the Firefox profiler's form, columns of equal length that name each other's rows:
+//! Tables: columns of equal length that refer to each other's rows, as the Firefox profiler's
+//! format has them.
 //!
 //! ```text
 //! stack ─> frame ─> func ─────> resource ─> lib

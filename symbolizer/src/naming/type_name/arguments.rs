@@ -1,4 +1,5 @@
-//! The arguments of templates and generics in a name, as a list and as people write them.
+//! Arguments: the arguments of a template or a generic in a name, as a list and as people write
+//! them.
 
 use std::borrow::Cow;
 

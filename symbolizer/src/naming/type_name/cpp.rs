@@ -1,4 +1,4 @@
-//! Containers, smart pointers and allocators of C++.
+//! C++ types: containers, smart pointers and allocators.
 
 use super::arguments::{arguments, shown_arguments};
 use crate::naming::crate_name::without_return_type;

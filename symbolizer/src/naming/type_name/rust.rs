@@ -1,4 +1,4 @@
-//! Containers and smart pointers of Rust.
+//! Rust types: containers and smart pointers.
 
 use super::arguments::{arguments, as_people_write, split};
 

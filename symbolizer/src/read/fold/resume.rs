@@ -1,4 +1,5 @@
-//! A log that begins with a checkpoint: the fold goes on from there as if it had folded all that was before.
+//! Resumption: a fold that begins with a checkpoint, and continues as if it had folded all events
+//! before it.
 
 use heapprof_core::{Estimate, Fixed, Ledger, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Free, Passed, Record, Sums};

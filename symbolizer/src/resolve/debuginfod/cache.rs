@@ -1,14 +1,14 @@
-//! The cache: files by build-id, in the layout of elfutils' client.
+//! Cache: fetched files by build-id, in the layout of elfutils' client.
 //!
 //! ```text
-//! <cache>/<build-id>/debuginfo     a file that was fetched; empty: no server had it when it was last written
+//! <cache>/<build-id>/debuginfo     a file that was fetched; empty: no server had it at its time
 //! <cache>/<build-id>/executable    the same for the module itself
-//! <cache>/cache_miss_s             how many seconds the latter is believed, in decimal; without it, 600
+//! <cache>/cache_miss_s             for how many seconds an empty file is believed, in decimal
 //! ```
 //!
-//! That layout and no other: what gdb or `debuginfod-find` fetched is found here, what is fetched here is found
-//! there, and elfutils' client is the one that removes what nobody used for a week. Nothing in it is believed:
-//! whoever opens a file from here verifies its build-id.
+//! The layout is shared: gdb and `debuginfod-find` find what is fetched here, and the reverse.
+//! elfutils' client removes files that nobody used for a week. No file in the cache is trusted:
+//! each user of a file verifies its build-id.
 
 use super::super::report::BuildId;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -1,9 +1,9 @@
-//! The budget of one module: how much may be read again.
+//! Budget: how many bytes of one module may be read again.
 //!
-//! Honest DWARF is read about once. A hostile file of a megabyte can let 50,000 entries each refer to the same
-//! range list of half a megabyte, or as many units to the same line program. Each such read is paid for here,
-//! from an amount proportional to the file's size; when it is spent, the rest of the module stays unnamed and
-//! the report says so.
+//! Honest DWARF is read about once. In a hostile file many entries can refer to the same long range
+//! list, or many units to the same line program. Each such read is paid from an amount in
+//! proportion to the size of the file. When the budget is spent, the rest of the module stays
+//! unnamed, and the report says so.
 
 use super::Dwarf;
 use gimli::{Reader, Section};

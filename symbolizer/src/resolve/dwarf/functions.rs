@@ -1,4 +1,5 @@
-//! Functions of one unit, and the functions inlined into them: its entries walked once.
+//! Functions: the functions of one unit and those inlined into them, found in one walk over its
+//! entries.
 //!
 //! ```text
 //!  subprogram  render            0x100..0x180     <- physical function of 0x120
@@ -8,7 +9,7 @@
 //!  chain of 0x120: dot, draw (called from dot's call site), render (from draw's call site)
 //! ```
 //!
-//! The walk is flat: a list of open scopes instead of recursion, so nesting costs heap, never stack.
+//! The walk is flat, with a list of open scopes: nesting costs heap, never stack.
 
 use super::budget::{Budget, ReadError};
 use super::lines::{FileNames, Row};

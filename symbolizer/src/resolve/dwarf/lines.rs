@@ -1,4 +1,4 @@
-//! Lines of one unit: its line program run once, past all wanted addresses.
+//! Lines: the line program of one unit, run once past all wanted addresses.
 
 use super::Slice;
 use super::budget::{Budget, ReadError};

@@ -1,4 +1,5 @@
-//! The code addresses of one entry (a unit, a function, an inlined call): a begin and an end, or a list.
+//! Code addresses: the range or the list of ranges of one entry (a unit, a function, an inlined
+//! call).
 
 use super::Slice;
 use super::budget::{Budget, ReadError};

@@ -1,8 +1,9 @@
-//! The scopes of one unit: the namespaces and classes that its functions are declared in.
+//! Scopes: the namespaces and classes that the functions of one unit are declared in.
 //!
-//! A function without a linkage name is only `push_back` to DWARF; people read `std::vector<int>::push_back`. The
-//! compilers leave the linkage name out where no other file can link to the function, which is just where templates and
-//! lambdas are inlined: gcc for all that is static, in an unnamed namespace or a local class.
+//! Without a linkage name, a function is only `push_back` to DWARF, where people read
+//! `std::vector<int>::push_back`. Compilers omit the linkage name if no other file can link to the
+//! function. That concerns templates and lambdas: gcc omits it for all that is static, in an
+//! unnamed namespace or in a local class.
 //!
 //! ```text
 //!  unit                                        Scopes::list, in the order of the file
@@ -11,7 +12,8 @@
 //!        subprogram push_back 0x40               0x40 is around(..) in 1, which is in 0
 //! ```
 //!
-//! Read in a pass of its own, and only for units in which such a function was met: most have none.
+//! Scopes are read in a pass of their own, only for units that have such a function: most have
+//! none.
 
 use super::Slice;
 use super::budget::{Budget, ReadError};

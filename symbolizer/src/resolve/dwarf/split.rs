@@ -1,6 +1,6 @@
 //! Split DWARF: the unit of a skeleton, from a package (`.dwp`) or a file of its own (`.dwo`).
 //!
-//! Both are recognised by the 64-bit id that the compiler put into the skeleton and into the unit.
+//! Skeleton and unit have the same 64-bit id, which the compiler puts into both.
 
 use super::{Dwarf, Problems, Slice};
 use crate::resolve::elf::{ElfError, ElfFile};

@@ -1,7 +1,9 @@
-//! The units of one `.debug_info`: which has code at an address, and which holds the entry at an offset.
+//! Units: the units of one `.debug_info`, by the addresses of their code and by the offsets of
+//! their entries.
 //!
-//! Only headers and ranges are kept. A unit's abbreviations and file table are parsed when it is read and then
-//! dropped; those that other units refer into (LTO, dwz) stay, for they are asked again and again.
+//! Only headers and ranges are kept. A unit's abbreviations and file table are parsed when it is
+//! read, and then dropped. Those of units that other units refer into (LTO, dwz) stay, because they
+//! are needed again and again.
 
 use super::budget::{Budget, ReadError};
 use super::functions::{Elsewhere, RawName, name_at};

@@ -1,7 +1,7 @@
-//! A process that is attached to: its control page, found in its memory map and mapped here as well.
+//! Attached process: its control page, found in its memory map and mapped here, too.
 //!
-//! Danger: memory that another process writes to. It is atomics only (`heapprof_format::ControlPage`), and
-//! whatever stands there is checked or merely shown.
+//! Danger: another process writes to this memory. All accesses are atomics
+//! (`heapprof_format::ControlPage`), and its content is checked or merely shown.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! `heapprof info --json`: the same in JSON, described in `docs/json.md`.
+//! `heapprof info --json`: the same content in JSON, described in `docs/json.md`.
 
 use std::io::{self, Write};
 

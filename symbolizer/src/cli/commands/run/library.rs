@@ -1,4 +1,6 @@
-//! The library: where `libheapprof.so` is, seen from this executable. There is one for programs of glibc and one for those of musl.
+//! Library: the path of `libheapprof.so` as seen from this executable.
+//!
+//! There is one library for programs of glibc and one for programs of musl.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,5 +1,6 @@
-//! A program: found as a shell finds it, and looked into for what would keep a preloaded library
-//! from seeing its allocations.
+//! Program: an executable, found as a shell finds it.
+//!
+//! It is searched for reasons why a preloaded library would not see its allocations.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};

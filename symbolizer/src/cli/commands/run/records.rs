@@ -1,9 +1,10 @@
-//! Records: the files that a run left behind.
+//! Records: the files that a run leaves behind.
 //!
-//! Their names are the library's to choose (`PREFIX.heaplog`, `PREFIX_PID_2.heaplog`,
-//! `heapprof.PROGRAM.PID.heaplog`; dumps are `….NNNN.heap` beside their log), so a log's owner is
-//! read from its first record. A process that became other programs on its way (`env`, a shell
-//! that ends in `exec`) leaves a log for each; the last one is the program that was meant.
+//! The library chooses their names (`PREFIX.heaplog`, `PREFIX_PID_2.heaplog`,
+//! `heapprof.PROGRAM.PID.heaplog`; dumps are `….NNNN.heap` beside their log). So the owner of a log
+//! is read from its first record. A process that executes other programs on its way (`env`, a shell
+//! that ends in `exec`) leaves a log for each. The last of these logs is that of the program that
+//! the user means.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

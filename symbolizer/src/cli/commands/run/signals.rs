@@ -1,8 +1,8 @@
-//! Signals: what is sent to us is meant for the program.
+//! Signals: what is sent to this process and meant for the program.
 //!
-//! No handler is installed: the signals are blocked in every thread, and one thread takes them off
-//! the queue and sends them on. A signal that the kernel sent (Ctrl-C at a terminal) has reached
-//! the program already, which is in the same process group, and is not sent twice.
+//! No handler is installed. The signals are blocked in every thread, and one thread takes them off
+//! the queue and sends them on. A signal from the kernel (Ctrl-C at a terminal) has reached the
+//! program already, because it is in the same process group: such a signal is not sent again.
 
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,4 @@
-//! `heapprof top` of what only the past tells: the peak, temporary blocks, heaptime, slack and
-//! lifetimes.
+//! Table of the past: `heapprof top` by a number that only the past tells, from peak to lifetimes.
 
 use std::io::{self, Write};
 
