@@ -157,7 +157,8 @@ fn ledger_pair(bencher: Bencher, live: u64) {
     });
 }
 
-/// A sample and its free, put into a lane and taken out again, of one lane and of two whose events alternate.
+/// A sample and its free, put into a lane and taken out again, of one lane and of two whose events
+/// alternate.
 #[divan::bench(args = [1, 2])]
 fn lane_pair(bencher: Bencher, count: usize) {
     let lanes: Vec<Lane> = (0..count)
@@ -224,8 +225,8 @@ fn counter() -> u64 {
     read_counter()
 }
 
-/// A thousand loads from anywhere in 256 MiB, with such a reading behind each or without. Alone they run beside each other, with it only if it does
-/// not wait for them.
+/// A thousand loads from anywhere in 256 MiB, with such a reading behind each or without. Alone
+/// they run beside each other, with it only if it does not wait for them.
 #[cfg(target_arch = "x86_64")]
 #[divan::bench(args = [false, true])]
 fn thousand_loads_that_miss(bencher: Bencher, counter_is_read: bool) {

@@ -154,8 +154,8 @@ fn again(bencher: Bencher, depth: usize) {
     });
 }
 
-/// Walks from two places in turn, the upper halves of whose stacks are the same: through two other calls of one function, whose frames are alike, and
-/// whose rules are known.
+/// Walks from two places in turn, the upper halves of whose stacks are the same: through two other
+/// calls of one function, whose frames are alike, and whose rules are known.
 #[divan::bench(args = [10, 40])]
 fn by_another_call(bencher: Bencher, depth: usize) {
     let calls = return_addresses(1, depth);
@@ -174,7 +174,8 @@ fn by_another_call(bencher: Bencher, depth: usize) {
     });
 }
 
-/// The same where ten functions on the way call from two places each, in an order that nobody can guess: some five returns of 40 are elsewhere each time.
+/// The same where ten functions on the way call from two places each, in an order that nobody can
+/// guess: some five returns of 40 are elsewhere each time.
 #[divan::bench(args = [10, 40])]
 fn by_any_calls(bencher: Bencher, depth: usize) {
     let calls = [return_addresses(1, depth), return_addresses(2, depth)];

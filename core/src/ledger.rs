@@ -51,7 +51,8 @@ pub struct Live {
     pub size: u64,
     /// Index into the rows.
     row: u32,
-    /// Index into the intervals that were met: there are few, and there may be a hundred million of these.
+    /// Index into the intervals that were met: there are few, and there may be a hundred million of
+    /// these.
     interval: u32,
 }
 
@@ -108,8 +109,8 @@ pub struct Ledger {
     rows: Vec<Account>,
     row_of: NumberMap<(u32, u8), u32>,
     live: NumberMap<u64, Live>,
-    /// Each mean interval that a sample came with, in bytes, in order of appearance; where it is there; and the place of the last one met.
-    /// A budget makes thousands in an hour.
+    /// Each mean interval that a sample came with, in bytes, in order of appearance; where it is
+    /// there; and the place of the last one met. A budget makes thousands in an hour.
     intervals: Vec<u64>,
     place_of_interval: NumberMap<u64, u32>,
     last_interval: u32,
@@ -149,9 +150,9 @@ impl Ledger {
         Some(live)
     }
 
-    /// What was allocated and freed before this ledger began, by that stack in that class. Returns the index of
-    /// its row. With each block that was then in use told by [`alloc`](Self::alloc), the ledger is that of
-    /// the whole.
+    /// What was allocated and freed before this ledger began, by that stack in that class. Returns
+    /// the index of its row. With each block that was then in use told by [`alloc`](Self::alloc),
+    /// the ledger is that of the whole.
     pub fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) -> u32 {
         let row = self.row(stack, class);
         for sums in [&mut self.rows[row as usize].sums, &mut self.total] {
@@ -161,8 +162,8 @@ impl Ledger {
         row
     }
 
-    /// Index of the row of that stack and class, which is made if need be: with nothing in it, it can be
-    /// that of what happened to blocks from before the account began.
+    /// Index of the row of that stack and class, which is made if need be: with nothing in it, it
+    /// can be that of what happened to blocks from before the account began.
     pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
         let rows = &mut self.rows;
         *self.row_of.entry((stack, class.0)).or_insert_with(|| {
@@ -226,7 +227,8 @@ impl Ledger {
         self.live.len()
     }
 
-    /// The sample of that id is as if it had never been, if it is in use: neither allocated nor freed.
+    /// The sample of that id is as if it had never been, if it is in use: neither allocated nor
+    /// freed.
     pub fn forget(&mut self, id: u64) {
         let Some(live) = self.live.remove(&id) else {
             return;
@@ -241,7 +243,8 @@ impl Ledger {
         self.live.keys().copied()
     }
 
-    /// From here on, what is in use now is all that was ever allocated: how a forked process begins.
+    /// From here on, what is in use now is all that was ever allocated: how a forked process
+    /// begins.
     pub fn forget_what_was_freed(&mut self) {
         let rows = self.rows.iter_mut().map(|account| &mut account.sums);
         for sums in rows.chain([&mut self.total]) {

@@ -21,11 +21,11 @@
 //! | [`StackLane`] | sampled malloc | which frames does a new stack have? |
 //! | [`Lane`] | sampled malloc, free | which events go to the writer? |
 //! | [`Merge`] | writer | which event of all lanes is next? |
-//! | [`seccomp_bpf`] | before a system call filter | does a process behind this filter survive these calls? |
+//! | [`seccomp_bpf`] | before a system call filter | does a process survive these calls? |
 //! | [`Pace`] | writer, at the program's end | how long does the rest of a dump take at least? |
 //! | [`Timeline`] | writer | at what time did the processor's counter have this value? |
 //! | [`Weight`] | writer, reader | how many blocks and bytes does a sample stand for? |
-//! | [`Estimate`] | writer, reader | how many do several samples stand for, and how uncertain is that? |
+//! | [`Estimate`] | writer, reader | how many do several samples stand for, with what error? |
 //! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
 //!
 //! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and

@@ -9,13 +9,14 @@ const MOST_A_NS: u64 = 2;
 /// See the module's text. In bytes and nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// So long something must have been at work. A moment in which the machine did something else is no pace.
+    /// So long something must have been at work. A moment in which the machine did something else
+    /// is no pace.
     pub known_after_ns: u64,
 }
 
 impl Pace {
-    /// What `left` bytes take at least, after `done` of them took `elapsed_ns`. The machine may have been busy so far: it is taken for half
-    /// again as fast.
+    /// What `left` bytes take at least, after `done` of them took `elapsed_ns`. The machine may
+    /// have been busy so far: it is taken for half again as fast.
     #[must_use]
     pub fn takes_ns(self, left: u64, done: u64, elapsed_ns: u64) -> u64 {
         if elapsed_ns < self.known_after_ns || done == 0 {
@@ -35,7 +36,8 @@ mod tests {
         known_after_ns: 33 * MS,
     };
 
-    /// 9 MB take 10 ms. In the first 20 ms the machine did something else: there is time for them all the same, of 100 ms.
+    /// 9 MB take 10 ms. In the first 20 ms the machine did something else: there is time for them
+    /// all the same, of 100 ms.
     #[test]
     fn a_moment_without_a_processor_is_no_pace() {
         let left = 8_750_000;

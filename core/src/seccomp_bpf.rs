@@ -36,7 +36,8 @@ pub struct SystemCall {
     pub arguments: [u64; 6],
 }
 
-/// Answers under which a process goes on: ERRNO, USER_NOTIF, TRACE, LOG and ALLOW. The others end it or its thread, or are a signal.
+/// Answers under which a process goes on: ERRNO, USER_NOTIF, TRACE, LOG and ALLOW. The others end
+/// it or its thread, or are a signal.
 const HARMLESS: [u32; 5] = [
     0x0005_0000,
     0x7FC0_0000,
@@ -153,7 +154,8 @@ mod tests {
         }
     }
 
-    /// As sandboxes write it: another architecture is killed, two calls are granted, one of them by an argument, one refused.
+    /// As sandboxes write it: another architecture is killed, two calls are granted, one of them by
+    /// an argument, one refused.
     fn usual() -> Vec<Instruction> {
         vec![
             step(0x20, 0, 0, 4), // the architecture

@@ -1,14 +1,16 @@
-//! The lock-free structures under loom: every order in which two or three threads can meet, and every value that an
-//! atomic may then show.
+//! The lock-free structures under loom: every order in which two or three threads can meet, and
+//! every value that an atomic may then show.
 //!
 //!     scripts/models
 //!
-//! Tables are tiny here (two slots in the first level, windows of two), so that threads get into each other's way at
-//! every step, growth included. What the program itself does between the threads is modelled too: an address reaches
-//! another thread, or comes back from the allocator, only through a synchronisation of the program's own.
+//! Tables are tiny here (two slots in the first level, windows of two), so that threads get into
+//! each other's way at every step, growth included. What the program itself does between the
+//! threads is modelled too: an address reaches another thread, or comes back from the allocator,
+//! only through a synchronisation of the program's own.
 //!
-//! One thing that loom does not follow: of two threads' accesses to an atomic it remembers the last, so a thread that reads back what
-//! it is about to store hides that another has read it. Structures are written so that they need not read back.
+//! One thing that loom does not follow: of two threads' accesses to an atomic it remembers the
+//! last, so a thread that reads back what it is about to store hides that another has read it.
+//! Structures are written so that they need not read back.
 #![cfg(loom)]
 
 use heapprof_core::{
@@ -72,7 +74,8 @@ fn table() -> Arc<SampleTable<Modelled>> {
     Arc::new(SampleTable::new(Modelled::new()))
 }
 
-/// Runs the model with at most three preemptions: with more, some take hours, and a lost update needs two.
+/// Runs the model with at most three preemptions: with more, some take hours, and a lost update
+/// needs two.
 fn model(check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -140,7 +143,8 @@ fn an_address_that_comes_back_carries_the_new_sample() {
             let (table, freed) = (Arc::clone(&table), Arc::clone(&freed));
             thread::spawn(move || {
                 assert_eq!(take(&table, A), Some(1));
-                freed.store(true, Ordering::Release); // the real free: the allocator may reuse the address
+                // The real free: the allocator may reuse the address.
+                freed.store(true, Ordering::Release);
             })
         };
         if freed.load(Ordering::Acquire) {
@@ -205,7 +209,8 @@ fn growth_loses_nothing() {
 fn whoever_finds_a_stack_known_finds_its_frames_queued() {
     model(|| {
         let set = Arc::new(StackSet::new(Modelled::new()));
-        set.insert(1); // the level is there: its publication must not stand in for that of the stack
+        // The level is there: its publication must not stand in for that of the stack.
+        set.insert(1);
         let queued = Arc::new(AtomicU64::new(0));
         let other = {
             let (set, queued) = (Arc::clone(&set), Arc::clone(&queued));
@@ -230,7 +235,8 @@ fn two_threads_that_ship_the_same_stack_leave_it_known() {
             let set = Arc::clone(&set);
             thread::spawn(move || set.insert(77))
         };
-        // One of the two adds the first level; the other may find it busy and leave the stack to be shipped again.
+        // One of the two adds the first level; the other may find it busy and leave the stack to be
+        // shipped again.
         set.insert(77);
         other.join().unwrap();
         assert!(set.contains(77));
@@ -302,7 +308,8 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
     model(|| {
         let lane = lane(0);
         let other = thread::spawn(move || {
-            // The third has room only if the writer was here meanwhile, and then goes over the end of the ring.
+            // The third has room only if the writer was here meanwhile, and then goes over the end
+            // of the ring.
             [1, 2, 3].map(|n| {
                 lane.put_sampled(
                     BY,
@@ -329,7 +336,8 @@ fn a_stack_comes_out_of_its_lane_whole() {
     model(|| {
         let words: Box<[AtomicU64]> = (0..8).map(|_| AtomicU64::new(0)).collect();
         let lane: &'static StackLane = Box::leak(Box::new(StackLane::new(Box::leak(words))));
-        // Five words each: the second has room only if the first was taken meanwhile, and goes over the end of the ring.
+        // Five words each: the second has room only if the first was taken meanwhile, and goes over
+        // the end of the ring.
         let other = thread::spawn(move || {
             [1, 2].map(|n| lane.put(n, 4, n * 5, [(n * 7, true)].into_iter()))
         });

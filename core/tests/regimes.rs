@@ -1,5 +1,6 @@
-//! Intervals that change while running, blocks that are recorded for their size, budgets: the weights must stay
-//! exact. Statistics, tested as statistics: fixed seeds, and the probability of a false alarm beside each bound.
+//! Intervals that change while running, blocks that are recorded for their size, budgets: the
+//! weights must stay exact. Statistics, tested as statistics: fixed seeds, and the probability of a
+//! false alarm beside each bound.
 
 use heapprof_core::{Budget, Estimate, Regime, Rng, Sampler, Weight};
 
@@ -55,8 +56,8 @@ impl Score {
         }
     }
 
-    /// Bias: beyond 4.5 standard errors of the mean once in 150,000. Coverage: with 4000 runs its standard error is
-    /// 0.34 %, so a true 95 % leaves 93..97 once in 250 million.
+    /// Bias: beyond 4.5 standard errors of the mean once in 150,000. Coverage: with 4000 runs its
+    /// standard error is 0.34 %, so a true 95 % leaves 93..97 once in 250 million.
     #[track_caller]
     fn is_sound(&self, what: &str) {
         for (i, unit) in ["blocks", "bytes"].into_iter().enumerate() {
@@ -73,8 +74,8 @@ impl Score {
     }
 }
 
-/// Sizes of a program. None is so much smaller than the intervals below that a single sample would stand for a
-/// large part of all blocks: then no number of runs makes the errors normal.
+/// Sizes of a program. None is so much smaller than the intervals below that a single sample would
+/// stand for a large part of all blocks: then no number of runs makes the errors normal.
 fn size(random: &mut Rng) -> u64 {
     let bits = random.next_u64();
     match bits % 16 {
@@ -164,8 +165,8 @@ fn estimates_stay_sound_under_a_budget() {
     assert!(most_in_a_second <= 100, "{most_in_a_second}");
 }
 
-/// Blocks that are larger than a piece, as large and much smaller, at intervals far beyond one: the ends of pieces
-/// are no marks, and hide none.
+/// Blocks that are larger than a piece, as large and much smaller, at intervals far beyond one: the
+/// ends of pieces are no marks, and hide none.
 #[test]
 fn pieces_do_not_change_the_probability() {
     // Beyond 5 standard errors once in 1.7 million tries; 9 tries here, with fixed seeds.
@@ -236,7 +237,8 @@ fn a_block_is_recorded_for_its_size_wherever_it_lies() {
             let size = over + random.next_u64() % 3;
             assert_eq!(line.lay(size, regime), Some(1), "{size} of {over}");
         }
-        // A block of 1 byte at that interval: once in a trillion. Of 0 bytes with `over` 1, all count as one.
+        // A block of 1 byte at that interval: once in a trillion. Of 0 bytes with `over` 1, all
+        // count as one.
         if (2..1 << 20).contains(&over) {
             assert_eq!(small, 0, "of {over}");
         }

@@ -2,19 +2,20 @@
 //! intervals hold the truth as often as they say?
 //!
 //! ```text
-//!   a case: threads, each with a sequence of blocks (stack, size, freed or not)  ── thousands of runs ──>
+//!   a case: threads, each with a sequence of blocks (stack, size, freed or not); thousands of runs
 //!     of each stack's four numbers:   mean error, in its own standard errors       within ±5
 //!                                     part of the 95 % intervals with the truth    0.93 to 0.97
 //! ```
 //!
-//! False alarms, over the choice of seeds (they are fixed, so a test that passed passes again): a mean is
-//! beyond 5 standard errors with probability 5.7e-7; with intervals that are right, 2,000 runs leave 93 to
-//! 97 % with probability 4.5e-5 (binomial, exactly). With some 80 numbers of either kind, that is 0.4 %
-//! together. An interval that is too narrow by a tenth holds 92.2 %, and is found nine times in ten.
+//! False alarms, over the choice of seeds (they are fixed, so a test that passed passes again): a
+//! mean is beyond 5 standard errors with probability 5.7e-7; with intervals that are right, 2,000
+//! runs leave 93 to 97 % with probability 4.5e-5 (binomial, exactly). With some 80 numbers of
+//! either kind, that is 0.4 % together. An interval that is too narrow by a tenth holds 92.2 %, and
+//! is found nine times in ten.
 //!
-//! A normal interval is promised where enough samples are to be expected; every case here expects some hundred
-//! of each stack, or nearly all. `HEAPPROF_STATISTICS=<runs>:<seed>` does more, or others
-//! (`scripts/statistics`); `--nocapture` shows the table.
+//! A normal interval is promised where enough samples are to be expected; every case here expects
+//! some hundred of each stack, or nearly all. `HEAPPROF_STATISTICS=<runs>:<seed>` does more, or
+//! others (`scripts/statistics`); `--nocapture` shows the table.
 
 use heapprof_core::{Estimate, Ledger, Sampler};
 
@@ -123,7 +124,8 @@ fn check(case: &Case) {
         let mut id = 0;
         for (thread, blocks) in case.blocks.iter().enumerate() {
             let mut sampler = Sampler::default();
-            // No multiple of the generator's own step: runs would share their numbers, shifted by one.
+            // No multiple of the generator's own step: runs would share their numbers, shifted by
+            // one.
             let number = (seed << 40) + run * case.blocks.len() as u64 + thread as u64;
             sampler.start(number.wrapping_mul(0x1234_5678_9abc_def1), case.interval);
             for block in blocks {
@@ -158,7 +160,8 @@ fn check(case: &Case) {
             let samples = tally.samples as f64 / n;
             let what = format!("{:<34} {stack} {:<18}", case.name, METRICS[metric]);
             if tally.squares < 1e-6 * n {
-                // So large that all are sampled: fixed-point numbers' last bits are all that is off.
+                // So large that all are sampled: fixed-point numbers' last bits are all that is
+                // off.
                 println!("{what} {samples:>7.0} samples, exact");
                 continue;
             }
@@ -222,8 +225,8 @@ fn sizes_from_a_byte_to_64_mib_in_one_stack() {
     check(&one_thread("1 B to 64 MiB, every 256 B", 256, sizes));
 }
 
-/// A program whose rhythm is the interval's: sampling every R-th byte would see one of the two always and
-/// the other never.
+/// A program whose rhythm is the interval's: sampling every R-th byte would see one of the two
+/// always and the other never.
 #[test]
 fn strides_equal_to_the_interval() {
     const R: usize = 1024;

@@ -35,7 +35,8 @@ fn write(encoder: &mut Encoder) -> &[u8] {
     encoder.finish()
 }
 
-/// A live set of a few thousand blocks of any size, freed in any order: nothing about the next record can be guessed.
+/// A live set of a few thousand blocks of any size, freed in any order: nothing about the next
+/// record can be guessed.
 fn write_in_any_order<'a>(encoder: &'a mut Encoder, random: &[u64]) -> &'a [u8] {
     let mut live = [0; 4096];
     let mut time_ns = 0;

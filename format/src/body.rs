@@ -1,7 +1,8 @@
-//! Bodies: what stands behind the tag and the length of every record but allocations and frees. Written and read side by side.
+//! Bodies: what stands behind the tag and the length of every record but allocations and frees.
+//! Written and read side by side.
 //!
-//! A kind never changes its number, nor a body what stands in it; more may be added behind its end, and kinds that are new are
-//! passed over by their length.
+//! A kind never changes its number, nor a body what stands in it; more may be added behind its end,
+//! and kinds that are new are passed over by their length.
 
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::record::{
@@ -59,7 +60,8 @@ impl Kind {
 /// The kind of a record with a body, and the time of a frame that begins with it.
 pub(crate) struct Head {
     pub(crate) kind: Kind,
-    /// Since the start. 0 where what is written after the record may be of a time before it: a frame goes forward only.
+    /// Since the start. 0 where what is written after the record may be of a time before it: a
+    /// frame goes forward only.
     pub(crate) frame_ns: u64,
 }
 
@@ -167,8 +169,8 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
     Some(Head { kind, frame_ns })
 }
 
-/// The record of that kind with that body; `None`: it is malformed, or the kind is that of no record. What a later version has put
-/// behind the end of a body is passed over.
+/// The record of that kind with that body; `None`: it is malformed, or the kind is that of no
+/// record. What a later version has put behind the end of a body is passed over.
 pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
     let body = &mut body;
     Some(match kind {

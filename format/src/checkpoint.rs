@@ -2,22 +2,24 @@
 //!
 //! ```text
 //!  segment 1      Start | events …
-//!  segment n > 1  Start | Checkpoint  modules, threads, stacks
-//!                                     Passed*      what was allocated and freed before, by stack and size class
-//!                                     Alloc*       what is in use, in order of time, each as it was recorded
-//!                                     Free*        of blocks that came from before the log (a forked process's)
-//!                                     Counters
+//!  segment n > 1  Start | Checkpoint
+//!                     modules, threads, stacks
+//!                     Passed*     blocks allocated and freed before, by stack and size class
+//!                     Alloc*      blocks in use, in order of time, each as it was recorded
+//!                     Free*       of blocks from before the log (a forked process's)
+//!                     Counters
 //!                         CheckpointEnd | events …
 //! ```
 //!
-//! So a segment is a log by itself: its totals and its live set are those of the whole run. What is in use is
-//! not in the totals of [`Passed`]: whoever adds up both has all that was ever allocated, exactly, because
-//! the sums are fixed-point numbers.
+//! So a segment is a log by itself: its totals and its live set are those of the whole run. What is
+//! in use is not in the totals of [`Passed`]: whoever adds up both has all that was ever allocated,
+//! exactly, because the sums are fixed-point numbers.
 //!
 //! Segments that follow each other are one log when they are put behind each other, with any number
 //! of zero bytes between them (`cat` makes none, mapping files into memory pads to a page):
-//! [`Reader`](crate::Reader) then passes over the checkpoints of all but the first, whose content the events
-//! before them say as well. A segment without its `CheckpointEnd` was not finished, and counts for nothing.
+//! [`Reader`](crate::Reader) then passes over the checkpoints of all but the first, whose content
+//! the events before them say as well. A segment without its `CheckpointEnd` was not finished, and
+//! counts for nothing.
 
 use crate::varint::{put, take};
 
@@ -36,7 +38,8 @@ pub struct Checkpoint {
     pub peak_bytes: i128,
     /// Smallest and largest interval that a sample was taken under so far; both 0 without samples.
     pub intervals: (u64, u64),
-    /// Bytes of all that was ever asked for, one for an empty block; see [`Sums`]. Earlier versions: usable bytes, which nothing is compared with that is read now.
+    /// Bytes of all that was ever asked for, one for an empty block; see [`Sums`]. Earlier
+    /// versions: usable bytes, which nothing is compared with that is read now.
     pub requested: Sums,
 }
 

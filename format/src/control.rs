@@ -1,15 +1,16 @@
 //! The control page: how `heapprof ctl` speaks with a process while it runs.
 //!
-//! Model: one page of memory that both have mapped; a desk with one form on it. Whoever asks takes the desk, writes
-//! a command, counts `asked` up and wakes the writer; the writer reads the command, writes the answer,
-//! counts `answered` up to it and wakes whoever waits. Words, no references: either side may vanish or write
-//! nonsense at any moment, and the other goes on.
+//! Model: one page of memory that both have mapped; a desk with one form on it. Whoever asks takes
+//! the desk, writes a command, counts `asked` up and wakes the writer; the writer reads the
+//! command, writes the answer, counts `answered` up to it and wakes whoever waits. Words, no
+//! references: either side may vanish or write nonsense at any moment, and the other goes on.
 //!
 //! ```text
 //! magic | version pid | writer holder asked answered | status lengths | command | answer
 //! ```
 //!
-//! Waiting and waking (futexes on `writer` and `answered`) are system calls and the two programs' business.
+//! Waiting and waking (futexes on `writer` and `answered`) are system calls and the two programs'
+//! business.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -31,8 +32,8 @@ pub struct ControlPage {
     magic: AtomicU64,
     /// Process id of the process that is controlled, as itself sees it.
     pid: AtomicU32,
-    /// State of the writer: what it waits on. Moved to a sleeping one by the writer before it sleeps, to
-    /// [`WRITER_AWAKE`] by whoever wakes it.
+    /// State of the writer: what it waits on. Moved to a sleeping one by the writer before it
+    /// sleeps, to [`WRITER_AWAKE`] by whoever wakes it.
     pub writer: AtomicU32,
     /// Who has the desk: a process id, 0 for nobody. Moved by those who ask.
     pub holder: AtomicU32,
@@ -83,13 +84,13 @@ impl ControlPage {
     /// Whether a command waits for its answer.
     #[inline]
     pub fn is_asked(&self) -> bool {
-        // Sequentially consistent, as is the change of `writer`: either the writer sees the command before it
-        // sleeps, or whoever asked sees that it sleeps.
+        // Sequentially consistent, as is the change of `writer`: either the writer sees the command
+        // before it sleeps, or whoever asked sees that it sleeps.
         self.asked.load(Ordering::SeqCst) != self.answered.load(Ordering::SeqCst)
     }
 
-    /// For whoever has the desk: leaves a command; the writer is still to be woken. Returns what `answered` will
-    /// be. `None`: it is too long.
+    /// For whoever has the desk: leaves a command; the writer is still to be woken. Returns what
+    /// `answered` will be. `None`: it is too long.
     pub fn ask(&self, command: &str) -> Option<u32> {
         let len = put(&self.command, command.as_bytes());
         if len < command.len() {

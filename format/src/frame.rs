@@ -3,7 +3,8 @@
 //! The checksum covers the sequence number too, so a frame that was copied or repeated by a broken
 //! disk does not pass for another one.
 
-/// The version this crate writes. A reader refuses any but this and [`OLDEST_VERSION`], which has no plain allocations and is else the same.
+/// The version this crate writes. A reader refuses any but this and [`OLDEST_VERSION`], which has
+/// no plain allocations and is else the same.
 pub const VERSION: u8 = 3;
 
 /// The oldest version that is read.

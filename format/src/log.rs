@@ -7,13 +7,14 @@
 //!                                  31: a varint follows
 //!   alloc      [thread] [dt] zigzag(id - (previous id + 1)) stack size slack
 //!   free       [thread] [dt] zigzag(previous id - id)
-//!   plain alloc              stack:14 size:14 slack:12, least significant bit first; the id is the next, S is 0, T not 31
+//!   plain alloc              stack:14 size:14 slack:12, least significant bit first;
+//!                            the id is the next, S is 0, T not 31
 //! other        0bRRRRRR 11 length body      R: kind of record, see `body.rs`
 //! ```
 //!
-//! "Previous id" is that of the last alloc of a thread with the same number modulo 16: a thread's ids follow each other,
-//! whatever other threads do meanwhile. The interval of allocs is state as well, set by a record of its own; all
-//! state begins anew in each frame.
+//! "Previous id" is that of the last alloc of a thread with the same number modulo 16: a thread's
+//! ids follow each other, whatever other threads do meanwhile. The interval of allocs is state as
+//! well, set by a record of its own; all state begins anew in each frame.
 
 use crate::body::{Kind, TIME_UNIT_NS, put_body};
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
@@ -215,8 +216,8 @@ impl Encoder {
         self.end += out.len;
     }
 
-    /// For records of that thread whose allocations were sampled under that interval, and whose last had that id. `None`: the next one has
-    /// to be added otherwise.
+    /// For records of that thread whose allocations were sampled under that interval, and whose
+    /// last had that id. `None`: the next one has to be added otherwise.
     #[inline(always)]
     pub fn usual(&mut self, thread: u32, interval: u64, last_id: u64) -> Option<Usual<'_>> {
         let deltas = &mut self.deltas;
@@ -310,8 +311,9 @@ impl Encoder {
     }
 }
 
-/// Adds usual records to a frame: all of one thread and one interval, each a moment after the one before, with ids in the order in which they
-/// were given. Each is a word then, and what it is told by need not be looked for. Nothing is added before it is [finished](Self::finish).
+/// Adds usual records to a frame: all of one thread and one interval, each a moment after the one
+/// before, with ids in the order in which they were given. Each is a word then, and what it is told
+/// by need not be looked for. Nothing is added before it is [finished](Self::finish).
 #[derive(Debug)]
 #[must_use]
 pub struct Usual<'a> {
@@ -324,7 +326,8 @@ pub struct Usual<'a> {
 }
 
 impl Usual<'_> {
-    /// Adds an allocation at that time, in [`TIME_UNIT_NS`], whose id is the next. False: it is not usual, and was not added.
+    /// Adds an allocation at that time, in [`TIME_UNIT_NS`], whose id is the next. False: it is not
+    /// usual, and was not added.
     #[inline(always)]
     pub fn alloc(&mut self, time: u64, size: u64, slack: u64, stack: u32) -> bool {
         let step = time.wrapping_sub(self.time);
@@ -358,14 +361,16 @@ impl Usual<'_> {
         self.add(time, bytes, 2 + plain::LEN)
     }
 
-    /// Adds the free of the block that was allocated so many allocations before the last. As [`alloc`](Self::alloc).
+    /// Adds the free of the block that was allocated so many allocations before the last. As
+    /// [`alloc`](Self::alloc).
     #[inline(always)]
     pub fn free(&mut self, time: u64, back: u64) -> bool {
         let step = time.wrapping_sub(self.time);
         if step >= TIME_IN_TAG || back >= Packed::LIMIT / 2 {
             return false;
         }
-        let packed = Packed::tag(KIND_FREE, step).and(back << 1); // as `zigzag` of what is not negative
+        // As `zigzag` of a number that is not negative.
+        let packed = Packed::tag(KIND_FREE, step).and(back << 1);
         self.add(time, packed.bytes, packed.bits / 8)
     }
 
@@ -391,8 +396,8 @@ impl Usual<'_> {
     }
 }
 
-/// Writes an allocation that is not plain, whose id is the next, `step` being short. Returns how many bytes it has. A function by itself:
-/// `Usual` keeps its words in registers.
+/// Writes an allocation that is not plain, whose id is the next, `step` being short. Returns how
+/// many bytes it has. A function by itself: `Usual` keeps its words in registers.
 #[inline(never)]
 fn put_next_alloc(
     place: &mut [u8; LONGEST_HOT],
@@ -415,8 +420,8 @@ fn put_next_alloc(
 /// Bytes of the longest hot record, and more: one, and six varints of at most ten.
 const LONGEST_HOT: usize = 64;
 
-/// A short record in its place, being written. Into an array and not onto a vector, which would ask before each byte whether there is
-/// room.
+/// A short record in its place, being written. Into an array and not onto a vector, which would ask
+/// before each byte whether there is room.
 struct Hot<'a> {
     bytes: &'a mut [u8; LONGEST_HOT],
     len: usize,
@@ -460,8 +465,9 @@ impl Hot<'_> {
     }
 }
 
-/// Varints of a byte or two each, up to three of them, or two behind a tag, side by side in a word. Nothing is asked on the way: sizes and
-/// distances come in any order, and to guess wrongly how long one is takes a processor longer than all else that it does here.
+/// Varints of a byte or two each, up to three of them, or two behind a tag, side by side in a word.
+/// Nothing is asked on the way: sizes and distances come in any order, and to guess wrongly how
+/// long one is takes a processor longer than all else that it does here.
 struct Packed {
     bytes: u64,
     bits: usize,
@@ -500,7 +506,8 @@ impl Packed {
     /// And that number, below [`LIMIT`](Self::LIMIT).
     #[inline(always)]
     fn and(self, number: u64) -> Packed {
-        let upper = number & !0x7f; // added once more, it is moved up by the bit that says that it follows
+        // Added once more, it is moved up by the bit that says that it follows.
+        let upper = number & !0x7f;
         let has_upper = upper != 0;
         let bytes = number + upper + (u64::from(has_upper) << 7);
         Packed {

@@ -1,8 +1,8 @@
 //! Reading: the bytes of a log to records.
 //!
 //! Any bytes are accepted without a panic. What cannot be trusted is an error that names its
-//! offset; after an error in a frame, [`Reader::skip_damage`] goes on at the next intact one. What is done where segments of a
-//! rotated log meet: `segments.rs`.
+//! offset; after an error in a frame, [`Reader::skip_damage`] goes on at the next intact one. What
+//! is done where segments of a rotated log meet: `segments.rs`.
 
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
@@ -97,8 +97,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next record, if it is an allocation or a free and nothing is amiss. Otherwise `None`, and the reader stays where it is:
-    /// [`next_record`](Self::next_record) has it, whatever it is. For what there are millions of: a [`Record`] is large.
+    /// The next record, if it is an allocation or a free and nothing is amiss. Otherwise `None`,
+    /// and the reader stays where it is: [`next_record`](Self::next_record) has it, whatever it is.
+    /// For what there are millions of: a [`Record`] is large.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         let (&tag, rest) = self.payload.split_first()?;
@@ -128,7 +129,8 @@ impl<'a> Reader<'a> {
         self.missing_frames
     }
 
-    /// The segments whose checkpoints were met so far, in order; not the first of a run, which has none.
+    /// The segments whose checkpoints were met so far, in order; not the first of a run, which has
+    /// none.
     pub fn segments(&self) -> &[SegmentStart] {
         self.segments.met()
     }
@@ -338,7 +340,8 @@ mod tests {
         })
     }
 
-    /// A log of two frames: block 1 is freed, then something stands that is no record; then block 2 is freed.
+    /// A log of two frames: block 1 is freed, then something stands that is no record; then block 2
+    /// is freed.
     fn with_nonsense(nonsense: &[u8]) -> Vec<u8> {
         let mut encoder = Encoder::new();
         let mut bytes = FILE_HEADER.to_vec();

@@ -1,10 +1,11 @@
 //! The records of a log: what each one says, in units, and who may be missing.
 //!
 //! Times are nanoseconds of the monotonic clock since [`Start::monotonic_ns`], stored to the
-//! microsecond and never decreasing within a log: an event of one thread may come after one of another's that was up to a
-//! microsecond later, and then has that one's time. Addresses are avmas: absolute addresses in the
-//! profiled process. Threads, stacks and modules are numbered by the writer, from 0, in the order
-//! of their first appearance; an id is a number that no other sample of the process ever has.
+//! microsecond and never decreasing within a log: an event of one thread may come after one of
+//! another's that was up to a microsecond later, and then has that one's time. Addresses are avmas:
+//! absolute addresses in the profiled process. Threads, stacks and modules are numbered by the
+//! writer, from 0, in the order of their first appearance; an id is a number that no other sample
+//! of the process ever has.
 
 use crate::checkpoint::{Checkpoint, Passed};
 
@@ -39,7 +40,8 @@ pub enum Record {
     Thread(Thread),
     /// What the whole log is about; the first record.
     Start(Start),
-    /// In a log that several were joined into: one of their processes. These stand behind the start.
+    /// In a log that several were joined into: one of their processes. These stand behind the
+    /// start.
     Process(Process),
     /// Running totals of the profiler's own account; later values replace earlier ones.
     Counters {
@@ -55,8 +57,9 @@ pub enum Record {
         /// Its name.
         name: String,
     },
-    /// From here on blocks are sampled under another interval, or not at all. For the reader's information: the
-    /// interval of each sample is its own, and threads follow a change a little later.
+    /// From here on blocks are sampled under another interval, or not at all. For the reader's
+    /// information: the interval of each sample is its own, and threads follow a change a little
+    /// later.
     Regime {
         /// The change.
         time_ns: u64,
@@ -222,16 +225,18 @@ pub struct Thread {
     pub name: String,
 }
 
-/// Name among [`Start::settings`] in a forked process's log: when it was forked, in nanoseconds of the
-/// monotonic clock, which is the parent's too. What its parent had in use then, the child has as well.
+/// Name among [`Start::settings`] in a forked process's log: when it was forked, in nanoseconds of
+/// the monotonic clock, which is the parent's too. What its parent had in use then, the child has
+/// as well.
 pub const FORKED_AT: &str = "forked at";
 
-/// Name among [`Start::settings`] in a forked process's log: path of the log of the nearest ancestor that has
-/// one.
+/// Name among [`Start::settings`] in a forked process's log: path of the log of the nearest
+/// ancestor that has one.
 pub const PARENT_LOG: &str = "parent log";
 
-/// Name among [`Start::settings`] where the program's file is called otherwise than it was executed by: that name, without folders
-/// (`redis-server`, a link to `redis-check-rdb`; a script, whose program is its interpreter).
+/// Name among [`Start::settings`] where the program's file is called otherwise than it was executed
+/// by: that name, without folders (`redis-server`, a link to `redis-check-rdb`; a script, whose
+/// program is its interpreter).
 pub const EXECUTED_AS: &str = "executed as";
 
 /// What the whole log is about.
@@ -257,7 +262,8 @@ pub struct Start {
     pub settings: Vec<(String, String)>,
 }
 
-/// One of the processes whose logs were joined into one. Its times are the nanoseconds of its own log.
+/// One of the processes whose logs were joined into one. Its times are the nanoseconds of its own
+/// log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Process {
     /// Its log, as it was named when they were joined.
@@ -276,7 +282,8 @@ pub struct Process {
     pub stops: Vec<(u64, u64)>,
     /// Of a forked one: what is known of what it had from its parent; else empty.
     pub fork_remark: String,
-    /// Whether what it had from its parent is left out, because it is in the parent's log, which was joined as well.
+    /// Whether what it had from its parent is left out, because it is in the parent's log, which
+    /// was joined as well.
     pub without_inherited: bool,
     /// Its threads have these numbers in the joined log: the first, and how many.
     pub threads: (u32, u32),
@@ -325,7 +332,8 @@ counters! {
     FreesOverflowed = 4, "frees past a full queue";
     /// Dumps written.
     DumpsWritten = 5, "dumps written";
-    /// Usable bytes that threads allocated up to their last samples, by the allocator's own count. Earlier versions only.
+    /// Usable bytes that threads allocated up to their last samples, by the allocator's own count.
+    /// Earlier versions only.
     UsableBytes = 10, "bytes counted by the allocator";
     /// Threads in the count of bytes.
     CountedThreads = 11, "threads sampled";
@@ -350,7 +358,8 @@ counters! {
     LostFrees = 23, "FREES LOST";
     /// Records lost because a fork left them in the parent's queue.
     LostAtFork = 24, "records lost at fork";
-    /// Times a signal handler of the program's jumped out of the profiler: a sample or a free of each may be missing.
+    /// Times a signal handler of the program's jumped out of the profiler: a sample or a free of
+    /// each may be missing.
     LostLeft = 25, "samples or frees lost: a signal handler jumped out of a hook";
 }
 

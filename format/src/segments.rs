@@ -1,8 +1,8 @@
-//! Segments of a rotated log that stand behind each other, as one log: what each further one repeats at its beginning, up to the
-//! end of its checkpoint, is passed over.
+//! Segments of a rotated log that stand behind each other, as one log: what each further one
+//! repeats at its beginning, up to the end of its checkpoint, is passed over.
 //!
-//! A further segment continues the log if its start is that of the same run, and its number the next. Anything else is another
-//! log, and not to be read as part of this one.
+//! A further segment continues the log if its start is that of the same run, and its number the
+//! next. Anything else is another log, and not to be read as part of this one.
 
 use crate::record::{Alloc, Free, Record};
 
@@ -89,7 +89,8 @@ impl Segments {
         });
     }
 
-    /// Whether the beginning of a further segment is being passed over: each record is to be shown to [`meet`](Self::meet).
+    /// Whether the beginning of a further segment is being passed over: each record is to be shown
+    /// to [`meet`](Self::meet).
     #[inline]
     pub(crate) fn are_at_a_joint(&self) -> bool {
         self.joint.is_some()
@@ -100,7 +101,8 @@ impl Segments {
         &self.met
     }
 
-    /// What is to be done with the record that comes next. Not asked of allocations and frees, but at a joint.
+    /// What is to be done with the record that comes next. Not asked of allocations and frees, but
+    /// at a joint.
     pub(crate) fn meet(&mut self, record: &Record) -> Met {
         let Some(joint) = &mut self.joint else {
             self.see(record);

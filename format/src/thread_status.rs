@@ -1,6 +1,7 @@
 //! What the kernel writes of a thread: `/proc/<thread>/status` (proc_pid_status(5)).
 
-/// The name in a thread's `status`, if the thread is of that process: another one may have the number by now. A line end and a backslash in a name are written with a backslash there.
+/// The name in a thread's `status`, if the thread is of that process: another one may have the
+/// number by now. A line end and a backslash in a name are written with a backslash there.
 #[must_use]
 pub fn thread_name_in(status: &[u8], process: u32) -> Option<String> {
     let text = String::from_utf8_lossy(status);

@@ -210,7 +210,8 @@ fn written(frames: &[Vec<Record>]) -> Vec<u8> {
     file
 }
 
-/// The same of one frame, as a program's writer writes it: what can be is added as usual, as long as it goes on.
+/// The same of one frame, as a program's writer writes it: what can be is added as usual, as long
+/// as it goes on.
 fn written_as_usual(records: &[Record]) -> Vec<u8> {
     let mut file = FILE_HEADER.to_vec();
     let mut encoder = Encoder::new();
@@ -305,7 +306,8 @@ fn of_any_length(bits: u32) -> impl Strategy<Value = u64> {
         .prop_map(|(shift, number)| number.checked_shr(shift).unwrap_or(0))
 }
 
-/// A busy thread's events, as most of a log is: each near to the one before, and now and then one that is not.
+/// A busy thread's events, as most of a log is: each near to the one before, and now and then one
+/// that is not.
 fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
     let number = || prop_oneof![8 => of_any_length(18), 1 => of_any_length(33)];
     let event = (
@@ -400,7 +402,8 @@ proptest! {
         let at = at.index(file.len());
         file[at] ^= 1 << bit;
         let (read, error) = read_all(&file);
-        // The version may become the one before, which is read as well: then it is the same that is read.
+        // The version may become the one before, which is read as well: then it is the same that is
+        // read.
         prop_assert!(error.is_some() || at < FILE_HEADER.len() && read == frame);
     }
 }
@@ -451,7 +454,8 @@ fn reading_goes_on_behind_a_damaged_frame() {
     assert_eq!(reader.next_record().unwrap(), None);
 }
 
-/// The writer states a module when it meets the first stack with an address in it: events from before it was loaded may follow.
+/// The writer states a module when it meets the first stack with an address in it: events from
+/// before it was loaded may follow.
 #[test]
 fn events_keep_their_times_behind_a_module_that_was_loaded_after_them() {
     let free = |time_ns, id| {
@@ -517,7 +521,8 @@ fn a_busy_thread_costs_eight_bytes_a_pair() {
 
 #[test]
 fn threads_that_take_turns_cost_ten() {
-    // Each has ids of its own, in blocks that lie apart; the sizes and stack numbers take two bytes.
+    // Each has ids of its own, in blocks that lie apart; the sizes and stack numbers take two
+    // bytes.
     assert!(bytes_of_pairs(16, 1000, 1000) <= 10.0);
 }
 

@@ -1,4 +1,5 @@
-//! Segments of a rotated log, one behind the other, are one log; what does not continue it is refused.
+//! Segments of a rotated log, one behind the other, are one log; what does not continue it is
+//! refused.
 
 use heapprof_format::*;
 

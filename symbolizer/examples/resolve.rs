@@ -1,11 +1,12 @@
-//! Names for addresses on the command line: `resolve [--raw] [--report] [--debug-dir DIR] FILE < ADDRESSES`, or
-//! names people read for mangled ones: `resolve --names < NAMES`, one a line.
+//! Names for addresses on the command line:
+//! `resolve [--raw] [--report] [--debug-dir DIR] FILE < ADDRESSES`, or names people read for
+//! mangled ones: `resolve --names < NAMES`, one a line.
 //!
-//! One address a line on standard input, hexadecimal, as the file states it. For each, in the order asked: the
-//! address, then two lines a frame, the function and `file:line:column`, innermost first, then an empty line;
-//! what is not known is `??` and 0. That is how llvm-symbolizer and addr2line write, so that
-//! scripts/compare-names and scripts/bench-resolve can set them side by side. `--raw` leaves names mangled;
-//! `--report` writes to standard error which files were used.
+//! One address a line on standard input, hexadecimal, as the file states it. For each, in the order
+//! asked: the address, then two lines a frame, the function and `file:line:column`, innermost
+//! first, then an empty line; what is not known is `??` and 0. That is how llvm-symbolizer and
+//! addr2line write, so that scripts/compare-names and scripts/bench-resolve can set them side by
+//! side. `--raw` leaves names mangled; `--report` writes to standard error which files were used.
 
 use heapprof_symbolizer::resolve::{ModuleRef, SearchPath, demangle, resolve_module};
 use std::io::{self, BufWriter, Read, Write};

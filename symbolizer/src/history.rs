@@ -100,8 +100,8 @@ pub(crate) struct Allocation {
     pub interval: u64,
     /// When.
     pub time_ns: u64,
-    /// Whether it was in use already at that time, because a forked process had it from its parent: how long it lived
-    /// is not known.
+    /// Whether it was in use already at that time, because a forked process had it from its parent:
+    /// how long it lived is not known.
     pub inherited: bool,
 }
 
@@ -157,17 +157,17 @@ impl History {
         }
     }
 
-    /// What is known begins at that time. Blocks that were in use then are told as allocated at the times they were;
-    /// what they held before does not count, nor do they for lifetimes: of blocks as old as they are, only those
-    /// that lived so long are known.
+    /// What is known begins at that time. Blocks that were in use then are told as allocated at the
+    /// times they were; what they held before does not count, nor do they for lifetimes: of blocks
+    /// as old as they are, only those that lived so long are known.
     pub(crate) fn begin_at(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
         self.from_ns = self.from_ns.max(since_ns);
     }
 
-    /// To be called when all blocks that were in use at that time have been told, and with them the frees of inherited blocks
-    /// that were gone by then. While they were told, more may have seemed to be in use than ever was at once: so the peak is
-    /// looked for from here on.
+    /// To be called when all blocks that were in use at that time have been told, and with them the
+    /// frees of inherited blocks that were gone by then. While they were told, more may have seemed
+    /// to be in use than ever was at once: so the peak is looked for from here on.
     pub(crate) fn begun(&mut self) {
         self.largest = self.in_use.bytes_fixed();
         self.maximum += 1;
@@ -220,7 +220,8 @@ impl History {
         self.went(id, time_ns, true);
     }
 
-    /// The sample of that id went with its process: nobody freed it, and how long it would have lived is not known.
+    /// The sample of that id went with its process: nobody freed it, and how long it would have
+    /// lived is not known.
     pub(crate) fn left(&mut self, id: u64, time_ns: u64) {
         self.went(id, time_ns, false);
     }
@@ -256,7 +257,8 @@ impl History {
         }
     }
 
-    /// Whether its lifetime counts: of blocks from before what is known begins, only those that lived so long are known.
+    /// Whether its lifetime counts: of blocks from before what is known begins, only those that
+    /// lived so long are known.
     fn knows_age_of(&self, birth: &Birth) -> bool {
         !birth.inherited && birth.time_ns >= self.since_ns
     }
@@ -493,7 +495,8 @@ mod tests {
         assert_eq!(pasts[0].heaptime.samples, 0);
     }
 
-    /// A log that begins at 5 ms, with a block from 2 ms that goes at 7 ms; one comes at 5 ms and goes at 9 ms, one comes at 6 ms and stays.
+    /// A log that begins at 5 ms, with a block from 2 ms that goes at 7 ms; one comes at 5 ms and
+    /// goes at 9 ms, one comes at 6 ms and stays.
     #[test]
     fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
         let mut history = History::new(Temporary::within(10 * MS));
@@ -513,7 +516,8 @@ mod tests {
             .collect();
         assert_eq!(known, [(0, 0), (1, 0), (0, 1)]);
         assert_eq!(lifetimes[1].mean(), Some(0.004));
-        // Of five milliseconds, -2 · 3 there and gone, 4 · 1 at the beginning and 4 · 1 at the end: 6 (d² - b² - T (d - b)) / T³.
+        // Of five milliseconds, -2 · 3 there and gone, 4 · 1 at the beginning and 4 · 1 at the end:
+        // 6 (d² - b² - T (d - b)) / T³.
         let slopes: Vec<f64> = pasts.iter().map(|p| p.growth.bytes_per_second).collect();
         let per_ms = |c: f64| 6.0 * c / 125.0 * 100.0 * 1000.0;
         for (is, expected) in slopes.iter().zip([per_ms(-6.0), per_ms(-4.0), per_ms(4.0)]) {

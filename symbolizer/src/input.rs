@@ -178,7 +178,8 @@ impl Input {
         self.is_log() && parent_log::is_parent(self.bytes(), child)
     }
 
-    /// How the log began that this one, of a forked process at that path, names as its parent's, if that is there.
+    /// How the log began that this one, of a forked process at that path, names as its parent's, if
+    /// that is there.
     pub fn named_parent(&self, path: &Path) -> Option<Start> {
         parent_log::named_parent(self.bytes(), path, |place| Input::open_alone(place).ok())
     }
@@ -190,10 +191,12 @@ impl Input {
         }
     }
 
-    /// Opens the log of the process that `child` was forked from. `None`: it cannot be opened, or is another's.
+    /// Opens the log of the process that `child` was forked from. `None`: it cannot be opened, or
+    /// is another's.
     fn parent(path: &Path, child: &Start) -> Option<Input> {
         let input = Input::open_alone(path).ok()?;
-        // Asked before it is joined with its own parent's: those must not be looked for in a circle.
+        // Asked before it is joined with its own parent's: those must not be looked for in a
+        // circle.
         if !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
             return None;
         }

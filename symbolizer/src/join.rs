@@ -2,9 +2,9 @@
 //! heap.
 //!
 //! ```text
-//!   log of process 1   ─┐                                  clock: the wall's, from the first one's start on
-//!   log of process 2   ─┼─> records in the order of time   addresses: moved, every file lies once
-//!   log of process 3   ─┘                                  stacks, threads, ids: numbered anew
+//!  log of process 1  ─┐                                  clock: the wall's, from the first start
+//!  log of process 2  ─┼─> records in the order of time   addresses: moved, each file lies once
+//!  log of process 3  ─┘                                  stacks, threads, ids: numbered anew
 //! ```
 //!
 //! So every question about one log can be asked about all of them together: what was in use at a
@@ -79,8 +79,9 @@ impl<'a> Join<'a> {
         Join::default()
     }
 
-    /// Adds the log of a process, by that name. `without_inherited`: what it had from its parent is left out, because the parent's
-    /// log is added as well. Returns what is wrong with it. `progress` is told, now and then, how far reading is.
+    /// Adds the log of a process, by that name. `without_inherited`: what it had from its parent is
+    /// left out, because the parent's log is added as well. Returns what is wrong with it.
+    /// `progress` is told, now and then, how far reading is.
     ///
     /// # Errors
     /// When it cannot be joined; the others can still be.
@@ -143,7 +144,8 @@ impl<'a> Join<'a> {
         self.members.is_empty()
     }
 
-    /// Writes the joined log. `progress` is told, now and then, how many of the logs' bytes are done.
+    /// Writes the joined log. `progress` is told, now and then, how many of the logs' bytes are
+    /// done.
     ///
     /// # Errors
     /// When `out` cannot be written to.

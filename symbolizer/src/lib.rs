@@ -22,7 +22,7 @@
 //! | `read` | one reader for each form of input | up to `model` |
 //! | `naming` | names of a profile, groups, filters, trees | up to `model` |
 //! | `analysis` | numbers and judgements from whole profiles | up to `read`, `naming` |
-//! | [`export`], `report`, `join` | outputs: other programs' formats, a page, one log of several | up to `analysis` |
+//! | [`export`], `report`, `join` | other programs' formats, a page, one log | up to `analysis` |
 //! | `input` | a file of any form | up to `join` |
 //! | `cli` (the binary) | the command line | all |
 //!

@@ -11,8 +11,10 @@
 //! subtracts 1 first.
 //!
 //! ```text
-//!  ModuleRef ─> locate: candidates ─> files: opened, verified ─┬─> dwarf  ─> frames with inlines ─┐
-//!                                     (build-id, CRC)          └─> symtab ─> names for the rest  ─┴─> ModuleSymbols
+//!  ModuleRef ─> locate ─> files ─┬─> dwarf:  frames with inlines ─┬─> ModuleSymbols
+//!                                └─> symtab: names for the rest  ─┘
+//!
+//!  locate: paths of candidates    files: opened and verified (build-id, CRC)
 //! ```
 //!
 //! Where the speed comes from: the addresses of a module are known in advance and sorted. So one
@@ -27,7 +29,8 @@
 //! let module = ModuleRef { path: Path::new("/usr/bin/server"), build_id: None };
 //! let symbols = resolve_module(&module, &[0x1234], &SearchPath::default());
 //! for frame in symbols.frames_of(0x1234) {
-//!     println!("{} {:?}:{:?}", frame.function.as_ref().map_or("?", |name| name.demangled()), frame.file, frame.line);
+//!     let function = frame.function.as_ref().map_or("?", |name| name.demangled());
+//!     println!("{function} {:?}:{:?}", frame.file, frame.line);
 //! }
 //! print!("{}", symbols.report);
 //! ```

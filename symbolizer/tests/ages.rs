@@ -121,7 +121,8 @@ fn every_form_shows_the_same_blocks() {
     }
 }
 
-/// Of what is in use at the checkpoint the ages are known; of what was freed before nothing is shown.
+/// Of what is in use at the checkpoint the ages are known; of what was freed before nothing is
+/// shown.
 #[test]
 fn ages_go_back_to_before_what_is_kept_of_a_log_that_rotates() {
     let folder = folder();

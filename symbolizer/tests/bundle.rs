@@ -1,4 +1,5 @@
-//! Bundles: whatever a module's names came from, the archive holds it, and another machine gets the same bytes.
+//! Bundles: whatever a module's names came from, the archive holds it, and another machine gets the
+//! same bytes.
 //!
 //! ```text
 //!  world (the machine that ran)         desk (where one reads)

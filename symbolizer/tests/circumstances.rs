@@ -1,4 +1,5 @@
-//! What must stand beside the numbers wherever they go: when recording was stopped, and what a metric is not.
+//! What must stand beside the numbers wherever they go: when recording was stopped, and what a
+//! metric is not.
 
 use crate::common::{LogBuilder, heapprof, json, ok, stderr};
 use heapprof_core::SizeClass;
@@ -185,7 +186,8 @@ fn nothing_was_lost_is_said_of_whole_files_only() {
     }
 }
 
-/// The allocations between a sample and its free are not known when sampled: the number says so, wherever it goes.
+/// The allocations between a sample and its free are not known when sampled: the number says so,
+/// wherever it goes.
 #[test]
 fn temporary_by_allocations_says_that_it_has_no_interval() {
     let caveat = "temporary has no valid interval";
@@ -379,7 +381,8 @@ fn what_a_log_that_rotated_no_longer_knows_is_told_beside_what_needs_it() {
     assert!(!text.contains(LATE), "{text}");
 }
 
-/// Its viewer divides the time that blocks lived by their number. Of those that came since detail begins that is a second.
+/// Its viewer divides the time that blocks lived by their number. Of those that came since detail
+/// begins that is a second.
 #[test]
 fn dhat_has_lifetimes_of_as_many_blocks_as_it_counts() {
     let (_folder, file) = rotated();
@@ -409,8 +412,8 @@ fn counts_of_a_part_and_of_the_whole_are_told_apart() {
     );
 }
 
-/// A log that could not be written any further, as of a worker that may not make its next segment: its numbers are exact up to there,
-/// and nobody is to take them for the process's.
+/// A log that could not be written any further, as of a worker that may not make its next segment:
+/// its numbers are exact up to there, and nobody is to take them for the process's.
 #[test]
 fn a_recording_that_ended_before_its_process_says_so_wherever_numbers_are() {
     let folder = tempfile::tempdir().unwrap();

@@ -77,7 +77,8 @@ fn confidence_is_stated_wherever_numbers_are() {
     }
 }
 
-/// A dump has no samples to compute errors from. It states them, or nobody knows: nowhere are they 0.
+/// A dump has no samples to compute errors from. It states them, or nobody knows: nowhere are they
+/// 0.
 #[test]
 fn the_errors_that_a_dump_states_are_in_json() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Names from debuginfod servers: what is fetched, kept and refused, and servers that do what they can to hang, fill or
-//! deceive us.
+//! Names from debuginfod servers: what is fetched, kept and refused, and servers that do what they
+//! can to hang, fill or deceive us.
 
 use crate::debuginfod_world::{COMPLETE, World, hex, world};
 use crate::loopback::{Server, free_port, status};

@@ -1,5 +1,5 @@
-//! `--debuginfod` on the command line: when nobody is asked, what is said and shown, https, and Debian's own server beside elfutils'
-//! own client.
+//! `--debuginfod` on the command line: when nobody is asked, what is said and shown, https, and
+//! Debian's own server beside elfutils' own client.
 
 use crate::common::{stderr, stdout};
 use crate::debuginfod_world::{COMPLETE, hex, world};
@@ -143,7 +143,8 @@ fn a_terminal_shows_what_is_being_fetched() {
     assert!(screen.contains("program.c:3"), "{screen}");
 }
 
-/// A certificate for 127.0.0.1 that only who is told to trusts; the server is OpenSSL's, its files are answers.
+/// A certificate for 127.0.0.1 that only who is told to trusts; the server is OpenSSL's, its files
+/// are answers.
 #[test]
 fn https_is_spoken_certificates_are_checked_and_http_is_no_way_out() {
     let world = world();
@@ -212,8 +213,8 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Debian's server over a folder with the stripped program and its debug file, and elfutils' client beside ours: each
-/// finds in the cache what the other fetched, and what the other did not find.
+/// Debian's server over a folder with the stripped program and its debug file, and elfutils' client
+/// beside ours: each finds in the cache what the other fetched, and what the other did not find.
 #[test]
 fn debians_server_and_elfutils_client_agree_with_us() {
     let world = world();

@@ -82,8 +82,8 @@ impl World {
         resolve_module(&module, &[self.call], &search)
     }
 
-    /// Asks a server that fails in some way: the report has the words, the symbol table has the name, and the
-    /// cache has nothing.
+    /// Asks a server that fails in some way: the report has the words, the symbol table has the
+    /// name, and the cache has nothing.
     pub(crate) fn fails(&self, settings: DebuginfodSettings, words: &str) {
         let client = Debuginfod::new(settings, |_| {});
         let symbols = self.ask(&client);

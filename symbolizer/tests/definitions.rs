@@ -1,5 +1,6 @@
-//! Help, manual pages and completions come from the same definitions: every command and every option that the
-//! help speaks of is in the page and in each shell's script, and the shells take their scripts.
+//! Help, manual pages and completions come from the same definitions: every command and every
+//! option that the help speaks of is in the page and in each shell's script, and the shells take
+//! their scripts.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -18,7 +19,8 @@ fn listed(help: &str, heading: &str) -> Vec<String> {
         .collect()
 }
 
-/// The long options that a help text defines: `--cum`, or `-n, --number <N>` at the beginning of a line.
+/// The long options that a help text defines: `--cum`, or `-n, --number <N>` at the beginning of a
+/// line.
 fn options(help: &str) -> BTreeSet<String> {
     let option = |line: &str| -> Option<String> {
         let line = line.trim_start();

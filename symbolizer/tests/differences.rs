@@ -1,5 +1,5 @@
-//! Differences of two views of one log, for every metric that is a sum: what is before and after is what `top` shows of
-//! each view, and the error is that of what differs, sample by sample.
+//! Differences of two views of one log, for every metric that is a sum: what is before and after is
+//! what `top` shows of each view, and the error is that of what differs, sample by sample.
 
 use crate::common::{LogBuilder, heapprof, json, ok, stderr};
 use heapprof_core::Weight;
@@ -31,7 +31,8 @@ struct Block {
     went: Option<u64>,
 }
 
-/// A log of 3 s with five sites whose blocks live from microseconds to all the time, and its blocks.
+/// A log of 3 s with five sites whose blocks live from microseconds to all the time, and its
+/// blocks.
 fn log(interval: u64) -> (tempfile::TempDir, String, Vec<Block>) {
     let mut log = LogBuilder::new(interval);
     log.module("/bin/server", 0x1000, 0x1000);
@@ -186,7 +187,8 @@ fn both_sides_are_what_top_shows_of_each_view() {
     }
 }
 
-/// What a view says of a block, by the metric's definition: its part of the sum, as a multiple of 1, size or slack.
+/// What a view says of a block, by the metric's definition: its part of the sum, as a multiple of
+/// 1, size or slack.
 fn part(metric: &str, block: Block, from: Option<u64>, to: u64) -> f64 {
     let begin = from.unwrap_or(0);
     let end = block.went.unwrap_or(u64::MAX).min(to);

@@ -1,6 +1,6 @@
-//! The same tests for every exporter, on profiles at the edges: names of every kind in every place, numbers that
-//! no double holds, recursion, nothing but one stack. Whatever goes in, the totals come out, nothing is
-//! negative, and nothing speaks to a terminal.
+//! The same tests for every exporter, on profiles at the edges: names of every kind in every place,
+//! numbers that no double holds, recursion, nothing but one stack. Whatever goes in, the totals
+//! come out, nothing is negative, and nothing speaks to a terminal.
 
 use crate::common::totals::{agrees, cells, export, text};
 use crate::common::{LogBuilder, frame};

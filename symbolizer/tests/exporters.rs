@@ -1,8 +1,8 @@
 //! The same tests for every exporter: what goes in comes out, whatever the names, and it looks as
 //! it did before.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p heapprof-symbolizer --test all exporters::` writes the golden files
-//! anew; look at the difference before you commit it.
+//! `UPDATE_GOLDEN=1 cargo test -p heapprof-symbolizer --test all exporters::` writes the golden
+//! files anew; look at the difference before you commit it.
 
 use std::path::PathBuf;
 
@@ -198,7 +198,8 @@ fn pprof_passes_the_strictest_reader() {
     assert!(!libc.has_functions);
 }
 
-/// pprof drops a frame that matches, and all below it: what a program's own code runs below must not match.
+/// pprof drops a frame that matches, and all below it: what a program's own code runs below must
+/// not match.
 #[test]
 fn pprof_drops_allocation_functions_and_no_constructor() {
     let profile = server_profile(4096);
@@ -372,7 +373,8 @@ fn jemallocs_form_has_numbers_by_thread() {
     );
 }
 
-/// A log at 512 KiB of which blocks of 64 KiB and more were all recorded: 30 of 100,000 bytes and four of 100, one of each freed.
+/// A log at 512 KiB of which blocks of 64 KiB and more were all recorded: 30 of 100,000 bytes and
+/// four of 100, one of each freed.
 fn log_over(setting: Option<&str>) -> Vec<u8> {
     let mut log = LogBuilder::new(524_288);
     log.begins(Start {
@@ -407,8 +409,9 @@ fn log_over(setting: Option<&str>) -> Vec<u8> {
     log.end()
 }
 
-/// A reader of jemalloc's form multiplies by one interval only. Where samples were taken under several (blocks recorded for their
-/// size, an interval that changed, several processes), and where nobody knows, it is to take the numbers as they are.
+/// A reader of jemalloc's form multiplies by one interval only. Where samples were taken under
+/// several (blocks recorded for their size, an interval that changed, several processes), and where
+/// nobody knows, it is to take the numbers as they are.
 #[test]
 fn jemallocs_form_of_several_intervals_is_not_unsampled_again() {
     let detailed = |log: &[u8]| detailed_profile_of_log(log, Detail::ALL, |_| {}).expect("a log");

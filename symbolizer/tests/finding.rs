@@ -23,7 +23,8 @@ fn module(path: String, build_id: Vec<u8>) -> Module {
     }
 }
 
-/// A file of the link's name but another checksum stands in two of its places, the right one in the third.
+/// A file of the link's name but another checksum stands in two of its places, the right one in the
+/// third.
 #[test]
 fn a_debug_link_takes_the_file_with_its_checksum_from_any_of_its_places() {
     let fixture = Fixture::new();
@@ -60,7 +61,8 @@ fn a_debug_link_takes_the_file_with_its_checksum_from_any_of_its_places() {
     assert_eq!(report.matches("refused: checksum").count(), 3, "{report}");
 }
 
-/// dwz ran again: the file that is shared now has the name, but not the content, that the program refers to.
+/// dwz ran again: the file that is shared now has the name, but not the content, that the program
+/// refers to.
 #[test]
 fn shared_debug_information_of_another_build_is_refused() {
     assert!(installed("dwz"), "run scripts/install-deps");
@@ -106,8 +108,8 @@ fn one_address_is_named_by_the_module_of_its_time() {
     assert_eq!(call, second.call_site("program", "<outer>", "<sink>"));
 
     let mut log = LogBuilder::new(1);
-    // The first comes back at the end: a third module, of the same file. A block and an unloading are an event each,
-    // and a millisecond passes with each.
+    // The first comes back at the end: a third module, of the same file. A block and an unloading
+    // are an event each, and a millisecond passes with each.
     let times = [(&first, 100, 0), (&second, 2000, 2), (&first, 30_000, 4)];
     for (fixture, bytes, ms) in times {
         let path = fixture.path("program").display().to_string();

@@ -1,5 +1,6 @@
-//! The Firefox profiler's form, by the rules of version 55 of its processed profile: which keys there are, of what type,
-//! which rows they name, what order they must have; and what its views of native allocations make of them.
+//! The Firefox profiler's form, by the rules of version 55 of its processed profile: which keys
+//! there are, of what type, which rows they name, what order they must have; and what its views of
+//! native allocations make of them.
 
 use std::collections::BTreeMap;
 
@@ -247,7 +248,8 @@ fn thread(thread: &Value, libs: usize, categories: usize) -> Result<(), String> 
             ("time", Is::Ascending),
             ("weight", Is::Integer),
             ("stack", Is::MaybeRow(stacks)),
-            // With these two it is a table of which frees are known to be of which allocations, and retained memory is shown.
+            // With these two it is a table of which frees are known to be of which allocations, and
+            // retained memory is shown.
             ("memoryAddress", Is::Integer),
             ("threadId", Is::Integer),
         ],
@@ -273,8 +275,9 @@ fn thread(thread: &Value, libs: usize, categories: usize) -> Result<(), String> 
     table(samples, "samples", &columns, &["weightType"])
 }
 
-/// By stack, as the viewer's four lists of native allocations add up: what is retained at the end, allocated, freed by
-/// the stack of the allocation, and the running sum of its track, which never falls below 0.
+/// By stack, as the viewer's four lists of native allocations add up: what is retained at the end,
+/// allocated, freed by the stack of the allocation, and the running sum of its track, which never
+/// falls below 0.
 struct Views {
     retained: BTreeMap<Option<u64>, i64>,
     allocated: i64,

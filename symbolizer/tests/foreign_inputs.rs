@@ -1,5 +1,5 @@
-//! Heap profiles that others made: gperftools' and Go's, of real programs, and what their own tools say of them.
-//! (jemalloc's are in `readers.rs`, whose dumps jeprof reads.)
+//! Heap profiles that others made: gperftools' and Go's, of real programs, and what their own tools
+//! say of them. (jemalloc's are in `readers.rs`, whose dumps jeprof reads.)
 
 use std::path::Path;
 use std::process::Command;
@@ -135,7 +135,8 @@ fn profiles_of_go_itself_are_read_as_its_tool_reads_them() {
             let total: u64 = total
                 .and_then(|total| total.trim_end_matches('B').parse().ok())
                 .unwrap_or_else(|| panic!("a total in {said}"));
-            // Of the text, which states samples, each line is unsampled, and the tool cuts off where we round.
+            // Of the text, which states samples, each line is unsampled, and the tool cuts off
+            // where we round.
             let lines = 2 * said.lines().count() as u64 + 50;
             let tolerance = if file == &proto { 0 } else { lines };
             assert!(

@@ -1,5 +1,5 @@
-//! Every command, on a log in which every text is one that a terminal would obey, and on an archive whose members
-//! are called as files that nobody wants written.
+//! Every command, on a log in which every text is one that a terminal would obey, and on an archive
+//! whose members are called as files that nobody wants written.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +45,8 @@ fn hostile_dump(folder: &Path, log: &str) -> String {
 fn assert_harmless(args: &[&str]) {
     let output = heapprof(args);
     for (what, text) in [("output", stdout(&output)), ("errors", stderr(&output))] {
-        // Dumps are for programs, which look names up as they are; what turns text around is left in them.
+        // Dumps are for programs, which look names up as they are; what turns text around is left
+        // in them.
         let is_dump = args
             .iter()
             .any(|arg| ["symbolize", "gperftools", "symbolized"].contains(arg));

@@ -1,4 +1,5 @@
-//! What a forked process had from its parent was in use when its log begins, and was not allocated then.
+//! What a forked process had from its parent was in use when its log begins, and was not allocated
+//! then.
 
 use std::path::{Path, PathBuf};
 
@@ -178,7 +179,8 @@ fn it_is_no_occasion_for_a_dump() {
     assert_eq!(in_use(timed)[..2], [30 * MB + 5000, 5000]);
 }
 
-/// A segment that begins at 5 s, of a child that had freed all of its heritage but the first `kept` blocks.
+/// A segment that begins at 5 s, of a child that had freed all of its heritage but the first `kept`
+/// blocks.
 ///
 /// ```text
 ///   3 s   50 MB of its own in use, the most there ever was     4 s   7 MB, which are there at 5 s
@@ -332,8 +334,9 @@ fn it_may_have_many_deep_stacks() {
     assert_eq!(profile.numbers().in_use_objects, u64::from(STACKS));
 }
 
-/// Without the parent's log, or with one that has dropped the time of the fork, the numbers lack what the child had from it. That is said
-/// wherever they are, and nothing is called exact for that.
+/// Without the parent's log, or with one that has dropped the time of the fork, the numbers lack
+/// what the child had from it. That is said wherever they are, and nothing is called exact for
+/// that.
 #[test]
 fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
     const LACK: &str = "forked from pid 30: what was in use then is missing, because ";
@@ -415,7 +418,8 @@ fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
     assert!(!text.contains("is missing, because"), "{text}");
 }
 
-/// A window's numbers are those at its end less those at its beginning, and at both ways of saying the beginning that is the same.
+/// A window's numbers are those at its end less those at its beginning, and at both ways of saying
+/// the beginning that is the same.
 #[test]
 fn it_is_in_use_at_the_start_and_not_allocated_after_it() {
     let folder = folder();

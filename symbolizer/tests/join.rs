@@ -1,4 +1,5 @@
-//! A join, against a naive model: lists of blocks of several processes, with the times at which they came and went.
+//! A join, against a naive model: lists of blocks of several processes, with the times at which
+//! they came and went.
 
 use std::collections::BTreeMap;
 
@@ -233,7 +234,8 @@ fn expected(processes: &[Process], ms: u64) -> Numbers {
     numbers
 }
 
-/// What a profile of the joined log says. Callers are told by their offset in the server, wherever that lies now.
+/// What a profile of the joined log says. Callers are told by their offset in the server, wherever
+/// that lies now.
 fn found(profile: &Profile) -> Numbers {
     let mut numbers = Numbers::new();
     for row in &profile.rows {
@@ -257,8 +259,8 @@ fn found(profile: &Profile) -> Numbers {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// At each moment, in use is what all processes that are there have, and allocated what all have allocated. Logs that rotated tell
-    /// the same from the last of their checkpoints on.
+    /// At each moment, in use is what all processes that are there have, and allocated what all
+    /// have allocated. Logs that rotated tell the same from the last of their checkpoints on.
     #[test]
     fn each_moment_has_what_all_processes_have(
         processes in prop::collection::vec(process(), 1..4),
@@ -305,7 +307,8 @@ proptest! {
     }
 }
 
-/// A process of 1000 bytes from 1 s to its end at 3 s, and one of 10 from 2 s on, to the end of all at 5 s.
+/// A process of 1000 bytes from 1 s to its end at 3 s, and one of 10 from 2 s on, to the end of all
+/// at 5 s.
 fn two() -> [Vec<u8>; 2] {
     let process = |began_ms, ends_ms, came_ms, size| Process {
         began_ms,
@@ -381,7 +384,8 @@ fn what_cannot_be_joined_says_why() {
     assert!(matches!(refused, Err(JoinError::Read(_))), "{refused:?}");
 }
 
-/// What a process has until its end nobody has freed: how long it would have lived is not known, and it is not temporary.
+/// What a process has until its end nobody has freed: how long it would have lived is not known,
+/// and it is not temporary.
 #[test]
 fn what_goes_with_its_process_has_not_died() {
     let log = joined(&two());
@@ -400,7 +404,8 @@ fn what_goes_with_its_process_has_not_died() {
     assert_eq!((lifetimes.died_samples(), lifetimes.live_samples()), (0, 2));
 }
 
-/// What was in use at most before all logs have their detail is not known, but that it was no less than one of them had.
+/// What was in use at most before all logs have their detail is not known, but that it was no less
+/// than one of them had.
 #[test]
 fn the_peak_of_a_process_that_rotated_is_the_least_that_all_had() {
     let rotated = |peak_bytes: i128| {

@@ -7,7 +7,8 @@ use heapprof_symbolizer::By;
 
 const MS: u64 = 1_000_000;
 
-/// A child has what its parent had: from the parent's log, or, where that is joined as well, there alone.
+/// A child has what its parent had: from the parent's log, or, where that is joined as well, there
+/// alone.
 #[test]
 fn what_a_child_inherited_is_there_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,7 +62,8 @@ fn what_a_child_inherited_is_there_once() {
         assert!(top.contains("what 1 of them had from before"), "{top}");
         assert!(!top.contains("counted in each"), "{top}");
     }
-    // Without it: each child has that block from its own beginning on, and frees it; it was not allocated then.
+    // Without it: each child has that block from its own beginning on, and frees it; it was not
+    // allocated then.
     run(&["join", "-o", &out, &children[0], &children[1]]);
     let in_each = "what 2 of them had from before their fork is counted in each";
     assert!(run(&["top", &out]).contains(in_each));
@@ -91,7 +93,8 @@ fn what_a_child_inherited_is_there_once() {
     );
 }
 
-/// Code made at run time lies at one address in two processes, and each has a map of its own: in the joined log, and in a bundle of it.
+/// Code made at run time lies at one address in two processes, and each has a map of its own: in
+/// the joined log, and in a bundle of it.
 #[test]
 fn code_made_at_run_time_keeps_its_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +128,8 @@ fn code_made_at_run_time_keeps_its_process() {
     }
 }
 
-/// A curve's value at the end of a step is what `top` says of that moment, whatever the curves are of.
+/// A curve's value at the end of a step is what `top` says of that moment, whatever the curves are
+/// of.
 #[test]
 fn curves_are_what_top_says_at_their_moments() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,8 +7,9 @@ use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use heapprof_format::{Counter, Module, Record, Segment, WalkEnd};
 use serde_json::Value;
 
-/// Of the keys in `docs/json.md`, those that no log made here brings: they need segments, a parent's log, a server,
-/// several processes, a stop, a part of the time, a filter, deep stacks. What they are when they are there is held against the list all the same.
+/// Of the keys in `docs/json.md`, those that no log made here brings: they need segments, a
+/// parent's log, a server, several processes, a stop, a part of the time, a filter, deep stacks.
+/// What they are when they are there is held against the list all the same.
 const NOT_MADE_HERE: [&str; 12] = [
     "run.checkpoint",
     "run.segments",
@@ -113,8 +114,8 @@ fn is_of(kind: &str, documented: &str) -> bool {
     }
 }
 
-/// A log with something of everything: sampled, changed while running, damaged, of a file that is there and of
-/// others that are not, with code outside of every module.
+/// A log with something of everything: sampled, changed while running, damaged, of a file that is
+/// there and of others that are not, with code outside of every module.
 fn rich_log(folder: &Path, interval: u64) -> PathBuf {
     let mut log = LogBuilder::new(interval);
     log.start_of("/bin/server", 77, 1_767_225_600_000_000_000);

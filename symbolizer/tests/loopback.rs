@@ -1,5 +1,5 @@
-//! Servers on loopback for the tests of debuginfod: one whose answers a test writes byte by byte, and ports where
-//! nobody listens.
+//! Servers on loopback for the tests of debuginfod: one whose answers a test writes byte by byte,
+//! and ports where nobody listens.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Each request's path is given to `answer`, which writes what it likes; then the connection is closed.
+    /// Each request's path is given to `answer`, which writes what it likes; then the connection is
+    /// closed.
     pub(crate) fn answering(
         answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static,
     ) -> Server {

@@ -1,5 +1,6 @@
-//! All tests of the crate from outside, in one program: it is linked once, not fifty times, and the short ones run beside the
-//! long. Those of one file: `cargo test --package heapprof-symbolizer --test all ages::`.
+//! All tests of the crate from outside, in one program: it is linked once, not fifty times, and the
+//! short ones run beside the long. Those of one file:
+//! `cargo test --package heapprof-symbolizer --test all ages::`.
 
 mod ages;
 mod bundle;

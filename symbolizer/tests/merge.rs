@@ -1,12 +1,13 @@
-//! Several logs, added up: stacks are joined by file and offset, sums and variances add, times are each process's own
-//! or one of the clock on the wall.
+//! Several logs, added up: stacks are joined by file and offset, sums and variances add, times are
+//! each process's own or one of the clock on the wall.
 
 use crate::common::processes::{begin, load, put, three};
 use crate::common::{LogBuilder, heapprof, json, ok, stderr, stdout, totals_line};
 use heapprof_format::{Module, Segment, Start};
 use std::collections::BTreeMap;
 
-/// What `top` says of all lines: by function and module, value and squared error of self and cumulative.
+/// What `top` says of all lines: by function and module, value and squared error of self and
+/// cumulative.
 fn sites(args: &[&str]) -> BTreeMap<String, [f64; 4]> {
     let document = json(&[&["top", "--json", "-n", "0", "--cum"], args].concat());
     let lines = document["sites"].as_array().unwrap().iter();
@@ -159,7 +160,8 @@ fn a_site_that_is_not_listed_is_bounded_by_the_longest_interval() {
     );
 }
 
-/// Two processes made code at one address: it is not the same code. And no file of a third lies on it.
+/// Two processes made code at one address: it is not the same code. And no file of a third lies on
+/// it.
 #[test]
 fn code_outside_all_files_is_never_joined() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +193,8 @@ fn code_outside_all_files_is_never_joined() {
     }
 }
 
-/// A file without a build-id is the same if path and layout are; with one, if that is, whatever its path.
+/// A file without a build-id is the same if path and layout are; with one, if that is, whatever its
+/// path.
 #[test]
 fn files_are_the_same_by_build_id_or_else_by_path_and_layout() {
     let folder = tempfile::tempdir().unwrap();
@@ -331,7 +334,8 @@ fn errors_that_dumps_state_are_added() {
         out
     };
     let (x, y, z) = (dump(&a, "x.heap"), dump(&b, "y.heap"), dump(&c, "z.heap"));
-    // `in use     2.0 MiB ± 15.8 KiB in 1,101 ± 113 blocks`: a dump's blocks are rounded line by line.
+    // A dump's blocks are rounded line by line:
+    // `in use     2.0 MiB ± 15.8 KiB in 1,101 ± 113 blocks`
     let head = |files: &[&str]| {
         let text = ok(&[&["top"], files].concat());
         let line = text.lines().find(|line| line.contains("in use  ")).unwrap();

@@ -38,8 +38,8 @@ fn family(folder: &Path) -> [String; 2] {
     [parent, put(folder, "child.heaplog", &child.end())]
 }
 
-/// Another's log at the place of the parent's is not taken for it, be it older, and a child's own, moved there, is not looked into for
-/// what it had for ever.
+/// Another's log at the place of the parent's is not taken for it, be it older, and a child's own,
+/// moved there, is not looked into for what it had for ever.
 #[test]
 fn a_parent_is_told_by_who_it_was() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -88,8 +88,8 @@ fn what_a_child_had_from_its_parent_counts_once() {
     assert_eq!(sum[3], 5079 + totals_line(&ok(&["top", &a]))[3]);
 }
 
-/// Three processes that start at 00:00:10, :11 and :15 and allocate 100 bytes each second from then on, for 3, 10 and
-/// 3 s; the second never says that it ended.
+/// Three processes that start at 00:00:10, :11 and :15 and allocate 100 bytes each second from then
+/// on, for 3, 10 and 3 s; the second never says that it ended.
 fn clocks(folder: &Path) -> [String; 3] {
     [(10, 3), (11, 10), (15, 3)].map(|(pid, seconds)| {
         let mut log = LogBuilder::new(1);
@@ -137,7 +137,8 @@ fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
         text.contains("1 of the processes had ended before"),
         "{text}"
     );
-    // 00:00:12.5 to 00:00:16.5: the third second of the first, four of the second, one of the third.
+    // 00:00:12.5 to 00:00:16.5: the third second of the first, four of the second, one of the
+    // third.
     assert_eq!(
         bytes(&["--from", "00:00:12.5", "--to", "00:00:16.5"]).0,
         (600, 600)
@@ -207,8 +208,8 @@ fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
     );
 }
 
-/// In containers every first process has the number 1. Where the log of the parent is, it tells which of them that is; and a line
-/// for a process is of that one alone.
+/// In containers every first process has the number 1. Where the log of the parent is, it tells
+/// which of them that is; and a line for a process is of that one alone.
 #[test]
 fn another_process_of_the_parents_number_is_not_the_parent() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,11 @@
-//! Files that options name: an output takes no input's place, and what names are to be found in must be there.
+//! Files that options name: an output takes no input's place, and what names are to be found in
+//! must be there.
 
 use crate::common::{LogBuilder, heapprof, server_log, stderr};
 use heapprof_format::{Checkpoint, Record};
 
-/// The only recording of a run is not replaced by what was made of it, by whatever name it is called.
+/// The only recording of a run is not replaced by what was made of it, by whatever name it is
+/// called.
 #[test]
 fn an_output_never_replaces_a_recording() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,7 +157,8 @@ fn an_output_does_not_replace_a_link() {
     assert_ne!(std::fs::read(&file).unwrap(), b"before");
 }
 
-/// `-o /dev/stdout` is standard output, also where that is a file: as root, /dev/stdout itself was replaced by one.
+/// `-o /dev/stdout` is standard output, also where that is a file: as root, /dev/stdout itself was
+/// replaced by one.
 #[test]
 fn standard_output_has_a_name() {
     let folder = tempfile::tempdir().unwrap();

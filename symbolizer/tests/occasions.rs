@@ -203,6 +203,7 @@ fn a_checkpoint_is_no_occasion_and_what_follows_is() {
             ("10 sec. since the start", 8)
         ])
     );
-    // The first event behind it shows that it is over, where its end is missing, and is no occasion itself.
+    // The first event behind it shows that it is over, where its end is missing, and is no occasion
+    // itself.
     assert_eq!(dumps(false), said(&clock));
 }

@@ -1,4 +1,5 @@
-//! What a log tells of the past besides the four numbers: peaks, temporary blocks, heaptime, slack, growth.
+//! What a log tells of the past besides the four numbers: peaks, temporary blocks, heaptime, slack,
+//! growth.
 
 use crate::common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
 use crate::common::{heapprof, stderr, stdout};
@@ -55,7 +56,8 @@ fn top_shows_what_the_past_tells() {
     assert_eq!(own(&file, "temporary"), [3_000_001.0]);
     assert_eq!(own(&file, "temporary-objects"), [3.0]);
     assert_eq!(own(&file, "slack"), [2400.0, 60.0]);
-    // 100,000 bytes for 10 s; 50,000 for 3 s; 500 for 5 + 4 + 3 + 2 + 1 s; the spikes for 1 ms each.
+    // 100,000 bytes for 10 s; 50,000 for 3 s; 500 for 5 + 4 + 3 + 2 + 1 s; the spikes for 1 ms
+    // each.
     assert_eq!(
         own(&file, "heaptime"),
         [1_000_000.0, 150_000.0, 7500.0, 3000.001]
@@ -180,7 +182,8 @@ fn pprof_has_the_four_first_and_then_the_past() {
 #[test]
 fn growth_is_a_slope_with_its_error() {
     let (_folder, file, truth) = asked(1);
-    // By definition: the slope of the least-squares line through the curve, in steps of a millisecond.
+    // By definition: the slope of the least-squares line through the curve, in steps of a
+    // millisecond.
     let slope = |stack: u32, from: u64, to: u64| {
         let middle = (from + to) as f64 / 2e9;
         let (mut above, mut below) = (0.0, 0.0);
@@ -231,7 +234,8 @@ fn growth_is_a_slope_with_its_error() {
     assert!(text.contains("noise") && text.contains("± "), "{text}");
 }
 
-/// What `top` adds up by site, `tree` adds up by path: the whole is the same, and each node is its own part and its children.
+/// What `top` adds up by site, `tree` adds up by path: the whole is the same, and each node is its
+/// own part and its children.
 #[test]
 fn trees_show_what_the_past_tells() {
     let (_folder, file, _) = asked(1);

@@ -136,7 +136,8 @@ impl World {
 
     /// The total of a metric as google-pprof or jeprof say it: `Total: 123 B`.
     fn perl_total(&self, reader: &str, file: &str, metric: Metric) -> u64 {
-        // Names do not matter here, and addr2line needs seconds for libc's, each time: they then come from nm.
+        // Names do not matter here, and addr2line needs seconds for libc's, each time: they then
+        // come from nm.
         const TOOLS: &str = "--tools=addr2line:/bin/false,nm:/usr/bin/nm,objdump:/usr/bin/objdump,c++filt:/usr/bin/c++filt";
         let text = self.perl_with(&[TOOLS], reader, file, metric);
         let line = text

@@ -1,5 +1,6 @@
-//! The programs that people open dumps with, run for real on profiles at the edges: blocks of no bytes and of a few, stacks that are
-//! not in the file. Whatever goes in, they open it, and state the totals that `heapprof top` states.
+//! The programs that people open dumps with, run for real on profiles at the edges: blocks of no
+//! bytes and of a few, stacks that are not in the file. Whatever goes in, they open it, and state
+//! the totals that `heapprof top` states.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,8 @@ use std::process::Command;
 use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line, write};
 use tempfile::TempDir;
 
-/// A file of a log in that form, and the totals of the log: in use and allocated, objects and bytes of each.
+/// A file of a log in that form, and the totals of the log: in use and allocated, objects and bytes
+/// of each.
 fn exported(log: &[u8], format: &str) -> (TempDir, String, [u64; 4]) {
     let folder = tempfile::tempdir().expect("a folder");
     let log = write(folder.path(), "run.heaplog", log);
@@ -105,7 +107,8 @@ fn readers_count_blocks_without_a_stack() {
     );
 }
 
-/// Up to 8 bytes are one class of sizes, and may be eight times each other: their average says nothing of how many they are.
+/// Up to 8 bytes are one class of sizes, and may be eight times each other: their average says
+/// nothing of how many they are.
 #[test]
 fn jeprof_counts_blocks_of_a_few_bytes() {
     for interval in [4096, 524_288] {

@@ -1,4 +1,5 @@
-//! A report's page, against a naive model: what its own script makes of the numbers in it, run in node.
+//! A report's page, against a naive model: what its own script makes of the numbers in it, run in
+//! node.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +40,8 @@ fn report(log: &str, args: &[&str]) -> Value {
     read(&page)
 }
 
-/// Of one moment, by the stack that the name is of: blocks and bytes in use, and allocated since the first moment.
+/// Of one moment, by the stack that the name is of: blocks and bytes in use, and allocated since
+/// the first moment.
 fn by_stack(moment: &Value) -> ByStack {
     let groups = moment["groups"].as_array().unwrap().iter();
     let stack_of = |name: &str| {
@@ -222,7 +224,8 @@ fn sampled_numbers_have_their_errors() {
         );
         assert!(expected > 0.0);
     }
-    // What stayed as it is has not shrunk, and that is no estimate; what grew is known to within what both moments are.
+    // What stayed as it is has not shrunk, and that is no estimate; what grew is known to within
+    // what both moments are.
     let error = |view: &str| said["views"][view]["error"].as_f64().unwrap();
     let of = |step: usize| said["moments"][step]["error"].as_f64().unwrap();
     assert_eq!(error("shrunk"), 0.0);

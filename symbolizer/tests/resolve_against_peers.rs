@@ -1,14 +1,16 @@
-//! The same questions asked of us and of others, on a real binary: this test program itself, glibc, and
-//! whatever `HEAPPROF_COMPARE=FILE` names.
+//! The same questions asked of us and of others, on a real binary: this test program itself, glibc,
+//! and whatever `HEAPPROF_COMPARE=FILE` names.
 //!
-//! gimli's addr2line crate reads the same DWARF with other code (tables kept, one question at a time). Every
-//! function, file and line must be the same, innermost first; where they may differ is written at `same`.
+//! gimli's addr2line crate reads the same DWARF with other code (tables kept, one question at a
+//! time). Every function, file and line must be the same, innermost first; where they may differ is
+//! written at `same`.
 
 use heapprof_symbolizer::resolve::{Frame, ModuleRef, SearchPath, resolve_module};
 use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
 
-/// Addresses spread over the text of a file: every n-th byte, n not a multiple of anything the compiler aligns to.
+/// Addresses spread over the text of a file: every n-th byte, n not a multiple of anything the
+/// compiler aligns to.
 fn addresses(file: &Path, count: u64) -> Vec<u64> {
     let bytes = std::fs::read(file).expect("a file");
     let object = object::File::parse(&*bytes).expect("an ELF file");
@@ -19,9 +21,9 @@ fn addresses(file: &Path, count: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Whether the two mean the same place. Allowed: the physical function may have another of its names (the symbol
-/// table's public or mangled one); a frame that addr2line leaves unnamed may have a name; and the column of a
-/// line's start, which addr2line gives as 0.
+/// Whether the two mean the same place. Allowed: the physical function may have another of its
+/// names (the symbol table's public or mangled one); a frame that addr2line leaves unnamed may have
+/// a name; and the column of a line's start, which addr2line gives as 0.
 fn same(ours: &Frame, theirs: &addr2line::Frame<'_, impl gimli::Reader>) -> bool {
     let name = theirs
         .function

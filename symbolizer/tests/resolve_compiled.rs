@@ -1,11 +1,12 @@
-//! clang's programs in `compiled/`, every byte of their code: the frames are those that llvm-symbolizer saw when
-//! `scripts/make-compiled-inputs` made them.
+//! clang's programs in `compiled/`, every byte of their code: the frames are those that
+//! llvm-symbolizer saw when `scripts/make-compiled-inputs` made them.
 
 use heapprof_symbolizer::resolve::{ModuleRef, SearchPath, resolve_module};
 use object::{Object, ObjectSection};
 use std::path::{Path, PathBuf};
 
-/// Where no line is known a column says nothing: llvm-symbolizer prints what is there, we leave it out.
+/// Where no line is known a column says nothing: llvm-symbolizer prints what is there, we leave it
+/// out.
 fn without_line(place: &str) -> Option<&str> {
     let (place, _) = place.rsplit_once(':')?;
     place.ends_with(":0").then_some(place)

@@ -1,4 +1,5 @@
-//! Frames from DWARF of every kind that compilers write: versions 2 to 5, split, compressed, lines only.
+//! Frames from DWARF of every kind that compilers write: versions 2 to 5, split, compressed, lines
+//! only.
 
 use crate::resolve_fixture::{C_INLINES, CPP_INLINES, Fixture, RUST_INLINES, installed, lines};
 
@@ -66,7 +67,8 @@ fn sections_compressed_with_zstd_are_read() {
     c_frames_are_complete_with(&flags);
 }
 
-/// Lines of dropped code stay in the file, from address 0 on, and reach into the addresses of what was kept.
+/// Lines of dropped code stay in the file, from address 0 on, and reach into the addresses of what
+/// was kept.
 #[test]
 fn lines_of_dropped_code_are_no_other_codes() {
     let rows = (0..1000).map(|i| format!("    a[{}] += a[{}] * {i};\n", i % 64, i * 7 % 64));

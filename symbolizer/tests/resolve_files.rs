@@ -12,7 +12,8 @@ const COMPLETE: [&str; 3] = [
     "outer program.c:9",
 ];
 
-/// A stripped `program`, its debug information in `detached`, and the address of the call in `outer`.
+/// A stripped `program`, its debug information in `detached`, and the address of the call in
+/// `outer`.
 fn stripped() -> (Fixture, u64, Vec<u8>) {
     let fixture = Fixture::stripped("detached");
     let call = fixture.call_site("program", "<outer", "<sink");

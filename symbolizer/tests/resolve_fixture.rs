@@ -1,4 +1,5 @@
-//! Programs for the tests of `resolve`: compiled into a folder of their own, with addresses that are known.
+//! Programs for the tests of `resolve`: compiled into a folder of their own, with addresses that
+//! are known.
 //!
 //! Where the compiler put a place is asked of `nm` and `objdump`, never of the code under test.
 
@@ -82,7 +83,8 @@ pub(crate) struct Fixture {
     dir: tempfile::TempDir,
 }
 
-/// A frame in one line: `function file:line`, the file without its folder, `(inlined)` in front where it is.
+/// A frame in one line: `function file:line`, the file without its folder, `(inlined)` in front
+/// where it is.
 pub(crate) fn lines(symbols: &ModuleSymbols, svma: u64) -> Vec<String> {
     let frames = symbols.frames_of(svma).iter();
     frames
@@ -118,7 +120,8 @@ impl Fixture {
 
     /// Runs a program in the folder; panics if it fails.
     pub(crate) fn run(&self, program: &str, args: &[&str]) -> String {
-        // rustc no longer lets a stable program choose the legacy mangling, but old binaries have it.
+        // rustc no longer lets a stable program choose the legacy mangling, but old binaries have
+        // it.
         let output = Command::new(program)
             .args(args)
             .env("RUSTC_BOOTSTRAP", "1")
@@ -150,7 +153,8 @@ impl Fixture {
         self.path("program")
     }
 
-    /// Puts `text`, in assembly, together to `program`; where its `main` is, and what is said of that address.
+    /// Puts `text`, in assembly, together to `program`; where its `main` is, and what is said of
+    /// that address.
     pub(crate) fn assemble(&self, text: String) -> (u64, ModuleSymbols) {
         self.write("program.s", text);
         self.run("gcc", &["-Wl,--build-id", "-o", "program", "program.s"]);
@@ -158,7 +162,8 @@ impl Fixture {
         (main, self.resolve(main))
     }
 
-    /// `program` of [`C_INLINES`] without symbols that are not dynamic, its debug information in the file `detached`.
+    /// `program` of [`C_INLINES`] without symbols that are not dynamic, its debug information in
+    /// the file `detached`.
     pub(crate) fn stripped(detached: &str) -> Fixture {
         let fixture = Fixture::new();
         fixture.compile("program.c", C_INLINES, &["-g", "-rdynamic"]);
@@ -167,7 +172,8 @@ impl Fixture {
         fixture
     }
 
-    /// The address of a symbol, as `nm` has it. The name is matched whole, or as the part of a mangled one.
+    /// The address of a symbol, as `nm` has it. The name is matched whole, or as the part of a
+    /// mangled one.
     pub(crate) fn address_of(&self, file: &str, symbol: &str) -> u64 {
         let table = self.run("nm", &[file]);
         let mut rows = table.lines().filter_map(|line| {

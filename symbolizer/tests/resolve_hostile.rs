@@ -1,5 +1,5 @@
-//! Files that lie: damaged at random, cut short, or made to be read for ever. The promise is an answer in
-//! bounded time, never a panic, whatever the answer.
+//! Files that lie: damaged at random, cut short, or made to be read for ever. The promise is an
+//! answer in bounded time, never a panic, whatever the answer.
 
 use crate::resolve_fixture::{C_INLINES, CPP_INLINES, Fixture, lines};
 use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ fn damaged_files_are_answered() {
     }
 }
 
-/// A unit by hand, in assembly: `deep` inlined functions, each inside of the one before, and `many` functions
-/// that share one range list of `many` ranges.
+/// A unit by hand, in assembly: `deep` inlined functions, each inside of the one before, and `many`
+/// functions that share one range list of `many` ranges.
 fn assembly(deep: usize, many: usize) -> String {
     let mut text = String::from(
         ".globl main\n.text\nmain: .Lb: xor %eax,%eax\n nop\n ret\n.Le:\n\
@@ -129,8 +129,8 @@ fn nesting_costs_heap_and_never_the_stack() {
 #[test]
 fn lists_that_are_referred_to_for_ever_end_with_a_reason() {
     let fixture = Fixture::new();
-    // 100,000 functions of one list of 100,000 ranges: 10,000,000,000 ranges in 3 MB. What may be read grows with the
-    // file, so a smaller one says the same in a build that is not optimised.
+    // 100,000 functions of one list of 100,000 ranges: 10,000,000,000 ranges in 3 MB. What may be
+    // read grows with the file, so a smaller one says the same in a build that is not optimised.
     let many = if cfg!(debug_assertions) {
         10_000
     } else {
@@ -152,8 +152,8 @@ fn lists_that_are_referred_to_for_ever_end_with_a_reason() {
     );
 }
 
-/// `deep` functions inlined into each other, each of whose names begins one byte later in one long string; in a
-/// namespace of that name too.
+/// `deep` functions inlined into each other, each of whose names begins one byte later in one long
+/// string; in a namespace of that name too.
 fn names_for_ever(deep: usize, long: usize) -> String {
     let mut text = String::from(
         ".globl main\n.text\nmain: .Lb: xor %eax,%eax\n nop\n ret\n.Le:\n\

@@ -2,8 +2,9 @@
 
 use crate::resolve_fixture::{Fixture, installed, lines};
 
-/// What is static has no linkage name in gcc's debug information: an unnamed namespace, a lambda, a local class, a
-/// class in a namespace, a function that is declared in one place and defined in another.
+/// What is static has no linkage name in gcc's debug information: an unnamed namespace, a lambda, a
+/// local class, a class in a namespace, a function that is declared in one place and defined in
+/// another.
 const HIDDEN: &str = "\
 extern \"C\" int sink(int);
 namespace ns {
@@ -341,7 +342,8 @@ fn main() {
                     && (closure.contains("{closure#0}") || closure.contains("{{closure}}")),
                 "{told}"
             );
-            // `line-tables-only` has neither linkage names nor namespaces: the bare name is all there is.
+            // `line-tables-only` has neither linkage names nor namespaces: the bare name is all
+            // there is.
             if level != "line-tables-only" {
                 assert!(area.contains("ns::Square"), "{told}");
                 assert!(closure.contains("ns::calls_closure::"), "{told}");
@@ -350,7 +352,8 @@ fn main() {
     }
 }
 
-/// Line tables alone have `generic<i32>`, the legacy symbol has `program::ns::generic`: the same function.
+/// Line tables alone have `generic<i32>`, the legacy symbol has `program::ns::generic`: the same
+/// function.
 #[test]
 fn generic_functions_with_line_tables_alone_have_their_paths() {
     let text = "\

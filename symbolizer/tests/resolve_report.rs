@@ -119,7 +119,8 @@ fn a_missing_dwz_file_is_said_with_its_build_id() {
     );
 }
 
-/// The claimed size is refused before anything of it is allocated: what no machine has, and what no compression does.
+/// The claimed size is refused before anything of it is allocated: what no machine has, and what no
+/// compression does.
 #[test]
 fn a_section_that_claims_the_impossible_is_said() {
     for claimed in [1_u64 << 60, 1 << 31] {

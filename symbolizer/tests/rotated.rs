@@ -1,4 +1,5 @@
-//! Of a log that rotated, and of which the oldest segments are gone: the largest heap, where it is known and where it is not.
+//! Of a log that rotated, and of which the oldest segments are gone: the largest heap, where it is
+//! known and where it is not.
 
 use std::path::PathBuf;
 
@@ -15,8 +16,8 @@ const MB: u64 = 1_000_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1000 * MS;
 
-/// The second segment: 10 blocks of a megabyte are in use at 5 s, all of them from 4 s; five go at 6 s, and one comes and goes. So
-/// many megabytes were the most before, at that time.
+/// The second segment: 10 blocks of a megabyte are in use at 5 s, all of them from 4 s; five go at
+/// 6 s, and one comes and goes. So many megabytes were the most before, at that time.
 fn second_segment(encoder: &mut Encoder, most: u64, at_ns: u64) {
     encoder.record(&Record::Checkpoint(Checkpoint {
         segment: 2,
@@ -50,7 +51,8 @@ fn log(most: u64, at_ns: u64) -> (tempfile::TempDir, String) {
     (folder, log)
 }
 
-/// The heap grew up to the last event before the segment, and shrank: the largest is what the checkpoint holds.
+/// The heap grew up to the last event before the segment, and shrank: the largest is what the
+/// checkpoint holds.
 #[test]
 fn the_largest_heap_may_be_that_of_the_checkpoint() {
     let (_folder, log) = log(10, 5 * S);
@@ -69,7 +71,8 @@ fn the_largest_heap_may_be_that_of_the_checkpoint() {
     assert_eq!(diff["total"]["after"], 10e6);
 }
 
-/// Within the microsecond of the last event before the segment more was in use than after it. Which blocks, nobody knows any more.
+/// Within the microsecond of the last event before the segment more was in use than after it. Which
+/// blocks, nobody knows any more.
 #[test]
 fn the_largest_heap_within_the_checkpoints_microsecond_is_gone() {
     let (_folder, log) = log(12, 5 * S);
@@ -110,7 +113,8 @@ fn dhats_peak_is_no_earlier_than_what_is_kept() {
     assert_eq!(dhat["tg"], 5_000_000);
 }
 
-/// A forked process freed what it had from its parent, in segments that are gone: that was never in use beside what came later.
+/// A forked process freed what it had from its parent, in segments that are gone: that was never in
+/// use beside what came later.
 #[test]
 fn dhats_peak_is_without_what_went_before() {
     let folder = folder();
@@ -157,7 +161,8 @@ fn dhats_peak_is_without_what_went_before() {
     assert_eq!(dhat["tg"], 6_000_000);
 }
 
-/// Equal maxima are equal, also as sums of fractions: the first is the peak, in DHAT's form as everywhere.
+/// Equal maxima are equal, also as sums of fractions: the first is the peak, in DHAT's form as
+/// everywhere.
 #[test]
 fn dhat_has_the_first_of_equal_peaks() {
     const INTERVAL: u64 = 524_288;

@@ -70,7 +70,8 @@ fn refused(folder: &Path, program: &Path, words: &[&str]) {
 
 const HELLO: &str = "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }";
 
-/// The loader is told what an allocator needs under an auditor, beside what it is told already; without one it is told nothing.
+/// The loader is told what an allocator needs under an auditor, beside what it is told already;
+/// without one it is told nothing.
 #[test]
 fn the_loader_leaves_room_under_an_auditor() {
     let folder = folder();

@@ -1,5 +1,5 @@
-//! `heapprof top --by …`: the same numbers whatever they are grouped by and written as, and filters that leave out
-//! what they say.
+//! `heapprof top --by …`: the same numbers whatever they are grouped by and written as, and filters
+//! that leave out what they say.
 
 use crate::common::totals::cells;
 use crate::common::{LogBuilder, SERVER_TRUTH, heapprof, server_log, stderr, stdout, write};

@@ -1,5 +1,5 @@
-//! Differences of two profiles: what is called real, exact, noise or unknown. Statistics, tested as statistics: fixed seeds, and the
-//! probability of a false alarm beside each bound.
+//! Differences of two profiles: what is called real, exact, noise or unknown. Statistics, tested as
+//! statistics: fixed seeds, and the probability of a false alarm beside each bound.
 
 use crate::common::{LogBuilder, json, ok};
 use heapprof_core::{Row, SizeClass, Totals, Weight};
@@ -87,9 +87,10 @@ fn found(runs: u64, intervals: [u64; 2], groups: [&[(u64, u64)]; 2], metric: Met
         .count() as u64
 }
 
-/// Two profiles of the same heap: `real` at most once in 370 times, however few samples a site has, and none at all on one
-/// side. The rates of 3,000 runs are held against 1/370 and four standard errors more: a rate that is just so fails here once in
-/// 30,000 times. (Of 40,000 runs each, with more sums and sizes, the worst had 0.263 %: 600 blocks of a fiftieth of an interval.)
+/// Two profiles of the same heap: `real` at most once in 370 times, however few samples a site has,
+/// and none at all on one side. The rates of 3,000 runs are held against 1/370 and four standard
+/// errors more: a rate that is just so fails here once in 30,000 times. (Of 40,000 runs each, with
+/// more sums and sizes, the worst had 0.263 %: 600 blocks of a fiftieth of an interval.)
 #[test]
 fn noise_is_called_real_once_in_370_times() {
     const RUNS: u64 = 3_000;
@@ -122,7 +123,8 @@ fn noise_is_called_real_once_in_370_times() {
     }
 }
 
-/// What did change is still found, nearly always, from where a difference of two sums of samples can tell it.
+/// What did change is still found, nearly always, from where a difference of two sums of samples
+/// can tell it.
 #[test]
 fn what_changed_is_called_real() {
     let (fine, coarse) = (4096, 524_288);
@@ -137,7 +139,8 @@ fn what_changed_is_called_real() {
         ([coarse, coarse], sized(25.0, 200), sized(0.001, 200)),
         // 100 samples to 200.
         ([coarse, coarse], sized(100.0, 1000), sized(200.0, 1000)),
-        // Doubled, as the coarse side tells with 20 samples, and what it would have had 25 of and has none of.
+        // Doubled, as the coarse side tells with 20 samples, and what it would have had 25 of and
+        // has none of.
         ([fine, coarse], sized(2.0, 200), sized(25.0, 200)),
         ([fine, coarse], sized(25.0, 200), sized(0.001, 200)),
         ([coarse, 1], sized(0.001, 200), sized(25.0, 200)),
@@ -153,7 +156,8 @@ fn what_changed_is_called_real() {
     }
 }
 
-/// A site that the sampled run has no sample of is there in the run that recorded all of it. Nothing says that it is more.
+/// A site that the sampled run has no sample of is there in the run that recorded all of it.
+/// Nothing says that it is more.
 #[test]
 fn what_one_side_may_have_missed_is_not_exact() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +196,8 @@ fn what_one_side_may_have_missed_is_not_exact() {
     );
 }
 
-/// Two builds of one program, of whose first nobody has the names: what is `site` in the second is an address in the first.
+/// Two builds of one program, of whose first nobody has the names: what is `site` in the second is
+/// an address in the first.
 ///
 /// ```text
 ///   before    [v+0x201]   1000 bytes                         no file, no names
@@ -277,7 +282,8 @@ fn a_rebuilt_module_without_names_is_not_compared_by_address() {
     );
 }
 
-/// Two programs by name, one of which is most often a build of the other: a function of the one is that function of the other.
+/// Two programs by name, one of which is most often a build of the other: a function of the one is
+/// that function of the other.
 #[test]
 fn programs_of_two_names_are_compared_function_by_function() {
     let profile = |program: &str, size: u64| {

@@ -64,7 +64,8 @@ fn two_runs_differ_with_the_errors_of_both() {
     let top = json(&["top", &a, "--json"]);
     let single = top["standard_errors"]["in-use-bytes"].as_f64().unwrap();
     let error = same["total"]["standard_error"].as_f64().unwrap();
-    // And some more, for blocks of about the interval's size: that few are missed is no normal distribution.
+    // And some more, for blocks of about the interval's size: that few are missed is no normal
+    // distribution.
     let both = single * 2f64.sqrt();
     assert!((1.0..1.05).contains(&(error / both)), "{error} {single}");
 

@@ -1,5 +1,5 @@
-//! Viewers with a picture, as far as they can be asked without one: valgrind's own DHAT viewer, run in node; and
-//! the rules that speedscope's schema states.
+//! Viewers with a picture, as far as they can be asked without one: valgrind's own DHAT viewer, run
+//! in node; and the rules that speedscope's schema states.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -63,7 +63,8 @@ fn filters_mean_what_pprofs_mean() {
         let case = filtered(focus, ignore, hide);
         assert_eq!(folded(&case), lines.concat(), "{focus}, {ignore}, {hide}");
     }
-    // Hidden frames go, an inlined one out of its place, and a stack of nothing but them goes whole.
+    // Hidden frames go, an inlined one out of its place, and a stack of nothing but them goes
+    // whole.
     let hidden = folded(&filtered(
         "",
         "",
@@ -72,7 +73,8 @@ fn filters_mean_what_pprofs_mean() {
     assert_eq!(hidden, "demo::init(int) 8388608\nread_request 3240\n");
 }
 
-/// What is taken out at the inner end was nobody's own: the next frame there is what it was, not the profiler's malloc.
+/// What is taken out at the inner end was nobody's own: the next frame there is what it was, not
+/// the profiler's malloc.
 #[test]
 fn a_site_stays_where_it_was_when_malloc_is_hidden() {
     let sites = |hide: &str| {
@@ -201,7 +203,8 @@ fn trees_go_down_to_callees_and_up_to_callers() {
     assert_eq!(tree(&Direction::Callers("nobody".into())), "");
 }
 
-/// Deeper than a thread's stack has room for a call each: 2,000 frames of 25 functions, 24 of them inlined,.
+/// Deeper than a thread's stack has room for a call each: 2,000 frames of 25 functions, 24 of them
+/// inlined,.
 #[test]
 fn a_tree_may_be_deep() {
     const FRAMES: usize = 2000;
@@ -232,7 +235,8 @@ fn a_tree_may_be_deep() {
     }
 }
 
-/// Calls of a stack that is deeper than any that is recorded: by as much as inlined calls would add.
+/// Calls of a stack that is deeper than any that is recorded: by as much as inlined calls would
+/// add.
 const DEEP: usize = 20_000;
 
 /// A log of such a stack, and of one that ends half way.
@@ -317,7 +321,8 @@ fn a_tree_of_nothing_says_why() {
     );
 }
 
-/// No reader of JSON has to hold 256 brackets and keys at once, as jq 1.6 does not, and all nodes are there.
+/// No reader of JSON has to hold 256 brackets and keys at once, as jq 1.6 does not, and all nodes
+/// are there.
 #[test]
 fn json_of_a_deep_tree_goes_on_beside_it() {
     let folder = tempfile::tempdir().unwrap();

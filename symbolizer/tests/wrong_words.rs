@@ -1,4 +1,5 @@
-//! What is asked for wrongly: the message names the option, says what is wanted, and the status is 2.
+//! What is asked for wrongly: the message names the option, says what is wanted, and the status is
+//! 2.
 
 use crate::common::{heapprof, stderr};
 
@@ -152,7 +153,8 @@ fn what_is_given_twice_and_can_be_in_force_once_is_refused() {
     }
 }
 
-/// The library's name is said where it is wrong; one that is set to nothing is as if it were not set.
+/// The library's name is said where it is wrong; one that is set to nothing is as if it were not
+/// set.
 #[test]
 fn a_library_that_is_not_there_is_told_by_its_variable() {
     let run = |library: &str| {
@@ -167,7 +169,8 @@ fn a_library_that_is_not_there_is_told_by_its_variable() {
     assert!(!run("").contains("HEAPPROF_LIBRARY="));
 }
 
-/// Where nothing is temporary in what is shown, a word on what is temporary is a mistake, and not ignored.
+/// Where nothing is temporary in what is shown, a word on what is temporary is a mistake, and not
+/// ignored.
 #[test]
 fn what_is_temporary_is_said_where_it_is_shown() {
     for arguments in [

@@ -6,14 +6,17 @@
 //!
 //! | kind | words |
 //! | --- | --- |
-//! | `BY` | thread, interval: the thread that the next events belong to, and the interval that they are sampled under |
+//! | `BY` | thread and interval of the next events |
 //! | `FREED` | id, time |
 //! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
 //! | `SAMPLED` | id, time, stack, size, slack, counted |
-//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted. Its id is the next. For a realloc, it also says which of the last samples ended with it |
+//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted |
 //! | ... with `AGAIN` | without stack: it is that of the last sample |
 //! | ... with `ALONE` | without counted: it is size |
-//! | ... with a slack of `WIDE` | one more word after the first, with size and slack: those of large blocks have no room there |
+//! | ... with a slack of `WIDE` | one more word after the first, with size and slack |
+//!
+//! A near sample has the next id. If a realloc made it, its first word also says which of the last
+//! samples ended with it. Size and slack of large blocks have no room in the first word.
 
 use std::ops::ControlFlow;
 
@@ -94,8 +97,9 @@ pub struct Sampled {
     pub size: u64,
     /// Bytes beyond them that the block has.
     pub slack: u32,
-    /// Bytes that the thread laid on its line ([`Sampler::laid`](crate::Sampler::laid)) since its last sample that was recorded. The highest bit
-    /// is a mark of whoever puts it in: there was no such sample. Lanes carry the word as it is.
+    /// Bytes that the thread laid on its line ([`Sampler::laid`](crate::Sampler::laid)) since its
+    /// last sample that was recorded. The highest bit is a mark of whoever puts it in: there was no
+    /// such sample. Lanes carry the word as it is.
     pub counted: u64,
 }
 
@@ -117,11 +121,12 @@ pub enum Passed {
     Freed(Freed),
 }
 
-/// Whoever takes what comes out of the lanes, one event after another. `Break`: it wants no more for now; the event that it
-/// was given, it has taken.
+/// Whoever takes what comes out of the lanes, one event after another. `Break`: it wants no more
+/// for now; the event that it was given, it has taken.
 ///
-/// Events are handed over by calls, and not returned as values: a value would be stored word by word and then copied by
-/// wider loads, and a processor waits where a load is wider than the store that it needs.
+/// Events are handed over by calls, and not returned as values: a value would be stored word by
+/// word and then copied by wider loads, and a processor waits where a load is wider than the store
+/// that it needs.
 pub trait Sink {
     /// What takes the usual ones: [`Never`], if nothing does.
     type Usual<'a>: Usual
@@ -134,7 +139,8 @@ pub trait Sink {
     /// The end of a sampled block.
     fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()>;
 
-    /// To be given the usual events of that thread, where `last` was the last sample in its lane. `None`: not now.
+    /// To be given the usual events of that thread, where `last` was the last sample in its lane.
+    /// `None`: not now.
     #[inline(always)]
     fn usual(&mut self, _by: By, _last: Last) -> Option<Self::Usual<'_>> {
         None
@@ -150,13 +156,14 @@ pub struct Last {
     pub stack: u64,
 }
 
-/// Takes events that follow each other in one lane, of one thread and under one interval, each near to the one before. What is the same for
-/// all of them is asked once.
+/// Takes events that follow each other in one lane, of one thread and under one interval, each near
+/// to the one before. What is the same for all of them is asked once.
 pub trait Usual {
     /// A sampled allocation. False: it is not usual after all, and was not taken.
     fn sampled(&mut self, at: u64, sampled: Next) -> bool;
 
-    /// The end of the block whose sample was put in so many samples before the last. False: as above.
+    /// The end of the block whose sample was put in so many samples before the last. False: as
+    /// above.
     fn freed(&mut self, at: u64, back: u64) -> bool;
 
     /// Both, the end first, at one time. False: neither was taken.

@@ -55,7 +55,8 @@ pub(crate) fn id_after(id: u64) -> u64 {
     }
 }
 
-/// On lines of the cache of its own: what one side writes at every event the other must not have to fetch back.
+/// On lines of the cache of its own: what one side writes at every event the other must not have to
+/// fetch back.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
@@ -65,10 +66,12 @@ pub(crate) struct Apart<T>(pub(crate) T);
 struct Behind {
     /// Words put in so far, to the end of the last event.
     published: AtomicU64,
-    /// The same, to be read on this side: loom follows a store better in a thread that does not read it back.
+    /// The same, to be read on this side: loom follows a store better in a thread that does not
+    /// read it back.
     put: AtomicU64,
-    /// As long as `put` is not beyond the first, there is room for an event; not beyond the second, the lane is at most half
-    /// full. Both follow from `taken`, as it was when that was last looked at.
+    /// As long as `put` is not beyond the first, there is room for an event; not beyond the second,
+    /// the lane is at most half full. Both follow from `taken`, as it was when that was last looked
+    /// at.
     full_behind: AtomicU64,
     half_behind: AtomicU64,
     /// The last `BY`.
@@ -99,8 +102,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// An empty one. `words`: all zero, a power of two of them, 16 at the least. `number`: which of all lanes it is. Its ids
-    /// are above `above`.
+    /// An empty one. `words`: all zero, a power of two of them, 16 at the least. `number`: which of
+    /// all lanes it is. Its ids are above `above`.
     ///
     /// # Panics
     /// If there are fewer words, or another number of them.
@@ -150,8 +153,8 @@ impl Lane {
         self.behind.0.next_id.load(Ordering::Relaxed)
     }
 
-    /// How to tell with the sample that is put in next that the one of that id ends. `None`: not with it; it is to be put in before, as a
-    /// free.
+    /// How to tell with the sample that is put in next that the one of that id ends. `None`: not
+    /// with it; it is to be put in before, as a free.
     #[inline(always)]
     pub fn ended(&self, id: u64) -> Option<Ended> {
         let last = self.behind.0.near.id.load(Ordering::Relaxed);
@@ -161,8 +164,9 @@ impl Lane {
         is_near.then_some(Ended(back + 1))
     }
 
-    /// Puts a sample in, and with it, by the same thread and at the same time, the end of `ended`. `begins_at` is told where, if
-    /// there is room, before anything is written. False: there is no room, for either.
+    /// Puts a sample in, and with it, by the same thread and at the same time, the end of `ended`.
+    /// `begins_at` is told where, if there is room, before anything is written. False: there is no
+    /// room, for either.
     #[inline(always)]
     pub fn put_sampled(
         &self,
@@ -196,8 +200,8 @@ impl Lane {
         true
     }
 
-    /// Writes a sample that is near to the event before. `what`: its first word, without the kind. `sizes`: the word behind that, if it has
-    /// one.
+    /// Writes a sample that is near to the event before. `what`: its first word, without the kind.
+    /// `sizes`: the word behind that, if it has one.
     #[inline(always)]
     fn write_near(&self, mut at: u64, what: u64, sizes: Option<u64>, it: &Sampled) -> u64 {
         let again = (it.stack == self.behind.0.near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
@@ -216,7 +220,8 @@ impl Lane {
         at
     }
 
-    /// Writes a sample that is large, or near to nothing. `near`: the beginning of its first word, if it is near.
+    /// Writes a sample that is large, or near to nothing. `near`: the beginning of its first word,
+    /// if it is near.
     #[cold]
     #[inline(never)]
     fn write_unusual(
@@ -288,8 +293,8 @@ impl Lane {
         }
     }
 
-    /// Where an event of that thread goes, if there is room for any: what is written from there on is seen by nobody before it is
-    /// [published](Self::publish).
+    /// Where an event of that thread goes, if there is room for any: what is written from there on
+    /// is seen by nobody before it is [published](Self::publish).
     #[inline(always)]
     fn reserve(&self, by: By) -> Option<u64> {
         let behind = &self.behind.0;
@@ -392,7 +397,8 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Coming {
         Sampled(Sampled),
-        /// The next id, so many ticks later. And with it, if it can be told in one, the end of a sample so many ids back.
+        /// The next id, so many ticks later. And with it, if it can be told in one, the end of a
+        /// sample so many ids back.
         SampledNext {
             later: Sampled,
             ended: Option<u64>,
@@ -412,7 +418,8 @@ mod tests {
             any::<(u64, u64, u64, u32, u64)>().prop_map(|(at, stack, size, slack, counted)| {
                 Coming::Sampled(Sampled {
                     at: at >> 1,
-                    // Every other one the last but two of its block: those that follow go on in another.
+                    // Every other one the last but two of its block: those that follow go on in
+                    // another.
                     id: (at >> 4) | ((at & 1) * (BLOCK - 3)),
                     stack,
                     size,
@@ -472,8 +479,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue: whatever found room comes out, as it was and in its order, through any number of rounds of
-        /// the ring.
+        /// Against a queue: whatever found room comes out, as it was and in its order, through any
+        /// number of rounds of the ring.
         #[test]
         fn it_is_a_queue(
             steps in prop::collection::vec((coming(), 0usize..6), 0..if cfg!(miri) { 30 } else { 300 }),

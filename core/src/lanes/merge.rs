@@ -65,15 +65,17 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// From now on events come up to so much too late, in the unit of their times. 0, as it is at first: not at all.
+    /// From now on events come up to so much too late, in the unit of their times. 0, as it is at
+    /// first: not at all.
     pub fn set_slack(&mut self, slack: u64) {
         self.slack = slack;
     }
 
-    /// Looks at all `lanes`, given with their numbers. `now`: a time that was read before; events that are not older stay for the next
-    /// look. `u64::MAX`: none does.
+    /// Looks at all `lanes`, given with their numbers. `now`: a time that was read before; events
+    /// that are not older stay for the next look. `u64::MAX`: none does.
     pub fn look(&mut self, now: u64, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
-        // An event that is left from the last look and is later than now: the counter was set back meanwhile.
+        // An event that is left from the last look and is later than now: the counter was set back
+        // meanwhile.
         let is_set_back = self
             .taps
             .iter()
@@ -96,8 +98,9 @@ impl<'a> Merge<'a> {
         self.looked_at
     }
 
-    /// Gives `sink` the events that the last look showed, those before the time `before`, and up to `left` of them, from which they are
-    /// taken away. `Continue`: that was all; otherwise there are none left to give, or `sink` broke off.
+    /// Gives `sink` the events that the last look showed, those before the time `before`, and up to
+    /// `left` of them, from which they are taken away. `Continue`: that was all; otherwise there
+    /// are none left to give, or `sink` broke off.
     #[inline]
     pub fn pour(&mut self, before: u64, left: &mut usize, sink: &mut impl Sink) -> ControlFlow<()> {
         let before = before.min(self.looked_at);
@@ -262,7 +265,8 @@ mod tests {
         }
     }
 
-    /// Up to `most` events, of those before that time: as many as it is told to give, or, of an odd number, as are wanted.
+    /// Up to `most` events, of those before that time: as many as it is told to give, or, of an odd
+    /// number, as are wanted.
     fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
         if most == 0 {
             return Vec::new();
@@ -289,13 +293,15 @@ mod tests {
         Begin { thread: usize },
         /// It puts it in.
         Put { thread: usize, lane: usize },
-        /// One of the blocks that were put in is freed, by a thread that read the time so much too early.
+        /// One of the blocks that were put in is freed, by a thread that read the time so much too
+        /// early.
         Free {
             which: usize,
             lane: usize,
             early: u64,
         },
-        /// The writer looks at the first so many lanes only, as if the others had been empty then, and takes so many events.
+        /// The writer looks at the first so many lanes only, as if the others had been empty then,
+        /// and takes so many events.
         Look { lanes: usize, take: usize },
     }
 
@@ -377,7 +383,8 @@ mod tests {
             prop_assert_eq!(ended.len(), put - live.len());
         }
 
-        /// What nothing holds back comes in the order of time but for the slack, up to the time that is asked for.
+        /// What nothing holds back comes in the order of time but for the slack, up to the time
+        /// that is asked for.
         #[test]
         fn events_come_by_their_times(
             events in prop::collection::vec((0usize..3, 1u64..1000, any::<bool>()), 0..60),
@@ -424,7 +431,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever looks is held up between two lanes, while threads go on: their events still come in the order of their times.
+        /// Whoever looks is held up between two lanes, while threads go on: their events still come
+        /// in the order of their times.
         #[test]
         fn a_look_that_takes_long_changes_no_order(
             looks in prop::collection::vec(prop::collection::vec((0usize..3, 0usize..4, 1u64..100), 0..20), 1..6),
@@ -442,7 +450,8 @@ mod tests {
             };
             for events in &looks {
                 let now = clock + 1;
-                // Events whose second number is a lane's happen just before the look at it, the others after the last.
+                // Events whose second number is a lane's happen just before the look at it, the
+                // others after the last.
                 let mut happen = |lane_looked_at: usize| {
                     for &(lane, when, ticks) in events {
                         if when == lane_looked_at {
@@ -517,7 +526,8 @@ mod tests {
         );
     }
 
-    /// The last id of a lane and the first of the next are neighbours, and say nothing of each other.
+    /// The last id of a lane and the first of the next are neighbours, and say nothing of each
+    /// other.
     #[test]
     fn a_free_of_another_lane_s_sample_with_the_id_before_waits_for_it() {
         let lanes = lanes(2);

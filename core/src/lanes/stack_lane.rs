@@ -5,7 +5,9 @@
 //! locks, and needs more of the stack than a thread may have left.
 //!
 //! ```text
-//!   hash │ frames << 8 | end │ address of each frame ... │ a bit for each frame: it was interrupted, and does not return ...
+//!   hash │ frames << 8 | end │ address of each frame ... │ a bit for each frame ...
+//!
+//!   a frame's bit: it was interrupted, and does not return
 //! ```
 
 use crate::lanes::lane::Apart;
@@ -41,7 +43,8 @@ pub struct StackLane {
 #[derive(Debug, Default)]
 struct Moved {
     published: AtomicU64,
-    /// The same, to be read on this side: loom follows a store better in a thread that does not read it back.
+    /// The same, to be read on this side: loom follows a store better in a thread that does not
+    /// read it back.
     own: AtomicU64,
 }
 
@@ -81,8 +84,8 @@ impl StackLane {
         HEAD as usize + frames + frames.div_ceil(u64::BITS as usize)
     }
 
-    /// Puts a stack in: the address of its first frame, which is the innermost, and of each of the others with whether it was
-    /// interrupted. False: there is no room.
+    /// Puts a stack in: the address of its first frame, which is the innermost, and of each of the
+    /// others with whether it was interrupted. False: there is no room.
     pub fn put(
         &self,
         hash: u64,
@@ -196,7 +199,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue: what goes in comes out, whole and in order; what is refused has no room, and leaves nothing.
+        /// Against a queue: what goes in comes out, whole and in order; what is refused has no
+        /// room, and leaves nothing.
         #[test]
         fn what_is_put_in_comes_out(steps in prop::collection::vec(prop::option::of(stack()), 1..if cfg!(miri) { 20 } else { 200 })) {
             let lane = lane(512);

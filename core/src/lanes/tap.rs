@@ -46,7 +46,8 @@ pub(crate) enum Stop {
     Enough,
     /// The sink wants no more.
     Broken,
-    /// This free waits for its sample, which is in another lane. It is taken out, and nobody has it yet.
+    /// This free waits for its sample, which is in another lane. It is taken out, and nobody has it
+    /// yet.
     Early(By, Freed),
 }
 
@@ -133,8 +134,8 @@ impl<'a> Tap<'a> {
         id <= self.last_id && lane_of(id) == lane_of(self.last_id)
     }
 
-    /// Gives `sink` the events before `until`, up to `left` of them, from which they are taken away. `is_out` says whether a sample of
-    /// another lane has come out.
+    /// Gives `sink` the events before `until`, up to `left` of them, from which they are taken
+    /// away. `is_out` says whether a sample of another lane has come out.
     #[inline(always)]
     pub(crate) fn run(
         &mut self,
@@ -228,8 +229,8 @@ impl<'a> Tap<'a> {
         why
     }
 
-    /// The id of the sample that ended with the one that is next, if one did and that has not come out. It comes out now, and the sample is
-    /// still next, at the same time.
+    /// The id of the sample that ended with the one that is next, if one did and that has not come
+    /// out. It comes out now, and the sample is still next, at the same time.
     #[inline(always)]
     fn ended_with(&mut self) -> Option<u64> {
         let ended = low(self.first >> ENDED_SHIFT, ENDED_BITS);
@@ -242,10 +243,12 @@ impl<'a> Tap<'a> {
         Some(self.last_id - (ended - 1))
     }
 
-    /// Gives `sink` what it takes as usual of the events before `until`, up to `most` of them. Returns how many that were.
+    /// Gives `sink` what it takes as usual of the events before `until`, up to `most` of them.
+    /// Returns how many that were.
     ///
-    /// It is what [`run`](Self::run) does with each, without what is the same for all: these are events that are near to the one before,
-    /// in words that lie side by side, of samples in one block of ids. A function by itself, so that the registers are its own.
+    /// It is what [`run`](Self::run) does with each, without what is the same for all: these are
+    /// events that are near to the one before, in words that lie side by side, of samples in one
+    /// block of ids. A function by itself, so that the registers are its own.
     #[inline(never)]
     fn run_usual(&mut self, until: u64, most: usize, sink: &mut impl Sink) -> usize {
         let last = Last {
@@ -256,7 +259,8 @@ impl<'a> Tap<'a> {
             return 0;
         };
         let words = self.lane.words(self.at, self.pause);
-        let words = &words[..words.len().min((most / 2).max(1))]; // each is of two events at the most
+        // A word is of two events at the most.
+        let words = &words[..words.len().min((most / 2).max(1))];
         let word = |at: usize| words.get(at).map(|word| word.load(Ordering::Relaxed));
         let (mut next, mut frees) = (0, 0);
         let first_place = place_in_block(last.id);
@@ -345,8 +349,9 @@ impl<'a> Tap<'a> {
         self.find_next();
     }
 
-    /// At `pause`: whether there are more words. Gives back those before. Inlined, as all that [`run`](Self::run) does with the tap:
-    /// a call that is given the tap's address would have its fields in memory, and not in registers.
+    /// At `pause`: whether there are more words. Gives back those before. Inlined, as all that
+    /// [`run`](Self::run) does with the tap: a call that is given the tap's address would have its
+    /// fields in memory, and not in registers.
     #[inline(always)]
     fn goes_on_behind_pause(&mut self) -> bool {
         if self.at == self.end {

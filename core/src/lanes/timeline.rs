@@ -10,11 +10,13 @@ pub struct ClockReading {
     pub ns: u64,
 }
 
-/// Nanoseconds that lie at least between the two readings that a line goes through, as soon as there are such.
+/// Nanoseconds that lie at least between the two readings that a line goes through, as soon as
+/// there are such.
 ///
-/// A reading is wrong by up to some 0.1 µs, because the counter and the clock are not read at once. Over a tenth of a
-/// second that makes a rate that is wrong by a millionth: what waited for the writer for 100 ms is
-/// put wrong by another 0.1 µs. Readings that follow each other within microseconds make no line at all.
+/// A reading is wrong by up to some 0.1 µs, because the counter and the clock are not read at once.
+/// Over a tenth of a second that makes a rate that is wrong by a millionth: what waited for the
+/// writer for 100 ms is put wrong by another 0.1 µs. Readings that follow each other within
+/// microseconds make no line at all.
 const BASE_NS: u64 = 100_000_000;
 
 /// The line through two readings: the newest, and one that is older by `BASE_NS` or more.
@@ -24,7 +26,8 @@ pub struct Timeline {
     /// The next `from`, once it is old enough.
     then: ClockReading,
     to: ClockReading,
-    /// Nanoseconds in a tick, times 2^32. 0 while unknown. A counter of less than 2 Hz has no room here.
+    /// Nanoseconds in a tick, times 2^32. 0 while unknown. A counter of less than 2 Hz has no room
+    /// here.
     rate: i64,
 }
 
@@ -40,7 +43,8 @@ impl Timeline {
         }
     }
 
-    /// The one of a counter that counts nanoseconds itself: nothing is read, [`ns`](Self::ns) is what it is given.
+    /// The one of a counter that counts nanoseconds itself: nothing is read, [`ns`](Self::ns) is
+    /// what it is given.
     #[must_use]
     pub const fn of_nanoseconds() -> Timeline {
         let zero = ClockReading { ticks: 0, ns: 0 };
@@ -52,7 +56,8 @@ impl Timeline {
 
     /// Takes a newer reading.
     ///
-    /// If the counter was set back since the last (the machine was suspended), the timeline begins anew with this one.
+    /// If the counter was set back since the last (the machine was suspended), the timeline begins
+    /// anew with this one.
     pub fn advance(&mut self, to: ClockReading) {
         if to.ticks < self.to.ticks || to.ns < self.to.ns {
             *self = Timeline::new(to);
@@ -79,7 +84,8 @@ impl Timeline {
             .unwrap_or(0)
     }
 
-    /// When the counter was at `ticks`, in nanoseconds. Of the newest reading's time as long as there is but one.
+    /// When the counter was at `ticks`, in nanoseconds. Of the newest reading's time as long as
+    /// there is but one.
     #[inline]
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
@@ -108,12 +114,15 @@ impl Timeline {
     }
 }
 
-/// A [`Timeline`] as it is now, in other units: a line again, through the newest reading, and asked in half as many instructions.
+/// A [`Timeline`] as it is now, in other units: a line again, through the newest reading, and asked
+/// in half as many instructions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scale {
-    /// Units in a tick, of which there are less than one, times 2^64: so the upper half of a product is in units.
+    /// Units in a tick, of which there are less than one, times 2^64: so the upper half of a
+    /// product is in units.
     rate: u64,
-    /// At tick 0, times the same; below zero it wraps. As exact as the reading, because the products are.
+    /// At tick 0, times the same; below zero it wraps. As exact as the reading, because the
+    /// products are.
     offset: u128,
 }
 
@@ -140,7 +149,8 @@ mod tests {
         assert_eq!(timeline.ticks_in(1000), 1000);
     }
 
-    /// A counter of 2.9 GHz that began long before the clock, and is read together with it up to `ERROR_NS` wrong.
+    /// A counter of 2.9 GHz that began long before the clock, and is read together with it up to
+    /// `ERROR_NS` wrong.
     const GHZ: f64 = 2.9;
     const ERROR_NS: f64 = 100.0;
 
@@ -160,7 +170,8 @@ mod tests {
         (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The writer looks often while there is much, and sleeps in between; what it finds may have waited for long.
+    /// The writer looks often while there is much, and sleeps in between; what it finds may have
+    /// waited for long.
     #[test]
     fn moments_are_found_to_the_microsecond() {
         let mut timeline = Timeline::new(reading(1000, 0.0));
@@ -223,7 +234,8 @@ mod tests {
         assert_eq!(timeline.ns(4000), 2400);
     }
 
-    /// A tick a nanosecond, and from 100 ms on two: what is older than the last tenth of a second is not asked.
+    /// A tick a nanosecond, and from 100 ms on two: what is older than the last tenth of a second
+    /// is not asked.
     #[test]
     fn the_rate_is_that_of_the_last_tenth_of_a_second() {
         let mut timeline = Timeline::new(at(0, 0));
@@ -245,7 +257,8 @@ mod tests {
         assert_eq!((timeline.ns(7), timeline.ticks_in(500)), (3_000_000_000, 0));
     }
 
-    /// Whole microseconds since some moment, or before it, as the division of nanoseconds has them but for what its own rounding leaves.
+    /// Whole microseconds since some moment, or before it, as the division of nanoseconds has them
+    /// but for what its own rounding leaves.
     #[test]
     fn a_scale_is_the_timeline_in_other_units() {
         let zero = 5_000_123;

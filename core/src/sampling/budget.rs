@@ -13,10 +13,11 @@
 const WINDOW_NS: u64 = 1_000_000_000;
 /// So many samples tell a rate to within a quarter: enough to act before the window is over.
 const ENOUGH: u64 = 16;
-/// Largest step up. A rate that rests on few samples may be far off, and small intervals do not follow the
-/// rate: blocks larger than the interval are sampled whatever it is.
+/// Largest step up. A rate that rests on few samples may be far off, and small intervals do not
+/// follow the rate: blocks larger than the interval are sampled whatever it is.
 const MOST_UP: f64 = 16.0;
-/// Largest step down in a window: a pause between two bursts should not cost the second one's budget.
+/// Largest step down in a window: a pause between two bursts should not cost the second one's
+/// budget.
 const MOST_DOWN: f64 = 0.125;
 /// Below that share of the budget the interval is lowered; between it and the budget, left alone.
 const LOW: f64 = 0.75;
@@ -67,13 +68,15 @@ impl Budget {
         self.interval
     }
 
-    /// A sample was taken under that interval. One that was drawn under another one says nothing about this.
+    /// A sample was taken under that interval. One that was drawn under another one says nothing
+    /// about this.
     #[inline]
     pub fn sampled(&mut self, interval: u64) {
         self.samples += u64::from(interval == self.interval);
     }
 
-    /// To be asked now and then, and at [`due_ns`](Self::due_ns): the new interval in bytes, if it changes.
+    /// To be asked now and then, and at [`due_ns`](Self::due_ns): the new interval in bytes, if it
+    /// changes.
     pub fn adapt(&mut self, now_ns: u64) -> Option<u64> {
         let elapsed = now_ns.saturating_sub(self.since_ns);
         let over = elapsed >= WINDOW_NS;
@@ -101,13 +104,14 @@ impl Budget {
         (interval != before).then_some(interval)
     }
 
-    /// Nothing is sampled now, so nothing is learnt about the load: to be said instead of [`adapt`](Self::adapt).
+    /// Nothing is sampled now, so nothing is learnt about the load: to be said instead of
+    /// [`adapt`](Self::adapt).
     pub fn rest(&mut self, now_ns: u64) {
         self.go(self.interval, now_ns);
     }
 
-    /// When to ask again although no sample came: the interval is higher than it was asked to be, so there may be
-    /// none for long. `None`: there is no need.
+    /// When to ask again although no sample came: the interval is higher than it was asked to be,
+    /// so there may be none for long. `None`: there is no need.
     pub fn due_ns(&self) -> Option<u64> {
         (self.interval > self.asked).then(|| self.since_ns.saturating_add(WINDOW_NS))
     }
@@ -125,8 +129,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A program that allocates `rate` bytes a second for so many seconds, looked at every 20 ms. Returns the
-    /// samples of the last second.
+    /// A program that allocates `rate` bytes a second for so many seconds, looked at every 20 ms.
+    /// Returns the samples of the last second.
     fn run(budget: &mut Budget, now_ns: &mut u64, rate: f64, seconds: u64) -> u64 {
         let mut due = 0.0;
         let mut last_second = 0;

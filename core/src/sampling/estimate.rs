@@ -66,8 +66,8 @@ impl Estimate {
         self.bytes
     }
 
-    /// Its parts, to be stored: blocks, bytes, variance of the blocks, variance of the bytes, in units of
-    /// 2^-32. The number of samples is stored apart.
+    /// Its parts, to be stored: blocks, bytes, variance of the blocks, variance of the bytes, in
+    /// units of 2^-32. The number of samples is stored apart.
     pub fn to_bits(&self) -> [i128; 4] {
         [
             self.objects.to_bits(),
@@ -253,7 +253,8 @@ mod tests {
         let real_variance = sum_of_squares / n;
         // The mean of 2,000 runs: beyond 5 standard errors once in 1.7 million.
         assert!((sum / n).abs() < 5.0 * (real_variance / n).sqrt(), "biased");
-        // A variance from 2,000 runs has a relative error of sqrt(2/2000) = 3 %; 16 % is 5 of those.
+        // A variance from 2,000 runs has a relative error of sqrt(2/2000) = 3 %; 16 % is 5 of
+        // those.
         let ratio = claimed / n / real_variance;
         assert!(
             (0.84..1.16).contains(&ratio),
@@ -264,7 +265,8 @@ mod tests {
         assert!((0.93..0.97).contains(&coverage), "coverage {coverage}");
     }
 
-    /// At 24 intervals, one block in 26 thousand million is missed: less than a block's variance can say, and not less than that of its bytes.
+    /// At 24 intervals, one block in 26 thousand million is missed: less than a block's variance
+    /// can say, and not less than that of its bytes.
     #[test]
     fn a_block_that_is_hardly_ever_missed_has_an_error_of_bytes() {
         let size = 24 << 20;

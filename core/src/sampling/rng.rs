@@ -33,10 +33,10 @@ impl Rng {
     /// Rounding down is exact here, not an approximation: for a whole number of bytes `s`,
     /// `floor(x) < s` just when `x < s`.
     ///
-    /// By the ziggurat (Marsaglia and Tsang 2000): the area below the density is covered by layers of equal area, of which
-    /// one is chosen, and in it a point; 96 in a hundred lie below the density for certain. Without
-    /// that a logarithm takes longer than all else that a draw does, and a choice by random comparisons is one that no
-    /// processor predicts.
+    /// By the ziggurat (Marsaglia and Tsang 2000): the area below the density is covered by layers
+    /// of equal area, of which one is chosen, and in it a point; 96 in a hundred lie below the
+    /// density for certain. Without that a logarithm takes longer than all else that a draw does,
+    /// and a choice by random comparisons is one that no processor predicts.
     pub(crate) fn exponential(&mut self, mean: u64) -> i64 {
         let (widths, densities) = (&ZIGGURAT.0, &ZIGGURAT.1);
         let mut before = 0.0;
@@ -47,7 +47,8 @@ impl Rng {
             let x = Rng::unit(bits) * widths[layer];
             let is_taken = x < widths[layer + 1] || layer > 0 && self.is_below(x, layer, densities);
             if is_taken {
-                // No product is too large: a mean is below 2^57, and a point beyond six tails once in 2^59.
+                // No product is too large: a mean is below 2^57, and a point beyond six tails once
+                // in 2^59.
                 return ((before + x) * mean as i64 as f64) as i64;
             }
             if layer == 0 {
@@ -56,7 +57,8 @@ impl Rng {
         }
     }
 
-    /// Whether a point at `x` between a layer's inner and outer width, at a height drawn here, is below the density.
+    /// Whether a point at `x` between a layer's inner and outer width, at a height drawn here, is
+    /// below the density.
     #[cold]
     fn is_below(&mut self, x: f64, layer: usize, densities: &[f64; LAYERS + 1]) -> bool {
         let (low, high) = (densities[layer], densities[layer + 1]);
@@ -66,12 +68,12 @@ impl Rng {
 
 /// Layers of the ziggurat: see [`Rng::exponential`].
 const LAYERS: usize = 128;
-/// Where the lowest layer's tail begins, with which all layers have the same area (solved for in fifty digits; a test
-/// of ours asks whether the highest layer ends at density 1).
+/// Where the lowest layer's tail begins, with which all layers have the same area (solved for in
+/// fifty digits; a test of ours asks whether the highest layer ends at density 1).
 const TAIL: f64 = 6.898_315_116_615_643;
 
-/// Of each layer, lowest first, its width; the lowest one's is that of a rectangle of its area. And the density there,
-/// `exp(-x)`, of which the lowest has none.
+/// Of each layer, lowest first, its width; the lowest one's is that of a rectangle of its area. And
+/// the density there, `exp(-x)`, of which the lowest has none.
 const ZIGGURAT: ([f64; LAYERS + 1], [f64; LAYERS + 1]) = {
     let (mut widths, mut densities) = ([0.0; LAYERS + 1], [1.0; LAYERS + 1]);
     let lowest = exp(-TAIL);
@@ -154,7 +156,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn draws_are_exponential() {
-        // A thousand ranges of the same probability, and of the last one, which is the tail, twenty in turn.
+        // A thousand ranges of the same probability, and of the last one, which is the tail, twenty
+        // in turn.
         const RANGES: usize = 1000;
         const DRAWS: usize = 4_000_000;
         let (mut rng, mean) = (Rng::new(20), 1u64 << 40);
@@ -169,7 +172,8 @@ mod tests {
                 tail[((above * RANGES as f64 * 20.0) as usize).min(19)] += 1;
             }
         }
-        // Chi-square is normal for so many ranges, with twice their number as variance: five standard errors.
+        // Chi-square is normal for so many ranges, with twice their number as variance: five
+        // standard errors.
         for counts in [&drawn, &tail] {
             let (n, ranges) = (counts.iter().sum::<u64>() as f64, counts.len() as f64);
             let expected = n / ranges;

@@ -25,16 +25,16 @@ use crate::sampling::rng::Rng;
 /// allocates a gigabyte a second needs 292 years for it.
 const NEVER: i64 = i64::MAX;
 
-/// A piece of the line: a change takes effect in a thread after at most that many bytes. Asking costs some
-/// tens of nanoseconds, allocating 4 MiB a thousand times that.
+/// A piece of the line: a change takes effect in a thread after at most that many bytes. Asking
+/// costs some tens of nanoseconds, allocating 4 MiB a thousand times that.
 const PIECE: i64 = 4 << 20;
 
-/// The same while nothing is sampled: what a thread allocates between a start and its next question is
-/// missing, and should be little against any interval.
+/// The same while nothing is sampled: what a thread allocates between a start and its next question
+/// is missing, and should be little against any interval.
 const PIECE_STOPPED: i64 = 16 << 10;
 
-/// A thread walks no further without stopping for whatever else is to be done as it allocates ([`Sampler::goes_on`]): so nobody need count bytes for
-/// that at each block. In bytes.
+/// A thread walks no further without stopping for whatever else is to be done as it allocates
+/// ([`Sampler::goes_on`]): so nobody need count bytes for that at each block. In bytes.
 pub const STRIDE: u64 = 1 << 20;
 
 /// What is in force for a thread.
@@ -42,8 +42,8 @@ pub const STRIDE: u64 = 1 << 20;
 pub struct Regime {
     /// Mean distance between marks, in bytes. 0: nothing is sampled; 1: everything is.
     pub interval: u64,
-    /// Blocks of at least so many bytes are all recorded, unless nothing is; 0: none for its size. The same
-    /// for the life of a sampler.
+    /// Blocks of at least so many bytes are all recorded, unless nothing is; 0: none for its size.
+    /// The same for the life of a sampler.
     pub record_over: u64,
 }
 
@@ -58,8 +58,8 @@ impl Regime {
         self.record_over > 0 && size >= self.record_over
     }
 
-    /// Length of a piece. With `record_over`, no longer than such a block, which then ends a piece wherever it
-    /// lies: so its size is asked for, and nobody else pays for the question.
+    /// Length of a piece. With `record_over`, no longer than such a block, which then ends a piece
+    /// wherever it lies: so its size is asked for, and nobody else pays for the question.
     fn piece(&self) -> i64 {
         match (self.interval, self.record_over) {
             (0, _) => PIECE_STOPPED,
@@ -71,14 +71,16 @@ impl Regime {
 
 /// A thread's place on its line of bytes.
 ///
-/// All zero is a valid state: the first block reaches the (absent) first mark, so the thread's first
-/// malloc goes the slow way, where [`start`](Self::start) draws the real one.
+/// All zero is a valid state: the first block reaches the (absent) first mark, so the thread's
+/// first malloc goes the slow way, where [`start`](Self::start) draws the real one.
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub struct Sampler {
-    /// Whole bytes between here and the end of the stride: a block that makes it negative lies on that.
+    /// Whole bytes between here and the end of the stride: a block that makes it negative lies on
+    /// that.
     left: i64,
-    /// Whole bytes between there and the next mark, or the end of the piece. 0: it is the end of the stride.
+    /// Whole bytes between there and the next mark, or the end of the piece. 0: it is the end of
+    /// the stride.
     beyond: i64,
     /// How far the end of the stride is from where the line began.
     end: u64,
@@ -90,8 +92,9 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Where `left` is, for whoever asks in assembly: [`passes`](Self::passes) is to subtract the block's bytes
-    /// (1 for an empty one) from this signed number, to look at the sign, and where that is set to ask whether it [`goes_on`](Self::goes_on).
+    /// Where `left` is, for whoever asks in assembly: [`passes`](Self::passes) is to subtract the
+    /// block's bytes (1 for an empty one) from this signed number, to look at the sign, and where
+    /// that is set to ask whether it [`goes_on`](Self::goes_on).
     pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
 
     /// The same as `default()`, for statics.
@@ -107,13 +110,15 @@ impl Sampler {
     /// Lays `size` bytes on the line; true when no mark fell on them, and no piece ended in them.
     #[inline(always)]
     pub fn passes(&mut self, size: usize) -> bool {
-        // A request beyond isize::MAX never succeeds, and lays nothing: taken for a signed number, it would lead backwards, and whatever
-        // comes next would lie where it is known that there is no mark.
+        // A request beyond isize::MAX never succeeds, and lays nothing: taken for a signed number,
+        // it would lead backwards, and whatever comes next would lie where it is known that there
+        // is no mark.
         self.left = self.left.wrapping_sub(bytes_laid(size));
         self.left >= 0 || self.goes_on()
     }
 
-    /// Where `left` became negative: whether no more than a stride ended in that block. Then it passes, and the next stride begins behind it.
+    /// Where `left` became negative: whether no more than a stride ended in that block. Then it
+    /// passes, and the next stride begins behind it.
     #[inline(always)]
     pub fn goes_on(&mut self) -> bool {
         if self.beyond != 0 {
@@ -122,12 +127,14 @@ impl Sampler {
         self.left >= 0
     }
 
-    /// Whether a mark fell on the last block, or a stride or a piece ended in it, and nobody has gone on or drawn since.
+    /// Whether a mark fell on the last block, or a stride or a piece ended in it, and nobody has
+    /// gone on or drawn since.
     pub fn is_due(&self) -> bool {
         self.left < 0
     }
 
-    /// The last block of `size` bytes is not on the line after all: there was no memory for it. Marks stay as far ahead as they are.
+    /// The last block of `size` bytes is not on the line after all: there was no memory for it.
+    /// Marks stay as far ahead as they are.
     #[cold]
     pub fn take_back(&mut self, size: usize) {
         self.end = self.end.wrapping_sub(bytes_laid(size) as u64);
@@ -154,8 +161,9 @@ impl Sampler {
         self.go(distance);
     }
 
-    /// As [`draw`](Self::draw), but goes no further than one piece. A block that does not pass is then to be
-    /// [`decide`](Self::decide)d, and whatever comes of it, this is to be called again behind it.
+    /// As [`draw`](Self::draw), but goes no further than one piece. A block that does not pass is
+    /// then to be [`decide`](Self::decide)d, and whatever comes of it, this is to be called again
+    /// behind it.
     #[inline(always)]
     pub fn draw_under(&mut self, regime: Regime) {
         if regime.interval == 1 {
@@ -196,7 +204,8 @@ impl Sampler {
         self.draw_under(regime);
     }
 
-    /// For a block of `size` bytes that did not pass, nor [goes on](Self::goes_on): the interval under which it is sampled, if it is.
+    /// For a block of `size` bytes that did not pass, nor [goes on](Self::goes_on): the interval
+    /// under which it is sampled, if it is.
     pub fn decide(&mut self, size: usize, regime: Regime) -> Option<u64> {
         let size = bytes_on_the_line(size as u64);
         match (regime.interval, self.interval) {
@@ -210,7 +219,8 @@ impl Sampler {
         }
     }
 
-    /// Whether a mark falls on what of a block of that size lies behind the end of a piece without one.
+    /// Whether a mark falls on what of a block of that size lies behind the end of a piece without
+    /// one.
     #[cold]
     #[inline(never)]
     fn reaches_behind_piece(&mut self, size: u64, interval: u64) -> bool {
@@ -381,7 +391,8 @@ mod tests {
                     sampler.draw(interval);
                 }
             }
-            // They come as often as there is room for them between marks: at most one a stride, and, where there are no marks, as many.
+            // They come as often as there is room for them between marks: at most one a stride,
+            // and, where there are no marks, as many.
             let most = laid / STRIDE;
             let least = if interval == 0 { most / 3 } else { 0 };
             assert!(

@@ -22,7 +22,8 @@ pub struct Weight {
     pub(crate) bytes_variance: Fixed,
 }
 
-/// The probability with which a block of so many bytes on the line is sampled under a mean `interval` of bytes.
+/// The probability with which a block of so many bytes on the line is sampled under a mean
+/// `interval` of bytes.
 fn probability(bytes: f64, interval: u64) -> f64 {
     // expm1: for small s/R, 1 - exp(-s/R) would lose its digits.
     -libm::expm1(-bytes / interval as f64)
@@ -52,8 +53,8 @@ impl Weight {
         }
     }
 
-    /// What `samples` sampled blocks, of together `bytes` requested bytes, stand for together if each of them has the average
-    /// size. None of the three is 0, and `interval` is above 1.
+    /// What `samples` sampled blocks, of together `bytes` requested bytes, stand for together if
+    /// each of them has the average size. None of the three is 0, and `interval` is above 1.
     pub(crate) fn of_many(samples: u64, bytes: u64, interval: u64) -> Self {
         let size = bytes as f64 / samples as f64;
         let p = probability(size, interval);
@@ -72,7 +73,8 @@ impl Weight {
         self.objects_variance.to_bits() | self.bytes_variance.to_bits() == 0
     }
 
-    /// The same sample, of a block of `size` bytes, as it lies on the sampler's line, where an empty block has a byte.
+    /// The same sample, of a block of `size` bytes, as it lies on the sampler's line, where an
+    /// empty block has a byte.
     #[inline]
     pub fn on_the_line(&self, size: u64) -> Weight {
         match size {

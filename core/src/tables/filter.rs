@@ -30,8 +30,8 @@
 
 use crate::primitive::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// How many counters there are. Only those on which the program's heap falls are ever touched, a cache line for 64 units. (Models
-/// and miri, which follow each counter, have two.)
+/// How many counters there are. Only those on which the program's heap falls are ever touched, a
+/// cache line for 64 units. (Models and miri, which follow each counter, have two.)
 const COUNTERS: usize = 1 << Filter::BITS;
 
 /// A counter of one sample whose tag is not known.
@@ -49,9 +49,10 @@ fn tag(address: u64) -> u8 {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Filter {
-    /// The counter of an address is number `address * multiplier mod 2^64 >> SHIFT`. 0, which is all that there is before a
-    /// unit is set: everything has the first. In a line of its own: all read it, and nobody writes what is beside it.
-    /// First, because assembly reaches it with a shorter instruction there.
+    /// The counter of an address is number `address * multiplier mod 2^64 >> SHIFT`. 0, which is
+    /// all that there is before a unit is set: everything has the first. In a line of its own: all
+    /// read it, and nobody writes what is beside it. First, because assembly reaches it with a
+    /// shorter instruction there.
     multiplier: Line<AtomicU64>,
     /// Moved by whoever inserts or takes a sample. Relaxed suffices: a block reaches another thread
     /// only through synchronisation of the program's own, which orders the count before the free.
@@ -78,7 +79,8 @@ impl Unit {
     pub const SMALLEST: Unit = Unit(7);
     /// A page: beyond it blocks that begin at neighbouring pages would share a counter.
     const LARGEST: Unit = Unit(12);
-    /// Where every block is a sample: as large as can be without a counter of the smallest blocks reaching 255.
+    /// Where every block is a sample: as large as can be without a counter of the smallest blocks
+    /// reaching 255.
     const OF_ALL: Unit = Unit(10);
 
     /// How many bytes.
@@ -86,7 +88,8 @@ impl Unit {
         1 << self.0
     }
 
-    /// The counters' numbers are the sum of `address / unit` and of `37 * address / (1048576 * unit)`.
+    /// The counters' numbers are the sum of `address / unit` and of
+    /// `37 * address / (1048576 * unit)`.
     fn multiplier(self) -> u64 {
         let one = 1u64 << Filter::SHIFT; // bytes, were the unit one
         let further = (one >> Filter::BITS).wrapping_mul(37);
@@ -99,17 +102,18 @@ impl Filter {
     const BITS: u32 = if cfg!(any(loom, miri)) { 1 } else { 20 };
     /// See [`MULTIPLIER_AT`](Self::MULTIPLIER_AT).
     pub const SHIFT: u32 = u64::BITS - Self::BITS;
-    /// For whoever asks in assembly: an address times the word that lies so many bytes behind the filter's beginning, shifted
-    /// right by [`SHIFT`](Self::SHIFT), is the number of its counter. The counters are bytes, from
-    /// [`COUNTERS_AT`](Self::COUNTERS_AT) on.
+    /// For whoever asks in assembly: an address times the word that lies so many bytes behind the
+    /// filter's beginning, shifted right by [`SHIFT`](Self::SHIFT), is the number of its counter.
+    /// The counters are bytes, from [`COUNTERS_AT`](Self::COUNTERS_AT) on.
     pub const MULTIPLIER_AT: usize = std::mem::offset_of!(Filter, multiplier);
     /// Where the first counter is.
     pub const COUNTERS_AT: usize = std::mem::offset_of!(Filter, counters);
 
-    /// The unit for samples that are `interval` bytes apart on average: a 128th of that, so that of the frees of others one in a
-    /// hundred finds a counter taken, in a heap of up to a million units; 128 bytes at least: of smaller ones the counters take more of
-    /// the cache than they spare questions. Where every block is a sample there are no others, and all that counts is how much of the cache is
-    /// taken.
+    /// The unit for samples that are `interval` bytes apart on average: a 128th of that, so that of
+    /// the frees of others one in a hundred finds a counter taken, in a heap of up to a million
+    /// units; 128 bytes at least: of smaller ones the counters take more of the cache than they
+    /// spare questions. Where every block is a sample there are no others, and all that counts is
+    /// how much of the cache is taken.
     pub fn unit_for(interval: u64) -> Unit {
         if interval <= 1 {
             return Unit::OF_ALL;
@@ -118,8 +122,8 @@ impl Filter {
         Unit(log2.clamp(Unit::SMALLEST.0, Unit::LARGEST.0))
     }
 
-    /// Sets the unit, before there is any sample, and adds `held` for good: they may have been added under another one, and are never
-    /// missed, whoever asks at the same time.
+    /// Sets the unit, before there is any sample, and adds `held` for good: they may have been
+    /// added under another one, and are never missed, whoever asks at the same time.
     pub fn set_unit(&self, unit: Unit, held: impl Iterator<Item = u64>) {
         let multiplier = unit.multiplier();
         for address in held {
@@ -171,7 +175,8 @@ impl Filter {
         });
     }
 
-    /// Where its counter is: for whoever asks for that line of the cache before [adding](Self::add) it.
+    /// Where its counter is: for whoever asks for that line of the cache before [adding](Self::add)
+    /// it.
     #[inline(always)]
     pub fn place_of(&self, address: u64) -> *const u8 {
         std::ptr::from_ref(self.counter_of(address)).cast()
@@ -188,8 +193,9 @@ impl Filter {
         });
     }
 
-    /// Acquire: whoever reads a multiplier sees what [`set_unit`](Self::set_unit) counted under it before. Whoever has the
-    /// address of a sample reads the last multiplier, which was set before there were samples.
+    /// Acquire: whoever reads a multiplier sees what [`set_unit`](Self::set_unit) counted under it
+    /// before. Whoever has the address of a sample reads the last multiplier, which was set before
+    /// there were samples.
     #[inline(always)]
     fn counter_of(&self, address: u64) -> &AtomicU8 {
         self.counter(address, self.multiplier.0.load(Ordering::Acquire))
@@ -212,7 +218,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// One of its own for each place in the text, with that unit: it is too large for a test's stack.
+    /// One of its own for each place in the text, with that unit: it is too large for a test's
+    /// stack.
     macro_rules! filter {
         ($unit:expr) => {{
             static FILTER: Filter = Filter::new();
@@ -238,12 +245,13 @@ mod tests {
     }
 
     proptest! {
-        /// Blocks of few counters, so many that some stick: one that lives is always held, and a counter that never stuck
-        /// knows when it has none.
+        /// Blocks of few counters, so many that some stick: one that lives is always held, and a
+        /// counter that never stuck knows when it has none.
         #[test]
         fn who_lives_is_held(steps in prop::collection::vec((any::<bool>(), 0..600u64), 0..if cfg!(miri) { 50 } else { 2000 })) {
             let filter = filter!(Unit::LARGEST);
-            filter.counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed)); // of the case before
+            // The counts of the case before.
+            filter.counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
             let address = |place: u64| 0x7f00_0000_0000 + place * 16;
             let (mut live, mut most) = (BTreeMap::<u64, BTreeSet<u64>>::new(), BTreeMap::new());
             for (adds, place) in steps {
@@ -271,8 +279,10 @@ mod tests {
         for i in 0..10_000u64 {
             filter.add(0x5500_0000_0000 + i * 4096);
         }
-        // That many of a million counters are set: on one of them fall 1 % of other addresses, of which one in 127 has the same tag.
-        let strangers = || (0..100_000u64).map(|i| 0x7f12_3456_0000 + i * 1344); // as far as all counters reach
+        // That many of a million counters are set: on one of them fall 1 % of other addresses, of
+        // which one in 127 has the same tag.
+        // As far as all counters reach.
+        let strangers = || (0..100_000u64).map(|i| 0x7f12_3456_0000 + i * 1344);
         let falls = |&address: &u64| filter.counter_of(address).load(Ordering::Relaxed) != 0;
         let fall = strangers().filter(falls).count();
         assert!((500..2000).contains(&fall), "{fall}");
@@ -363,7 +373,8 @@ mod tests {
         assert!(!blocks().any(|block| filter.may_hold(block)));
     }
 
-    /// Counters of neighbours are neighbours, and no more than there are units: but 37 of all, which come in between.
+    /// Counters of neighbours are neighbours, and no more than there are units: but 37 of all,
+    /// which come in between.
     #[test]
     #[cfg_attr(miri, ignore = "its filter has two counters")]
     fn each_unit_has_the_counter_after_the_last_ones() {

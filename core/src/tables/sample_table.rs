@@ -6,7 +6,7 @@
 //! a block takes the block's address.
 //!
 //! ```text
-//!  Empty ──insert──> Reserved ──publish──> Full ──take──> Reserved ──leave──> Gone ──insert──> Reserved …
+//!  Empty ──insert──> Reserved ──publish──> Full ──take──> Reserved ──leave──> Gone ──insert──> …
 //!                        ↑                                    │
 //!                        └────────────────fill────────────────┘
 //! ```
@@ -36,8 +36,8 @@ const RESERVED: u64 = 2;
 /// microseconds, unless it is preempted meanwhile; [`Levels::pause`] lets it run.
 const GROWTH_TRIES: usize = 100_000;
 
-/// The place of a sample that was taken out of the table. Nobody else can have it, nor find it: its address is in the table again only
-/// when this is [filled](Self::fill), or inserted elsewhere.
+/// The place of a sample that was taken out of the table. Nobody else can have it, nor find it: its
+/// address is in the table again only when this is [filled](Self::fill), or inserted elsewhere.
 #[derive(Debug)]
 #[repr(C)] // hooks pass it on to functions that nothing leaves by unwinding: `extern "C"`
 #[must_use = "nobody can use a place that is never left"]
@@ -54,7 +54,8 @@ impl Vacant {
         self.address
     }
 
-    /// Has sample `id` live at the address, as [`SampleTable::insert`] does: to be called by whoever has the block.
+    /// Has sample `id` live at the address, as [`SampleTable::insert`] does: to be called by
+    /// whoever has the block.
     #[inline(always)]
     pub fn fill(self, id: u64) {
         self.slot.value.store(id, Ordering::Relaxed);
@@ -98,7 +99,8 @@ impl<L: Levels> SampleTable<L> {
             || self.insert_somewhere(hash, address, id)
     }
 
-    /// Where it will be, most likely: for whoever asks for that line of the cache before [inserting](Self::insert) it.
+    /// Where it will be, most likely: for whoever asks for that line of the cache before
+    /// [inserting](Self::insert) it.
     #[inline(always)]
     pub fn place_of(&self, address: u64) -> Option<*const u8> {
         let home = self.home(spread(address))?;
@@ -135,8 +137,8 @@ impl<L: Levels> SampleTable<L> {
     #[inline(always)]
     fn fill(slot: &Slot, address: u64, id: u64) -> bool {
         let key = slot.key.load(Ordering::Relaxed);
-        // Acquire pairs with the Release that left Gone: whoever read `value` before is done with it
-        // before we write another.
+        // Acquire pairs with the Release that left Gone: whoever read `value` before is done with
+        // it before we write another.
         let is_mine = key <= GONE
             && slot
                 .key
@@ -150,24 +152,26 @@ impl<L: Levels> SampleTable<L> {
         is_mine
     }
 
-    /// Takes the sample at `address` out of the table, if there is one. Returns its id, and its place.
+    /// Takes the sample at `address` out of the table, if there is one. Returns its id, and its
+    /// place.
     #[inline]
     pub fn take(&self, address: u64) -> Option<(u64, Vacant)> {
         let slot = self.find(address)?;
         let id = slot.value.load(Ordering::Relaxed);
-        // Release, as when it is left: the block is freed after this, and may be another thread's at once.
+        // Release, as when it is left: the block is freed after this, and may be another thread's
+        // at once.
         slot.key.store(RESERVED, Ordering::Release);
         Some((id, Vacant { slot, address }))
     }
 
-    /// Has the sample at `address` be `id` from now on, if there is one, and returns which it was. For whoever has the block:
-    /// nobody else may take it meanwhile.
+    /// Has the sample at `address` be `id` from now on, if there is one, and returns which it was.
+    /// For whoever has the block: nobody else may take it meanwhile.
     #[inline]
     pub fn replace(&self, address: u64, id: u64) -> Option<u64> {
         let slot = self.find(address)?;
         let was = slot.value.load(Ordering::Relaxed);
-        // The key's Release that made the address findable is not needed again: whoever frees the block was given it by this
-        // thread, after this.
+        // The key's Release that made the address findable is not needed again: whoever frees the
+        // block was given it by this thread, after this.
         slot.value.store(id, Ordering::Relaxed);
         Some(was)
     }
@@ -285,7 +289,8 @@ mod tests {
 
     #[test]
     fn threads_do_not_disturb_each_other() {
-        // An interpreter, which looks for races that the machine may never show, takes a second for a thousand.
+        // An interpreter, which looks for races that the machine may never show, takes a second for
+        // a thousand.
         let (rounds, most) = if cfg!(miri) { (2, 50) } else { (20, 2000) };
         let table = SampleTable::<Leaked>::default();
         std::thread::scope(|scope| {
@@ -311,7 +316,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map: random inserts and takes over few addresses, so slots are reused, at once or after some time.
+        /// Against a map: random inserts and takes over few addresses, so slots are reused, at once
+        /// or after some time.
         #[test]
         fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 1u64..60), 0..if cfg!(miri) { 100 } else { 400 })) {
             let table = SampleTable::<Leaked>::default();

@@ -39,8 +39,8 @@ pub struct Slot {
     pub(crate) value: AtomicU64,
 }
 
-/// Where the levels of one table are kept. The memory and the one moment of exclusion, adding a level,
-/// are the caller's: inside a profiled process both are delicate.
+/// Where the levels of one table are kept. The memory and the one moment of exclusion, adding a
+/// level, are the caller's: inside a profiled process both are delicate.
 pub trait Levels {
     /// How many levels there are. Whoever reads `n` finds levels 0 to `n - 1`.
     fn count(&self) -> usize;
@@ -53,7 +53,8 @@ pub trait Levels {
         std::hint::spin_loop();
     }
 
-    /// Adds level `seen`, all zero, if there are still only `seen`. Must not wait for another thread.
+    /// Adds level `seen`, all zero, if there are still only `seen`. Must not wait for another
+    /// thread.
     fn grow(&self, seen: usize) -> Growth;
 }
 

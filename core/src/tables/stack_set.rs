@@ -35,7 +35,8 @@ impl<L: Levels> StackSet<L> {
     }
 
     /// Notes that the stack of that hash (not 0) was shipped. When there is no memory for it, or
-    /// another thread is just adding some, the stack stays unknown and is shipped again next time, which is only slow.
+    /// another thread is just adding some, the stack stays unknown and is shipped again next time,
+    /// which is only slow.
     pub fn insert(&self, hash: u64) {
         let home = spread(hash);
         loop {

@@ -25,7 +25,8 @@ pub(crate) struct Echo<E> {
     era: u32,
     /// What the frames add up to.
     frames: StackHasher,
-    /// Whether the innermost frame is at a return address, and the frame pointer's register there if that matters.
+    /// Whether the innermost frame is at a return address, and the frame pointer's register there
+    /// if that matters.
     returns: bool,
     bp: Option<u64>,
     words: Vec<Word>,
@@ -54,8 +55,8 @@ impl<E: Copy> Echo<E> {
         MOST * size_of::<Word>()
     }
 
-    /// What was found by the walk that is at the frame `at` now, where the last one was that whose frames add up to `frames`: if `hold`
-    /// says that the words do.
+    /// What was found by the walk that is at the frame `at` now, where the last one was that whose
+    /// frames add up to `frames`: if `hold` says that the words do.
     #[inline(always)]
     pub(crate) fn find_unchanged(
         &self,
@@ -87,7 +88,8 @@ impl<E: Copy> Echo<E> {
         self.found = None;
         self.words.clear();
         (self.start, self.end) = (u64::MAX, 0);
-        // Whether another value in the frame pointer's register would make no difference at the frame before, which is the caller.
+        // Whether another value in the frame pointer's register would make no difference at the
+        // frame before, which is the caller.
         let (mut is_free, mut caller): (bool, Option<&Frame>) = (false, None);
         for frame in frames {
             let returns_to = caller.and_then(|caller| frame.returns_to(caller));
@@ -145,7 +147,8 @@ mod tests {
         heard.is_some()
     }
 
-    /// Functions of [`functions`]: the seventh finds its frame by the register, the third saves it, the first has nothing to do with it.
+    /// Functions of [`functions`]: the seventh finds its frame by the register, the third saves it,
+    /// the first has nothing to do with it.
     #[test]
     fn a_register_that_was_saved_matters_to_whom_it_leads_to_the_caller() {
         for (called, matters) in [
@@ -154,12 +157,14 @@ mod tests {
             (&[1, 7, 1, 1, 3], true),
             (&[1, 3, 3], false),
             (&[1, 3, 1, 3], false),
-            // None restores it any more: whether the value makes a difference at the root is not known.
+            // None restores it any more: whether the value makes a difference at the root is not
+            // known.
             (&[1, 1, 3], true),
         ] {
             let mut program = functions(called);
             let echo = of(&program);
-            // The innermost is the third, with four words of its own, that of the register, and the return address.
+            // The innermost is the third, with four words of its own, that of the register, and the
+            // return address.
             let saved = program.at.sp + 8 * 4;
             *program.words.get_mut(&saved).unwrap() += 32;
             assert_eq!(finds(&echo, &program), !matters, "{called:?}");

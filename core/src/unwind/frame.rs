@@ -10,7 +10,8 @@ use crate::unwind::kinds::{Cursor, Kind, Word};
 use crate::unwind::rules::Rule;
 use crate::unwind::stack_hash::StackHasher;
 
-/// Words that unwinding one frame may have read and still be kept: a frame pointer and a return address.
+/// Words that unwinding one frame may have read and still be kept: a frame pointer and a return
+/// address.
 const WORDS: usize = 2;
 
 /// One frame of a walk: where it was, and what unwinding it read. One cache line.
@@ -60,7 +61,8 @@ impl Frame {
         }
     }
 
-    /// Unwinds it by a rule, and notes the words that were read. `None`: not by this rule; nothing is noted.
+    /// Unwinds it by a rule, and notes the words that were read. `None`: not by this rule; nothing
+    /// is noted.
     ///
     /// `word` reads the stack.
     #[inline(always)]
@@ -153,7 +155,8 @@ impl Frame {
         self.address == here.address && self.sp == here.sp && self.returns == here.returns
     }
 
-    /// The words that say where that caller is and which value the register has there, if no others changed: read anew.
+    /// The words that say where that caller is and which value the register has there, if no others
+    /// changed: read anew.
     #[inline(always)]
     pub(crate) fn read_changed(
         &self,
@@ -186,8 +189,8 @@ impl Frame {
         }
     }
 
-    /// Which of the words is the address at which that caller goes on: the last, by every rule. `None`: none is, because there were a
-    /// signal's frame or frames of our own between.
+    /// Which of the words is the address at which that caller goes on: the last, by every rule.
+    /// `None`: none is, because there were a signal's frame or frames of our own between.
     #[inline(always)]
     pub(crate) fn returns_to(&self, caller: &Frame) -> Option<usize> {
         let last = usize::from(self.reads).checked_sub(1)?;
@@ -198,7 +201,8 @@ impl Frame {
         .then_some(last)
     }
 
-    /// Whether that rule leads from here to the same caller as the frame's own did, by the same words.
+    /// Whether that rule leads from here to the same caller as the frame's own did, by the same
+    /// words.
     #[inline(always)]
     pub(crate) fn leads_on_by(&self, rule: Rule) -> bool {
         let up = rule.up().wrapping_sub(8);
@@ -233,8 +237,8 @@ impl Frame {
         self.module
     }
 
-    /// What goes into the hash of a stack for this frame, which stands `place` frames above the root: another module at the same
-    /// place makes another stack.
+    /// What goes into the hash of a stack for this frame, which stands `place` frames above the
+    /// root: another module at the same place makes another stack.
     #[inline(always)]
     #[must_use]
     pub fn summand_at(&self, place: usize) -> u64 {

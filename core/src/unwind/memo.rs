@@ -59,7 +59,8 @@ pub struct Memo<E> {
     hash: StackHasher,
     end: E,
     era: u32,
-    /// The last walk can be met: it came to its end, and was not cut for its length, which would be elsewhere next time.
+    /// The last walk can be met: it came to its end, and was not cut for its length, which would be
+    /// elsewhere next time.
     is_whole: bool,
     /// Whether something was taken over since [`is_again`](Self::is_again) was last asked.
     has_taken_over: bool,
@@ -100,7 +101,8 @@ impl<E: Copy> Memo<E> {
         self.frames.len()
     }
 
-    /// Begins a walk. The last one is forgotten if it was in another era (code may have changed since) or was broken off.
+    /// Begins a walk. The last one is forgotten if it was in another era (code may have changed
+    /// since) or was broken off.
     pub fn begin(&mut self, era: u32) {
         let is_whole = std::mem::replace(&mut self.is_whole, false);
         if self.era != era || !is_whole {
@@ -112,10 +114,11 @@ impl<E: Copy> Memo<E> {
         self.ahead = self.open;
     }
 
-    /// Whether a walk that begins at the frame `at` would find the last walk's frames again, all of them. Then this question is
-    /// all that the walk costs. Two kinds of difference do not count, and are taken over: a return address at another call in
-    /// the same function, and a value of the frame pointer's register that no frame depends on. A walk of `limit` frames is
-    /// cut off, elsewhere each time, so none finds such a one again.
+    /// Whether a walk that begins at the frame `at` would find the last walk's frames again, all of
+    /// them. Then this question is all that the walk costs. Two kinds of difference do not count,
+    /// and are taken over: a return address at another call in the same function, and a value of
+    /// the frame pointer's register that no frame depends on. A walk of `limit` frames is cut off,
+    /// elsewhere each time, so none finds such a one again.
     ///
     /// `word` reads the stack.
     #[inline]
@@ -136,11 +139,12 @@ impl<E: Copy> Memo<E> {
         self.is_met_at(count, at) && self.follow(count, rules, &mut word) == 0
     }
 
-    /// From the outermost `count` frames on, of which the innermost is where the walk is: how many of them are left when those are
-    /// taken away that lead to their callers as before. Changes that make no other difference are taken over.
+    /// From the outermost `count` frames on, of which the innermost is where the walk is: how many
+    /// of them are left when those are taken away that lead to their callers as before. Changes
+    /// that make no other difference are taken over.
     ///
-    /// At every moment each frame leads to the next by its words, whether these still hold in memory or not: breaking off
-    /// leaves a memo that is as good as before.
+    /// At every moment each frame leads to the next by its words, whether these still hold in
+    /// memory or not: breaking off leaves a memo that is as good as before.
     #[inline(always)]
     fn follow(
         &mut self,
@@ -163,8 +167,9 @@ impl<E: Copy> Memo<E> {
         }
     }
 
-    /// Whether the walk that is at the frame `at` would go on as from the innermost of the outermost `count` frames, for all that is
-    /// known without reading. The register's value is taken over.
+    /// Whether the walk that is at the frame `at` would go on as from the innermost of the
+    /// outermost `count` frames, for all that is known without reading. The register's value is
+    /// taken over.
     #[inline(always)]
     fn is_met_at(&mut self, count: usize, at: &Frame) -> bool {
         let Some(frame) = self.frames[..count].last() else {
@@ -173,8 +178,9 @@ impl<E: Copy> Memo<E> {
         frame.is_at(at) && (frame.bp == at.bp || self.takes(count, at.bp))
     }
 
-    /// Whether another value of the register in the innermost of the outermost `count` frames makes no difference: it is passed on, if at
-    /// all, to a frame that does not depend on it. Then it is taken over.
+    /// Whether another value of the register in the innermost of the outermost `count` frames makes
+    /// no difference: it is passed on, if at all, to a frame that does not depend on it. Then it is
+    /// taken over.
     #[inline(never)]
     fn takes(&mut self, count: usize, bp: u64) -> bool {
         let mut last = count;
@@ -196,8 +202,9 @@ impl<E: Copy> Memo<E> {
         true
     }
 
-    /// If what changed of a frame's words makes no difference but for where its caller is, and the caller leads on from there as from
-    /// where it was, takes the words over and puts the caller there.
+    /// If what changed of a frame's words makes no difference but for where its caller is, and the
+    /// caller leads on from there as from where it was, takes the words over and puts the caller
+    /// there.
     #[inline(never)]
     fn take_over(
         &mut self,
@@ -234,7 +241,8 @@ impl<E: Copy> Memo<E> {
         true
     }
 
-    /// What is new in the words of a frame that say where its caller is and which value the register has there.
+    /// What is new in the words of a frame that say where its caller is and which value the
+    /// register has there.
     #[inline(always)]
     fn read_changed(
         &self,
@@ -259,11 +267,12 @@ impl<E: Copy> Memo<E> {
         self.frames.len() - self.open + fresh.len()
     }
 
-    /// What the walk that is at the frame `at` has in common with the memo from there on. If there is something, the
-    /// `fresh` frames (innermost first) and those in common are taken over; the walk, whose frames have to stay
-    /// below `limit`, goes on as the answer says.
+    /// What the walk that is at the frame `at` has in common with the memo from there on. If there
+    /// is something, the `fresh` frames (innermost first) and those in common are taken over; the
+    /// walk, whose frames have to stay below `limit`, goes on as the answer says.
     ///
-    /// `word` reads the stack. `never` is the return address of signal handlers: what lies behind it is for the caller to find.
+    /// `word` reads the stack. `never` is the return address of signal handlers: what lies behind
+    /// it is for the caller to find.
     #[inline]
     pub fn look_up(
         &mut self,
@@ -281,7 +290,8 @@ impl<E: Copy> Memo<E> {
         if !self.is_met_at(count, at) {
             return MemoHit::None;
         }
-        // Where it would be cut depends on each frame; and what is left of the last walk would be there too.
+        // Where it would be cut depends on each frame; and what is left of the last walk would be
+        // there too.
         if self.depth(fresh) + count >= limit.min(self.room + 1) {
             return MemoHit::None;
         }
@@ -322,7 +332,8 @@ impl<E: Copy> Memo<E> {
         })
     }
 
-    /// Puts the `fresh` frames (innermost first) in place of those from `keep` on that are still the last walk's.
+    /// Puts the `fresh` frames (innermost first) in place of those from `keep` on that are still
+    /// the last walk's.
     #[inline]
     fn settle(&mut self, keep: usize, fresh: &mut Vec<Frame>) {
         if keep == self.open && fresh.is_empty() {
@@ -357,8 +368,8 @@ impl<E: Copy> Memo<E> {
         self.open = keep;
     }
 
-    /// Ends a walk that met no rest: the `fresh` frames (innermost first) are its outermost. `is_whole`: it was
-    /// not cut for its length.
+    /// Ends a walk that met no rest: the `fresh` frames (innermost first) are its outermost.
+    /// `is_whole`: it was not cut for its length.
     pub fn end(&mut self, fresh: &mut Vec<Frame>, end: E, is_whole: bool) {
         self.settle(0, fresh);
         self.end = end;
@@ -398,7 +409,8 @@ mod tests {
         // Many: what goes wrong may need three walks of a kind.
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 4000 }))]
 
-        /// Stacks that differ by some calls here and there: each walk finds what a walk without a memo finds.
+        /// Stacks that differ by some calls here and there: each walk finds what a walk without a
+        /// memo finds.
         #[test]
         fn a_walk_with_a_memo_is_the_walk(
             first in prop::collection::vec(call(), 1..30),
@@ -445,7 +457,8 @@ mod tests {
         assert!(ten(0).is_again(&mut memo, 1, 100));
         assert!(!ten(0).is_again(&mut memo, 1, 10), "it would be cut");
         assert_eq!(ten(0).walk(&mut memo, 100), 0);
-        // The frame that is called from elsewhere is not unwound; its caller, which is elsewhere, is.
+        // The frame that is called from elsewhere is not unwound; its caller, which is elsewhere,
+        // is.
         assert!(!ten(UNKNOWN).is_again(&mut memo, 1, 100));
         assert_eq!(ten(UNKNOWN).walk(&mut memo, 100), 1);
         assert_eq!(ten(0).walk(&mut memo, 100), 1);
@@ -521,7 +534,8 @@ mod tests {
 
     #[test]
     fn a_register_is_not_passed_on_over_frames_that_are_not_there() {
-        // The outer frame restores the register; frames in between, which are not recorded, may have had another value in it.
+        // The outer frame restores the register; frames in between, which are not recorded, may
+        // have had another value in it.
         for between in [0, 16] {
             let (passes, restores) = (0x400, 0x300);
             let words = [
@@ -600,7 +614,8 @@ mod tests {
             inner.at.bp = bp;
             inner.walk(&mut memo, 100); // now the third is known
         }
-        // A function that passes it on, called by that one, and then by another in its place, whose caller's it is.
+        // A function that passes it on, called by that one, and then by another in its place, whose
+        // caller's it is.
         for caller in [3, 8] {
             let mut program = functions(&[1, 7, 1, caller, 4]);
             program.at.bp = 0x9009;

@@ -10,8 +10,8 @@ use crate::unwind::frame::Frame;
 use crate::unwind::kinds::Words;
 use crate::unwind::memo::Memo;
 
-/// Enough for C++ containers, whose calls come from a handful of places: with four, 0.78 of their walks are not those of last time
-/// (`scripts/count-walks`), with eight none.
+/// Enough for C++ containers, whose calls come from a handful of places: with four, 0.78 of their
+/// walks are not those of last time (`scripts/count-walks`), with eight none.
 const COUNT: usize = 8;
 
 /// Longer walks stay where they are: copying them costs more than it saves.
@@ -68,7 +68,8 @@ impl<E: Copy, F: Copy> Memos<E, F> {
         let mut given = self.chosen;
         if self.chosen().len() <= MOST_COPIED {
             self.next = (self.next + 1) % COUNT;
-            // An error: it is the turn of the one that has the last walk. Then there is nothing to copy.
+            // An error: it is the turn of the one that has the last walk. Then there is nothing to
+            // copy.
             if let Ok([memo, last]) = self.memos.get_disjoint_mut([self.next, self.chosen]) {
                 memo.copy_from(last);
                 given = self.next;
@@ -79,8 +80,9 @@ impl<E: Copy, F: Copy> Memos<E, F> {
         given
     }
 
-    /// What the walk that begins at `at`, for which was [chosen](Self::choose), would find, if it is the last one again for all that `hold`
-    /// says of the stack's words. Then nothing else need be asked.
+    /// What the walk that begins at `at`, for which was [chosen](Self::choose), would find, if it
+    /// is the last one again for all that `hold` says of the stack's words. Then nothing else need
+    /// be asked.
     #[inline(always)]
     pub fn find_unchanged(
         &self,
@@ -92,7 +94,8 @@ impl<E: Copy, F: Copy> Memos<E, F> {
         echo.find_unchanged(era, at, self.chosen().hash(), hold)
     }
 
-    /// After a walk in that era of which the chosen memo said that it is the last one again: the next one can be heard. `found`: what it found.
+    /// After a walk in that era of which the chosen memo said that it is the last one again: the
+    /// next one can be heard. `found`: what it found.
     #[inline]
     pub fn echo(&mut self, era: u32, found: F) {
         let memo = &self.memos[self.chosen % COUNT];
@@ -135,7 +138,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
 
-        /// Stacks that have their outer calls in common, in any order: each walk finds what a walk without memos finds.
+        /// Stacks that have their outer calls in common, in any order: each walk finds what a walk
+        /// without memos finds.
         #[test]
         fn a_walk_with_memos_is_the_walk(
             outer in prop::collection::vec(call(), 1..20),
@@ -186,7 +190,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 1000 }))]
 
-        /// The same stack several times in a row, then another, which is often the same but for one call, or one value in the register.
+        /// The same stack several times in a row, then another, which is often the same but for one
+        /// call, or one value in the register.
         #[test]
         fn what_is_heard_is_the_walk(
             first in prop::collection::vec(call(), 1..12),
@@ -238,7 +243,8 @@ mod tests {
     #[test]
     fn another_value_that_makes_no_difference_is_heard() {
         let with = |bp: u64| {
-            // The third function saves it for the second, which has nothing to do with it, and so has the first.
+            // The third function saves it for the second, which has nothing to do with it, and so
+            // has the first.
             let mut program = Program::new(&[(0x301, None), (0x101, None), (0x301, Some(bp))]);
             program.at.bp = bp;
             program

@@ -67,8 +67,9 @@ pub(crate) struct Program {
     pub(crate) at: Cursor,
 }
 
-/// What the function of an address does, which is told by the address alone, as by an unwind table: how large its
-/// frame is, in words, whether it saved the frame pointer in it, and whether it found its frame by that register.
+/// What the function of an address does, which is told by the address alone, as by an unwind table:
+/// how large its frame is, in words, whether it saved the frame pointer in it, and whether it found
+/// its frame by that register.
 pub(crate) fn rule(address: u64) -> (u64, bool, bool) {
     let function = address >> 8;
     (
@@ -79,8 +80,8 @@ pub(crate) fn rule(address: u64) -> (u64, bool, bool) {
 }
 
 impl Program {
-    /// One function called by another: each is an address and the value of the frame pointer's register that it
-    /// sets, if it does. The outermost is first.
+    /// One function called by another: each is an address and the value of the frame pointer's
+    /// register that it sets, if it does. The outermost is first.
     pub(crate) fn new(calls: &[(u64, Option<u64>)]) -> Program {
         let (mut words, mut sp, mut bp) = (BTreeMap::new(), TOP, 0);
         let mut caller = ROOT;
@@ -214,7 +215,8 @@ pub(crate) fn call() -> impl Strategy<Value = (u64, Option<u64>)> {
     (address, prop::option::of(0x9000..0x9003u64))
 }
 
-/// Functions that keep no frame pointer; the fifth of ten calls at that place, the others at their first.
+/// Functions that keep no frame pointer; the fifth of ten calls at that place, the others at their
+/// first.
 pub(crate) fn ten(place: u64) -> Program {
     let call = |i: u64| (0x100 + (i == 4) as u64 * place, None);
     Program::new(&(0..10).map(call).collect::<Vec<_>>())

@@ -45,11 +45,13 @@ impl Rule {
         }
     }
 
-    /// The rule by which `unwind` unwinds frames at one address. It is called with a stack pointer, a value of the frame pointer's
-    /// register and a function that reads a word of the stack, and says where the caller is.
+    /// The rule by which `unwind` unwinds frames at one address. It is called with a stack pointer,
+    /// a value of the frame pointer's register and a function that reads a word of the stack, and
+    /// says where the caller is.
     ///
-    /// It must compute the caller's registers in one of the three ways or read elsewhere: an unwinder that does arithmetic (aligns
-    /// the stack pointer, say) may answer as one of them would and do something else for other registers.
+    /// It must compute the caller's registers in one of the three ways or read elsewhere: an
+    /// unwinder that does arithmetic (aligns the stack pointer, say) may answer as one of them
+    /// would and do something else for other registers.
     pub fn ask(
         module: u32,
         unwind: impl FnOnce(u64, u64, fn(u64) -> u64) -> Option<Cursor>,
@@ -59,8 +61,8 @@ impl Rule {
         rule.unwrap_or(Rule::other(module))
     }
 
-    /// The caller's stack pointer is so many bytes up, and its frame pointer the word at `saved` bytes up, if that is not passed on. `None`: such a
-    /// rule cannot be.
+    /// The caller's stack pointer is so many bytes up, and its frame pointer the word at `saved`
+    /// bytes up, if that is not passed on. `None`: such a rule cannot be.
     pub(crate) fn by_stack(module: u32, up: i32, saved: Option<i32>) -> Option<Rule> {
         let words = |bytes: i32| (bytes % 8 == 0).then_some(bytes / 8);
         let up = u16::try_from(words(up)?).ok().filter(|&up| up > 0)?;
@@ -171,7 +173,8 @@ impl Rules {
         self.buckets.len() * BUCKET
     }
 
-    /// Code may have changed: what was inserted in another era is not found. Whether it was another until now.
+    /// Code may have changed: what was inserted in another era is not found. Whether it was another
+    /// until now.
     #[inline]
     pub fn set_era(&mut self, era: u32) -> bool {
         let is_another = self.era != era;
@@ -183,7 +186,8 @@ impl Rules {
 
     #[cold]
     fn change_era(&mut self, era: u32) {
-        // Keys have its lower half. (Clearing the table each time would be work for programs that load and unload all the time.)
+        // Keys have its lower half. (Clearing the table each time would be work for programs that
+        // load and unload all the time.)
         if self.era >> 16 != era >> 16 {
             self.buckets.fill(EMPTY);
         }
@@ -213,7 +217,8 @@ impl Rules {
         found.map(|&(_, rule)| rule)
     }
 
-    /// Inserts the rule of an address, possibly in place of another's. 0 and what is no address is not inserted.
+    /// Inserts the rule of an address, possibly in place of another's. 0 and what is no address is
+    /// not inserted.
     pub fn insert(&mut self, address: u64, rule: Rule) {
         let Some(key) = self.key(address) else {
             return;
@@ -237,7 +242,8 @@ impl Rules {
         self.displaced
     }
 
-    /// Takes the place of `larger`, which has more room, with the rules that there are; leaves what it was there.
+    /// Takes the place of `larger`, which has more room, with the rules that there are; leaves what
+    /// it was there.
     pub fn move_to(&mut self, larger: &mut Rules) {
         larger.era = self.era;
         for &(key, rule) in self.buckets.iter().flat_map(|Bucket(entries)| entries) {

@@ -21,8 +21,8 @@ impl StackHasher {
     #[inline(always)]
     #[must_use]
     pub const fn of_frame(place: usize, frame: u64) -> u64 {
-        // Two rounds of multiplying and folding: each bit of either reaches every bit of the summand (the form of
-        // MurmurHash3's finalizer, Appleby).
+        // Two rounds of multiplying and folding: each bit of either reaches every bit of the
+        // summand (the form of MurmurHash3's finalizer, Appleby).
         let mut z = frame ^ (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         z = (z ^ (z >> 29)).wrapping_mul(0xd1b5_4a32_d192_ed03);
@@ -104,7 +104,8 @@ mod tests {
         }
     }
 
-    /// Call chains that differ in single bits of single return addresses, as those of one recursive function do.
+    /// Call chains that differ in single bits of single return addresses, as those of one recursive
+    /// function do.
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn paths_through_the_same_two_calls_do_not_collide() {

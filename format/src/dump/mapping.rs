@@ -1,4 +1,5 @@
-//! A mapped part of a file, in both forms that a dump has of it: that of `/proc/self/maps`, and go's short one.
+//! A mapped part of a file, in both forms that a dump has of it: that of `/proc/self/maps`, and
+//! go's short one.
 
 use std::fmt::Write as _;
 
@@ -219,7 +220,8 @@ mod tests {
         assert_eq!((mapping.offset, mapping.perms.as_str()), (0, "r-xp"));
     }
 
-    /// The text begins in the middle of a page and ends at the next one's beginning; the data lies before what the file has of it.
+    /// The text begins in the middle of a page and ends at the next one's beginning; the data lies
+    /// before what the file has of it.
     #[test]
     fn each_segment_has_its_letters_and_its_pages() {
         let segment = |start, len, file_offset, flags| Segment {

@@ -396,7 +396,8 @@ mod tests {
         assert_eq!(error.kind, DumpErrorKind::Line);
     }
 
-    /// As others write them: Go with twice its rate, tcmalloc with its interval, names before the account.
+    /// As others write them: Go with twice its rate, tcmalloc with its interval, names before the
+    /// account.
     #[test]
     fn what_a_line_stands_for_is_said_in_the_header() {
         let sampling = |kind: &str| {

@@ -1,7 +1,8 @@
 //! A dump's text in its parts: head, lines, tail.
 //!
-//! For whoever has more lines than should be in memory as text at once: what there is can be written away between any
-//! two of them. [`Dump::write`](super::Dump::write) is made of the same parts.
+//! For whoever has more lines than should be in memory as text at once: what there is can be
+//! written away between any two of them. [`Dump::write`](super::Dump::write) is made of the same
+//! parts.
 
 use std::fmt::Write as _;
 
@@ -142,8 +143,8 @@ impl DumpText {
     }
 }
 
-/// Appends the number, in decimal, after as many spaces as make it so wide: what `{number:width$}` writes, in a
-/// third of its time.
+/// Appends the number, in decimal, after as many spaces as make it so wide: what `{number:width$}`
+/// writes, in a third of its time.
 fn push_number(out: &mut Vec<u8>, mut number: u64, width: usize) {
     let mut digits = [b' '; 20];
     let mut first = digits.len();
@@ -159,12 +160,13 @@ fn push_number(out: &mut Vec<u8>, mut number: u64, width: usize) {
     out.extend_from_slice(&digits[from..]);
 }
 
-/// Appends what ` 0x{address:08x}` writes, in a tenth of its time: a large dump has millions of addresses, and the end of a
-/// program waits for it.
+/// Appends what ` 0x{address:08x}` writes, in a tenth of its time: a large dump has millions of
+/// addresses, and the end of a program waits for it.
 #[inline]
 fn push_address(out: &mut Vec<u8>, address: u64) {
     let digits = (16 - address.leading_zeros() as usize / 4).max(8);
-    // All sixteen places are written, the first digit first; then what is behind the last is taken back.
+    // All sixteen places are written, the first digit first; then what is behind the last is taken
+    // back.
     let from_the_first = address << (64 - 4 * digits);
     let mut text = [0u8; 19];
     text[..3].copy_from_slice(b" 0x");
@@ -175,7 +177,8 @@ fn push_address(out: &mut Vec<u8>, address: u64) {
     out.truncate(len);
 }
 
-/// The eight digits of a number, all at once: each half byte of it becomes a byte, then a character.
+/// The eight digits of a number, all at once: each half byte of it becomes a byte, then a
+/// character.
 #[inline]
 fn hex_digits(number: u32) -> [u8; 8] {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -183,7 +186,8 @@ fn hex_digits(number: u32) -> [u8; 8] {
     halves = (halves | halves << 16) & 0x0000_ffff_0000_ffff;
     halves = (halves | halves << 8) & 0x00ff_00ff_00ff_00ff;
     halves = (halves | halves << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // A half byte of ten or more has bit 4 set when six is added; `a` comes 39 after what would follow `9`.
+    // A half byte of ten or more has bit 4 set when six is added; `a` comes 39 after what would
+    // follow `9`.
     let letters = (halves + 6 * ONES) >> 4 & ONES;
     (halves + u64::from(b'0') * ONES + 39 * letters).to_be_bytes()
 }

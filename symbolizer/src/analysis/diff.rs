@@ -86,7 +86,8 @@ impl<'a> Differences<'a> {
         Differences { sides, parts }
     }
 
-    /// Between two views of one log, that [`paired_difference_of_log`](crate::paired_difference_of_log) read.
+    /// Between two views of one log, that
+    /// [`paired_difference_of_log`](crate::paired_difference_of_log) read.
     pub fn of_views(profile: &'a Profile, symbols: &'a Symbols) -> Differences<'a> {
         let changes = profile.changes.iter().enumerate();
         Differences {
@@ -97,7 +98,8 @@ impl<'a> Differences<'a> {
         }
     }
 
-    /// A module's name as both sides have it: two programs that are compared by force are one program of two names, as builds often are.
+    /// A module's name as both sides have it: two programs that are compared by force are one
+    /// program of two names, as builds often are.
     fn common_name<'n>(&'n self, side: usize, module: &'n str) -> &'n str {
         let [before, after] = self.sides.map(|(profile, _)| profile.run.name());
         match side == 0 && module == before && !after.is_empty() {
@@ -106,7 +108,8 @@ impl<'a> Differences<'a> {
         }
     }
 
-    /// The modules whose functions cannot all be compared by name, though nothing else of two builds can be.
+    /// The modules whose functions cannot all be compared by name, though nothing else of two
+    /// builds can be.
     fn nameless(&self) -> Vec<Nameless> {
         let [(a, of_a), (b, of_b)] = self.sides;
         let unnamed = |symbols: &Symbols, index: usize| {
@@ -203,7 +206,8 @@ impl<'a> Differences<'a> {
     }
 }
 
-/// A module that was rebuilt between two profiles, and has addresses without a name in at least one of them.
+/// A module that was rebuilt between two profiles, and has addresses without a name in at least one
+/// of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Nameless {
     /// Without folders.
@@ -215,8 +219,8 @@ struct Nameless {
 }
 
 impl Nameless {
-    /// Whether a site of that function, that one side has and the other has not, may be there under another name: addresses of one
-    /// build say nothing of another's.
+    /// Whether a site of that function, that one side has and the other has not, may be there under
+    /// another name: addresses of one build say nothing of another's.
     fn may_hide(&self, place: &DiffSite, change: &Change) -> bool {
         let [has_before, has_after] = [change.before != 0.0, change.after != 0.0];
         let is_address = |name: &str| place.function.starts_with(&format!("[{name}+0x"));

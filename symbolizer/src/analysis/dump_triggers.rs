@@ -24,7 +24,8 @@ pub struct DumpTriggers {
     pub every_ns: u64,
 }
 
-/// Calls `dump` with the profile at each occasion, in order; its `reason` says which it was. Returns what is wrong with the log.
+/// Calls `dump` with the profile at each occasion, in order; its `reason` says which it was.
+/// Returns what is wrong with the log.
 ///
 /// # Errors
 /// When the log cannot be read, or that of `dump`, after which it is not called again.
@@ -91,8 +92,8 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
         None
     }
 
-    /// As if there had been a dump at the beginning of what is kept of a log that rotates, or at a fork. Those of before
-    /// that cannot be written, and their occasions are not known.
+    /// As if there had been a dump at the beginning of what is kept of a log that rotates, or at a
+    /// fork. Those of before that cannot be written, and their occasions are not known.
     fn resume_at(&mut self, time_ns: u64) {
         let ledger = self.fold.ledger();
         self.last_allocated = ledger.total().allocated.bytes();

@@ -19,14 +19,17 @@
 
 use crate::model::profile::Profile;
 
-/// Standard errors within which the sums agree: by chance they do not about once in a thousand runs.
+/// Standard errors within which the sums agree: by chance they do not about once in a thousand
+/// runs.
 const ERRORS: f64 = 3.3;
 
-/// Samples of an interval each that are added to the variance, since few samples do not tell their own: where there are none,
-/// several intervals may have passed. With 9, a Poisson number of any mean is more than 3.3 errors off once in 800 tries at most.
+/// Samples of an interval each that are added to the variance, since few samples do not tell their
+/// own: where there are none, several intervals may have passed. With 9, a Poisson number of any
+/// mean is more than 3.3 errors off once in 800 tries at most.
 const FEW: f64 = 9.0;
 
-/// Bytes that are allowed beside: what libc allocates for us inside our own calls (a thread, a buffer), and what there was no memory for.
+/// Bytes that are allowed beside: what libc allocates for us inside our own calls (a thread, a
+/// buffer), and what there was no memory for.
 const ALLOWED: f64 = 65536.0;
 
 /// The comparison.
@@ -202,7 +205,8 @@ mod tests {
         );
     }
 
-    /// Of a log that rotates, the last samples of threads that are gone are not there: an interval for each.
+    /// Of a log that rotates, the last samples of threads that are gone are not there: an interval
+    /// for each.
     #[test]
     fn threads_from_before_the_log_count_as_of_small_blocks() {
         let mut process = Process::sampled_every(MIB);
@@ -237,8 +241,8 @@ mod tests {
         assert!(unknown.tolerance > known.tolerance);
     }
 
-    /// What threads did not tell, from small blocks and large ones, some of them recorded for their size: threads of three
-    /// allocations, and of hundreds. 2,000 processes of 12 threads.
+    /// What threads did not tell, from small blocks and large ones, some of them recorded for their
+    /// size: threads of three allocations, and of hundreds. 2,000 processes of 12 threads.
     #[test]
     fn the_sums_differ_by_nothing_on_average_and_as_often_as_stated() {
         const INTERVAL: u64 = 256 << 10;

@@ -6,7 +6,7 @@
 //! ```text
 //!   process 1   server at 0x5555…, libc at 0x7f01…  ─┐   server where process 1 had it, and libc;
 //!   process 2   server at 0x55aa…, libc at 0x7f99…  ─┼─> addresses of 2 are moved to those of 1
-//!   process 2   a plugin that 1 never loaded        ─┘   where it was, or on the shelf if something is there
+//!   process 2   a plugin that 1 never loaded        ─┘   where it was, or else on the shelf
 //!   code outside all files: of process n from n << 48 on; two processes' are never the same
 //! ```
 //!
@@ -78,7 +78,8 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// Adds the profile of one of the files. Returns which of the merged stacks each of its stacks is.
+    /// Adds the profile of one of the files. Returns which of the merged stacks each of its stacks
+    /// is.
     pub(crate) fn add(&mut self, file: String, mut part: Profile) -> Vec<u32> {
         let index = self.profile.parts.len();
         if index == 0 {
@@ -420,7 +421,8 @@ impl Moved<'_> {
     }
 }
 
-/// From its first byte to behind its last, in whole pages, when moved so far; `None` when that is absurd.
+/// From its first byte to behind its last, in whole pages, when moved so far; `None` when that is
+/// absurd.
 fn extent(module: &LoadedModule, shift: u64) -> Option<Range<u64>> {
     let start = module.segments.iter().map(|s| s.start).min()?;
     let end = module

@@ -128,8 +128,8 @@ impl Moment {
         }
     }
 
-    /// A time of day as an instant: on the day of that one (nanoseconds since 1970), or else on the next. Other moments
-    /// as they are.
+    /// A time of day as an instant: on the day of that one (nanoseconds since 1970), or else on the
+    /// next. Other moments as they are.
     pub fn on_the_day_of(&self, wall_ns: u64) -> Moment {
         let Moment::TimeOfDay(time_ns) = self else {
             return self.clone();

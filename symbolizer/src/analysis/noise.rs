@@ -7,7 +7,8 @@
 //! other side stands for `1/p'` such blocks. So
 //!
 //! ```text
-//!   variance if equal  =  Σ x² a₂ / p₁  over the samples of the first  +  Σ x² a₁ / p₂  over those of the second
+//!   variance if equal  =  Σ x² a₂ / p₁  over the samples of the first
+//!                      +  Σ x² a₁ / p₂  over the samples of the second
 //! ```
 //!
 //! is unbiased if the heaps are equal. For small blocks it is `(k₁ + k₂) R₁ R₂` for `k₁` and `k₂`
@@ -29,7 +30,8 @@ use crate::model::precision::Precision;
 use crate::model::profile::Profile;
 
 impl Noise {
-    /// What the amount in a row of one profile says of the errors of another, if that has the same blocks.
+    /// What the amount in a row of one profile says of the errors of another, if that has the same
+    /// blocks.
     pub(crate) fn implied(profile: &Profile, row: usize, amount: &Amount, other: &Profile) -> Self {
         let row = &profile.rows[row];
         let all = &row.totals.allocated;
@@ -41,7 +43,8 @@ impl Noise {
         let Some(interval) = interval_for(other, size) else {
             return Noise::default();
         };
-        // How many blocks a sample stands for beyond itself is the odds of missing one on this side.
+        // How many blocks a sample stands for beyond itself is the odds of missing one on this
+        // side.
         let own_odds = match all.samples {
             0 => 0.0,
             samples => (all.objects_f64() / samples as f64 - 1.0).max(0.0),
@@ -50,8 +53,9 @@ impl Noise {
         if objects == 0.0 {
             return Noise::default();
         }
-        // The sum of x² over blocks. That of samples is in their variance, times the odds, where there are any; blocks of a row are of about
-        // one size, and the mean says the same of all that goes by that.
+        // The sum of x² over blocks. That of samples is in their variance, times the odds, where
+        // there are any; blocks of a row are of about one size, and the mean says the same of all
+        // that goes by that.
         let of_mean = amount.value * amount.value / objects;
         let squares = match own_odds > 1e-3 {
             true => of_mean.max(amount.variance / own_odds),
@@ -65,7 +69,8 @@ impl Noise {
     }
 }
 
-/// The interval under which a profile samples blocks of that size: the longest that was in force. `None`: all of them are recorded.
+/// The interval under which a profile samples blocks of that size: the longest that was in force.
+/// `None`: all of them are recorded.
 fn interval_for(profile: &Profile, size: f64) -> Option<f64> {
     let run = &profile.run;
     let records_all = run.record_over().is_some_and(|over| size >= over as f64);
@@ -142,8 +147,8 @@ mod tests {
         );
     }
 
-    /// One block `x` of `n` intervals, of a heap that was recorded in full: a = 1 / (exp(n) - 1), and a variance of
-    /// `x² (a + 2.1 √a)`, but not beyond `x² / n`.
+    /// One block `x` of `n` intervals, of a heap that was recorded in full: a = 1 / (exp(n) - 1),
+    /// and a variance of `x² (a + 2.1 √a)`, but not beyond `x² / n`.
     #[test]
     fn a_large_block_is_seldom_missed_and_counts_for_more() {
         for (n, expected) in [(6, 0.002_485 + 2.1 * 0.049_85), (3, 1.0 / 3.0)] {
@@ -152,7 +157,8 @@ mod tests {
             let x = size as f64;
             assert!(near(noise.variance(), x * x * expected), "{n}: {noise:?}");
         }
-        // Of two sites, what may be missed adds up, but for the largest block, which is the largest of both.
+        // Of two sites, what may be missed adds up, but for the largest block, which is the largest
+        // of both.
         let of = |n: u64| implied(&of_blocks(1, n * R, 1), &sampled_every(R, vec![]));
         let (six, seven) = (of(6), of(7));
         let mut both = six;
@@ -179,7 +185,8 @@ mod tests {
             };
             Noise::implied(&profile, 0, &amount, &other)
         };
-        // All of 1000: 4 · 1000². One of 4000 and three of none: 16 · 1000², which the variance says.
+        // All of 1000: 4 · 1000². One of 4000 and three of none: 16 · 1000², which the variance
+        // says.
         assert!(near(implied(4000.0, 4e6).variance, 4e6));
         assert!(near(implied(4000.0, 16e6).variance, 16e6));
         assert!(near(implied(4000.0, 16e6).block, 2000.0));

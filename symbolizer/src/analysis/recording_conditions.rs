@@ -26,8 +26,8 @@ fn seconds(ns: u64) -> f64 {
 }
 
 impl Profile {
-    /// What ran, in a few words: `server, pid 77`, or `server, 4 processes`, or `make and 2 other programs, 9
-    /// processes`.
+    /// What ran, in a few words: `server, pid 77`, or `server, 4 processes`, or
+    /// `make and 2 other programs, 9 processes`.
     pub fn who(&self) -> String {
         if self.parts.is_empty() {
             return self.run.who();
@@ -52,7 +52,8 @@ impl Profile {
         format!("{name}{others}, {processes}")
     }
 
-    /// For how long recording was stopped in what the numbers are about, in nanoseconds; of several processes, in sum.
+    /// For how long recording was stopped in what the numbers are about, in nanoseconds; of several
+    /// processes, in sum.
     pub fn stopped_ns(&self) -> u64 {
         match self.parts.is_empty() {
             true => self.run.stopped_in_view_ns(),
@@ -111,7 +112,8 @@ impl Profile {
         lines
     }
 
-    /// Of several processes: of how many each has what it had from its parent, whose log is not read.
+    /// Of several processes: of how many each has what it had from its parent, whose log is not
+    /// read.
     fn counted_in_each(&self) -> Option<String> {
         let orphans = self.parts.iter().filter(|part| {
             let has_some = !part.without_inherited && !remark_on(&part.run).is_empty();
@@ -131,8 +133,8 @@ impl Profile {
         })
     }
 
-    /// What of the heap at a fork the numbers lack, because the parent's log is not there, or not all of it; of each process whose
-    /// parent is not among those that were added up.
+    /// What of the heap at a fork the numbers lack, because the parent's log is not there, or not
+    /// all of it; of each process whose parent is not among those that were added up.
     pub fn lacks_from_forks(&self) -> Vec<String> {
         if self.parts.is_empty() {
             return missing_from(&self.run).into_iter().collect();
@@ -156,7 +158,8 @@ impl Profile {
         lacks
     }
 
-    /// From when on there is detail, where something is shown that needs it and is not limited to a time that has it.
+    /// From when on there is detail, where something is shown that needs it and is not limited to a
+    /// time that has it.
     fn begins_late(&self) -> Option<String> {
         const WHAT: &str = "peak, temporary, lifetimes, heaptime and growth are of the time since";
         if self.pasts.is_empty() && self.detail.events.is_none() {
@@ -320,7 +323,8 @@ pub struct RecordingConditions<'a> {
     /// What filter they passed, if any.
     #[serde(skip_serializing_if = "str::is_empty")]
     filter: &'a str,
-    /// For how long nothing was recorded in what the numbers are about; of several processes, in sum.
+    /// For how long nothing was recorded in what the numbers are about; of several processes, in
+    /// sum.
     stopped_s: f64,
     /// When that was.
     #[serde(skip_serializing_if = "Vec::is_empty")]

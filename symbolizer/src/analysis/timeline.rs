@@ -12,7 +12,8 @@ use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
 use crate::read::log::{Taker, each_record};
 
-/// A step. It ends at its time; an event at that time belongs to it. `G` is what is kept of a group.
+/// A step. It ends at its time; an event at that time belongs to it. `G` is what is kept of a
+/// group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step<G> {
     /// When it ends.
@@ -40,7 +41,8 @@ pub struct Timeline<G> {
     pub step_ns: u64,
     /// The groups when the first step begins: what a checkpoint told, or was there before the fork.
     pub at_start: Vec<G>,
-    /// The groups when the most bytes were in use; none where that is not known any more, or nothing was ever in use.
+    /// The groups when the most bytes were in use; none where that is not known any more, or
+    /// nothing was ever in use.
     pub at_peak: Option<Vec<G>>,
 }
 
@@ -82,8 +84,8 @@ pub struct Groups<F> {
     pub of: F,
 }
 
-/// The timeline of a log whose whole profile is known. `keep` gives what is to be kept of a group's account. `progress` is told, now and
-/// then, how far reading is.
+/// The timeline of a log whose whole profile is known. `keep` gives what is to be kept of a group's
+/// account. `progress` is told, now and then, how far reading is.
 ///
 /// # Errors
 /// As reading the log.
@@ -129,9 +131,10 @@ pub fn timeline_of_log<G>(
     Ok(drawing.timeline)
 }
 
-/// The bytes in use of each row when the most were in use at once, of a log whose whole profile is known. One that does
-/// not rotate is folded once more, up to there: pasts, which are of every block, take thrice the time. Where the moment is before what is
-/// kept, it is that of what is kept; by thread, where no pasts are, the end.
+/// The bytes in use of each row when the most were in use at once, of a log whose whole profile is
+/// known. One that does not rotate is folded once more, up to there: pasts, which are of every
+/// block, take thrice the time. Where the moment is before what is kept, it is that of what is
+/// kept; by thread, where no pasts are, the end.
 ///
 /// # Errors
 /// As reading the log.
@@ -157,8 +160,8 @@ pub fn rows_at_peak(
     Ok(held.map(|row| row.totals.in_use.bytes_f64()).collect())
 }
 
-/// Most of the time of a long log goes into looking up blocks, so there is no map of them but the ledger's: what a
-/// group has in use is asked of its rows, once for each step.
+/// Most of the time of a long log goes into looking up blocks, so there is no map of them but the
+/// ledger's: what a group has in use is asked of its rows, once for each step.
 struct Drawing<G, O, K> {
     fold: Fold,
     timeline: Timeline<G>,

@@ -6,7 +6,7 @@
 //!   Whole          in use: what lives at the end          allocated: a b c d
 //!   At(to)         in use: what lives at `to`             allocated: a b c
 //!   Window         in use: of those, what lives at `to`   allocated: b c
-//!   Survivors      in use: of a, what lives at `to`       allocated: the same; `from` is so long before `to`
+//!   Survivors      in use: of a, what lives at `to`       allocated: the same; age: `to` - `from`
 //! ```
 //!
 //! An event at the exact time of a moment comes before it. So a window's numbers are those at its
@@ -38,7 +38,8 @@ pub enum View {
     At(Moment),
     /// What happened between two.
     Window(Moment, Moment),
-    /// What is in use at a moment and has been for so long. Of blocks that were freed by then nothing is shown.
+    /// What is in use at a moment and has been for so long. Of blocks that were freed by then
+    /// nothing is shown.
     Survivors {
         /// The least age, in nanoseconds since the block was allocated, or last resized.
         age_ns: u64,
@@ -67,15 +68,17 @@ impl View {
 pub struct Reading {
     /// Which events.
     pub view: View,
-    /// Whether pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were temporary.
-    /// They take memory for live blocks once more.
+    /// Whether pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
+    /// temporary. They take memory for live blocks once more.
     pub pasts: Option<Temporary>,
     /// What else to keep.
     pub detail: Detail,
-    /// Whether it is one of several logs that are added up. A time, of the clock on the wall or since the start, may then lie outside of its
-    /// run, which [`Run::outside`](crate::Run::outside) says and what it had to add does not go beyond.
+    /// Whether it is one of several logs that are added up. A time, of the clock on the wall or
+    /// since the start, may then lie outside of its run, which
+    /// [`Run::outside`](crate::Run::outside) says and what it had to add does not go beyond.
     pub among_several: bool,
-    /// Whether what a forked process had from its parent is left out, because the parent's log is added, too.
+    /// Whether what a forked process had from its parent is left out, because the parent's log is
+    /// added, too.
     pub without_inherited: bool,
 }
 
@@ -177,8 +180,8 @@ pub fn profile_of_view(
     Ok(part)
 }
 
-/// A log with what differs between two views of it, by stack, and the parts that these are. It is read twice, as any
-/// view is.
+/// A log with what differs between two views of it, by stack, and the parts that these are. It is
+/// read twice, as any view is.
 ///
 /// # Errors
 /// When the log cannot be read, or the moments are not in it.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! run.heaplog                     first, under its own name: what the bundle is about
-//! 3f2a…/server                    a binary, by build-id             ┐ as PPROF_BINARY_PATH understands it
-//! 3f/2a….debug                    its debug information             ┘
+//! 3f2a…/server                    a binary, by build-id     ┐ as in PPROF_BINARY_PATH
+//! 3f/2a….debug                    its debug information     ┘
 //! usr/lib/libold.so               a binary without a build-id, by its path
 //! .build-id/77/01….debug          what several debug files share (dwz)
 //! build/obj/a.dwo                 split debug information, by its path
@@ -37,8 +37,8 @@ pub enum BundleError {
     Write(#[source] io::Error),
 }
 
-/// Writes the bundle of an input's bytes, called `name` in it, whose names are these. Returns the members'
-/// names and sizes.
+/// Writes the bundle of an input's bytes, called `name` in it, whose names are these. Returns the
+/// members' names and sizes.
 ///
 /// # Errors
 /// When a file is gone since names were taken from it, and those of `out`.

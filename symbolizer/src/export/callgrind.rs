@@ -212,7 +212,8 @@ impl Graph {
     }
 }
 
-/// Names are written once, `(7) name`, and then as `(7)`: shorter, and no name is taken for a number.
+/// Names are written once, `(7) name`, and then as `(7)`: shorter, and no name is taken for a
+/// number.
 #[derive(Debug, Default)]
 struct Names(HashMap<String, usize>);
 

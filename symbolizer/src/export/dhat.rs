@@ -196,7 +196,8 @@ struct Past {
     now: (f64, f64),
     most: (f64, f64),
     at_peak: (f64, f64),
-    /// Times lived by blocks that came since detail begins, and by those that were there already; and how many these are.
+    /// Times lived by blocks that came since detail begins, and by those that were there already;
+    /// and how many these are.
     lived_us: [f64; 2],
     blocks: [f64; 2],
 }
@@ -208,8 +209,8 @@ impl Past {
         self.blocks[usize::from(is_older)] += objects;
     }
 
-    /// The sum over so many blocks. Older ones are those that live long, of their contemporaries: they stand for a stack only that
-    /// has no others.
+    /// The sum over so many blocks. Older ones are those that live long, of their contemporaries:
+    /// they stand for a stack only that has no others.
     fn lifetimes_us(&self, objects: u64) -> f64 {
         match (self.lived_us, self.blocks) {
             // All are known.
@@ -227,7 +228,8 @@ struct History {
 }
 
 impl History {
-    /// Two passes: when the peak was, then what each stack had there. `since_ns`: when detail begins, of a log that rotated.
+    /// Two passes: when the peak was, then what each stack had there. `since_ns`: when detail
+    /// begins, of a log that rotated.
     fn of(events: &[Event], stacks: usize, since_ns: Option<u64>, end_ns: u64) -> History {
         // What led to the heap at that time, but no longer in its order: no peak is among it.
         let is_before = |event: &&Event| since_ns.is_some_and(|since| event.time_ns <= since);

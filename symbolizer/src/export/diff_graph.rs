@@ -1,7 +1,7 @@
 //! Difference graph: a flame graph of what changed between two profiles, by where it was allocated.
 //!
 //! ```text
-//!   width    how much changed there, up or down: a part that grew and one that shrank do not hide each other
+//!   width    how much changed there, up or down: growth and shrinkage do not cancel
 //!   colour   red: grew   blue: shrank   grey: noise may have made it   pale: unknown
 //!   text     function [+1.5 MiB real]: the sum of all above it
 //! ```
@@ -30,7 +30,8 @@ pub struct DiffGraph<'a> {
 }
 
 impl<'a> DiffGraph<'a> {
-    /// Of the stacks of a difference, as [`Differences::by_stack`](crate::Differences::by_stack) gives them.
+    /// Of the stacks of a difference, as [`Differences::by_stack`](crate::Differences::by_stack)
+    /// gives them.
     pub fn of(stacks: &'a Paths<Change>, measure: Measure) -> Self {
         DiffGraph { stacks, measure }
     }

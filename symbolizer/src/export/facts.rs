@@ -88,7 +88,8 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     lines
 }
 
-/// The circumstances in one line, behind what a form with place for one has said: `; view: …; filtered …`.
+/// The circumstances in one line, behind what a form with place for one has said:
+/// `; view: …; filtered …`.
 pub(super) fn in_a_line(profile: &Profile) -> String {
     let lines = profile.circumstances();
     lines
@@ -97,8 +98,8 @@ pub(super) fn in_a_line(profile: &Profile) -> String {
         .collect()
 }
 
-/// The intervals around the metric that was chosen and around what no sample was seen of, in words that do
-/// not end in a number; none when the numbers are exact, or nobody knows.
+/// The intervals around the metric that was chosen and around what no sample was seen of, in words
+/// that do not end in a number; none when the numbers are exact, or nobody knows.
 pub(super) fn intervals(profile: &Profile, options: &Options) -> Vec<String> {
     let percent = options.confidence.percent();
     let mut lines = Vec::new();

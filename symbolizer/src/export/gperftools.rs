@@ -78,8 +78,9 @@ fn dump(profile: &Profile) -> Dump {
 /// The address that stands for a stack without any.
 const NO_STACK: u64 = 0;
 
-/// The addresses of a line. The perl readers pass over a line without one, and go shows it nowhere: what a damaged log has no stack
-/// of would be missing from the totals of the first, and from the tables of the other.
+/// The addresses of a line. The perl readers pass over a line without one, and go shows it nowhere:
+/// what a damaged log has no stack of would be missing from the totals of the first, and from the
+/// tables of the other.
 pub(super) fn frames(stack: &CallStack) -> Vec<u64> {
     match stack.frames.is_empty() {
         true => vec![NO_STACK],

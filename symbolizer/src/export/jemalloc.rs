@@ -49,7 +49,8 @@ pub fn write(
     _options: &Options,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    // 0: readers take the numbers as they are. 1 would make them unsample, and a block of one byte be 1.6.
+    // 0: readers take the numbers as they are. 1 would make them unsample, and a block of one byte
+    // be 1.6.
     let interval = match has_line_without_bytes(profile) {
         true => 0,
         false => only_interval(profile).unwrap_or(0),
@@ -107,7 +108,8 @@ pub fn write(
             )?;
         }
     }
-    // Behind the mappings, where no reader looks: in front, jeprof takes them for the profile's end.
+    // Behind the mappings, where no reader looks: in front, jeprof takes them for the profile's
+    // end.
     for fact in facts(profile) {
         // "Unsampled already" they are everywhere but here.
         if fact.starts_with("estimator: ") {
@@ -118,8 +120,8 @@ pub fn write(
     Ok(())
 }
 
-/// The interval that every sample was taken under, if it was one, and not that of a complete recording. Blocks that were recorded
-/// for their size have one of their own.
+/// The interval that every sample was taken under, if it was one, and not that of a complete
+/// recording. Blocks that were recorded for their size have one of their own.
 fn only_interval(profile: &Profile) -> Option<u64> {
     if profile.precision() != Precision::Sampled {
         return None;
@@ -190,9 +192,9 @@ fn sampled(row: &Row, interval: u64) -> Numbers {
     }
 }
 
-/// The samples as they were counted, and as many bytes as make a reader arrive at the estimate: the root of
-/// `b / (1 - e^(-b/(n interval))) = B`, which grows with b. `None` when they were not taken under
-/// this interval: then no size of the row's class is a root.
+/// The samples as they were counted, and as many bytes as make a reader arrive at the estimate: the
+/// root of `b / (1 - e^(-b/(n interval))) = B`, which grows with b. `None` when they were not taken
+/// under this interval: then no size of the row's class is a root.
 fn counted(estimate: &Estimate, largest: u64, interval: u64) -> Option<(u64, u64)> {
     if estimate.samples == 0 || estimate.bytes_error() == 0.0 {
         return None;
@@ -213,8 +215,9 @@ fn counted(estimate: &Estimate, largest: u64, interval: u64) -> Option<(u64, u64
             high = middle;
         }
     }
-    // Blocks of up to 8 bytes are eight times as many or not, which their bytes say nothing of: there it is the size by which as
-    // many come back, if the bytes do so, too, but for a thousandth.
+    // Blocks of up to 8 bytes are eight times as many or not, which their bytes say nothing of:
+    // there it is the size by which as many come back, if the bytes do so, too, but for a
+    // thousandth.
     let by_objects = -(interval as f64) * (-samples / estimate.objects_f64()).ln_1p();
     let off = (unsampled(by_objects) / wanted - 1.0).abs();
     let size = match largest == SizeClass::of(0).upper() && off < 0.001 {
@@ -224,8 +227,8 @@ fn counted(estimate: &Estimate, largest: u64, interval: u64) -> Option<(u64, u64
     Some((estimate.samples, (size * samples).round().max(1.0) as u64))
 }
 
-/// Without counted samples: the estimates times a reader's factor's inverse, objects rounded to whole ones and
-/// bytes such that the average, on which the factor hangs, stays.
+/// Without counted samples: the estimates times a reader's factor's inverse, objects rounded to
+/// whole ones and bytes such that the average, on which the factor hangs, stays.
 fn inverse(objects: u64, bytes: u64, interval: u64) -> (u64, u64) {
     if objects == 0 || bytes == 0 {
         // No average, no factor: readers leave such pairs as they are.

@@ -85,8 +85,8 @@ impl Errors {
         Errors::by(|metric| Some(metric.error_of(totals)))
     }
 
-    /// Of the totals of a profile. A dump has no samples to tell them by, but may state them; where there could be some and are
-    /// none, nothing tells them.
+    /// Of the totals of a profile. A dump has no samples to tell them by, but may state them; where
+    /// there could be some and are none, nothing tells them.
     pub fn of_all(profile: &Profile) -> Self {
         Errors::by(|metric| {
             let error = profile.error(metric);

@@ -25,16 +25,17 @@ use crate::resolve::Frame;
 
 /// Functions that pprof leaves out at the leaf end of a stack. It matches them whole, against names
 /// cut at `(`. Only allocation entry points: never a name that a program would give a function of
-/// its own, such as `allocate`, because everything below such a frame would vanish with it. For that reason the
-/// whole names of the standard allocator's: a constructor of the program's own runs below its `construct`, whose
-/// name begins with no return type where gcc left the linkage name out (types of unnamed namespaces).
+/// its own, such as `allocate`, because everything below such a frame would vanish with it. For
+/// that reason the whole names of the standard allocator's: a constructor of the program's own runs
+/// below its `construct`, whose name begins with no return type where gcc left the linkage name out
+/// (types of unnamed namespaces).
 const DROP_FRAMES: &str = "malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc\
     |operator new(\\[\\])?|__rust_alloc|__rust_alloc_zeroed|__rust_realloc|__rdl_alloc|__rdl_alloc_zeroed|__rdl_realloc\
     |alloc::alloc::.*|std::(allocator|__new_allocator|allocator_traits<std::allocator)<.*>::allocate\
     |__gnu_cxx::new_allocator<.*>::allocate";
 
-/// Writes the profile. The metric that was chosen is what pprof shows first; all four are in it, and those of
-/// the past behind them if the profile has pasts.
+/// Writes the profile. The metric that was chosen is what pprof shows first; all four are in it,
+/// and those of the past behind them if the profile has pasts.
 ///
 /// # Errors
 /// Those of `out`.

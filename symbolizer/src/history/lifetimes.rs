@@ -105,7 +105,8 @@ impl Lifetimes {
     }
 }
 
-/// The class of an age. Below [`STEPS`] microseconds each microsecond, which is the log's unit of time, has one of its own.
+/// The class of an age. Below [`STEPS`] microseconds each microsecond, which is the log's unit of
+/// time, has one of its own.
 fn class(age_ns: u64) -> u16 {
     let us = age_ns / 1000;
     if us < STEPS {
@@ -185,7 +186,8 @@ mod tests {
         assert_eq!(lifetimes.median(), None);
     }
 
-    /// Three blocks of a sample that dies at 1 s, one that dies at 3 s, and twelve that live at 2 s.
+    /// Three blocks of a sample that dies at 1 s, one that dies at 3 s, and twelve that live at 2
+    /// s.
     #[test]
     fn blocks_count_by_their_weights_and_those_of_other_stacks_are_added() {
         let mut lifetimes = Lifetimes::default();

@@ -120,7 +120,8 @@ mod tests {
 
     /// The slope by its definition: the curve at many instants, a line through them.
     fn by_instants(blocks: &[(u64, f64, f64)], seconds: f64) -> f64 {
-        // An interpreter takes minutes for so many; with a hundredth of them the slope is another by 1.3e-5.
+        // An interpreter takes minutes for so many; with a hundredth of them the slope is another
+        // by 1.3e-5.
         const INSTANTS: usize = if cfg!(miri) { 2_000 } else { 200_000 };
         let (mut above, mut below) = (0.0, 0.0);
         for i in 0..INSTANTS {

@@ -24,7 +24,8 @@ impl Temporary {
         }
     }
 
-    /// Whether a block was, that was freed after so many nanoseconds and so many further allocations of its thread.
+    /// Whether a block was, that was freed after so many nanoseconds and so many further
+    /// allocations of its thread.
     pub fn holds(self, lived_ns: u64, allocations: f64) -> bool {
         self.within_ns.is_some_and(|ns| lived_ns <= ns)
             || self

@@ -21,8 +21,8 @@ pub(super) struct BeforeDetail {
     first_ns: NumberMap<u32, u64>,
     requested: Estimate,
     intervals: Option<(u64, u64)>,
-    /// The most bytes that are known to have been in use at once, and when: those of one process alone, or of those whose detail goes so far
-    /// back. In truth there may have been more.
+    /// The most bytes that are known to have been in use at once, and when: those of one process
+    /// alone, or of those whose detail goes so far back. In truth there may have been more.
     most: (Fixed, u64),
 }
 

@@ -25,8 +25,9 @@ pub(super) struct Member<'a> {
     pub(super) stacks: NumberMap<u32, u32>,
     /// The same of its threads.
     pub(super) threads: NumberMap<u32, u32>,
-    /// The joined log's number of the first of these, and how many have the numbers behind that. The last is that of all threads of which the
-    /// log has no more than a number: what it had is damaged.
+    /// The joined log's number of the first of these, and how many have the numbers behind that.
+    /// The last is that of all threads of which the log has no more than a number: what it had is
+    /// damaged.
     pub(super) numbers: (u32, u32),
     /// What it has in use: ids in the joined log, by its own.
     pub(super) live: NumberMap<u64, u64>,

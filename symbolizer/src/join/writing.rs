@@ -24,10 +24,12 @@ use crate::read::fold::{LARGEST_BLOCK, LARGEST_INTERVAL};
 /// Bytes of a frame, about.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// Most processes whose beginnings and ends are marked: more would hide the curve that they are to explain.
+/// Most processes whose beginnings and ends are marked: more would hide the curve that they are to
+/// explain.
 const MOST_MARKED: usize = 8;
 
-/// Ids of a thread's samples begin at its number, moved up so far: one after another they take the least room in the log.
+/// Ids of a thread's samples begin at its number, moved up so far: one after another they take the
+/// least room in the log.
 const ID_BITS: u32 = 36;
 /// In the place of the number of [`BEFORE_THE_FORK`].
 const BEFORE_THE_FORK_IDS: u64 = 1 << 27;
@@ -187,7 +189,8 @@ impl<'a, W: Write> Writing<'a, W> {
         let (time_ns, whole) = (self.last_ns, self.whole);
         let parts = || whole.parts.iter();
         let all_have_ends = parts().all(|part| reason(part).is_some());
-        // The threads' count is compared with the samples so far, which a log that is cut off may have more of.
+        // The threads' count is compared with the samples so far, which a log that is cut off may
+        // have more of.
         let is_compared =
             all_have_ends && parts().all(|part| part.is_whole) && whole.counted.is_some();
         let mut values = whole.account.counters.clone();
@@ -435,7 +438,8 @@ impl<'a, W: Write> Writing<'a, W> {
         for stack in before.stacks() {
             self.stack(stack)?;
         }
-        // Frames begin at the time of their first record: what has none must not stand before what has.
+        // Frames begin at the time of their first record: what has none must not stand before what
+        // has.
         self.flush()?;
         before
             .passed_rows()

@@ -44,7 +44,8 @@ pub(crate) fn time_of_day_ns(text: &str) -> Option<u64> {
     Some((hours * 3600 + minutes * 60) * SECOND + (seconds * 1e9).round() as u64)
 }
 
-/// An instant in nanoseconds since 1970: `2026-11-21T10:00:00Z`, `2026-11-21T12:00:00+02:00`; a space for the T, no Z, and no seconds are accepted.
+/// An instant in nanoseconds since 1970: `2026-11-21T10:00:00Z`, `2026-11-21T12:00:00+02:00`; a
+/// space for the T, no Z, and no seconds are accepted.
 pub(crate) fn wall_ns(text: &str) -> Option<u64> {
     let text = text.strip_suffix(" UTC").unwrap_or(text);
     let text = text.strip_suffix('Z').unwrap_or(text);
@@ -105,7 +106,8 @@ pub fn utc(since_1970_ns: u64) -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    // Where there are milliseconds they are there: a moment within that second may be before this one.
+    // Where there are milliseconds they are there: a moment within that second may be before this
+    // one.
     let fraction = match since_1970_ns / 1_000_000 % 1000 {
         0 => String::new(),
         ms => format!(".{ms:03}"),

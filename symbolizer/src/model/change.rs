@@ -23,7 +23,8 @@ pub struct Change {
     pub noise: Noise,
     /// The variance of what there was.
     pub before_variance: f64,
-    /// Whether a side comes from a dump that does not state its errors, or may have it under another name.
+    /// Whether a side comes from a dump that does not state its errors, or may have it under
+    /// another name.
     pub is_unsure: bool,
     /// Whether a side may have missed blocks that the other has: then nothing is exact.
     pub may_be_missed: bool,
@@ -43,7 +44,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether noise may have made an amount, by its own error: as `heapprof diff` judges differences.
+    /// Whether noise may have made an amount, by its own error: as `heapprof diff` judges
+    /// differences.
     pub fn of_amount(amount: &Amount) -> Verdict {
         match amount.z() {
             None => Verdict::Exact,

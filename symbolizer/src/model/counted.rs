@@ -15,7 +15,8 @@ pub struct Counted {
     pub last: Estimate,
     /// Bytes of these blocks themselves.
     pub last_bytes: u64,
-    /// Last samples that were before the log begins (it rotates): as if of a byte each, under the longest interval.
+    /// Last samples that were before the log begins (it rotates): as if of a byte each, under the
+    /// longest interval.
     pub unknown: Estimate,
 }
 

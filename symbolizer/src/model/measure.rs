@@ -98,9 +98,9 @@ impl Measure {
         }
     }
 
-    /// Its name and unit as a sample type of pprof, whose numbers are whole: small units where a second's
-    /// worth would be lost. Not smaller than byte-seconds: a month of 100 GiB fits, in milliseconds it
-    /// would not.
+    /// Its name and unit as a sample type of pprof, whose numbers are whole: small units where a
+    /// second's worth would be lost. Not smaller than byte-seconds: a month of 100 GiB fits, in
+    /// milliseconds it would not.
     pub fn sample_type(self) -> (&'static str, &'static str) {
         match self {
             Measure::Basic(Metric::AllocatedObjects) => ("alloc_objects", "count"),
@@ -167,9 +167,9 @@ impl Measure {
         matches!(self, Measure::GrowthBytes | Measure::GrowthObjects)
     }
 
-    /// Whole numbers in the unit of [`sample_type`](Self::sample_type), for the rows in their order.
-    /// Rows of sums over time carry what was rounded off over to the next, so that the whole is right
-    /// however small its parts are.
+    /// Whole numbers in the unit of [`sample_type`](Self::sample_type), for the rows in their
+    /// order. Rows of sums over time carry what was rounded off over to the next, so that the whole
+    /// is right however small its parts are.
     pub fn whole_numbers(self, profile: &Profile) -> Vec<i64> {
         let in_unit = self.in_unit();
         let mut carried = 0.0;

@@ -12,7 +12,8 @@ pub(crate) fn merged_address(part: usize, avma: u64) -> u64 {
     avma & ((1 << ADDRESS_BITS) - 1) | number << ADDRESS_BITS
 }
 
-/// The process, by its place in [`Profile::parts`], and the address there of code outside all files.
+/// The process, by its place in [`Profile::parts`], and the address there of code outside all
+/// files.
 pub(crate) fn process_and_address(avma: u64) -> Option<(usize, u64)> {
     let part = (avma >> ADDRESS_BITS).checked_sub(1)?;
     Some((

@@ -46,7 +46,8 @@ impl PartialEq for ModuleIndex {
 }
 
 impl ModuleIndex {
-    /// The last module that has an address and was loaded at that time, or else the last that ever had it.
+    /// The last module that has an address and was loaded at that time, or else the last that ever
+    /// had it.
     pub(crate) fn find(&self, modules: &[LoadedModule], avma: u64, time_ns: u64) -> Option<u32> {
         let Ranges { ranges, of } = self.0.get_or_init(|| Self::ranges(modules));
         debug_assert_eq!(*of, modules.len(), "the modules are others by now");

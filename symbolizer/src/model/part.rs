@@ -65,8 +65,8 @@ impl Part {
         }
     }
 
-    /// The record of it in a log that it is joined into. `start` is what its own log began with; its threads have these numbers there, the
-    /// first of so many.
+    /// The record of it in a log that it is joined into. `start` is what its own log began with;
+    /// its threads have these numbers there, the first of so many.
     pub(crate) fn process(&self, start: Start, threads: (u32, u32)) -> Process {
         Process {
             file: self.file.clone(),

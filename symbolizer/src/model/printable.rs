@@ -35,8 +35,8 @@ fn is_harmless(c: char) -> bool {
     !c.is_control() && !bad
 }
 
-/// JSON that is harmless to show: characters that are not are written as `\uNNNN`, which means the same to a
-/// program. The output of a command may be a terminal's.
+/// JSON that is harmless to show: characters that are not are written as `\uNNNN`, which means the
+/// same to a program. The output of a command may be a terminal's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Json {
     /// All on one line.

@@ -39,7 +39,8 @@ pub struct Profile {
     pub filtered: String,
     /// Loaded object files, the program first.
     pub modules: Vec<LoadedModule>,
-    /// Where they are, for [`place`](Self::place), which makes it when it is first asked: modules stay as they are from then on.
+    /// Where they are, for [`place`](Self::place), which makes it when it is first asked: modules
+    /// stay as they are from then on.
     pub(crate) index: ModuleIndex,
     /// Call stacks; rows name them by index.
     pub stacks: Vec<CallStack>,
@@ -63,7 +64,8 @@ pub struct Profile {
     pub requested: Estimate,
     /// What its threads counted, beside those, when the log has that.
     pub counted: Option<Counted>,
-    /// By stack, what differs between two views, when that was asked for; may be shorter than the stacks.
+    /// By stack, what differs between two views, when that was asked for; may be shorter than the
+    /// stacks.
     pub changes: Vec<Change>,
     /// Which blocks the pasts call temporary.
     pub temporary: Option<Temporary>,
@@ -90,8 +92,8 @@ pub struct Account {
     pub unknown_frees: u64,
     /// Allocations whose numbers are impossible, left out.
     pub implausible: u64,
-    /// Of several: forked processes of which what they had from before the fork is left out, because it is in the parent's log, which is
-    /// read as well.
+    /// Of several: forked processes of which what they had from before the fork is left out,
+    /// because it is in the parent's log, which is read as well.
     pub inherited_elsewhere: u64,
     /// Other things a reader of the numbers should know.
     pub remarks: Vec<String>,
@@ -134,7 +136,8 @@ pub struct CallStack {
     pub end: Option<WalkEnd>,
     /// When it first allocated; decides which module an address belonged to.
     pub time_ns: u64,
-    /// The first address is in the profiler's own malloc, whatever that is called. So it is in logs; other formats need not have it.
+    /// The first address is in the profiler's own malloc, whatever that is called. So it is in
+    /// logs; other formats need not have it.
     pub begins_with_ours: bool,
 }
 
@@ -234,14 +237,14 @@ impl Profile {
         }
     }
 
-    /// Whether a metric rests on no sample: then it is an estimate of which the samples tell neither value nor error, and
-    /// [`unseen_bytes`](Self::unseen_bytes) bounds what there may be.
+    /// Whether a metric rests on no sample: then it is an estimate of which the samples tell
+    /// neither value nor error, and [`unseen_bytes`](Self::unseen_bytes) bounds what there may be.
     pub fn has_no_sample_of(&self, metric: Metric) -> bool {
         self.precision() == Precision::Sampled && metric.samples_of(&self.totals()) == 0
     }
 
-    /// How many bytes a site that is not in the profile could still hold, with that confidence, none of
-    /// its samples having been seen; `None` unless the numbers are estimates.
+    /// How many bytes a site that is not in the profile could still hold, with that confidence,
+    /// none of its samples having been seen; `None` unless the numbers are estimates.
     pub fn unseen_bytes(&self, confidence: Confidence) -> Option<f64> {
         let (_, interval) = self.run.intervals()?;
         (self.precision() == Precision::Sampled)

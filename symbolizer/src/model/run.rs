@@ -32,8 +32,8 @@ pub struct Run {
     pub library: String,
     /// The settings in force.
     pub settings: Vec<(String, String)>,
-    /// The checkpoint that the log begins with, when older segments are not there: what happened before its
-    /// time is in the totals and the live set, and no more is known of it.
+    /// The checkpoint that the log begins with, when older segments are not there: what happened
+    /// before its time is in the totals and the live set, and no more is known of it.
     pub checkpoint: Option<Checkpoint>,
     /// Named moments.
     pub markers: Vec<Marker>,
@@ -45,7 +45,8 @@ pub struct Run {
     pub outside: Option<Outside>,
     /// Why this profile was taken, for one that was taken on an occasion.
     pub reason: String,
-    /// Whether it is that of several processes whose logs were joined into one: with one clock and one heap, as if they were one.
+    /// Whether it is that of several processes whose logs were joined into one: with one clock and
+    /// one heap, as if they were one.
     pub is_joined: bool,
 }
 
@@ -72,8 +73,9 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// The moment. A dump's is where its record stands: the writer takes a dump in the middle of events, of which some that are older
-    /// are still to come. What the program or somebody else named is at its time.
+    /// The moment. A dump's is where its record stands: the writer takes a dump in the middle of
+    /// events, of which some that are older are still to come. What the program or somebody else
+    /// named is at its time.
     pub fn cut(&self) -> Cut {
         match self.name.starts_with("dump: ") {
             true => Cut::Record {
@@ -100,7 +102,8 @@ impl Run {
         self.executed_as = named.next().map(|(_, value)| value).unwrap_or_default();
     }
 
-    /// The name by which the program was executed, without folders; empty when the input does not say.
+    /// The name by which the program was executed, without folders; empty when the input does not
+    /// say.
     pub fn name(&self) -> &str {
         match self.executed_as.as_str() {
             "" => self.program.rsplit('/').next().unwrap_or_default(),
@@ -125,8 +128,8 @@ impl Run {
         }
     }
 
-    /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that were recorded for
-    /// their size do not count.
+    /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that
+    /// were recorded for their size do not count.
     pub fn intervals(&self) -> Option<(u64, u64)> {
         let first = self.interval.filter(|_| {
             // Stopped from its very start: the interval of the settings was never in force.

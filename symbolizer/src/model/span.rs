@@ -47,7 +47,8 @@ pub struct Span {
     pub from: Cut,
     /// Events after this are left out.
     pub to: Cut,
-    /// Blocks that had not been there for so long at `to` are left out, and those that were freed by then.
+    /// Blocks that had not been there for so long at `to` are left out, and those that were freed
+    /// by then.
     pub survived_ns: Option<u64>,
 }
 
@@ -95,6 +96,7 @@ pub enum Outside {
     NotBegun,
     /// It had ended: it adds what it had allocated, and nothing in use; to a window, nothing.
     Over,
-    /// Its log says nothing so late, nor that it ended: it adds what it had then; to a window, nothing.
+    /// Its log says nothing so late, nor that it ended: it adds what it had then; to a window,
+    /// nothing.
     Silent,
 }

@@ -2,9 +2,9 @@
 //!
 //! | number | what it stands for |
 //! | --- | --- |
-//! | [`BEFORE_THE_FORK`] | the parent of a forked process, which allocated what the child began with |
+//! | [`BEFORE_THE_FORK`] | a forked process's parent, which allocated what the child began with |
 //! | [`NOT_KEPT`] | all threads that allocated before the oldest segment that is kept of the log |
-//! | [`WITH_ITS_PROCESS`] | the end of a process in a joined log, which frees what the process had |
+//! | [`WITH_ITS_PROCESS`] | the end of a process in a joined log, which frees its blocks |
 
 use heapprof_format::Alloc;
 

@@ -50,7 +50,8 @@ impl Coverage {
             passed.clear();
             passed.extend(profile.places(stack).map(|place| {
                 let frames = symbols.frames(place);
-                // Our own entry points are named by what people call; no line of ours concerns them.
+                // Our own entry points are named by what people call; no line of ours concerns
+                // them.
                 let is_ours = profile.module_of(place).is_some_and(|m| m.is_profiler());
                 let has = if frames.iter().any(|frame| frame.function.is_none()) {
                     Has::Nothing

@@ -1,10 +1,10 @@
 //! Crate name: the part of the source that a function belongs to, read off the function's name.
 //!
 //! ```text
-//! Rust    <server::Table as core::clone::Clone>::clone   server     where the type or trait is
-//!         _RNvMs_Cs1234_5alloc3strNtB2_…                 alloc      v0: the crate of the impl itself
-//! C++     void std::vector<ns::T>::push_back(ns::T&&)    std        the outermost namespace or class
-//! C       parse_line                                     None       its module stands for it
+//! Rust    <server::Table as core::clone::Clone>::clone  server  where the type or trait is
+//!         _RNvMs_Cs1234_5alloc3strNtB2_…                alloc   v0: the crate of the impl itself
+//! C++     void std::vector<ns::T>::push_back(ns::T&&)   std     the outermost namespace or class
+//! C       parse_line                                    None    its module stands for it
 //! ```
 //!
 //! A name cannot tell a C++ class from a namespace, so `Parser::run()` belongs to `Parser`.
@@ -16,8 +16,9 @@ pub(crate) fn crate_of(name: &Name) -> Option<&str> {
     crate_of_v0(name.raw()).or_else(|| crate_of_path(name.demangled()))
 }
 
-/// Of a mangled name of Rust's newer kind: the first crate root in it is that of the function, or of the
-/// `impl` it stands in, which its demangled form does not show (`<str>::to_uppercase` is alloc's).
+/// Of a mangled name of Rust's newer kind: the first crate root in it is that of the function, or
+/// of the `impl` it stands in, which its demangled form does not show (`<str>::to_uppercase` is
+/// alloc's).
 fn crate_of_v0(mangled: &str) -> Option<&str> {
     let mut rest = mangled.strip_prefix("_R")?.as_bytes();
     let from_number =
@@ -26,7 +27,8 @@ fn crate_of_v0(mangled: &str) -> Option<&str> {
         rest = match rest.split_first()? {
             (b'N', rest) => rest.get(1..)?,
             (b'M' | b'X', rest) => without_disambiguator(rest),
-            // A trait's own method, for a type: of the type's crate, or of the trait's for a primitive type.
+            // A trait's own method, for a type: of the type's crate, or of the trait's for a
+            // primitive type.
             (b'I' | b'Y' | b'R' | b'Q' | b'S' | b'O' | b'P', rest) => rest,
             (b'C', rest) => return identifier(without_disambiguator(rest)),
             (c, rest) if c.is_ascii_lowercase() && from_number("NMXIYCB", rest) => rest,

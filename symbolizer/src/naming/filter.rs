@@ -1,9 +1,9 @@
 //! Filter: which stacks count, and which of their frames are shown. The words are pprof's.
 //!
 //! ```text
-//! --focus RE    only stacks with a frame that matches        main;serve;parse   --focus parse   stays
-//! --ignore RE   no stacks with a frame that matches          main;log           --ignore log    goes
-//! --hide RE     the frames that match are taken out          main;serve;parse   --hide serve    main;parse
+//! --focus RE    only stacks with a matching frame    main;serve;parse   --focus parse   stays
+//! --ignore RE   no stacks with a matching frame      main;log           --ignore log    goes
+//! --hide RE     matching frames are taken out        main;serve;parse   --hide serve    main;parse
 //! ```
 //!
 //! A frame matches by its function, its source file, or its module's path. A stack goes if all of

@@ -11,8 +11,8 @@ use inferno::flamegraph::{self, Direction, Options};
 
 use crate::naming::paths::Paths;
 
-/// In percent of the picture: one in a thousand is a pixel or so, which no eye can use; left in, a deep thin stack would make the
-/// picture many times as high.
+/// In percent of the picture: one in a thousand is a pixel or so, which no eye can use; left in, a
+/// deep thin stack would make the picture many times as high.
 const MIN_WIDTH: f64 = 0.1;
 
 /// How all of them look.
@@ -48,8 +48,8 @@ struct Frame {
     names: usize,
 }
 
-/// The lines, `outer;inner 4096`, those that begin alike one after another. `label` is for what a frame is to be called, whose name that is,
-/// and of which paths it is a part.
+/// The lines, `outer;inner 4096`, those that begin alike one after another. `label` is for what a
+/// frame is to be called, whose name that is, and of which paths it is a part.
 pub(crate) fn lines<T>(
     paths: &Paths<T>,
     width: impl Fn(&T) -> u64,
@@ -132,7 +132,8 @@ mod tests {
         );
     }
 
-    /// Behind `fold`, `fold::{closure}` is before `fold;push` as a text, which would have `fold` drawn twice.
+    /// Behind `fold`, `fold::{closure}` is before `fold;push` as a text, which would have `fold`
+    /// drawn twice.
     #[test]
     fn a_frame_is_drawn_once() {
         let all = vec![

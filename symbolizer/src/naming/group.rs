@@ -35,9 +35,11 @@ pub enum By {
     File,
     /// The program or library.
     Module,
-    /// The Rust crate, or the outermost namespace of C++; for names that have neither, the module's file name.
+    /// The Rust crate, or the outermost namespace of C++; for names that have neither, the module's
+    /// file name.
     Crate,
-    /// The thread that allocated. Needs a profile read with [`Detail::threads`](crate::Detail::threads).
+    /// The thread that allocated. Needs a profile read with
+    /// [`Detail::threads`](crate::Detail::threads).
     Thread,
     /// Of several processes, the one that allocated. Needs the same.
     Process,
@@ -81,7 +83,8 @@ impl By {
         !matches!(self, By::Thread | By::Process | By::Size | By::Type)
     }
 
-    /// Whether the numbers of a row may be of several: it needs a profile read with [`Detail::threads`](crate::Detail::threads).
+    /// Whether the numbers of a row may be of several: it needs a profile read with
+    /// [`Detail::threads`](crate::Detail::threads).
     pub fn divides_rows(self) -> bool {
         matches!(self, By::Thread | By::Process)
     }
@@ -140,8 +143,8 @@ pub struct Group {
     pub cumulative_totals: Totals,
 }
 
-/// The groups of a profile, largest first by own numbers of the metric, or by cumulative ones; equal ones by
-/// name.
+/// The groups of a profile, largest first by own numbers of the metric, or by cumulative ones;
+/// equal ones by name.
 pub fn groups(
     profile: &Profile,
     symbols: &Symbols,
@@ -176,8 +179,9 @@ pub fn groups(
     groups
 }
 
-/// Which groups the blocks of each row belong to. By thread and process, and only then, a row may be of several: the
-/// parts are then those of [`Detailed::threads`](crate::Detailed::threads) instead of rows.
+/// Which groups the blocks of each row belong to. By thread and process, and only then, a row may
+/// be of several: the parts are then those of [`Detailed::threads`](crate::Detailed::threads)
+/// instead of rows.
 #[derive(Debug)]
 pub struct GroupMap {
     by: By,
@@ -287,8 +291,8 @@ enum Key {
 }
 
 impl Key {
-    /// The process of a thread. What no process has by itself stays with the thread that it is said to be of: what was there before a
-    /// fork, or before what is kept.
+    /// The process of a thread. What no process has by itself stays with the thread that it is said
+    /// to be of: what was there before a fork, or before what is kept.
     fn of_process(profile: &Profile, thread: u32) -> Key {
         let parts = &profile.parts;
         let place = parts.iter().position(|part| part.threads.contains(&thread));
@@ -310,8 +314,8 @@ impl Key {
     }
 }
 
-/// Of each row of the profile, the group of its blocks; `None` for groupings about frames. By thread and process a row may
-/// be of several: those that hold it with each one's part.
+/// Of each row of the profile, the group of its blocks; `None` for groupings about frames. By
+/// thread and process a row may be of several: those that hold it with each one's part.
 pub(crate) fn parts(
     profile: &Profile,
     symbols: &Symbols,
@@ -335,7 +339,8 @@ pub(crate) fn parts(
         .collect()
 }
 
-/// `server, pid 77`, with its log where there are several of that number: of processes that became another program, or of containers.
+/// `server, pid 77`, with its log where there are several of that number: of processes that became
+/// another program, or of containers.
 fn process_name(profile: &Profile, place: Option<usize>) -> String {
     let Some(part) = place.and_then(|place| profile.parts.get(place)) else {
         return profile.who();

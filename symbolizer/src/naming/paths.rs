@@ -2,8 +2,8 @@
 //! are made of them.
 //!
 //! ```text
-//!   names   0 grow   1 main   2 push             in order, so that numbers compare as names do
-//!   paths   [1] 32   [1 0] 4096   [1 0 2] 8192   in order, so that all that begin alike stand together
+//!   names   0 grow   1 main   2 push             in order: numbers compare as names do
+//!   paths   [1] 32   [1 0] 4096   [1 0 2] 8192   in order: paths that begin alike are together
 //! ```
 //!
 //! Each name is kept once, because the paths of a large program take gigabytes when written out.
@@ -16,8 +16,8 @@ use crate::model::printable::Printable;
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::symbols::Symbols;
 
-/// Gives names their numbers, in the order in which they come. What is at a place is looked at once, for thousands of stacks
-/// pass each.
+/// Gives names their numbers, in the order in which they come. What is at a place is looked at
+/// once, for thousands of stacks pass each.
 #[derive(Default)]
 pub(crate) struct Namer {
     numbers: HashMap<String, u32>,
@@ -162,10 +162,11 @@ impl<T> Paths<T> {
         self.paths.retain(|(_, one)| keeps(one));
     }
 
-    /// Visits each beginning of a path once: the paths that begin so, by their order, and how many names it has. A longer
-    /// one before those that it begins with.
+    /// Visits each beginning of a path once: the paths that begin so, by their order, and how many
+    /// names it has. A longer one before those that it begins with.
     pub(crate) fn each_beginning(&self, mut visit: impl FnMut(Range<usize>, usize)) {
-        // For each name of the path at hand: the first path that begins as this one does up to there.
+        // For each name of the path at hand: the first path that begins as this one does up to
+        // there.
         let mut since: Vec<usize> = Vec::new();
         let mut last: &[u32] = &[];
         for index in 0..=self.paths.len() {

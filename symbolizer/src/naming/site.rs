@@ -290,15 +290,16 @@ pub(crate) fn is_library(function: &str) -> bool {
         return true;
     }
     // C++ templates come with their return type: `void std::vector<…>::_M_realloc_insert<…>(…)`.
-    // Only words before the first bracket can be one; `Foo<std::string>::bar(std::string)` is Foo's.
+    // Only words before the first bracket can be one; `Foo<std::string>::bar(std::string)` is
+    // Foo's.
     let plain = function.split(['<', '(']).next().unwrap_or(function);
     let after_type = plain.rsplit(' ').next().unwrap_or(plain);
     ROOTS[..3].iter().any(|root| after_type.starts_with(root))
 }
 
-/// Whether a source file belongs to the standard library of Rust or C++. Names do not tell always: a method
-/// of a primitive type (`<str>::to_uppercase`), or an inlined function of which only the last part of its
-/// name is known.
+/// Whether a source file belongs to the standard library of Rust or C++. Names do not tell always:
+/// a method of a primitive type (`<str>::to_uppercase`), or an inlined function of which only the
+/// last part of its name is known.
 fn is_library_file(file: &str) -> bool {
     let rust = file.contains("/rustc/") && file.contains("/library/");
     rust || file.contains("/lib/rustlib/src/rust/library/") || file.contains("/include/c++/")

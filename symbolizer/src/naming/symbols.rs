@@ -188,8 +188,8 @@ impl Symbols {
         self.reports.values().fold(outside, add)
     }
 
-    /// Takes frames out: `keep` is asked with module, function and source file. A place keeps at least the
-    /// frame without a name.
+    /// Takes frames out: `keep` is asked with module, function and source file. A place keeps at
+    /// least the frame without a name.
     pub fn retain_frames(
         &mut self,
         profile: &Profile,
@@ -280,7 +280,8 @@ impl Symbols {
 
     fn name_by_input(&mut self, profile: &Profile) {
         if !profile.frames.is_empty() {
-            // They were found where the program ran, lines and all; what is found here is no better.
+            // They were found where the program ran, lines and all; what is found here is no
+            // better.
             for place in places(profile) {
                 if let Some(frames) = profile.frames.get(&place.avma) {
                     self.frames.insert(place, frames.clone());
@@ -341,8 +342,8 @@ fn entry_point(frame: &Frame) -> Frame {
     }
 }
 
-/// A place without a name: `[libc.so.6+0x1234]`, or outside every module `[0x7f0012345678]`, and where several processes are added
-/// up `[pid 4711 0x7f0012345678]`.
+/// A place without a name: `[libc.so.6+0x1234]`, or outside every module `[0x7f0012345678]`, and
+/// where several processes are added up `[pid 4711 0x7f0012345678]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Unnamed<'a> {
     module: Option<&'a str>,
@@ -382,8 +383,8 @@ fn bias_by_headers(module: &LoadedModule, data: &[u8]) -> Option<u64> {
         .segments
         .iter()
         .find(|segment| segment.flags & 1 != 0)?;
-    // Only segments with code: a page of the file that holds the end of one segment and the start of the
-    // next is mapped for both, at different addresses.
+    // Only segments with code: a page of the file that holds the end of one segment and the start
+    // of the next is mapped for both, at different addresses.
     let mut executable = object.segments().filter(|segment| {
         matches!(segment.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags.0 & 1 != 0)
     });

@@ -49,8 +49,8 @@ pub struct Node {
 
 /// See the module's text.
 ///
-/// Stacks may be tens of thousands of calls deep once inlined ones are counted, so nothing here recurses, and nodes
-/// lie in one list, which is also dropped without recursion:
+/// Stacks may be tens of thousands of calls deep once inlined ones are counted, so nothing here
+/// recurses, and nodes lie in one list, which is also dropped without recursion:
 ///
 /// ```text
 ///        (whole)              nodes: (whole) a b c d e       children of a: 3..5
@@ -65,9 +65,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree of a profile. Groupings that are not about frames are the first level, with the functions
-    /// below. A function is meant by its whole name; or by that without what it takes, what it returns, and the
-    /// arguments of its template. Of what only the past tells, nothing is known by thread and by process.
+    /// The tree of a profile. Groupings that are not about frames are the first level, with the
+    /// functions below. A function is meant by its whole name; or by that without what it takes,
+    /// what it returns, and the arguments of its template. Of what only the past tells, nothing is
+    /// known by thread and by process.
     pub fn of(
         profile: &Profile,
         symbols: &Symbols,
@@ -384,8 +385,9 @@ fn without_brackets(name: &str, open: char, close: char) -> &str {
     name
 }
 
-/// The part of a stack that the tree shows, in the order in which it shows it. Of a recursive function, the
-/// outermost call has the callees and the innermost the callers, so that each block counts once.
+/// The part of a stack that the tree shows, in the order in which it shows it. Of a recursive
+/// function, the outermost call has the callees and the innermost the callers, so that each block
+/// counts once.
 fn walk<'a>(path: &'a [Step], direction: &Direction) -> Option<Box<dyn Iterator<Item = u32> + 'a>> {
     let name = |&(name, _): &Step| name;
     Some(match direction {

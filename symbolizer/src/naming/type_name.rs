@@ -20,11 +20,12 @@ use rust::{RustType, rust_container};
 /// What a block is when no frame says so.
 pub(crate) const UNKNOWN: &str = "(unknown)";
 
-/// The type that these functions allocate: demangled names, innermost first, and of those whose name leaves it
-/// out ([`Name::generic_arguments`](crate::resolve::Name::generic_arguments)) what they are instances with.
+/// The type that these functions allocate: demangled names, innermost first, and of those whose
+/// name leaves it out ([`Name::generic_arguments`](crate::resolve::Name::generic_arguments)) what
+/// they are instances with.
 ///
-/// The innermost container (`std::vector`, `Vec`) counts, or one that is made of it; without any, the element
-/// of the allocator.
+/// The innermost container (`std::vector`, `Vec`) counts, or one that is made of it; without any,
+/// the element of the allocator.
 pub fn type_of<'a>(
     functions: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Option<String> {
@@ -44,8 +45,8 @@ pub fn type_of<'a>(
                 element = cpp_allocated(function);
             }
         }
-        // A frame that is neither of a library nor an allocator ends the search: what is outside of it
-        // is who called, not what was allocated.
+        // A frame that is neither of a library nor an allocator ends the search: what is outside of
+        // it is who called, not what was allocated.
         if !is_plumbing(function) {
             break;
         }
@@ -53,7 +54,8 @@ pub fn type_of<'a>(
     found.map(|found| found.shown()).or(element)
 }
 
-/// Whether a frame may lie between the allocation function and the container that wanted the memory.
+/// Whether a frame may lie between the allocation function and the container that wanted the
+/// memory.
 fn is_plumbing(function: &str) -> bool {
     crate::naming::site::is_allocator(function)
         || crate::naming::site::is_library(function)

@@ -311,7 +311,8 @@ impl Fold {
             }
         } else if let Some(span) = self.span {
             let includes = |cut: Cut| cut.includes(self.records, alloc.time_ns);
-            // A process that begins within a window did not allocate in it what it had from its parent.
+            // A process that begins within a window did not allocate in it what it had from its
+            // parent.
             let is_of_a_window = span.from != Cut::Nothing;
             is_before = includes(span.from) || is_of_a_window && is_inherited(alloc);
             // Of what was there before the window, only growth wants to know.
@@ -392,7 +393,8 @@ impl Fold {
         }
     }
 
-    /// The index of a stack, by its number in the log, that something was allocated by at that time.
+    /// The index of a stack, by its number in the log, that something was allocated by at that
+    /// time.
     fn stack_in_use(&mut self, number: u32, time_ns: u64) -> u32 {
         let index = match self.stack_of.get(&number) {
             Some(&index) => index,

@@ -119,7 +119,8 @@ impl<'a> Records<'a> {
         self.reader.offset()
     }
 
-    /// The next record, if it is one of these and nothing is amiss; otherwise [`next_record`](Self::next_record) has it.
+    /// The next record, if it is one of these and nothing is amiss; otherwise
+    /// [`next_record`](Self::next_record) has it.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         let event = self.reader.next_event()?;

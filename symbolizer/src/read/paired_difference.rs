@@ -9,9 +9,9 @@
 //! ```text
 //!   at T1, at T2         in use      a block that is there at both: k₁ = k₂, no error
 //!   at T1, at T2         heaptime    k₂ - k₁: for how long it was there in between
-//!   T1..T2, T3..T4       growth      a block from T1 to beyond T4 moves neither slope; one that came in
-//!                                    the first and went in the second moves both, and its error counts
-//!                                    once for both together
+//!   T1..T2, T3..T4       growth      a block from T1 to beyond T4 moves neither slope; one that
+//!                                    came in the first and went in the second moves both, and its
+//!                                    error counts once for both together
 //! ```
 //!
 //! Each view's sum is what `heapprof top` shows of the view. [`History`](crate::history::History)

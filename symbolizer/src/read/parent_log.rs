@@ -27,7 +27,8 @@ const FIRST_STACK: u32 = 1 << 31;
 /// And modules that were unloaded before the fork.
 const FIRST_MODULE: u32 = 1 << 31;
 
-/// These lie from here on, above all that a process may map: at their place there may be another by now.
+/// These lie from here on, above all that a process may map: at their place there may be another by
+/// now.
 const SHELF: u64 = 1 << 47;
 const PAGE: u64 = 4096;
 /// No module is larger: what claims more is damage.
@@ -36,8 +37,8 @@ const LARGEST_MODULE: u64 = 1 << 40;
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
 const FRAME_BYTES: usize = 1 << 20;
 
-/// The log with what it inherited, or with a remark that this could not be found. `None`: it is not the log
-/// of a forked process.
+/// The log with what it inherited, or with a remark that this could not be found. `None`: it is not
+/// the log of a forked process.
 ///
 /// `open` opens the log at a path if it is that of the process that forked `start`'s.
 pub(crate) fn joined<Log: AsRef<[u8]>>(
@@ -90,8 +91,8 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
     insert(child, &records)
 }
 
-/// Whether a log is that of the process which `child` was forked from. Another's may stand at its place by now; and as a parent is the
-/// older of the two, no log leads to itself.
+/// Whether a log is that of the process which `child` was forked from. Another's may stand at its
+/// place by now; and as a parent is the older of the two, no log leads to itself.
 pub(crate) fn is_parent(log: &[u8], child: &Start) -> bool {
     start_of(log).is_some_and(|start| {
         start.pid == child.forked_from
@@ -167,7 +168,8 @@ impl ParentState {
         }
     }
 
-    /// Modules that the child does not have at its start were unloaded before, though that may not have been noticed by then.
+    /// Modules that the child does not have at its start were unloaded before, though that may not
+    /// have been noticed by then.
     fn unload_all_but(&mut self, there: &[Module]) {
         for (module, gone) in &mut self.modules {
             let is_there = there
@@ -179,7 +181,8 @@ impl ParentState {
         }
     }
 
-    /// The module that an address was in at a time, if the child does not have it: its index. (As `Profile::place` has it.)
+    /// The module that an address was in at a time, if the child does not have it: its index. (As
+    /// `Profile::place` has it.)
     fn gone_module(&self, address: u64, time_ns: u64) -> Option<usize> {
         let contains = |module: &Module| {
             let mut segments = module.segments.iter();
@@ -194,7 +197,8 @@ impl ParentState {
         (!Self::is_there(&self.modules[index])).then_some(index)
     }
 
-    /// Whether the child has that module where it is: it was neither unloaded, nor had by an ancestor alone.
+    /// Whether the child has that module where it is: it was neither unloaded, nor had by an
+    /// ancestor alone.
     fn is_there((module, gone): &(Module, Option<u64>)) -> bool {
         gone.is_none() && module.number < FIRST_MODULE
     }
@@ -257,8 +261,9 @@ fn modules_at_start(log: &[u8]) -> Vec<Module> {
     }
 }
 
-/// The past of a log, its samples in use at a moment of the monotonic clock, and whether these are all: of a
-/// log whose segments of that time are gone, only those are known that were in use later as well.
+/// The past of a log, its samples in use at a moment of the monotonic clock, and whether these are
+/// all: of a log whose segments of that time are gone, only those are known that were in use later
+/// as well.
 fn in_use_at(log: &[u8], moment_ns: u64) -> (ParentState, Vec<Alloc>, bool) {
     let mut past = ParentState::default();
     let mut live: NumberMap<u64, Alloc> = NumberMap::default();
@@ -373,7 +378,8 @@ fn insert(log: &[u8], records: &[Record]) -> Option<Vec<u8>> {
     let mut joined = first.to_vec();
     let mut records = records.iter().peekable();
     while records.peek().is_some() {
-        // Each is numbered as the log's first frame, so that none seems to be missing before the second.
+        // Each is numbered as the log's first frame, so that none seems to be missing before the
+        // second.
         let mut encoder = Encoder::new();
         while encoder.pending() < FRAME_BYTES
             && let Some(record) = records.next()

@@ -22,8 +22,8 @@ use crate::model::run::Ending;
 use crate::read::dump::read_comment;
 use crate::resolve::{Frame, Name};
 
-/// The most bytes that are unpacked: a few hundred times a large service's profile. A small hostile file
-/// claims anything, and its messages take up to forty times as much memory.
+/// The most bytes that are unpacked: a few hundred times a large service's profile. A small hostile
+/// file claims anything, and its messages take up to forty times as much memory.
 const LARGEST: u64 = 256 << 20;
 
 /// Where addresses are made up: the kernel's half, which no profile of a process has.

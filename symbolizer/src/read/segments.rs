@@ -41,8 +41,9 @@ unsafe impl Sync for Joined {}
 impl Joined {
     /// The bytes of all, padding included.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `start..start + len` was mapped readable by `map`, up to the last file's last byte, and stays until
-        // the drop; what holds for a file that changes meanwhile is said in `Input::open`.
+        // SAFETY: `start..start + len` was mapped readable by `map`, up to the last file's last
+        // byte, and stays until the drop; what holds for a file that changes meanwhile is said in
+        // `Input::open`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -75,8 +76,9 @@ impl Joined {
         };
         let mut at = 0;
         for (file, len) in files {
-            // SAFETY: replaces pages of the reservation above, which is ours and large enough: `at` is the sum
-            // of the rounded lengths before. The kernel fills the last page's rest with zeros.
+            // SAFETY: replaces pages of the reservation above, which is ours and large enough: `at`
+            // is the sum of the rounded lengths before. The kernel fills the last page's rest with
+            // zeros.
             let mapped = unsafe {
                 libc::mmap(
                     start.as_ptr().add(at).cast(),
@@ -104,8 +106,8 @@ impl Drop for Joined {
     }
 }
 
-/// All that is kept of the log that the file at `path`, whose bytes these are, is a segment of. `None`: it is
-/// all there is.
+/// All that is kept of the log that the file at `path`, whose bytes these are, is a segment of.
+/// `None`: it is all there is.
 pub(crate) fn joined(path: &Path, bytes: &[u8]) -> Option<Joined> {
     let opened = Segment::of(bytes)?;
     if opened.number == 1 && !opened.rotates {
@@ -208,7 +210,8 @@ impl Segment {
         let number = match reader.next_record() {
             Ok(Some(Record::Checkpoint(checkpoint))) => checkpoint.segment,
             Ok(Some(_)) => 1,
-            // Its beginning's beginning: which segment was to come, nobody can tell, and nothing is in it.
+            // Its beginning's beginning: which segment was to come, nobody can tell, and nothing is
+            // in it.
             Ok(None) | Err(_) => return None,
         };
         Some(Segment {

@@ -90,7 +90,8 @@ pub(super) struct Document<'a> {
     /// How exact the numbers are.
     precision: &'a str,
     is_exact: bool,
-    /// Of intervals: how often they hold the truth, and how many standard errors wide they are to either side.
+    /// Of intervals: how often they hold the truth, and how many standard errors wide they are to
+    /// either side.
     percent: f64,
     standard_errors: f64,
     /// What must stand beside the numbers.
@@ -142,7 +143,8 @@ struct Group {
     /// How many stacks it is, where their callers are not told apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<usize>,
-    /// Of each series of numbers, those that are not what they were a moment before: moment, number, moment, number, …
+    /// Of each series of numbers, those that are not what they were a moment before: moment,
+    /// number, moment, number, …
     series: Vec<Vec<Number>>,
 }
 

@@ -19,9 +19,11 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// At most so many stacks of a profile. `at_peak`: bytes in use of each row when the most were; `site_of`: a stack's site.
+    /// At most so many stacks of a profile. `at_peak`: bytes in use of each row when the most were;
+    /// `site_of`: a stack's site.
     ///
-    /// A stack's rank is the largest of its shares, of what was in use at the end, at the peak, and of what was ever allocated.
+    /// A stack's rank is the largest of its shares, of what was in use at the end, at the peak, and
+    /// of what was ever allocated.
     pub fn of(
         profile: &Profile,
         at_peak: &[f64],
@@ -111,7 +113,8 @@ mod tests {
         };
         let profile = Profile {
             stacks: vec![CallStack::default(); 6],
-            // 0: most allocated; 1: most in use at the end; 2: most at the peak; 3 to 5: little of all.
+            // 0: most allocated; 1: most in use at the end; 2: most at the peak; 3 to 5: little of
+            // all.
             rows: vec![
                 row(0, 900, 0),
                 row(1, 50, 40),

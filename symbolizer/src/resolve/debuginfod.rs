@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::tls::{RootCerts, TlsConfig};
 
-/// No connection that will ever be made takes longer; one dead server must not use up the others' time.
+/// No connection that will ever be made takes longer; one dead server must not use up the others'
+/// time.
 const LONGEST_CONNECT: Duration = Duration::from_secs(10);
 
 /// A chain of mirrors has two or three.
@@ -54,7 +55,8 @@ impl DebuginfodSettings {
     /// [`limit`](Self::limit) when nobody says otherwise.
     pub const LIMIT: Duration = Duration::from_secs(30);
 
-    /// [`largest`](Self::largest) when nobody says otherwise: above any debug file that is known (a browser's).
+    /// [`largest`](Self::largest) when nobody says otherwise: above any debug file that is known (a
+    /// browser's).
     pub const LARGEST: u64 = 8 << 30;
 }
 
@@ -80,7 +82,8 @@ pub struct FetchAccount {
     pub from_cache: u64,
     /// Files that no server has, now or as the cache remembers.
     pub not_served: u64,
-    /// Files that a server might have, but that did not come: refused, failed, out of time, another build.
+    /// Files that a server might have, but that did not come: refused, failed, out of time, another
+    /// build.
     pub failed: u64,
 }
 
@@ -219,7 +222,8 @@ impl Client {
                     self.state().account.from_cache += 1;
                     return Some(file);
                 }
-                // Whoever put it there: it is fetched again, and replaced when something better comes.
+                // Whoever put it there: it is fetched again, and replaced when something better
+                // comes.
                 Err(outcome) => tried.push((path.clone(), outcome)),
             },
             Cached::Absent { seconds } => {
@@ -304,7 +308,8 @@ impl Client {
         Ok((verified(ElfFile::open(&path), id)?, bytes))
     }
 
-    /// Takes a body whose server may never end it. One that ends before its stated length is an error of the reader's.
+    /// Takes a body whose server may never end it. One that ends before its stated length is an
+    /// error of the reader's.
     fn copy(
         &self,
         mut body: impl Read,

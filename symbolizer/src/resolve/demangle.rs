@@ -29,7 +29,8 @@ pub fn demangle(raw: &str) -> Option<String> {
     }
 }
 
-/// Both languages' schemes begin so, `__R`/`__Z` being what a leading-underscore platform makes of them.
+/// Both languages' schemes begin so, `__R`/`__Z` being what a leading-underscore platform makes of
+/// them.
 fn may_be_mangled(raw: &str) -> bool {
     let rest = raw.trim_start_matches('_');
     rest.len() < raw.len() && rest.starts_with(['R', 'Z'])
@@ -44,8 +45,8 @@ fn rust(raw: &str) -> Option<String> {
 }
 
 fn cpp(raw: &str) -> Option<String> {
-    // cpp_demangle limits its recursion (96 levels parsing, 128 writing), but is large, and fuzzers have found
-    // panics in it before. One odd name must not end the report on a million good ones.
+    // cpp_demangle limits its recursion (96 levels parsing, 128 writing), but is large, and fuzzers
+    // have found panics in it before. One odd name must not end the report on a million good ones.
     catch_unwind(AssertUnwindSafe(|| {
         let symbol = cpp_demangle::Symbol::new(raw).ok()?;
         let mut out = Bounded::default();
@@ -57,8 +58,9 @@ fn cpp(raw: &str) -> Option<String> {
     .flatten()
 }
 
-/// Template arguments and parameters as others write them: an empty pack is nothing, and neither comma nor what is said of its types
-/// stands there (cpp_demangle 0.5 has `f(int, &&)` of `Args&&...`).
+/// Template arguments and parameters as others write them: an empty pack is nothing, and neither
+/// comma nor what is said of its types stands there (cpp_demangle 0.5 has `f(int, &&)` of
+/// `Args&&...`).
 fn without_empty_packs(mut name: String) -> String {
     if name.contains("operator,") {
         return name;
@@ -83,8 +85,9 @@ fn without_empty_packs(mut name: String) -> String {
 /// So many ends of a name are tried.
 const MOST_ENDS: usize = 64;
 
-/// The name of a function template without its parameters, when not all of these can be read: cpp_demangle 0.5 does not know each expression
-/// that may stand in a type, such as in what g++ 12 makes of `std::make_shared`. The name comes first, and ends with the `E` of its template
+/// The name of a function template without its parameters, when not all of these can be read:
+/// cpp_demangle 0.5 does not know each expression that may stand in a type, such as in what g++ 12
+/// makes of `std::make_shared`. The name comes first, and ends with the `E` of its template
 /// arguments or of its scopes; the shortest beginning that is a name is all of it.
 fn just_the_name(raw: &str) -> Option<String> {
     let ends = raw.match_indices('E').map(|(at, _)| &raw[..=at]);
@@ -161,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_substitution_bomb_stays_mangled() {
-        // f(A<..>): each template argument repeats the one before twice, 2^60 characters in the end.
+        // f(A<..>): each template argument repeats the one before twice, 2^60 characters in the
+        // end.
         let mut bomb = String::from("_Z1fI1AIiiE");
         for seq in 0..60_u32 {
             let digit = char::from_digit(seq % 36, 36)

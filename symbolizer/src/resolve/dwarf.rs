@@ -4,8 +4,10 @@
 //! has some of them once, from front to back, and keeps only what concerns these addresses:
 //!
 //! ```text
-//!  svmas ──units──> (unit, its svmas) ──┬─ functions: one walk over the unit's entries ──> chains of inlines ─┐
-//!          by range                     └─ lines: one run of its line program ──────────> rows ───────────────┴─> Answer
+//!  svmas ──units──> (unit, its svmas) ──┬─ functions: chains of inlines ─┬─> Answer
+//!          by range                     └─ lines: rows ──────────────────┘
+//!
+//!  functions: one walk over the unit's entries    lines: one run of its line program
 //! ```
 //!
 //! Hostile input: every loop is over bytes of the file, and the depth of recursion is bounded.
@@ -39,7 +41,8 @@ use units::Units;
 
 /// A function's name, shared by all frames that have it.
 type Shared = Arc<Name>;
-/// Bytes of a DWARF section. Borrowed and without reference counts: copying one is free, on any thread.
+/// Bytes of a DWARF section. Borrowed and without reference counts: copying one is free, on any
+/// thread.
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
 
@@ -48,12 +51,14 @@ type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
 pub(super) struct Answer {
     /// Innermost inlined function first, the physical function last.
     pub(super) frames: Vec<Frame>,
-    /// The physical function has no linkage name in a language where names are mangled: what it is called in the
-    /// source (`foo`). Its name is at best that with the scopes around it (`ns::foo`), and without arguments.
+    /// The physical function has no linkage name in a language where names are mangled: what it is
+    /// called in the source (`foo`). Its name is at best that with the scopes around it
+    /// (`ns::foo`), and without arguments.
     pub(super) partial: Option<Shared>,
 }
 
-/// What went wrong in files that were otherwise of use. Counted: a damaged file has thousands of the same.
+/// What went wrong in files that were otherwise of use. Counted: a damaged file has thousands of
+/// the same.
 #[derive(Default)]
 struct Problems(Mutex<Vec<(PathBuf, u64, String)>>);
 
@@ -78,8 +83,8 @@ impl Problems {
     }
 }
 
-/// An address may lie in the ranges of several units (one that covers more than its own code); this many are
-/// asked before it counts as unknown.
+/// An address may lie in the ranges of several units (one that covers more than its own code); this
+/// many are asked before it counts as unknown.
 const MOST_UNITS_AN_ADDRESS: usize = 16;
 
 /// What DWARF says about each of the sorted `svmas`; nothing where there is none.
@@ -233,7 +238,8 @@ impl Module<'_, '_> {
         answers
     }
 
-    /// Lets go of the pages of a unit that was read: its entries and its line program are most of what we touch.
+    /// Lets go of the pages of a unit that was read: its entries and its line program are most of
+    /// what we touch.
     fn forget(&self, unit: UnitRef<'_, Slice<'_>>) {
         let Some(begin) = unit.header.debug_info_offset() else {
             return;
@@ -270,7 +276,8 @@ impl Module<'_, '_> {
             if walked {
                 return chains;
             }
-            // The skeleton that stays in the binary may still know inlined functions (-fsplit-dwarf-inlining).
+            // The skeleton that stays in the binary may still know inlined functions
+            // (-fsplit-dwarf-inlining).
         }
         let walked = functions::walk(
             unit,

@@ -14,11 +14,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest section that is decompressed into memory, and the largest debug information file inside a
-/// `.gnu_debugdata`: what a sane linker makes is below, what a small hostile file claims may be anything.
+/// The largest section that is decompressed into memory, and the largest debug information file
+/// inside a `.gnu_debugdata`: what a sane linker makes is below, what a small hostile file claims
+/// may be anything.
 const LARGEST_DECOMPRESSED: u64 = 16 << 30;
-/// How many times larger a section may become: zlib can do no more, and debug information comes nowhere near.
-/// The claimed size is allocated before the first byte is decompressed, and a small file may claim anything.
+/// How many times larger a section may become: zlib can do no more, and debug information comes
+/// nowhere near. The claimed size is allocated before the first byte is decompressed, and a small
+/// file may claim anything.
 const MOST_EXPANSION: u64 = 1100;
 const LARGEST_MINI_DEBUG_INFO: usize = 1 << 30;
 
@@ -78,13 +80,15 @@ impl ElfFile {
             Err(error) => return Err(ElfError::Io(error)),
         }
         let file = File::open(path)?;
-        // SAFETY: the map is private, read only, and lives as long as the slices taken from it (`data` borrows
-        // self). What no program can rule out is that somebody else changes the file meanwhile. If bytes change,
-        // parsers see wrong data; all of them check every length and offset against the slice at each access and
-        // hold no invariant that was validated earlier and is relied on later in unsafe code (object's `pod`
-        // casts accept any bit pattern). If the file is truncated, touching the lost pages kills this process
-        // with SIGBUS. That is the trade every symbolizer that maps makes; ours is an offline tool on the
-        // user's own files, and copying a gigabyte of debug information instead would be paid on every run.
+        // SAFETY: the map is private, read only, and lives as long as the slices taken from it
+        // (`data` borrows self). What no program can rule out is that somebody else changes the
+        // file meanwhile. If bytes change, parsers see wrong data; all of them check every length
+        // and offset against the slice at each access and hold no invariant that was validated
+        // earlier and is relied on later in unsafe code (object's `pod` casts accept any bit
+        // pattern). If the file is truncated, touching the lost pages kills this process with
+        // SIGBUS. That is the trade every symbolizer that maps makes; ours is an offline tool on
+        // the user's own files, and copying a gigabyte of debug information instead would be paid
+        // on every run.
         let map = unsafe { Mmap::map(&file)? };
         ElfFile {
             path: path.to_owned(),
@@ -115,8 +119,9 @@ impl ElfFile {
         }
     }
 
-    /// Tells the kernel that `part`, a piece of this file's bytes, will hardly be read again: a unit that has been read
-    /// through need not stay in memory while a thousand others are. Nothing for a file that is not mapped.
+    /// Tells the kernel that `part`, a piece of this file's bytes, will hardly be read again: a
+    /// unit that has been read through need not stay in memory while a thousand others are. Nothing
+    /// for a file that is not mapped.
     pub(super) fn forget(&self, part: &[u8]) {
         const PAGE: usize = 4096;
         let Bytes::Mapped(map) = &self.bytes else {
@@ -135,10 +140,10 @@ impl ElfFile {
         // Whole pages only: the units before and after are perhaps being read by other threads.
         let (begin, end) = (begin.next_multiple_of(PAGE), end / PAGE * PAGE);
         if begin < end {
-            // SAFETY: what makes this advice unsafe is that pages which were written to lose their content. This
-            // map is read only and private, so no page of it was ever written to: the next access reads the
-            // same bytes from the file again, in this thread or any other. `begin..end` lies inside the map and
-            // begins at a page, for the map does.
+            // SAFETY: what makes this advice unsafe is that pages which were written to lose their
+            // content. This map is read only and private, so no page of it was ever written to: the
+            // next access reads the same bytes from the file again, in this thread or any other.
+            // `begin..end` lies inside the map and begins at a page, for the map does.
             let advised = unsafe {
                 map.unchecked_advise_range(UncheckedAdvice::DontNeed, begin, end - begin)
             };
@@ -146,7 +151,8 @@ impl ElfFile {
         }
     }
 
-    /// The headers, parsed; cheap, so it is done where needed instead of being stored beside what it borrows.
+    /// The headers, parsed; cheap, so it is done where needed instead of being stored beside what
+    /// it borrows.
     pub(super) fn object(&self) -> Result<object::File<'_>, object::Error> {
         object::File::parse(self.data())
     }
@@ -210,8 +216,9 @@ impl ElfFile {
         }
     }
 
-    /// The DWARF sections, decompressed where they have to be. `name` picks the set: plain or `.dwo`.
-    /// A section that cannot be read is left empty and told to `problem`: the others may be enough.
+    /// The DWARF sections, decompressed where they have to be. `name` picks the set: plain or
+    /// `.dwo`. A section that cannot be read is left empty and told to `problem`: the others may be
+    /// enough.
     pub(super) fn dwarf_sections(
         &self,
         name: fn(SectionId) -> Option<&'static str>,
@@ -222,8 +229,8 @@ impl ElfFile {
         DwarfSections::load(|id| Ok(section_or_empty(&object, name(id), &problem)))
     }
 
-    /// As [`dwarf_sections`](Self::dwarf_sections), for a `.dwp` package. All of them: its index gives each
-    /// unit a piece of every section, and gimli takes a piece out of nothing for damage.
+    /// As [`dwarf_sections`](Self::dwarf_sections), for a `.dwp` package. All of them: its index
+    /// gives each unit a piece of every section, and gimli takes a piece out of nothing for damage.
     pub(super) fn package_sections(
         &self,
         problem: impl Fn(ElfError),

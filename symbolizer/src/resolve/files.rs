@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Files {
     /// The module itself.
     pub(super) binary: Option<ElfFile>,
-    /// Its detached debug information; of a program that was compiled without, what it has of symbols.
+    /// Its detached debug information; of a program that was compiled without, what it has of
+    /// symbols.
     pub(super) debug: Option<ElfFile>,
     /// What dwz took out of the debug information.
     pub(super) supplementary: Option<ElfFile>,
@@ -29,7 +30,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Finds and opens what there is for the module that `report` is about, and writes down there how it went.
+    /// Finds and opens what there is for the module that `report` is about, and writes down there
+    /// how it went.
     pub(super) fn open(report: &mut ModuleReport, search: &SearchPath) -> Files {
         let mut files = Files::default();
         match locate::recorded(&report.path) {
@@ -141,8 +143,9 @@ impl Files {
         }
     }
 
-    /// Detached debug information, when the module has none in itself. Where there is none, a detached file with
-    /// nothing but symbols is taken: what was stripped off a program that was compiled without `-g`.
+    /// Detached debug information, when the module has none in itself. Where there is none, a
+    /// detached file with nothing but symbols is taken: what was stripped off a program that was
+    /// compiled without `-g`.
     fn open_debug(&mut self, report: &mut ModuleReport, search: &SearchPath) {
         if self.binary.as_ref().is_some_and(ElfFile::has_debug_info) {
             return;
@@ -184,7 +187,8 @@ impl Files {
         }
     }
 
-    /// The module itself from a server, when neither it nor its debug information is anywhere: it may have symbols.
+    /// The module itself from a server, when neither it nor its debug information is anywhere: it
+    /// may have symbols.
     fn fetch_binary(&mut self, report: &mut ModuleReport, search: &SearchPath) {
         if self.binary.is_some() || self.debug.is_some() {
             return;
@@ -311,7 +315,8 @@ fn first_accepted(
         .find_map(|path| accept(ElfFile::open(path), path, role, build_id, report))
 }
 
-/// The file, if it could be opened and is the build that is wanted; the outcome goes into the report.
+/// The file, if it could be opened and is the build that is wanted; the outcome goes into the
+/// report.
 fn accept(
     opened: Result<ElfFile, ElfError>,
     path: &Path,

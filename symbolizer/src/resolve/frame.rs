@@ -8,15 +8,18 @@ use std::sync::Arc;
 /// One function at one place in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The function, when any source of names knew it. Shared: equal names of a module are one allocation.
+    /// The function, when any source of names knew it. Shared: equal names of a module are one
+    /// allocation.
     pub function: Option<Arc<Name>>,
-    /// The source file as the compiler recorded it (compilation directory, directory and name joined).
+    /// The source file as the compiler recorded it (compilation directory, directory and name
+    /// joined).
     pub file: Option<Arc<str>>,
     /// The line, from 1. `None` also where the compiler says "no line" (0).
     pub line: Option<u32>,
     /// The column, from 1. `None` where the compiler gives none.
     pub column: Option<u32>,
-    /// Whether this function was inlined into the next frame. False for the last frame of an address.
+    /// Whether this function was inlined into the next frame. False for the last frame of an
+    /// address.
     pub inlined: bool,
 }
 
@@ -40,7 +43,8 @@ impl Name {
         }
     }
 
-    /// The same, of a function whose name in the source (`push<u8, Global>`) says what its raw form does not.
+    /// The same, of a function whose name in the source (`push<u8, Global>`) says what its raw form
+    /// does not.
     pub fn with_source_name(raw: &str, source_name: &str) -> Self {
         let arguments = source_name
             .split_once('<')
@@ -51,8 +55,8 @@ impl Name {
         }
     }
 
-    /// What a generic function is an instance with, `u8, Global`, where its raw form says only `T, A`: Rust's
-    /// older mangling leaves it out, and debug information has it.
+    /// What a generic function is an instance with, `u8, Global`, where its raw form says only
+    /// `T, A`: Rust's older mangling leaves it out, and debug information has it.
     pub fn generic_arguments(&self) -> Option<&str> {
         self.generic_arguments.as_deref()
     }

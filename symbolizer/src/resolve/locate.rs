@@ -23,11 +23,11 @@ pub struct ModuleRef<'a> {
 pub struct SearchPath {
     /// Roots of detached debug information (`--debug-dir`).
     pub debug_dirs: Vec<PathBuf>,
-    /// The root of the file system that the process saw (`--sysroot`). With one, a module is not looked for
-    /// outside of it: this machine's own libc is not that machine's.
+    /// The root of the file system that the process saw (`--sysroot`). With one, a module is not
+    /// looked for outside of it: this machine's own libc is not that machine's.
     pub sysroot: Option<PathBuf>,
-    /// Folders laid out as pprof's `PPROF_BINARY_PATH`: `<build-id>/<name>`, `ab/cdef….debug`, `<name>` or
-    /// the full path below the folder.
+    /// Folders laid out as pprof's `PPROF_BINARY_PATH`: `<build-id>/<name>`, `ab/cdef….debug`,
+    /// `<name>` or the full path below the folder.
     pub binary_dirs: Vec<PathBuf>,
     /// The perf map of the process (`--perf-map`), in place of `/tmp/perf-PID.map`.
     pub perf_map: Option<PathBuf>,
@@ -83,8 +83,8 @@ pub(super) fn recorded(path: &Path) -> Recorded {
     }
 }
 
-/// Paths at which the module's own file may be. What lies on this machine where a file was that is known to be
-/// deleted is another one: it is a place only if a build-id can tell.
+/// Paths at which the module's own file may be. What lies on this machine where a file was that is
+/// known to be deleted is another one: it is a place only if a build-id can tell.
 pub(super) fn binary(
     path: &Path,
     deleted: bool,
@@ -240,8 +240,8 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     joined
 }
 
-/// The same, with links followed as the process saw them: one that is absolute (`/etc/alternatives`) leads to a place
-/// below `root`, and not to this machine's own.
+/// The same, with links followed as the process saw them: one that is absolute
+/// (`/etc/alternatives`) leads to a place below `root`, and not to this machine's own.
 fn followed_below(root: &Path, path: &Path) -> PathBuf {
     /// As many as the kernel follows.
     const MOST_LINKS: u32 = 40;

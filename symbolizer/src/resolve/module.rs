@@ -23,8 +23,8 @@ pub struct ModuleSymbols {
 }
 
 impl ModuleSymbols {
-    /// The frames of an address, innermost inlined function first, the physical function last. Empty when
-    /// nothing is known about it or it was not asked for.
+    /// The frames of an address, innermost inlined function first, the physical function last.
+    /// Empty when nothing is known about it or it was not asked for.
     pub fn frames_of(&self, svma: u64) -> &[Frame] {
         let Ok(i) = self.svmas.binary_search(&svma) else {
             return &[];
@@ -52,7 +52,8 @@ pub struct Asked<'a> {
 
 /// Resolves many modules, on all cores. The answers are in the order of the questions.
 pub fn resolve_all(asked: &[Asked<'_>], search: &SearchPath) -> Vec<ModuleSymbols> {
-    // One job a module; each splits further by compilation unit, so that one large module fills all cores too.
+    // One job a module; each splits further by compilation unit, so that one large module fills all
+    // cores too.
     asked
         .par_iter()
         .with_max_len(1)
@@ -138,14 +139,16 @@ fn name_physical_function(answer: &mut dwarf::Answer, name: std::sync::Arc<super
     };
     let replaces = match (&physical.function, &answer.partial) {
         (None, _) => true,
-        // `foo` in DWARF, `_ZN2ns3fooEi` in the symbol table: the same function, better named. Unless the symbol
-        // is another's: identical functions are folded into one symbol.
+        // `foo` in DWARF, `_ZN2ns3fooEi` in the symbol table: the same function, better named.
+        // Unless the symbol is another's: identical functions are folded into one symbol.
         (Some(_), Some(bare)) => {
-            // `extern "C"` or `no_mangle` in a namespace: called as it is linked, without the namespace.
+            // `extern "C"` or `no_mangle` in a namespace: called as it is linked, without the
+            // namespace.
             name.raw() == bare.raw()
                 || (name.is_mangled() && name.demangled().contains(stem(bare.raw())))
         }
-        // `__GI___libc_malloc`, `__qsort_r`: what the library calls itself; people call `malloc`, `qsort_r`.
+        // `__GI___libc_malloc`, `__qsort_r`: what the library calls itself; people call `malloc`,
+        // `qsort_r`.
         (Some(internal), None) => internal.raw().ends_with(name.raw()),
     };
     if replaces {
@@ -153,15 +156,16 @@ fn name_physical_function(answer: &mut dwarf::Answer, name: std::sync::Arc<super
     }
 }
 
-/// What every spelling of a function's name has in it: `grow` of `grow<alloc::Global>`, which the legacy mangling of Rust
-/// has no arguments for; `{closure` of `{closure#0}`, which that calls `{{closure}}`.
+/// What every spelling of a function's name has in it: `grow` of `grow<alloc::Global>`, which the
+/// legacy mangling of Rust has no arguments for; `{closure` of `{closure#0}`, which that calls
+/// `{{closure}}`.
 fn stem(bare: &str) -> &str {
     let end = bare.find(['<', '#']).filter(|&end| end > 0);
     end.map_or(bare, |end| &bare[..end])
 }
 
-/// A C library defines a function under a reserved name and gives it its public one as an alias, which only the
-/// symbol table has.
+/// A C library defines a function under a reserved name and gives it its public one as an alias,
+/// which only the symbol table has.
 fn may_be_alias(frame: &Frame) -> bool {
     frame
         .function
@@ -178,7 +182,8 @@ fn assemble(
     let mut begins = Vec::with_capacity(svmas.len() + 1);
     begins.push(0);
     for answer in answers {
-        // 2^32 frames of 56 bytes do not fit into any machine this runs on; if one day they do, the rest is unnamed.
+        // 2^32 frames of 56 bytes do not fit into any machine this runs on; if one day they do, the
+        // rest is unnamed.
         if u32::try_from(frames.len() + answer.frames.len()).is_ok() {
             frames.extend(answer.frames);
         }

@@ -13,13 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const PARTS: usize = 16;
 
-/// No name in a real program is longer; one in a hostile file may be the whole file, at every offset.
+/// No name in a real program is longer; one in a hostile file may be the whole file, at every
+/// offset.
 const LONGEST: usize = 256 << 10;
 
 /// A set that hands out the one shared copy of equal strings.
 ///
-/// Strings are found by their hash, which is computed once: names are long, and asked for far more often than they are
-/// new. Its key is random, so a file cannot be made whose names share one; those that do are kept aside.
+/// Strings are found by their hash, which is computed once: names are long, and asked for far more
+/// often than they are new. Its key is random, so a file cannot be made whose names share one;
+/// those that do are kept aside.
 struct Interned<T> {
     parts: [Mutex<Part<T>>; PARTS],
     hasher: RandomState,
@@ -129,7 +131,8 @@ impl Names {
             .0
     }
 
-    /// As `function`, with what the name in the source adds to it (see [`Name::generic_arguments`]).
+    /// As `function`, with what the name in the source adds to it (see
+    /// [`Name::generic_arguments`]).
     pub(super) fn generic_function(&self, raw: &[u8], source_name: &[u8]) -> Arc<Name> {
         let (raw, source_name) = (bounded(raw), bounded(source_name));
         let key = format!("{raw}\0{source_name}");

@@ -149,7 +149,8 @@ fn place(process: Process, search: &SearchPath) -> Option<(PathBuf, Option<Guard
 fn open(path: &Path, guard: Option<Guard>) -> Result<Vec<u8>, Outcome> {
     let unusable = |error: &dyn fmt::Display| Outcome::Unusable(error.to_string());
     let mut options = OpenOptions::new();
-    // Without waiting for the writer of a FIFO; and in /tmp, not to where somebody else's link leads.
+    // Without waiting for the writer of a FIFO; and in /tmp, not to where somebody else's link
+    // leads.
     let link = if guard.is_some() { libc::O_NOFOLLOW } else { 0 };
     options.read(true).custom_flags(libc::O_NONBLOCK | link);
     let file = match options.open(path) {
@@ -190,12 +191,13 @@ fn read(file: File, len: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// For each address, the name in the last line that covers it. Counts in `ambiguous` those whose last two lines differ.
+/// For each address, the name in the last line that covers it. Counts in `ambiguous` those whose
+/// last two lines differ.
 fn latest<'a>(map: &'a [u8], avmas: &[u64], ambiguous: &mut u64) -> Vec<Option<&'a [u8]>> {
     let mut names: Vec<Option<&[u8]>> = vec![None; avmas.len()];
     let mut open = Open::new(avmas.len());
-    // Backwards, so that the last comes first, and each address is looked at twice at most, however many lines
-    // cover it. What follows the last newline is a line that is still being written.
+    // Backwards, so that the last comes first, and each address is looked at twice at most, however
+    // many lines cover it. What follows the last newline is a line that is still being written.
     for line in map.rsplit(|&byte| byte == b'\n').skip(1) {
         let Some((start, end, name)) = entry(line) else {
             continue;

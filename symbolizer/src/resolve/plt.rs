@@ -27,7 +27,8 @@ pub(super) struct Stubs<'a> {
 pub(super) enum Target<'a> {
     /// A function of another module, or one that another module may replace.
     Named(&'a [u8]),
-    /// What the function at this address of the same module picks (an ifunc of a program that is linked statically).
+    /// What the function at this address of the same module picks (an ifunc of a program that is
+    /// linked statically).
     PickedBy(u64),
 }
 
@@ -66,7 +67,8 @@ impl<'a> Stubs<'a> {
 /// By address of the slot: what its relocation puts there.
 fn slots<'a>(object: &object::File<'a>) -> HashMap<u64, Target<'a>> {
     let names = object.dynamic_symbol_table();
-    // A program that is linked statically has its relocations where no dynamic section leads to them.
+    // A program that is linked statically has its relocations where no dynamic section leads to
+    // them.
     object
         .dynamic_relocations()
         .into_iter()
@@ -90,7 +92,8 @@ fn is_plt(name: &[u8]) -> bool {
 }
 
 fn stub_size<'a>(section: &impl ObjectSection<'a>) -> u64 {
-    // Linkers state it (sh_entsize), except those that write 0; anything but the two known sizes is damage.
+    // Linkers state it (sh_entsize), except those that write 0; anything but the two known sizes is
+    // damage.
     let align = section.align();
     let has_code = matches!(section.flags(), SectionFlags::Elf { sh_flags, .. }
         if sh_flags.contains(object::elf::SHF_EXECINSTR));
@@ -101,7 +104,8 @@ fn stub_size<'a>(section: &impl ObjectSection<'a>) -> u64 {
     }
 }
 
-/// The slot that a stub jumps through: `jmp *slot(%rip)`, bare, behind `endbr64`, or behind that and `bnd`.
+/// The slot that a stub jumps through: `jmp *slot(%rip)`, bare, behind `endbr64`, or behind that
+/// and `bnd`.
 fn jump_slot(begin: u64, stub: &[u8]) -> Option<u64> {
     let at = [0, 4, 5]
         .into_iter()

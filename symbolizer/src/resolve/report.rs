@@ -26,7 +26,8 @@ pub enum Role {
     Binary,
     /// Detached debug information (`.gnu_debuglink` or build-id).
     DebugFile,
-    /// A detached file in which there are symbols alone: what was stripped off a program compiled without `-g`.
+    /// A detached file in which there are symbols alone: what was stripped off a program compiled
+    /// without `-g`.
     SymbolFile,
     /// The dwz file that several debug files share (`.gnu_debugaltlink`).
     Supplementary,
@@ -392,7 +393,8 @@ pub struct ModuleReport {
     pub build_id: Option<BuildId>,
     /// Whether the files used are known to be those that ran.
     pub identity: Identity,
-    /// Every file tried, in order, and what became of it. Split units: the first few of each outcome.
+    /// Every file tried, in order, and what became of it. Split units: the first few of each
+    /// outcome.
     pub tried: Vec<(PathBuf, Outcome)>,
     /// What the names are worth.
     pub quality: Quality,
@@ -439,7 +441,8 @@ impl fmt::Display for ModuleReport {
             ": {asked} addresses, {by_dwarf} by debug information, {by_symbols} by symbol table, {unresolved} unresolved"
         )?;
         for (path, outcome) in &self.tried {
-            // Nothing being there is normal for most places: worth a line only when something is missed.
+            // Nothing being there is normal for most places: worth a line only when something is
+            // missed.
             if *outcome != Outcome::Missing
                 || self.reasons.iter().any(Reason::is_about_missing_files)
             {

@@ -4,7 +4,7 @@
 //!   address   10        20        30        40
 //!   outer     [─────────────────────────────)       size 30
 //!   inner               [────)                      25 -> inner, 35 -> outer
-//!   label                                   |····   size 0: up to the next symbol, or its section's end
+//!   label                                   |····  size 0: to the next symbol or section's end
 //! ```
 
 use super::plt::{Stubs, Target};
@@ -18,7 +18,8 @@ use std::cmp::Reverse;
 pub(super) struct Symbols<'a> {
     /// By address; one per address, the one with the best name.
     sorted: Vec<Symbol<'a>>,
-    /// `reach[i]`: the highest end of symbols 0..=i. Tells a walk back when nothing earlier can cover.
+    /// `reach[i]`: the highest end of symbols 0..=i. Tells a walk back when nothing earlier can
+    /// cover.
     reach: Vec<u64>,
     stubs: Vec<Stubs<'a>>,
 }
@@ -37,8 +38,8 @@ struct Symbol<'a> {
 /// (function before bare label, binding, known size, few leading underscores, short.)
 type Rank = (bool, u8, bool, usize, usize);
 
-/// Overlapping symbols are rare and shallow (a function and its local labels). In a hostile table any depth is
-/// possible; this many steps back is the most one address may cost.
+/// Overlapping symbols are rare and shallow (a function and its local labels). In a hostile table
+/// any depth is possible; this many steps back is the most one address may cost.
 const DEEPEST_OVERLAP: usize = 256;
 
 impl<'a> Symbols<'a> {
@@ -77,7 +78,8 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// The name of the function that covers an address, or of the stub that leads to one (`foo@plt`).
+    /// The name of the function that covers an address, or of the stub that leads to one
+    /// (`foo@plt`).
     pub(super) fn name_at(&self, svma: u64) -> Option<Cow<'a, [u8]>> {
         let stub = || {
             let name = match self.stubs.iter().find_map(|stubs| stubs.at(svma))? {

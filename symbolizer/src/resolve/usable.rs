@@ -12,7 +12,8 @@ use std::path::Path;
 pub(crate) struct Usable(ElfFile);
 
 impl Usable {
-    /// The path in reports of the vDSO that the kernel mapped into this process, which no file system has.
+    /// The path in reports of the vDSO that the kernel mapped into this process, which no file
+    /// system has.
     pub(crate) const OWN_VDSO: &str = "[vdso] of this process";
 
     /// Opens a path as it stands in a report.

@@ -1,5 +1,5 @@
-//! A history: blocks with the times at which they came and went, and the log that tells of them. What a log is asked is
-//! compared with what the list of blocks says: a naive model.
+//! A history: blocks with the times at which they came and went, and the log that tells of them.
+//! What a log is asked is compared with what the list of blocks says: a naive model.
 
 use std::collections::BTreeMap;
 

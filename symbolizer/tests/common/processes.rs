@@ -1,4 +1,5 @@
-//! Several processes of one server: their starts, the files they load, and where their logs are put.
+//! Several processes of one server: their starts, the files they load, and where their logs are
+//! put.
 
 use std::path::Path;
 
@@ -49,8 +50,8 @@ pub(crate) fn load(log: &mut LogBuilder, file: u8, start: u64) {
     });
 }
 
-/// A process whose files are at those addresses, with allocations from all of them that follow `seed`. Every third
-/// block is freed, and a quarter of those at once.
+/// A process whose files are at those addresses, with allocations from all of them that follow
+/// `seed`. Every third block is freed, and a quarter of those at once.
 pub(crate) fn process(pid: u32, interval: u64, at: &[(u8, u64)], seed: u64) -> Vec<u8> {
     let mut log = LogBuilder::new(interval);
     log.begins(begin(pid, interval));
@@ -92,8 +93,8 @@ pub(crate) fn process(pid: u32, interval: u64, at: &[(u8, u64)], seed: u64) -> V
     log.end()
 }
 
-/// Three processes that have their files at different places, one of them where another has another, and one file
-/// that not all have.
+/// Three processes that have their files at different places, one of them where another has
+/// another, and one file that not all have.
 pub(crate) fn three(folder: &Path, intervals: [u64; 3]) -> [String; 3] {
     let places: [&[(u8, u64)]; 3] = [
         &[(0, 0x1000), (1, 0x5000)],

@@ -236,13 +236,14 @@ pub(crate) fn firefox_bytes(text: &str) -> (u64, u64) {
     (came, went)
 }
 
-/// How far a reader's total may be off: nothing, but for the forms that cannot hold estimates whole.
+/// How far a reader's total may be off: nothing, but for the forms that cannot hold estimates
+/// whole.
 fn tolerance(format: Format, profile: &Profile, metric: Metric) -> f64 {
     // Nothing up to 2^50, whatever the sum's order.
     let in_doubles = (profile.numbers().get(metric) as f64 / (1u64 << 51) as f64).floor();
     match format {
-        // Counts are whole samples; one line's rounding is at most half a sample of the interval's bytes, and
-        // rows of one size have none.
+        // Counts are whole samples; one line's rounding is at most half a sample of the interval's
+        // bytes, and rows of one size have none.
         Format::Jemalloc => 0.001 * profile.numbers().get(metric) as f64,
         // Events are rounded one by one, rows as a whole; and both count in doubles.
         Format::Firefox => profile.rows.len() as f64 + in_doubles,

@@ -1,4 +1,5 @@
-/* A program for jemalloc's profiler: 2000 blocks of 1000 bytes kept, as many freed, on a second thread too. */
+/* A program for jemalloc's profiler: 2000 blocks of 1000 bytes kept, as many freed, also on a
+ * second thread. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* A program whose stacks are known: it prints its modules and the addresses of the calls on two stacks,
- * which the test writes into a log as if they had allocated.
+/* A program whose stacks are known: it prints its modules and the addresses of the calls on two
+ * stacks, which the test writes into a log as if they had allocated.
  *
- *   module BIAS BUILD-ID PATH        segment START LEN OFFSET FLAGS        stack PC RETURN-ADDRESS...
+ *   module BIAS BUILD-ID PATH     segment START LEN OFFSET FLAGS     stack PC RETURN-ADDRESS...
  */
 #define _GNU_SOURCE
 #include <execinfo.h>

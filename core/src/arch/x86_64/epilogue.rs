@@ -35,9 +35,11 @@ use crate::unwind::rules::Rule;
 pub enum Epilogue {
     /// To its caller, by that rule.
     Returns(Rule),
-    /// Nowhere: all ways end in functions that never return, or in loops. Who called is not to be found, and there may be nobody.
+    /// Nowhere: all ways end in functions that never return, or in loops. Who called is not to be
+    /// found, and there may be nobody.
     Never,
-    /// That is not to be seen: the ways do not agree, or are too many, or code is met that is not understood.
+    /// That is not to be seen: the ways do not agree, or are too many, or code is met that is not
+    /// understood.
     Unknown,
 }
 
@@ -85,7 +87,8 @@ enum Bp {
 struct State {
     sp: Sp,
     bp: Bp,
-    /// Where the frame pointer's register was put on the way, by a function that was jumped to, and what it had.
+    /// Where the frame pointer's register was put on the way, by a function that was jumped to, and
+    /// what it had.
     kept: Option<(Sp, Bp)>,
 }
 
@@ -105,8 +108,9 @@ enum Step {
     Somewhere,
 }
 
-/// Follows the code from `from` on: an offset in `code`, where an instruction begins, behind a call if `returns`. `never_returns` is asked of functions
-/// that are called, by their offsets; `module` is what the rule says of it ([`Rule::module`]).
+/// Follows the code from `from` on: an offset in `code`, where an instruction begins, behind a call
+/// if `returns`. `never_returns` is asked of functions that are called, by their offsets; `module`
+/// is what the rule says of it ([`Rule::module`]).
 #[must_use]
 pub fn find_epilogue(
     code: &[u8],
@@ -197,7 +201,8 @@ impl Ways<'_> {
         }
     }
 
-    /// There is a way so many bytes behind `next`. `None`: somebody came there with other registers, or there are too many.
+    /// There is a way so many bytes behind `next`. `None`: somebody came there with other
+    /// registers, or there are too many.
     fn part(&mut self, next: usize, distance: i64, state: State) -> Option<()> {
         let target = next.checked_add_signed(distance as isize);
         let Some(target) = target.filter(|&target| target < self.code.len()) else {
@@ -208,7 +213,8 @@ impl Ways<'_> {
         if there.clone().any(|(_, before)| before.sp != state.sp) {
             return None;
         }
-        // The frame pointer's register may have something else on each: a function that uses it for anything takes it back at its end.
+        // The frame pointer's register may have something else on each: a function that uses it for
+        // anything takes it back at its end.
         if !there.any(|(_, before)| *before == state) {
             if self.branches.len() == MOST_BRANCHES {
                 return None;
@@ -458,7 +464,8 @@ mod tests {
         ];
         assert_eq!(out_of(&code, None), by_stack(48, None));
         // The register from where it was saved, and not by a pop.
-        let code = [0x48, 0x8b, 0x6c, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x18, 0xc3]; // mov rbp, [rsp + 8]; add rsp, 24; ret
+        // mov rbp, [rsp + 8]; add rsp, 24; ret
+        let code = [0x48, 0x8b, 0x6c, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x18, 0xc3];
         assert_eq!(out_of(&code, None), by_stack(32, Some(8)));
     }
 

@@ -13,12 +13,14 @@ use crate::cli::output::{destination, say};
 
 /// Put a profile and the binaries and debug files that name it into one archive
 ///
-/// The archive (tar) can be given to every command instead of the profile, on any machine, with the same
-/// result; unpacked, it is a folder for PPROF_BINARY_PATH. The same input makes the same bytes.
+/// The archive (tar) can be given to every command instead of the profile, on any machine, with the
+/// same result; unpacked, it is a folder for PPROF_BINARY_PATH. The same input makes the same
+/// bytes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A record log (.heaplog), a heap dump (.heap) of heapprof, gperftools or jemalloc, or a heap profile of
-    /// pprof (.pb.gz); of several processes, the log that `heapprof join` makes of theirs
+    /// A record log (.heaplog), a heap dump (.heap) of heapprof, gperftools or jemalloc, or a heap
+    /// profile of pprof (.pb.gz); of several processes, the log that `heapprof join` makes of
+    /// theirs
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -28,7 +30,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     places: SymbolArgs,
 
-    /// Where to write it; - is standard output [default: FILE with .tar in place of its extension, in the current folder]
+    /// Where to write it; - is standard output [default: FILE with .tar in place of its extension,
+    /// in the current folder]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }

@@ -27,10 +27,12 @@ use crate::cli::output::table::{Align, Table, stdout_width};
 ///
 /// With two files, each difference has the errors of both. With one log and --at given twice, what
 /// is there at both moments rests on the same samples and cancels: only what came and what went has
-/// an error. So it is for every metric, and for windows (--from, --to, each twice). A difference is "real" from 3 standard errors on, where noise alone gets once in 370.
+/// an error. So it is for every metric, and for windows (--from, --to, each twice). A difference is
+/// "real" from 3 standard errors on, where noise alone gets once in 370.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The first file, or the only one; of several processes, the log that `heapprof join` makes of theirs
+    /// The first file, or the only one; of several processes, the log that `heapprof join` makes of
+    /// theirs
     #[arg(value_name = "A")]
     before: PathBuf,
 
@@ -80,7 +82,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "Z", default_value_t = 0.0, value_parser = standard_errors, allow_negative_numbers = true)]
     min_significance: f64,
 
-    /// Exit with status 3 if the total grew by more than this, and by more than noise (3 standard errors): 10MiB, 5000, 5%
+    /// Exit with status 3 if the total grew by more than this, and by more than noise (3 standard
+    /// errors): 10MiB, 5000, 5%
     #[arg(long, value_name = "AMOUNT", value_parser = limit::growth, allow_hyphen_values = true)]
     fail_above: Option<Limit>,
 

@@ -500,8 +500,8 @@ fn hex(build_id: &[u8]) -> String {
 }
 
 fn is_incomplete(report: &heapprof_symbolizer::resolve::ModuleReport) -> bool {
-    // Of our library a stack has the function that was called, and whoever called it asks for no line of that. It is stripped where it is
-    // installed.
+    // Of our library a stack has the function that was called, and whoever called it asks for no
+    // line of that. It is stripped where it is installed.
     let is_ours = report.path.file_name() == Some("libheapprof.so".as_ref());
     report.quality.unresolved > 0 || !(is_ours || report.reasons.is_empty())
 }

@@ -12,7 +12,8 @@ use crate::cli::output::failure::Failure;
 /// To read one: heapprof man export | man -l -
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The command that the page is about, such as `export` or `ctl mark` [default: heapprof itself]
+    /// The command that the page is about, such as `export` or `ctl mark` [default: heapprof
+    /// itself]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }

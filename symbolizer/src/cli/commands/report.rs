@@ -17,9 +17,9 @@ use crate::cli::output::{destination, say};
 
 /// Write a page for a browser: the heap at every moment of the run
 ///
-/// A curve of what was in use, on which one chooses a moment or two; the sites and the flame graph of what was in use then, of what
-/// grew or shrank between, or of what was allocated. The page holds all that it shows and asks nobody: it needs no
-/// server and no network.
+/// A curve of what was in use, on which one chooses a moment or two; the sites and the flame graph
+/// of what was in use then, of what grew or shrank between, or of what was allocated. The page
+/// holds all that it shows and asks nobody: it needs no server and no network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,8 +29,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
     steps: usize,
 
-    /// Most stacks that are shown with their callers, up to 20000: those with the most at the end, at the peak or in
-    /// all. Of the others the site is shown
+    /// Most stacks that are shown with their callers, up to 20000: those with the most at the end,
+    /// at the peak or in all. Of the others the site is shown
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<20_000>, allow_negative_numbers = true)]
     stacks: usize,
 
@@ -47,7 +47,8 @@ pub(crate) struct Args {
     )]
     title: String,
 
-    /// Where to write it; - is standard output [default: the first LOG with .html in place of its extension, in the current folder]
+    /// Where to write it; - is standard output [default: the first LOG with .html in place of its
+    /// extension, in the current folder]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }

@@ -184,8 +184,9 @@ fn preload(library: &Path) -> OsString {
 /// glibc's settings for its loader, and others.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 
-/// Under `LD_AUDIT` the loader lays out thread-local memory before it knows the libraries, with so much left for them. The
-/// 512 bytes that it leaves by itself are too few for any allocator but the smallest: the program would not start.
+/// Under `LD_AUDIT` the loader lays out thread-local memory before it knows the libraries, with so
+/// much left for them. The 512 bytes that it leaves by itself are too few for any allocator but the
+/// smallest: the program would not start.
 fn with_room_for_us(tunables: Option<OsString>) -> OsString {
     const ROOM: &str = "glibc.rtld.optional_static_tls";
     let mut all = tunables.unwrap_or_default();

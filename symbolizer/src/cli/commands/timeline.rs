@@ -24,8 +24,9 @@ use crate::cli::output::table::{cut_middle, stdout_width};
 
 /// Show bytes in use and the rate of allocation over time
 ///
-/// A line of text for each curve; --csv, --svg and --json for other programs. --top K adds the bytes in use
-/// of the K sites that held the most when the whole program did; --by, of the processes, threads, types and so on.
+/// A line of text for each curve; --csv, --svg and --json for other programs. --top K adds the
+/// bytes in use of the K sites that held the most when the whole program did; --by, of the
+/// processes, threads, types and so on.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

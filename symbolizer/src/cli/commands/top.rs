@@ -63,8 +63,8 @@ pub(crate) struct Args {
     #[arg(long)]
     cum: bool,
 
-    /// Exit with status 3 if the total of the metric, of what the filters let through, is more than this, and by more than
-    /// noise (3 standard errors): 200MiB, 5000
+    /// Exit with status 3 if the total of the metric, of what the filters let through, is more than
+    /// this, and by more than noise (3 standard errors): 200MiB, 5000
     #[arg(long, value_name = "AMOUNT", value_parser = limit::amount, allow_hyphen_values = true)]
     fail_above: Option<Limit>,
 

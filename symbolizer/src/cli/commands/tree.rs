@@ -22,8 +22,8 @@ use crate::cli::output::table::{cut, stdout_width};
 
 /// Show the calls that lead to allocations, as a tree
 ///
-/// From the root of the program down, or from one function to its callers or callees. Numbers are of
-/// all that was allocated below. Branches smaller than --min percent are left out, and counted.
+/// From the root of the program down, or from one function to its callers or callees. Numbers are
+/// of all that was allocated below. Branches smaller than --min percent are left out, and counted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -134,7 +134,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// Half of the interval around a number with that standard error: as the heading says, that of the default confidence.
+/// Half of the interval around a number with that standard error: as the heading says, that of the
+/// default confidence.
 fn half(error: f64) -> f64 {
     error * Confidence::default().standard_errors()
 }
@@ -205,7 +206,8 @@ struct Level<'a> {
     /// How many are too small to be shown, and what they are together.
     hidden: usize,
     hidden_value: f64,
-    /// An only child of one parent is a step, not a branch: a chain does not wander off to the right.
+    /// An only child of one parent is a step, not a branch: a chain does not wander off to the
+    /// right.
     is_step: bool,
 }
 
@@ -227,7 +229,8 @@ impl<'a, W: Write> Writer<'a, W> {
         }
     }
 
-    /// Writes the tree, with a stack of its own: there may be more levels than a thread's has room for.
+    /// Writes the tree, with a stack of its own: there may be more levels than a thread's has room
+    /// for.
     fn all(&mut self) -> io::Result<()> {
         let mut levels = vec![self.level(self.tree.root(), true)];
         self.has_one_root = levels[0].shown.len() == 1 && levels[0].hidden == 0;

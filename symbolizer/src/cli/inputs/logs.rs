@@ -10,8 +10,8 @@ use crate::cli::output::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
-    /// A record log (.heaplog), or a bundle of one (.tar); several are joined, as `heapprof join` does it: all
-    /// processes of a server, say
+    /// A record log (.heaplog), or a bundle of one (.tar); several are joined, as `heapprof join`
+    /// does it: all processes of a server, say
     #[arg(value_name = "LOG", required = true)]
     pub(crate) files: Vec<PathBuf>,
 

@@ -33,7 +33,8 @@ pub(crate) fn read_input(
     Ok(profile)
 }
 
-/// The whole of a log, for what is shown over time. What a reader should know about the file itself is said on the way.
+/// The whole of a log, for what is shown over time. What a reader should know about the file itself
+/// is said on the way.
 pub(crate) fn whole_log(file: &Path, input: &Input, detail: Detail) -> Result<Profile, Failure> {
     let log = input.log()?;
     let progress = Progress::bytes("reading", input.len());

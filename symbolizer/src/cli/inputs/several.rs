@@ -69,7 +69,8 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     let mut nothing = None;
     for path in files {
         let input = match Input::open_alone(path) {
-            // Of a process that was killed, or whose disk was full, before its first record: the others have theirs.
+            // Of a process that was killed, or whose disk was full, before its first record: the
+            // others have theirs.
             Err(error @ (InputError::Empty { .. } | InputError::CutOff { .. })) => {
                 if files.len() > 1 {
                     say::note(&format_args!("note: {error}"));
@@ -125,15 +126,17 @@ fn with_inherited(mut files: Vec<One>) -> Vec<One> {
         files[index].has_parent = has_parent(&files, &of_pid, &files[index]);
         let one = &mut files[index];
         if !one.has_parent {
-            // Not for the others: a parent's log is as long as its life was, and there may be thousands of children.
+            // Not for the others: a parent's log is as long as its life was, and there may be
+            // thousands of children.
             one.input.join(&one.path);
         }
     }
     files
 }
 
-/// Whether the log of the process that it was forked from is one of them. Numbers of processes are used again, and in containers all
-/// begin with 1: where its log names its parent's and that is still there, it must be that.
+/// Whether the log of the process that it was forked from is one of them. Numbers of processes are
+/// used again, and in containers all begin with 1: where its log names its parent's and that is
+/// still there, it must be that.
 fn has_parent(files: &[One], of_pid: &HashMap<u32, Vec<usize>>, child: &One) -> bool {
     let Some(start) = child.input.start().filter(|start| start.forked_from != 0) else {
         return false;
@@ -156,7 +159,8 @@ fn has_parent(files: &[One], of_pid: &HashMap<u32, Vec<usize>>, child: &One) -> 
     }
 }
 
-/// A time of day is the same instant for all: on the day on which the first of them began, or the next.
+/// A time of day is the same instant for all: on the day on which the first of them began, or the
+/// next.
 fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
     let moment = |moment: &Moment| match first_ns {
         Some(first_ns) => moment.on_the_day_of(first_ns),
@@ -247,8 +251,8 @@ fn note_joined(parts: &[(String, Profile)]) {
     }
 }
 
-/// Two dumps of one process hold the same blocks. Dumps do not say when their process began, and in containers
-/// different ones have one number: so this is no error.
+/// Two dumps of one process hold the same blocks. Dumps do not say when their process began, and in
+/// containers different ones have one number: so this is no error.
 fn note_same_process(parts: &[(String, Profile)]) {
     for (i, (file, profile)) in parts.iter().enumerate() {
         let is_same = |(_, other): &&(String, Profile)| {

@@ -11,13 +11,14 @@ use crate::cli::output::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Source {
-    /// A record log (.heaplog), a bundle (.tar), a heap dump (.heap) of heapprof, gperftools or jemalloc, or a
-    /// heap profile of pprof (.pb.gz); several are added up: all processes of a server, say
+    /// A record log (.heaplog), a bundle (.tar), a heap dump (.heap) of heapprof, gperftools or
+    /// jemalloc, or a heap profile of pprof (.pb.gz); several are added up: all processes of a
+    /// server, say
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 
-    /// Several logs as if they were one process's, on one clock and with one heap, as `heapprof join` has them:
-    /// a moment, `peak` too, is then of all together
+    /// Several logs as if they were one process's, on one clock and with one heap, as
+    /// `heapprof join` has them: a moment, `peak` too, is then of all together
     #[arg(long, help_heading = "When")]
     pub(crate) joined: bool,
 

@@ -37,7 +37,8 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// The client, if anybody asked for one: the same for all questions of a run, so that all have one budget of time.
+    /// The client, if anybody asked for one: the same for all questions of a run, so that all have
+    /// one budget of time.
     pub(crate) fn client(&self) -> Result<Option<Debuginfod>, Failure> {
         if !self.debuginfod && self.debuginfod_urls.is_empty() {
             return Ok(None);
@@ -95,7 +96,8 @@ impl Servers {
             if word.starts_with("http://") || word.starts_with("https://") {
                 urls.push(word.to_owned());
             } else if !word.starts_with("ima:") {
-                // Words on signatures are for elfutils' client; here each file's build-id is verified.
+                // Words on signatures are for elfutils' client; here each file's build-id is
+                // verified.
                 return Err(Failure::Asked(format!(
                     "{from}: '{word}' begins neither with http:// nor with https://"
                 )));

@@ -15,14 +15,15 @@ pub(crate) struct TemporaryArgs {
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     within: Option<u64>,
 
-    /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled, they
-    /// are estimated by the thread's samples in between
+    /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled,
+    /// they are estimated by the thread's samples in between
     #[arg(long, value_name = "N", value_parser = allocations, allow_negative_numbers = true)]
     within_allocations: Option<u64>,
 }
 
 impl TemporaryArgs {
-    /// Refuses what would change nothing: a word on what is temporary where `measure` is something else.
+    /// Refuses what would change nothing: a word on what is temporary where `measure` is something
+    /// else.
     pub(crate) fn refuse_beside(&self, measure: Measure) -> Result<(), Failure> {
         let is_temporary = matches!(measure, Measure::TemporaryBytes | Measure::TemporaryObjects);
         let given = match (self.within, self.within_allocations) {

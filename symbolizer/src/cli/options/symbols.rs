@@ -28,7 +28,8 @@ pub(crate) struct SymbolArgs {
 }
 
 impl SymbolArgs {
-    /// What the user names must be there: a name that is mistyped would look like names that are missing.
+    /// What the user names must be there: a name that is mistyped would look like names that are
+    /// missing.
     fn check(&self) -> Result<(), Failure> {
         let folders = self.debug_dir.iter().map(|path| ("--debug-dir", path));
         let root = self.sysroot.iter().map(|path| ("--sysroot", path));
@@ -93,8 +94,8 @@ impl SymbolArgs {
         Ok(self.ask(profile, &search))
     }
 
-    /// The names of a profile that was read from `file`. A bundle's files stand for the other machine's file
-    /// system: this one's are not asked.
+    /// The names of a profile that was read from `file`. A bundle's files stand for the other
+    /// machine's file system: this one's are not asked.
     pub(crate) fn symbols(&self, file: &Path, profile: &Profile) -> Result<Symbols, Failure> {
         self.check()?;
         let mut search = self.search();

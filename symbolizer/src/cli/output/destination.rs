@@ -11,8 +11,8 @@ use heapprof_symbolizer::Input;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::partial_file::Unfinished;
 
-/// Refuses an output that would take an input's place: there may be no other recording of that run. Asked before reading, which may
-/// take long.
+/// Refuses an output that would take an input's place: there may be no other recording of that run.
+/// Asked before reading, which may take long.
 pub(crate) fn refuse_input<'a>(
     out: Option<&Path>,
     inputs: impl IntoIterator<Item = &'a PathBuf>,
@@ -32,7 +32,8 @@ pub(crate) fn refuse_input<'a>(
     }
 }
 
-/// The file that `-o` means, if it means one: `-` is standard output, as everywhere. A file of that name is `./-`.
+/// The file that `-o` means, if it means one: `-` is standard output, as everywhere. A file of that
+/// name is `./-`.
 pub(crate) fn file(output: Option<&PathBuf>) -> Option<&Path> {
     let path = output.map(PathBuf::as_path);
     path.filter(|path| *path != Path::new("-"))
@@ -46,7 +47,8 @@ pub(crate) fn refuse_terminal(output: Option<&Path>, what: &'static str) -> Resu
     }
 }
 
-/// A log that is there is a recording, another segment of the input, say, unless it was joined of others.
+/// A log that is there is a recording, another segment of the input, say, unless it was joined of
+/// others.
 fn refuse_log(out: &Path) -> Result<(), Failure> {
     const NAME: usize = FILE_HEADER_LEN - 1;
     let mut first = [0; NAME];
@@ -64,8 +66,8 @@ fn refuse_log(out: &Path) -> Result<(), Failure> {
 
 /// Calls `write` with the file, or with standard output when there is none.
 ///
-/// A file gets its name when it is whole: a failure, or an interrupt, leaves what was there before. A record log that is
-/// there is not replaced.
+/// A file gets its name when it is whole: a failure, or an interrupt, leaves what was there before.
+/// A record log that is there is not replaced.
 pub(crate) fn to(
     path: Option<&Path>,
     write: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,

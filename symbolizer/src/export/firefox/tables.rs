@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! stack ─> frame ─> func ─────> resource ─> lib
-//!   │        │  └──> nativeSymbol ──────────┘      the function that physically holds the instruction
+//!   │        │  └──> nativeSymbol ──────────┘   the function that physically has the instruction
 //!   └prefix  └ address in the lib, line, inlineDepth (0: not inlined, then inwards)
 //! ```
 

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-/// The arguments of a template, from behind its `<` up to the matching `>`; `None` when it never closes.
+/// The arguments of a template, from behind its `<` up to the matching `>`; `None` when it never
+/// closes.
 pub(super) fn arguments(rest: &str) -> Option<Vec<&str>> {
     let (found, is_closed) = list(rest);
     is_closed.then_some(found)
@@ -14,7 +15,8 @@ pub(super) fn split(text: &str) -> Vec<&str> {
     list(text).0
 }
 
-/// The parts between commas outside of brackets, up to a `>` that none of them opened, and whether there was one.
+/// The parts between commas outside of brackets, up to a `>` that none of them opened, and whether
+/// there was one.
 fn list(text: &str) -> (Vec<&str>, bool) {
     let (mut depth, mut from, mut found) = (0i32, 0, Vec::new());
     let mut before = ' ';

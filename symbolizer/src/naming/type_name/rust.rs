@@ -92,8 +92,8 @@ impl RustType {
     }
 }
 
-/// A path, then generics, then a method: `alloc::vec::Vec<T,A>::push`, `<alloc::vec::Vec<T>>::push`,
-/// `<alloc::vec::Vec<T> as core::clone::Clone>::clone`.
+/// A path, then generics, then a method: `alloc::vec::Vec<T,A>::push`,
+/// `<alloc::vec::Vec<T>>::push`, `<alloc::vec::Vec<T> as core::clone::Clone>::clone`.
 pub(super) fn rust_container(function: &str, generic: Option<&str>) -> Option<RustType> {
     const RUST: [(&str, &str, usize); 14] = [
         ("alloc::vec::Vec<", "Vec", 1),
@@ -125,8 +125,8 @@ pub(super) fn rust_container(function: &str, generic: Option<&str>) -> Option<Ru
         ("std::ffi::os_str::OsString", "OsString"),
         ("alloc::ffi::c_str::CString", "CString"),
     ];
-    // A name without its turbofish, `alloc::vec::Vec<T>::push`, and legacy mangling's `Vec<T,A>` alike;
-    // `Vec::<T>::push` is what v0 mangling says.
+    // A name without its turbofish, `alloc::vec::Vec<T>::push`, and legacy mangling's `Vec<T,A>`
+    // alike; `Vec::<T>::push` is what v0 mangling says.
     let normal = rust_subject(function).replacen("::<", "<", 1);
     for (path, name, wanted) in RUST {
         if let Some(rest) = normal.strip_prefix(path) {
@@ -149,8 +149,9 @@ pub(super) fn rust_container(function: &str, generic: Option<&str>) -> Option<Ru
     }
 }
 
-/// The arguments with what the instance has for their parameters, which are numbered in the order in which
-/// they come: of `Vec<T,A>` and `u8, Global`, `T` is `u8`. The standard library declares its own so.
+/// The arguments with what the instance has for their parameters, which are numbered in the order
+/// in which they come: of `Vec<T,A>` and `u8, Global`, `T` is `u8`. The standard library declares
+/// its own so.
 fn instantiated(arguments: &[&str], generic: Option<&str>) -> Vec<String> {
     let given = generic.map(split).unwrap_or_default();
     let mut parameters: Vec<&str> = Vec::new();

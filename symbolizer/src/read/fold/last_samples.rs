@@ -11,7 +11,8 @@ use crate::model::counted::Counted;
 /// The last sample of each thread so far: what it stands for, and its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct LastSamples {
-    /// That of the newest sample of all: threads come in runs, and each of millions of samples comes here.
+    /// That of the newest sample of all: threads come in runs, and each of millions of samples
+    /// comes here.
     newest: Option<(u32, LastSample)>,
     /// Those of the others, and perhaps an older one of that thread.
     of_thread: NumberMap<u32, LastSample>,
@@ -49,7 +50,8 @@ impl LastSamples {
         )
     }
 
-    /// The two sums, of counters that were read when the samples stood for that; `longest` is the longest interval of a sample.
+    /// The two sums, of counters that were read when the samples stood for that; `longest` is the
+    /// longest interval of a sample.
     pub(crate) fn counted(
         &self,
         values: &[(Counter, u64)],

@@ -56,7 +56,8 @@ impl Fold {
         }
     }
 
-    /// So much was in use in addition to the checkpoint's peak, which is without what was inherited.
+    /// So much was in use in addition to the checkpoint's peak, which is without what was
+    /// inherited.
     fn peak_before(&mut self, checkpoint: &Checkpoint, inherited: Fixed) {
         let bytes = Fixed::from_bits(checkpoint.peak_bytes) + inherited;
         if bytes > self.peak.bytes {

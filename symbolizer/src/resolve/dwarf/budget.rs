@@ -9,8 +9,9 @@ use super::Dwarf;
 use gimli::{Reader, Section};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// How often a byte may be read on average. Large real binaries (rustc, LLVM, Chromium's style of debug
-/// information) stay below 4; inlining makes range lists long, but every list has its own bytes.
+/// How often a byte may be read on average. Large real binaries (rustc, LLVM, Chromium's style of
+/// debug information) stay below 4; inlining makes range lists long, but every list has its own
+/// bytes.
 const READS_A_BYTE: i64 = 64;
 /// So that tiny files need no thought.
 const LEAST: i64 = 1 << 20;
@@ -24,8 +25,8 @@ pub(super) enum ReadError {
 }
 
 pub(super) struct Budget {
-    /// Bytes (or rows, or ranges: about the same) that may still be read. Any thread takes from it; no other
-    /// memory depends on the value, so no ordering is needed.
+    /// Bytes (or rows, or ranges: about the same) that may still be read. Any thread takes from it;
+    /// no other memory depends on the value, so no ordering is needed.
     left: AtomicI64,
 }
 

@@ -76,8 +76,8 @@ impl Chains {
         }
     }
 
-    /// Joins the chains with the rows of the unit, one answer a wanted address; without frames where neither is
-    /// known.
+    /// Joins the chains with the rows of the unit, one answer a wanted address; without frames
+    /// where neither is known.
     pub(super) fn into_answers(
         mut self,
         rows: &[Option<Row>],
@@ -93,7 +93,8 @@ impl Chains {
                 answers.push(Answer::default());
                 continue;
             }
-            // Each function's place is where it calls the one inlined into it; the innermost one's is the row.
+            // Each function's place is where it calls the one inlined into it; the innermost one's
+            // is the row.
             let mut file = row.and_then(|row| files.get(row.file));
             let mut line = row.and_then(|row| row.line);
             let mut column = row.and_then(|row| row.column);
@@ -146,7 +147,8 @@ struct Open {
     level: u32,
 }
 
-/// Walks the entries of `unit` for the sorted `wanted` addresses. On an error, what was found stays.
+/// Walks the entries of `unit` for the sorted `wanted` addresses. On an error, what was found
+/// stays.
 pub(super) fn walk(
     unit: UnitRef<'_, Slice<'_>>,
     wanted: &[u64],
@@ -173,7 +175,8 @@ pub(super) fn walk(
         let Some(abbreviation) = entries.read_abbreviation()? else {
             continue;
         };
-        // Any entry ends the scopes beside it: a block after an inlined function is not inside of it.
+        // Any entry ends the scopes beside it: a block after an inlined function is not inside of
+        // it.
         while scopes.last().is_some_and(|scope| scope.depth >= depth) {
             scopes.pop();
         }
@@ -201,7 +204,8 @@ pub(super) fn walk(
             .iter()
             .any(|spec| matches!(spec.name(), gimli::DW_AT_low_pc | gimli::DW_AT_ranges));
         if !has_code || (!is_function && outer.is_none()) {
-            // Declarations, templates of what is inlined, and what is inside a function nobody asked about.
+            // Declarations, templates of what is inlined, and what is inside a function nobody
+            // asked about.
             entries.skip_attributes(specs)?;
             scopes.push(Scope { depth, open: None });
             continue;
@@ -243,7 +247,8 @@ pub(super) fn walk(
 
 impl Chains {
     fn add_function(&mut self, hits: &[usize], function: u32, physical: impl FnOnce() -> Physical) {
-        // Identical functions may be folded into one piece of code; the first that claims it has it.
+        // Identical functions may be folded into one piece of code; the first that claims it has
+        // it.
         let free = |chains: &Chains, i: usize| chains.functions[i].is_none();
         if !hits.iter().any(|&i| free(self, i)) {
             return;
@@ -259,7 +264,8 @@ impl Chains {
     fn add_inlined(&mut self, hits: &[usize], outer: Open, inlined: impl FnOnce() -> Inlined) {
         let place = self.inlined.len() as u32;
         for &i in hits {
-            // Only in the function that has the address, and below an inlined function at each level before.
+            // Only in the function that has the address, and below an inlined function at each
+            // level before.
             let is_ours = self.functions[i]
                 .as_ref()
                 .is_some_and(|(function, _)| *function == outer.function);
@@ -336,8 +342,8 @@ impl<'d> NameAttributes<'d> {
         }
     }
 
-    /// The linkage name of the entry (at `at`) or of what it is an instance of; else the bare name nearest to it,
-    /// joined with the scopes around it.
+    /// The linkage name of the entry (at `at`) or of what it is an instance of; else the bare name
+    /// nearest to it, joined with the scopes around it.
     fn resolve(
         &self,
         unit: UnitRef<'_, Slice<'d>>,
@@ -387,7 +393,8 @@ fn leaves_generics_out(linkage: &[u8]) -> bool {
     linkage.starts_with(b"_ZN") && hash == Some(b"17h") && linkage.ends_with(b"E")
 }
 
-/// Names of one unit's functions; those referred to are remembered, for one function is inlined in many places.
+/// Names of one unit's functions; those referred to are remembered, for one function is inlined in
+/// many places.
 struct Naming<'u, 'd, 'n> {
     unit: UnitRef<'u, Slice<'d>>,
     elsewhere: Option<&'n dyn Elsewhere>,

@@ -25,11 +25,12 @@ pub(super) fn rows_of(
     budget: &Budget,
 ) -> Result<Vec<Option<Row>>, ReadError> {
     let mut found = vec![None; wanted.len()];
-    // The row that is in force, from its address on, and the next wanted address that it may be for.
+    // The row that is in force, from its address on, and the next wanted address that it may be
+    // for.
     let mut current: Option<(u64, Row)> = None;
     let mut next = 0;
-    // A sequence that begins at 0 is code that the linker dropped: with all its rows, which are from 0 on and would
-    // be taken for other code's.
+    // A sequence that begins at 0 is code that the linker dropped: with all its rows, which are
+    // from 0 on and would be taken for other code's.
     let (mut begins, mut is_dropped) = (true, false);
     let run = run(unit, budget, |row| {
         let here = row.address();

@@ -39,8 +39,8 @@ impl Pcs {
         Ok(())
     }
 
-    /// Calls `each` with every range that is not empty. Code that the linker dropped is left in DWARF with
-    /// address 0 (GNU) or near the top (LLVM): neither is code.
+    /// Calls `each` with every range that is not empty. Code that the linker dropped is left in
+    /// DWARF with address 0 (GNU) or near the top (LLVM): neither is code.
     pub(super) fn for_each(
         &self,
         unit: UnitRef<'_, Slice<'_>>,

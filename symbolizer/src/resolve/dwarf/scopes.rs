@@ -20,7 +20,8 @@ use super::budget::{Budget, ReadError};
 use gimli::{AttributeValue, DwTag, UnitOffset, UnitRef};
 use std::sync::OnceLock;
 
-/// How deep scopes may be, and how often one may be "as that other entry's". Beyond, the outer ones are left out.
+/// How deep scopes may be, and how often one may be "as that other entry's". Beyond, the outer ones
+/// are left out.
 const DEEPEST: u32 = 64;
 
 /// The longest text of joined scopes; template arguments of real programs reach some kilobytes.
@@ -117,7 +118,8 @@ impl Scopes {
     fn innermost(&self, at: UnitOffset) -> Option<&Scope> {
         let before = self.list.partition_point(|scope| scope.begin < at.0);
         let nearest = self.list.get(before.checked_sub(1)?);
-        // Bounded as the depth of scopes is: each function of a hostile unit could climb out of thousands.
+        // Bounded as the depth of scopes is: each function of a hostile unit could climb out of
+        // thousands.
         std::iter::successors(nearest, |scope| self.outer(scope))
             .take(DEEPEST as usize)
             .find(|scope| at.0 < scope.end)
@@ -127,7 +129,8 @@ impl Scopes {
         self.list.get(scope.outer? as usize)
     }
 
-    /// The name of a scope behind those of the scopes around it; `inside` is what kind of thing it is around.
+    /// The name of a scope behind those of the scopes around it; `inside` is what kind of thing it
+    /// is around.
     fn named(
         &self,
         unit: UnitRef<'_, Slice<'_>>,
@@ -161,7 +164,8 @@ impl Scopes {
         if name.is_none()
             && let Some(origin) = origin.filter(|origin| *origin != at)
         {
-            // Declared in one place, defined in another: the declaration is in the scope that counts.
+            // Declared in one place, defined in another: the declaration is in the scope that
+            // counts.
             let hops = hops.checked_sub(1)?;
             return self.entry(unit, origin, self.innermost(origin), kind, hops);
         }
@@ -235,7 +239,8 @@ impl<'a> LazyScopes<'a> {
         }
     }
 
-    /// Pays for text that is copied: a name of a hostile file may be long, and be that of every function.
+    /// Pays for text that is copied: a name of a hostile file may be long, and be that of every
+    /// function.
     pub(super) fn pay_for(&self, text: &str) -> Option<()> {
         self.budget.spend(text.len() as u64).ok()
     }

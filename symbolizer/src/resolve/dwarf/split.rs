@@ -14,7 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-// Not `UnitRef`, which is invariant: a skeleton must be usable together with a shorter-lived split file.
+// Not `UnitRef`, which is invariant: a skeleton must be usable together with a shorter-lived split
+// file.
 type Unit<'d> = gimli::Unit<Slice<'d>>;
 
 /// Outcomes that are told one by one; a build folder that is gone would fill the report otherwise.
@@ -50,7 +51,8 @@ impl<'m> Split<'m> {
         }
     }
 
-    /// Whether the split unit of a skeleton is read for the first time: a hostile binary has many skeletons of one.
+    /// Whether the split unit of a skeleton is read for the first time: a hostile binary has many
+    /// skeletons of one.
     pub(super) fn is_first(&self, skeleton: &Unit<'_>) -> bool {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         skeleton.dwo_id.is_some_and(|id| found.read.insert(id.0))

@@ -17,8 +17,8 @@ use std::sync::OnceLock;
 
 type Unit<'d> = gimli::Unit<Slice<'d>>;
 
-/// Ranges that end behind an address and may begin before it: one, mostly. In a hostile file any number; this many are
-/// looked at.
+/// Ranges that end behind an address and may begin before it: one, mostly. In a hostile file any
+/// number; this many are looked at.
 const MOST_RANGES: usize = 4096;
 
 pub(super) struct Units<'d> {
@@ -26,7 +26,8 @@ pub(super) struct Units<'d> {
     headers: Vec<(DebugInfoOffset, UnitHeader<Slice<'d>>)>,
     /// By end.
     ranges: Vec<UnitRange>,
-    /// Parsed units that were referred into, at the place of their header; `None`: could not be parsed.
+    /// Parsed units that were referred into, at the place of their header; `None`: could not be
+    /// parsed.
     referred: Vec<OnceLock<Option<Box<Referred<'d>>>>>,
 }
 
@@ -39,7 +40,8 @@ struct Referred<'d> {
 struct UnitRange {
     begin: u64,
     end: u64,
-    /// The smallest begin of this and all later ranges: a search may stop where it is past the address.
+    /// The smallest begin of this and all later ranges: a search may stop where it is past the
+    /// address.
     least_begin: u64,
     /// The unit's place in `headers`.
     unit: usize,

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use heapprof_format::{CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_COMMAND, WRITER_AWAKE};
 
-/// A dump of millions of lines takes about a second; a program that is stopped does not answer at all.
+/// A dump of millions of lines takes about a second; a program that is stopped does not answer at
+/// all.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How often to look whether the process still lives.
 const LOOK: Duration = Duration::from_millis(200);
@@ -235,8 +236,8 @@ fn attach(id: i32, pid: u32) -> Result<Option<&'static ControlPage>, Denied> {
             _ => Ok(None),
         };
     }
-    // SAFETY: a page of that length (a segment never changes its own), mapped until `detach`, which ends the
-    // only user; atomics only, for which every content is valid.
+    // SAFETY: a page of that length (a segment never changes its own), mapped until `detach`, which
+    // ends the only user; atomics only, for which every content is valid.
     Ok(Some(unsafe { &*address.cast::<ControlPage>() }))
 }
 

@@ -191,7 +191,8 @@ const ALLOCATORS: [&str; 8] = [
     "snmalloc_malloc",
 ];
 
-/// Whether the program calls the runtime of AddressSanitizer, ThreadSanitizer or MemorySanitizer, or holds it.
+/// Whether the program calls the runtime of AddressSanitizer, ThreadSanitizer or MemorySanitizer,
+/// or holds it.
 fn is_sanitized(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
     let runtimes = ["__asan_init", "__tsan_init", "__msan_init"];
     file.dynamic_symbols()

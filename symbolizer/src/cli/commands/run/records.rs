@@ -83,7 +83,8 @@ impl Records {
     }
 }
 
-/// The beginning of file names, as the library takes it: in `logs/` each process has files of its own name.
+/// The beginning of file names, as the library takes it: in `logs/` each process has files of its
+/// own name.
 fn folder_and_stem(prefix: &Path) -> (PathBuf, String) {
     let bytes = prefix.as_os_str().as_bytes();
     let slash = bytes.iter().rposition(|&b| b == b'/');

@@ -80,7 +80,8 @@ impl Forwarder {
                     std::process::exit(128 + signal);
                 }
                 if code <= 0 {
-                    // SAFETY: no memory is involved; `pid` is our child, not yet reaped, see `target`.
+                    // SAFETY: no memory is involved; `pid` is our child, not yet reaped, see
+                    // `target`.
                     unsafe { libc::kill(pid, signal) };
                 }
             }

@@ -35,7 +35,8 @@ const RIGHT: f64 = 20.0;
 /// As many letters of a legend as are sure to stay within the picture.
 const LEGEND: usize = 110;
 
-/// Writes the picture: in use above, with a curve for each of `names`, and the rate of allocation below.
+/// Writes the picture: in use above, with a curve for each of `names`, and the rate of allocation
+/// below.
 pub(super) fn write(
     timeline: &Timeline<f64>,
     names: &[String],

@@ -50,7 +50,8 @@ impl PastAmount {
     }
 }
 
-/// Most levels of a tree that are nested, see docs/json.md: jq 1.6 has room for 256 brackets and keys, and each takes three.
+/// Most levels of a tree that are nested, see docs/json.md: jq 1.6 has room for 256 brackets and
+/// keys, and each takes three.
 const NESTED: usize = 80;
 
 /// A node with what is below it, down to the next level at which the document begins anew.
