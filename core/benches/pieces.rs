@@ -1,4 +1,4 @@
-//! What each piece that runs per allocation or per event costs, one core, no contention:
+//! Costs of the pieces that run for each allocation or event, on one core, without contention:
 //!
 //!     cargo bench --package heapprof-core
 //!

@@ -1,4 +1,4 @@
-//! What the pieces of a walk cost: one core, a stack that is in the cache, and no unwind tables.
+//! Costs of the pieces of a walk, on one core, with a stack in the cache and without unwind tables:
 //!
 //!     cargo bench --package heapprof-core --bench walks
 //!

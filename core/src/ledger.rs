@@ -16,7 +16,7 @@ use crate::sampling::weight::Weight;
 use crate::sampling::weight_cache::WeightCache;
 use crate::tables::number_hash::NumberMap;
 
-/// What a row says: everything ever allocated, and what of it is in use.
+/// Totals of a row: everything ever allocated, and the part that is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Allocated since the start, freed or not.
@@ -69,7 +69,7 @@ pub struct Block {
     pub interval: u64,
 }
 
-/// What is kept of a row.
+/// State of a row.
 #[derive(Debug, Clone)]
 struct Account {
     stack: u32,
@@ -150,9 +150,9 @@ impl Ledger {
         Some(live)
     }
 
-    /// What was allocated and freed before this ledger began, by that stack in that class. Returns
-    /// the index of its row. With each block that was then in use told by [`alloc`](Self::alloc),
-    /// the ledger is that of the whole.
+    /// Adds blocks that were allocated and freed before this ledger began, by that stack in that
+    /// class. Returns the index of its row. With each block that was then in use told by
+    /// [`alloc`](Self::alloc), the ledger is that of the whole.
     pub fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) -> u32 {
         let row = self.row(stack, class);
         for sums in [&mut self.rows[row as usize].sums, &mut self.total] {
@@ -191,7 +191,7 @@ impl Ledger {
         self.live.contains_key(&id)
     }
 
-    /// What a sample in use was recorded as.
+    /// Returns the record of a sample in use.
     pub fn block(&self, id: u64) -> Option<Block> {
         let live = self.live.get(&id)?;
         Some(Block {
@@ -255,7 +255,7 @@ impl Ledger {
         }
     }
 
-    /// What a sample of this ledger stands for.
+    /// Returns the weight of a sample of this ledger.
     fn weight_of(&mut self, live: Live) -> Weight {
         let interval = self.intervals[live.interval as usize];
         self.weights.of(live.size, interval)

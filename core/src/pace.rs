@@ -15,8 +15,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// What `left` bytes take at least, after `done` of them took `elapsed_ns`. The machine may
-    /// have been busy so far: it is taken for half again as fast.
+    /// Returns the least time for `left` bytes, after `done` bytes took `elapsed_ns`. The machine
+    /// may have been busy so far: the rest is assumed to be half again as fast.
     #[must_use]
     pub fn takes_ns(self, left: u64, done: u64, elapsed_ns: u64) -> u64 {
         if elapsed_ns < self.known_after_ns || done == 0 {

@@ -14,7 +14,7 @@ use crate::arch::AUDIT_ARCH;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// What it does.
+    /// Its operation.
     pub code: u16,
     /// Instructions to skip if a condition is met.
     pub met: u8,
@@ -77,7 +77,7 @@ fn word(call: &SystemCall, offset: u32) -> Option<u32> {
     }
 }
 
-/// What the filter answers. `None`: it is none.
+/// Returns the filter's answer; `None` if the program is no valid filter.
 fn answer(filter: &[Instruction], call: &SystemCall) -> Option<u32> {
     let (mut a, mut x) = (0u32, 0u32);
     let mut memory = [0u32; 16];

@@ -4,9 +4,9 @@
 //!     scripts/models
 //!
 //! Tables are tiny here (two slots in the first level, windows of two), so that threads get into
-//! each other's way at every step, growth included. What the program itself does between the
-//! threads is modelled too: an address reaches another thread, or comes back from the allocator,
-//! only through a synchronisation of the program's own.
+//! each other's way at every step, growth included. The program's own synchronisation is modelled,
+//! too: an address reaches another thread, or comes back from the allocator, only through a
+//! synchronisation of the program's own.
 //!
 //! One thing that loom does not follow: of two threads' accesses to an atomic it remembers the
 //! last, so a thread that reads back what it is about to store hides that another has read it.

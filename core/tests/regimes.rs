@@ -237,8 +237,8 @@ fn a_block_is_recorded_for_its_size_wherever_it_lies() {
             let size = over + random.next_u64() % 3;
             assert_eq!(line.lay(size, regime), Some(1), "{size} of {over}");
         }
-        // A block of 1 byte at that interval: once in a trillion. Of 0 bytes with `over` 1, all
-        // count as one.
+        // A block of 1 byte at that interval: once in a trillion. Blocks of 0 bytes with `over` 1
+        // all count as one byte.
         if (2..1 << 20).contains(&over) {
             assert_eq!(small, 0, "of {over}");
         }

@@ -203,7 +203,7 @@ fn blocks_of_one_size_from_a_byte_to_64_mib() {
     }
 }
 
-/// What a reader gets wrong that unsamples a line by its average size.
+/// The error of a reader that unsamples a line by its average size.
 #[test]
 fn sizes_from_a_byte_to_64_mib_in_one_stack() {
     let numbers = [

@@ -1,4 +1,4 @@
-//! What writing and reading the frequent records costs, an allocation and its free each time:
+//! Costs of writing and reading the frequent records, an allocation and its free each time:
 //!
 //!     cargo bench --package heapprof-format
 //!

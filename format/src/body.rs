@@ -170,7 +170,7 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
 }
 
 /// The record of that kind with that body; `None`: it is malformed, or the kind is that of no
-/// record. What a later version has put behind the end of a body is passed over.
+/// record. Bytes that a later version puts behind the end of a body are passed over.
 pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
     let body = &mut body;
     Some(match kind {

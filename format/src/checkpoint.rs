@@ -1,4 +1,4 @@
-//! A checkpoint: what a segment of a rotated log begins with, in place of the segments before it.
+//! Checkpoint: the beginning of a segment of a rotated log, in place of the segments before it.
 //!
 //! ```text
 //!  segment 1      Start | events …
@@ -11,8 +11,8 @@
 //!                         CheckpointEnd | events …
 //! ```
 //!
-//! So a segment is a log by itself: its totals and its live set are those of the whole run. What is
-//! in use is not in the totals of [`Passed`]: whoever adds up both has all that was ever allocated,
+//! So a segment is a log by itself: its totals and its live set are those of the whole run. Blocks
+//! in use are not in the totals of [`Passed`]. The sum of both is everything ever allocated,
 //! exactly, because the sums are fixed-point numbers.
 //!
 //! Segments that follow each other are one log when they are put behind each other, with any number
@@ -52,7 +52,7 @@ pub struct Sums {
     pub fixed: [i128; 4],
 }
 
-/// What was allocated and freed before a checkpoint by one stack in one size class.
+/// Blocks that one stack allocated in one size class, and that were freed before a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Passed {
     /// Number of the stack.

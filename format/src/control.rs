@@ -1,9 +1,10 @@
-//! The control page: how `heapprof ctl` speaks with a process while it runs.
+//! Control page: the memory by which `heapprof ctl` sends a command to a running process.
 //!
-//! Model: one page of memory that both have mapped; a desk with one form on it. Whoever asks takes
-//! the desk, writes a command, counts `asked` up and wakes the writer; the writer reads the
-//! command, writes the answer, counts `answered` up to it and wakes whoever waits. Words, no
-//! references: either side may vanish or write nonsense at any moment, and the other goes on.
+//! Model: one page of memory that both processes map, with room for one request. The client takes
+//! the page, writes a command, increments `asked` and wakes the writer. The writer reads the
+//! command, writes the answer, sets `answered` to `asked` and wakes the client. The page holds
+//! words and no references: either side may vanish or write nonsense at any moment, and the other
+//! goes on.
 //!
 //! ```text
 //! magic | version pid | writer holder asked answered | status lengths | command | answer
@@ -32,16 +33,16 @@ pub struct ControlPage {
     magic: AtomicU64,
     /// Process id of the process that is controlled, as itself sees it.
     pid: AtomicU32,
-    /// State of the writer: what it waits on. Moved to a sleeping one by the writer before it
-    /// sleeps, to [`WRITER_AWAKE`] by whoever wakes it.
+    /// State of the writer, which it waits on. The writer sets a sleeping state before it sleeps;
+    /// the thread that wakes it sets [`WRITER_AWAKE`].
     pub writer: AtomicU32,
-    /// Who has the desk: a process id, 0 for nobody. Moved by those who ask.
+    /// The client that has the page: a process id, or 0. Changed by clients.
     pub holder: AtomicU32,
     /// Number of the last command.
     asked: AtomicU32,
     /// Number of the last command that was answered: what those who ask wait on.
     pub answered: AtomicU32,
-    /// Of the answer: 0 done, else refused.
+    /// Status of the answer: 0 done, else refused.
     status: AtomicU32,
     command_len: AtomicU32,
     answer_len: AtomicU32,
@@ -85,12 +86,12 @@ impl ControlPage {
     #[inline]
     pub fn is_asked(&self) -> bool {
         // Sequentially consistent, as is the change of `writer`: either the writer sees the command
-        // before it sleeps, or whoever asked sees that it sleeps.
+        // before it sleeps, or the client sees that it sleeps.
         self.asked.load(Ordering::SeqCst) != self.answered.load(Ordering::SeqCst)
     }
 
-    /// For whoever has the desk: leaves a command; the writer is still to be woken. Returns what
-    /// `answered` will be. `None`: it is too long.
+    /// Writes a command, for the client that has the page. The caller must wake the writer. Returns
+    /// the coming value of `answered`; `None` if the command is too long.
     pub fn ask(&self, command: &str) -> Option<u32> {
         let len = put(&self.command, command.as_bytes());
         if len < command.len() {
@@ -108,7 +109,7 @@ impl ControlPage {
             .then(|| get(&self.command, self.command_len.load(Ordering::Relaxed)))
     }
 
-    /// For the writer: answers it; whoever waits on `answered` is still to be woken.
+    /// Writes the answer, for the writer. The caller must wake the threads that wait on `answered`.
     pub fn answer(&self, answer: Result<&str, &str>) {
         let (status, text) = match answer {
             Ok(text) => (0, text),
@@ -121,7 +122,7 @@ impl ControlPage {
         self.answered.store(number, Ordering::SeqCst);
     }
 
-    /// For whoever asked, once `answered` says so.
+    /// Reads the answer, for the client, when `answered` says that it is there.
     ///
     /// # Errors
     /// With the words of the refusal.

@@ -37,28 +37,28 @@ pub use mapping::Mapping;
 pub use text::{DumpNumbers, DumpText};
 pub use write::MAX_FRAMES;
 
-/// What a dump says.
+/// The content of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dump {
-    /// What the numbers are.
+    /// How the numbers relate to samples.
     pub sampling: Sampling,
     /// Lines for people and for our own reader, without the `# `. A `key: value` form lets the
     /// reader find `program`, `command`, `pid`, `interval`.
     pub comments: Vec<String>,
     /// The account. Its order does not matter: `write` sorts.
     pub lines: Vec<DumpLine>,
-    /// What was mapped where.
+    /// The files that were mapped, and where.
     pub mappings: Vec<Mapping>,
     /// Names, in front of a symbolized dump.
     pub symbols: Option<Symbols>,
-    /// What the parser met and passed over. Never written.
+    /// Lines that the parser passed over. Never written.
     pub remarks: Vec<String>,
 }
 
-/// What was done to the numbers of a dump.
+/// The state of a dump's numbers: unsampled already, or still those of samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sampling {
-    /// `heapprofile`: nothing is left to do. What [`Dump::write`] writes.
+    /// `heapprofile`: nothing is left to do. [`Dump::write`] writes this.
     #[default]
     Unsampled,
     /// `heap_v2/N`: numbers of samples, of a Poisson process over bytes of that mean interval.

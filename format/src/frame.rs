@@ -40,7 +40,7 @@ pub const MAX_FRAME_LEN: usize = 64 << 20;
 /// like it, because the reader searches for it after damage.
 const MAGIC: [u8; 4] = [0xf8, b'h', b'p', 0xff];
 
-/// What stands before a payload.
+/// The header of a frame, before its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     /// Payload length in bytes.

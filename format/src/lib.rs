@@ -1,5 +1,5 @@
-//! What heapprof leaves on disk: the record log (`*.heaplog`) and the dumps (`*.heap`); and the
-//! page that `heapprof ctl` shares with a running program ([`ControlPage`]).
+//! Formats of heapprof: the record log (`*.heaplog`), the dumps (`*.heap`), and the page that
+//! `heapprof ctl` shares with a running program ([`ControlPage`]).
 //!
 //! You give [`Encoder`] the records of one flush and get the bytes of one *frame* to append to the
 //! file; you give [`Reader`] the bytes of a file and get the records back, in order, up to the end

@@ -59,7 +59,7 @@ pub(crate) mod plain {
     }
 }
 
-/// What deltas refer to, on both sides. Begins anew in each frame.
+/// The state that deltas refer to, on both sides. It begins anew in each frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Deltas {
     /// In [`TIME_UNIT_NS`].
@@ -487,7 +487,7 @@ impl Packed {
         }
     }
 
-    /// What [`Hot::begin`] writes, if it is short.
+    /// Returns the bytes that [`Hot::begin`] writes, if there are few.
     #[inline(always)]
     fn begin(kind: u8, step: u64, thread: Option<u32>) -> Option<Packed> {
         let tag = Packed::tag(kind, step);

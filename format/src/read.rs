@@ -1,8 +1,8 @@
-//! Reading: the bytes of a log to records.
+//! Log reader: the bytes of a log to records.
 //!
-//! Any bytes are accepted without a panic. What cannot be trusted is an error that names its
-//! offset; after an error in a frame, [`Reader::skip_damage`] goes on at the next intact one. What
-//! is done where segments of a rotated log meet: `segments.rs`.
+//! Any bytes are accepted without a panic. Bytes that cannot be trusted are an error that names its
+//! offset. After an error in a frame, [`Reader::skip_damage`] goes on at the next intact frame.
+//! `segments.rs` handles the joints between segments of a rotated log.
 
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
@@ -22,7 +22,7 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     /// Offset of the next frame.
     next_frame: usize,
-    /// What is left of the current frame's payload.
+    /// The rest of the current frame's payload.
     payload: &'a [u8],
     deltas: Deltas,
     /// The last frame's number.

@@ -9,11 +9,11 @@ use crate::frame::{OLDEST_VERSION, VERSION};
 pub struct ReadError {
     /// Offset in the file of the byte or frame that could not be read.
     pub offset: u64,
-    /// What is wrong there.
+    /// The error there.
     pub kind: ReadErrorKind,
 }
 
-/// What is wrong with the bytes of a log.
+/// The kinds of errors in the bytes of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadErrorKind {
     /// There is nothing in the file.

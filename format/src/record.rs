@@ -38,7 +38,7 @@ pub enum Record {
     },
     /// A thread, before its first [`Alloc`] or [`Free`], and again when its name changed.
     Thread(Thread),
-    /// What the whole log is about; the first record.
+    /// The subject of the whole log; the first record.
     Start(Start),
     /// In a log that several were joined into: one of their processes. These stand behind the
     /// start.
@@ -226,8 +226,8 @@ pub struct Thread {
 }
 
 /// Name among [`Start::settings`] in a forked process's log: when it was forked, in nanoseconds of
-/// the monotonic clock, which is the parent's too. What its parent had in use then, the child has
-/// as well.
+/// the monotonic clock, which is the parent's too. The child also has the blocks that its parent
+/// had in use then.
 pub const FORKED_AT: &str = "forked at";
 
 /// Name among [`Start::settings`] in a forked process's log: path of the log of the nearest
@@ -239,7 +239,7 @@ pub const PARENT_LOG: &str = "parent log";
 /// program is its interpreter).
 pub const EXECUTED_AS: &str = "executed as";
 
-/// What the whole log is about.
+/// The subject of the whole log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {
     /// Path of the program's executable.
@@ -268,7 +268,7 @@ pub struct Start {
 pub struct Process {
     /// Its log, as it was named when they were joined.
     pub file: String,
-    /// What its log began with.
+    /// The first record of its log.
     pub start: Start,
     /// From its start to its last record.
     pub duration_ns: u64,
@@ -280,7 +280,7 @@ pub struct Process {
     pub intervals: (u64, u64),
     /// When recording was stopped: beginnings and ends.
     pub stops: Vec<(u64, u64)>,
-    /// Of a forked one: what is known of what it had from its parent; else empty.
+    /// For a forked process: the remark about the blocks that it has from its parent; else empty.
     pub fork_remark: String,
     /// Whether what it had from its parent is left out, because it is in the parent's log, which
     /// was joined as well.

@@ -15,14 +15,14 @@ pub struct SegmentStart {
     pub time_ns: u64,
 }
 
-/// What a record is to a log of several segments.
+/// The role of a record in a log of several segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
     /// To be read.
     New,
-    /// Of the beginning of a further segment: all of it is known from the segments before.
+    /// Part of the beginning of a further segment: the segments before have all of it.
     Repeated,
-    /// Of another log, which begins at that offset.
+    /// Part of another log, which begins at that offset.
     Foreign { begin: usize },
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Segments {
     joint: Option<Joint>,
 }
 
-/// Which segment of which run it is.
+/// The identity of a segment: its run, and its number in the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SegmentOf {
     pid: u32,
@@ -101,8 +101,7 @@ impl Segments {
         &self.met
     }
 
-    /// What is to be done with the record that comes next. Not asked of allocations and frees, but
-    /// at a joint.
+    /// Returns the role of the next record. Allocations and frees are asked about only at a joint.
     pub(crate) fn meet(&mut self, record: &Record) -> Met {
         let Some(joint) = &mut self.joint else {
             self.see(record);

@@ -1,4 +1,5 @@
-//! What the kernel writes of a thread: `/proc/<thread>/status` (proc_pid_status(5)).
+//! Thread status: the kernel's description of a thread, `/proc/<thread>/status`
+//! (proc_pid_status(5)).
 
 /// The name in a thread's `status`, if the thread is of that process: another one may have the
 /// number by now. A line end and a backslash in a name are written with a backslash there.

@@ -1,4 +1,4 @@
-//! What goes in comes out, and what is damaged is noticed and named.
+//! Round trips: records come out as they went in, and damage is noticed and named.
 
 use heapprof_format::*;
 use proptest::prelude::*;
@@ -402,8 +402,7 @@ proptest! {
         let at = at.index(file.len());
         file[at] ^= 1 << bit;
         let (read, error) = read_all(&file);
-        // The version may become the one before, which is read as well: then it is the same that is
-        // read.
+        // The version may become the one before, which is read, too: then the content is the same.
         prop_assert!(error.is_some() || at < FILE_HEADER.len() && read == frame);
     }
 }

@@ -149,7 +149,7 @@ fn what_does_not_continue_the_log_is_not_read() {
     assert_eq!(errors, [ReadErrorKind::NotContinued]);
 }
 
-/// What tells runs apart: the process, and when it began by either clock.
+/// Runs differ by the process, and by the time of its beginning on either clock.
 #[test]
 fn a_segment_of_another_run_does_not_continue_the_log() {
     let [first, ..] = segments();

@@ -32,12 +32,12 @@ mod facts;
 pub(crate) mod bundle;
 pub(crate) mod diff_graph;
 
-/// What a caller may choose.
+/// The choices of a caller.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     /// For formats that hold one number a stack. One of the past needs a profile read with pasts.
     pub metric: Measure,
-    /// How often intervals shall hold the truth, where they are stated.
+    /// The confidence of the intervals, where they are stated.
     pub confidence: Confidence,
     /// For formats with a title; empty for one made from the profile.
     pub title: String,
@@ -126,7 +126,7 @@ impl Format {
         )
     }
 
-    /// What it can show beyond the rows, if the profile was read with it.
+    /// Returns what it can show beyond the rows, if the profile was read with it.
     pub fn wants(self) -> Detail {
         Detail {
             threads: self == Format::Jemalloc,

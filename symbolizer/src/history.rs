@@ -30,7 +30,7 @@ use crate::history::slope::{Slope, Sums};
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, NumberMap, Weight};
 
-/// What a row's past says.
+/// The past of a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Past {
     /// In use when all rows together were at their first global maximum of bytes.
@@ -77,7 +77,7 @@ struct Birth {
     /// Whether it came in the window, and not before.
     counts: bool,
     inherited: bool,
-    /// What its thread had allocated, it included.
+    /// Allocations of its thread so far, itself included.
     allocations: f64,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct History {
     from_ns: u64,
     /// Allocations of each thread, estimated: kept when asked for.
     allocations: NumberMap<u32, f64>,
-    /// What was before is not known, but for blocks that were in use then.
+    /// Nothing earlier is known, except the blocks that were in use then.
     since_ns: u64,
     rows: Vec<Row>,
     live: NumberMap<u64, Birth>,
@@ -157,9 +157,9 @@ impl History {
         }
     }
 
-    /// What is known begins at that time. Blocks that were in use then are told as allocated at the
-    /// times they were; what they held before does not count, nor do they for lifetimes: of blocks
-    /// as old as they are, only those that lived so long are known.
+    /// Says that knowledge begins at that time. Blocks in use then are reported with their own
+    /// allocation times. The time before does not count for memory over time. Such blocks do not
+    /// count for lifetimes: of blocks as old as these, only those that lived so long are known.
     pub(crate) fn begin_at(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
         self.from_ns = self.from_ns.max(since_ns);
@@ -281,7 +281,7 @@ impl History {
         live.sort_unstable_by_key(|(id, _)| *id);
         for (_, birth) in live {
             let weight = Weight::of(birth.size, birth.interval);
-            // What was there all the time did not grow.
+            // A block that was there all the time did not grow.
             if birth.time_ns > self.from_ns {
                 self.grew(&birth, &weight, time_ns);
             }
@@ -416,7 +416,7 @@ mod tests {
                 within_ns: None,
                 before_allocations: Some(n),
             });
-            // Of thread 0: 1, 2, 3, 4. Between them one of thread 1, which does not count.
+            // Blocks 1, 2, 3, 4 of thread 0. Between them one of thread 1, which does not count.
             history.alloc(&came(1, 0, 1, 0, 0));
             history.alloc(&Allocation {
                 thread: 1,
@@ -516,7 +516,7 @@ mod tests {
             .collect();
         assert_eq!(known, [(0, 0), (1, 0), (0, 1)]);
         assert_eq!(lifetimes[1].mean(), Some(0.004));
-        // Of five milliseconds, -2 · 3 there and gone, 4 · 1 at the beginning and 4 · 1 at the end:
+        // In five milliseconds, -2 · 3 there and gone, 4 · 1 at the beginning and 4 · 1 at the end:
         // 6 (d² - b² - T (d - b)) / T³.
         let slopes: Vec<f64> = pasts.iter().map(|p| p.growth.bytes_per_second).collect();
         let per_ms = |c: f64| 6.0 * c / 125.0 * 100.0 * 1000.0;

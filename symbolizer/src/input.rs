@@ -92,7 +92,7 @@ pub enum InputError {
     Pprof {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: PprofError,
     },
     /// A profile of jemalloc's that cannot be read.
@@ -100,7 +100,7 @@ pub enum InputError {
     Jemalloc {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: JemallocError,
     },
     /// A tar file without a profile in front.
@@ -114,7 +114,7 @@ pub enum InputError {
     Log {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: ReadError,
     },
     /// A moment that is not in the log.
@@ -122,7 +122,7 @@ pub enum InputError {
     Moment {
         /// The file.
         path: PathBuf,
-        /// Which, and why.
+        /// The moment, and the cause.
         source: MomentError,
     },
     /// A question about time, and a dump.
@@ -136,7 +136,7 @@ pub enum InputError {
     Dump {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: DumpError,
     },
 }
@@ -360,7 +360,7 @@ impl Input {
         }
     }
 
-    /// What the log says first: which process it is of, and when that began. `None` for a dump.
+    /// Returns the first record of a log: its process, and when that began. `None` for a dump.
     pub fn start(&self) -> Option<Start> {
         parent_log::start_of(self.bytes())
     }

@@ -40,7 +40,7 @@ const STYLE: &str = include_str!("report/page.css");
 const MODEL: &str = include_str!("report/model.js");
 const SCRIPT: &str = include_str!("report/page.js");
 
-/// What a page is made of.
+/// The parts of a page.
 #[derive(Debug)]
 pub struct Report<'a> {
     /// The whole of the log.
@@ -49,11 +49,11 @@ pub struct Report<'a> {
     pub symbols: &'a Symbols,
     /// The sites of its stacks.
     pub sites: &'a SiteMap,
-    /// Which stacks have numbers of their own.
+    /// The stacks that have numbers of their own.
     pub kept: &'a Kept,
     /// These numbers.
     pub timeline: &'a Timeline<Moment>,
-    /// How often intervals shall hold the truth.
+    /// The confidence of the intervals.
     pub confidence: Confidence,
     /// Empty for the program's name.
     pub title: &'a str,

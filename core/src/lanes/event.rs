@@ -30,9 +30,10 @@ pub(crate) const ALONE: u64 = 2;
 
 /// An event's first word: its kind, and in the upper bits what is first in the table.
 pub(crate) const KIND_BITS: u32 = 3;
-/// Of a free that is near: ticks, and above them the distance of ids, a signed number.
+/// Bits of the ticks in a near free. Above them is the distance of ids, a signed number.
 pub(crate) const TICK_BITS: u32 = 28;
-/// Of a sample: ticks, which sample ended with it, size and slack.
+/// Bits of the ticks in a near sample. Above them are the sample that ended with it, size and
+/// slack.
 pub(crate) const SAMPLED_TICK_BITS: u32 = 22;
 pub(crate) const ENDED_SHIFT: u32 = KIND_BITS + SAMPLED_TICK_BITS;
 /// 0: none did; else how many samples before the last it was put in, plus one.
@@ -66,7 +67,7 @@ pub(crate) fn ticks_of(first: u64) -> u64 {
 /// Words of the longest event, a sample, with the `BY` and the `FREED` before it.
 pub(crate) const LONGEST: usize = 10;
 
-/// Whose an event is.
+/// The thread and the interval of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct By {
     /// Number of the thread.
@@ -98,8 +99,8 @@ pub struct Sampled {
     /// Bytes beyond them that the block has.
     pub slack: u32,
     /// Bytes that the thread laid on its line ([`Sampler::laid`](crate::Sampler::laid)) since its
-    /// last sample that was recorded. The highest bit is a mark of whoever puts it in: there was no
-    /// such sample. Lanes carry the word as it is.
+    /// last sample that was recorded. The highest bit is a mark of the thread that puts the sample
+    /// in: there was no such sample. Lanes carry the word as it is.
     pub counted: u64,
 }
 
@@ -112,7 +113,7 @@ pub struct Freed {
     pub id: u64,
 }
 
-/// What comes out of a lane, as a value.
+/// An event that came out of a lane, as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
     /// A sampled allocation.
@@ -128,7 +129,7 @@ pub enum Passed {
 /// word and then copied by wider loads, and a processor waits where a load is wider than the store
 /// that it needs.
 pub trait Sink {
-    /// What takes the usual ones: [`Never`], if nothing does.
+    /// The taker of usual events; [`Never`] if there is none.
     type Usual<'a>: Usual
     where
         Self: 'a;
@@ -147,7 +148,7 @@ pub trait Sink {
     }
 }
 
-/// What usual events are told by.
+/// The last sample of a lane, which the usual events after it refer to.
 #[derive(Debug, Clone, Copy)]
 pub struct Last {
     /// Id of the last sample.
@@ -157,7 +158,7 @@ pub struct Last {
 }
 
 /// Takes events that follow each other in one lane, of one thread and under one interval, each near
-/// to the one before. What is the same for all of them is asked once.
+/// to the one before. Their common properties are asked once.
 pub trait Usual {
     /// A sampled allocation. False: it is not usual after all, and was not taken.
     fn sampled(&mut self, at: u64, sampled: Next) -> bool;

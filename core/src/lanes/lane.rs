@@ -61,7 +61,7 @@ pub(crate) fn id_after(id: u64) -> u64 {
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
 
-/// What the thread that puts events in keeps. But for `published` it is nobody else's.
+/// State of the thread that puts events in. No other thread uses it, except `published`.
 #[derive(Debug, Default)]
 struct Behind {
     /// Words put in so far, to the end of the last event.
@@ -78,11 +78,11 @@ struct Behind {
     thread: AtomicU64,
     interval: AtomicU64,
     next_id: AtomicU64,
-    /// What the next event may be near to.
+    /// The last events, which the next event may be near to.
     near: Near,
 }
 
-/// Of the last events, on either side of a lane: what the next is told by.
+/// The last events, on either side of a lane: the next event is sent as a difference to them.
 #[derive(Debug, Default)]
 struct Near {
     /// Time of the last event.
@@ -335,7 +335,7 @@ impl Lane {
         self.behind.0.published.store(end, Ordering::Release);
     }
 
-    /// For the writer: words put in so far. What is in them is seen.
+    /// For the writer: words put in so far. Their content is visible.
     #[inline(always)]
     pub(crate) fn published(&self) -> u64 {
         self.behind.0.published.load(Ordering::Acquire)
@@ -404,7 +404,7 @@ mod tests {
             ended: Option<u64>,
         },
         Freed(Freed),
-        /// Of an id so far from the last.
+        /// A free of an id at that distance from the last.
         FreedNear {
             ticks: u64,
             distance: i64,

@@ -49,7 +49,7 @@ pub struct Merge<'a> {
 const NONE: u8 = u8::MAX;
 
 impl<'a> Merge<'a> {
-    /// Of lanes that give ids above `foreign`.
+    /// Creates a merge of lanes that give ids above `foreign`.
     #[must_use]
     pub fn new(foreign: u64) -> Merge<'a> {
         Merge {
@@ -92,15 +92,15 @@ impl<'a> Merge<'a> {
         self.until = 0;
     }
 
-    /// What is older than that was seen at the last look, whoever put it in.
+    /// The last look has seen every event that is older than this, of all threads.
     #[must_use]
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Gives `sink` the events that the last look showed, those before the time `before`, and up to
-    /// `left` of them, from which they are taken away. `Continue`: that was all; otherwise there
-    /// are none left to give, or `sink` broke off.
+    /// Gives `sink` the events of the last look before the time `before`, at most `left`, and
+    /// subtracts their number from `left`. Returns `Continue` if these were all; otherwise `left`
+    /// is zero, or `sink` broke off.
     #[inline]
     pub fn pour(&mut self, before: u64, left: &mut usize, sink: &mut impl Sink) -> ControlFlow<()> {
         let before = before.min(self.looked_at);
@@ -383,8 +383,8 @@ mod tests {
             prop_assert_eq!(ended.len(), put - live.len());
         }
 
-        /// What nothing holds back comes in the order of time but for the slack, up to the time
-        /// that is asked for.
+        /// Events that nothing holds back come in the order of time, except for the slack, up to
+        /// the requested time.
         #[test]
         fn events_come_by_their_times(
             events in prop::collection::vec((0usize..3, 1u64..1000, any::<bool>()), 0..60),
@@ -642,7 +642,8 @@ mod tests {
         }
     }
 
-    /// Of more events than are wanted: a free that has waited and goes out later is not forgotten.
+    /// With more events than are wanted, a free that has waited and goes out later is not
+    /// forgotten.
     #[test]
     fn a_free_that_is_ready_is_something_that_waits() {
         let lanes = lanes(2);

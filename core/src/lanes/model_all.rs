@@ -38,7 +38,7 @@ impl Sink for All {
     }
 
     fn usual(&mut self, by: By, last: Last) -> Option<UsualOf<'_>> {
-        // Who breaks off can do so at any event, and usual ones are not asked about that.
+        // A sink that breaks off can do so at any event, and is not asked at usual ones.
         self.breaks_after.is_none().then_some(UsualOf {
             before: self.events.len(),
             all: self,

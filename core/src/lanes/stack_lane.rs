@@ -19,13 +19,13 @@ const HEAD: u64 = 2;
 /// A stack that came out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SentStack {
-    /// Of the frames and the end.
+    /// Hash of the frames and the end.
     pub hash: u64,
     /// Why the walk ended, as it was put in.
     pub end: u8,
     /// Addresses, innermost first.
     pub frames: Vec<u64>,
-    /// Which of them were interrupted by a signal: places in `frames`, in rising order.
+    /// The frames that a signal interrupted: places in `frames`, in rising order.
     pub interrupted: Vec<u32>,
 }
 

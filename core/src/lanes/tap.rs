@@ -40,7 +40,7 @@ pub(crate) struct Tap<'a> {
 /// Why no more was taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// What is next is not for now.
+    /// The next event is not due.
     Until,
     /// That was as much as was wanted.
     Enough,
@@ -134,8 +134,8 @@ impl<'a> Tap<'a> {
         id <= self.last_id && lane_of(id) == lane_of(self.last_id)
     }
 
-    /// Gives `sink` the events before `until`, up to `left` of them, from which they are taken
-    /// away. `is_out` says whether a sample of another lane has come out.
+    /// Gives `sink` the events before `until`, at most `left`, and subtracts their number from
+    /// `left`. `is_out` says whether a sample of another lane has come out.
     #[inline(always)]
     pub(crate) fn run(
         &mut self,
@@ -243,12 +243,11 @@ impl<'a> Tap<'a> {
         Some(self.last_id - (ended - 1))
     }
 
-    /// Gives `sink` what it takes as usual of the events before `until`, up to `most` of them.
-    /// Returns how many that were.
+    /// Gives `sink` the usual events before `until`, at most `most`. Returns their number.
     ///
-    /// It is what [`run`](Self::run) does with each, without what is the same for all: these are
-    /// events that are near to the one before, in words that lie side by side, of samples in one
-    /// block of ids. A function by itself, so that the registers are its own.
+    /// It does the same as [`run`](Self::run), without the steps that such events have in common.
+    /// Usual events are near to the event before, their words lie side by side, and their samples
+    /// are in one block of ids. It is a function of its own so that all registers are free for it.
     #[inline(never)]
     fn run_usual(&mut self, until: u64, most: usize, sink: &mut impl Sink) -> usize {
         let last = Last {

@@ -84,8 +84,8 @@ impl Timeline {
             .unwrap_or(0)
     }
 
-    /// When the counter was at `ticks`, in nanoseconds. Of the newest reading's time as long as
-    /// there is but one.
+    /// Returns when the counter was at `ticks`, in nanoseconds. With a single reading, that is the
+    /// time of the reading.
     #[inline]
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Of a fixed sequence: from 0 up to 1.
+    /// Returns a number of a fixed sequence, from 0 up to 1.
     fn noise(n: u64) -> f64 {
         (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1u64 << 53) as f64
     }

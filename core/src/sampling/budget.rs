@@ -51,11 +51,11 @@ impl Budget {
         }
     }
 
-    /// Another interval was asked for, in bytes. What is known about the load stays known.
+    /// Takes another requested interval, in bytes. The knowledge of the load stays.
     pub fn ask(&mut self, asked: u64, now_ns: u64) {
         let asked = asked.max(1);
         if asked != self.asked {
-            // What was raised stays so: the load has not become less by the question.
+            // A raised interval stays raised: a request does not lower the load.
             let raised = self.interval > self.asked;
             self.asked = asked;
             let interval = if raised { self.interval } else { 0 };
@@ -246,7 +246,7 @@ mod tests {
         let mut budget = Budget::new(100, 4096, 0);
         assert_eq!(after(&mut budget, 120, 999 * MS), None);
         assert_eq!(after(&mut budget, 1, WINDOW_NS), Some(4957));
-        // Of a small budget, sixteen samples tell.
+        // With a small budget, sixteen samples are enough to tell.
         let mut budget = Budget::new(10, 4096, 0);
         assert_eq!(after(&mut budget, 15, 500 * MS), None);
         assert_eq!(after(&mut budget, 1, 500 * MS), Some(13_108));

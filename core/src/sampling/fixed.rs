@@ -24,8 +24,8 @@ impl Fixed {
         const TWO_TO_63: f64 = (1u64 << 63) as f64;
         let scaled = value * Self::ONE;
         if (0.0..TWO_TO_63).contains(&scaled) {
-            // What is below it is an instruction of the processor's, and the difference is exact: a
-            // call less each than for `round` and for 128 bits.
+            // Below this bound the conversion is one instruction of the processor, and the
+            // difference is exact. It saves the calls of `round` and of the conversion to 128 bits.
             let below = scaled as i64;
             let up = scaled - below as f64 >= 0.5;
             return Fixed(i128::from(below) + i128::from(up));
@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Of any floating-point number, and of those around halves and around the largest that
+        /// For any floating-point number, and for those around halves and around the largest that
         /// take the short way.
         #[test]
         fn a_fixed_point_number_is_the_nearest(bits in any::<u64>(), steps in 0u64..4, whole in 0u64..1 << 40) {

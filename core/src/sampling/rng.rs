@@ -72,8 +72,8 @@ const LAYERS: usize = 128;
 /// fifty digits; a test of ours asks whether the highest layer ends at density 1).
 const TAIL: f64 = 6.898_315_116_615_643;
 
-/// Of each layer, lowest first, its width; the lowest one's is that of a rectangle of its area. And
-/// the density there, `exp(-x)`, of which the lowest has none.
+/// The width of each layer, lowest first, and the density there, `exp(-x)`. The width of the lowest
+/// layer is that of a rectangle of its area, and it has no density.
 const ZIGGURAT: ([f64; LAYERS + 1], [f64; LAYERS + 1]) = {
     let (mut widths, mut densities) = ([0.0; LAYERS + 1], [1.0; LAYERS + 1]);
     let lowest = exp(-TAIL);

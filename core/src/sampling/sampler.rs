@@ -37,7 +37,7 @@ const PIECE_STOPPED: i64 = 16 << 10;
 /// ([`Sampler::goes_on`]): so nobody need count bytes for that at each block. In bytes.
 pub const STRIDE: u64 = 1 << 20;
 
-/// What is in force for a thread.
+/// The sampling parameters in force for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Regime {
     /// Mean distance between marks, in bytes. 0: nothing is sampled; 1: everything is.
@@ -92,9 +92,9 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Where `left` is, for whoever asks in assembly: [`passes`](Self::passes) is to subtract the
-    /// block's bytes (1 for an empty one) from this signed number, to look at the sign, and where
-    /// that is set to ask whether it [`goes_on`](Self::goes_on).
+    /// Offset of `left`, for a caller in assembly. [`passes`](Self::passes) subtracts the block's
+    /// bytes (1 for an empty block) from this signed number. If the result is negative, it asks
+    /// whether the sampler [`goes_on`](Self::goes_on).
     pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
 
     /// The same as `default()`, for statics.
@@ -540,7 +540,7 @@ mod tests {
         sampler.stop();
         assert_eq!((sampler.interval(), sampler.is_due()), (0, false));
         assert!((0..1000).all(|_| sampler.passes(1 << 40)));
-        // What comes before it draws anew has no interval, and then each mark is one.
+        // A block before the next draw has no interval, so each mark is a sample.
         assert_eq!(sampler.decide(8, regime), None);
         assert!(!sampler.unmarked);
         sampler.draw(64);

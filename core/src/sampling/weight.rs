@@ -13,7 +13,7 @@
 use crate::sampling::fixed::Fixed;
 use crate::sampling::sampler::bytes_on_the_line;
 
-/// What one sample contributes to an [`Estimate`](crate::Estimate).
+/// The contribution of one sample to an [`Estimate`](crate::Estimate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
     pub(crate) objects: Fixed,
@@ -53,8 +53,8 @@ impl Weight {
         }
     }
 
-    /// What `samples` sampled blocks, of together `bytes` requested bytes, stand for together if
-    /// each of them has the average size. None of the three is 0, and `interval` is above 1.
+    /// Returns the sum of the weights of `samples` blocks with `bytes` requested bytes in all, if
+    /// each block has the average size. None of the three is 0, and `interval` is above 1.
     pub(crate) fn of_many(samples: u64, bytes: u64, interval: u64) -> Self {
         let size = bytes as f64 / samples as f64;
         let p = probability(size, interval);
@@ -84,7 +84,7 @@ impl Weight {
     }
 
     /// The same sample, seen as a block that carries `bytes` of something other than its size, such
-    /// as the slack behind it: it stands for `bytes / p` of them, with variance
+    /// as the slack behind it: it stands for `bytes / p` such bytes, with variance
     /// `bytes² (1 - p) / p²`.
     #[inline]
     pub fn carrying(&self, bytes: u64) -> Weight {
@@ -103,13 +103,13 @@ impl Weight {
         }
     }
 
-    /// Blocks that the sample stands for, as sums of them are kept.
+    /// Blocks that the sample stands for, in the type in which sums are kept.
     #[inline]
     pub fn objects_fixed(&self) -> Fixed {
         self.objects
     }
 
-    /// Bytes that the sample stands for, as sums of them are kept.
+    /// Bytes that the sample stands for, in the type in which sums are kept.
     #[inline]
     pub fn bytes_fixed(&self) -> Fixed {
         self.bytes

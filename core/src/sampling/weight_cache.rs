@@ -14,7 +14,7 @@ const ENTRIES: usize = 256;
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WeightCache {
-    /// Empty until the first question, so that whoever folds nothing pays nothing.
+    /// Empty until the first question, so that an unused ledger costs nothing.
     entries: Vec<(u64, u64, Weight)>,
 }
 

@@ -39,7 +39,7 @@ const ONE: u8 = 128;
 /// A counter that stays where it is.
 const STUCK: u8 = u8::MAX;
 
-/// What a counter tells of its only sample: 1 to 127.
+/// Returns the tag of an address, which a counter holds if it has a single sample: 1 to 127.
 #[inline(always)]
 fn tag(address: u64) -> u8 {
     ((address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as u8).max(1)
@@ -54,8 +54,9 @@ pub struct Filter {
     /// read it, and nobody writes what is beside it. First, because assembly reaches it with a
     /// shorter instruction there.
     multiplier: Line<AtomicU64>,
-    /// Moved by whoever inserts or takes a sample. Relaxed suffices: a block reaches another thread
-    /// only through synchronisation of the program's own, which orders the count before the free.
+    /// Changed by the threads that insert or take samples. Relaxed suffices: a block reaches
+    /// another thread only through a synchronisation of the program, which orders the count before
+    /// the free.
     counters: [AtomicU8; COUNTERS],
 }
 
@@ -102,9 +103,9 @@ impl Filter {
     const BITS: u32 = if cfg!(any(loom, miri)) { 1 } else { 20 };
     /// See [`MULTIPLIER_AT`](Self::MULTIPLIER_AT).
     pub const SHIFT: u32 = u64::BITS - Self::BITS;
-    /// For whoever asks in assembly: an address times the word that lies so many bytes behind the
-    /// filter's beginning, shifted right by [`SHIFT`](Self::SHIFT), is the number of its counter.
-    /// The counters are bytes, from [`COUNTERS_AT`](Self::COUNTERS_AT) on.
+    /// Offset of the multiplier, for a caller in assembly. An address times the multiplier, shifted
+    /// right by [`SHIFT`](Self::SHIFT), is the number of the address's counter. The counters are
+    /// bytes, from [`COUNTERS_AT`](Self::COUNTERS_AT) on.
     pub const MULTIPLIER_AT: usize = std::mem::offset_of!(Filter, multiplier);
     /// Where the first counter is.
     pub const COUNTERS_AT: usize = std::mem::offset_of!(Filter, counters);
@@ -122,14 +123,14 @@ impl Filter {
         Unit(log2.clamp(Unit::SMALLEST.0, Unit::LARGEST.0))
     }
 
-    /// Sets the unit, before there is any sample, and adds `held` for good: they may have been
-    /// added under another one, and are never missed, whoever asks at the same time.
+    /// Sets the unit, before there is any sample, and adds `held` for good. These addresses may
+    /// have been added under another unit, and no thread that asks meanwhile misses them.
     pub fn set_unit(&self, unit: Unit, held: impl Iterator<Item = u64>) {
         let multiplier = unit.multiplier();
         for address in held {
             Self::add_to(self.counter(address, multiplier), address);
         }
-        // Release: whoever reads it sees these.
+        // Release: a thread that reads the multiplier sees these counts.
         self.multiplier.0.store(multiplier, Ordering::Release);
     }
 
@@ -175,8 +176,8 @@ impl Filter {
         });
     }
 
-    /// Where its counter is: for whoever asks for that line of the cache before [adding](Self::add)
-    /// it.
+    /// Returns the place of the address's counter, for a prefetch before [adding](Self::add) the
+    /// address.
     #[inline(always)]
     pub fn place_of(&self, address: u64) -> *const u8 {
         std::ptr::from_ref(self.counter_of(address)).cast()
@@ -193,9 +194,9 @@ impl Filter {
         });
     }
 
-    /// Acquire: whoever reads a multiplier sees what [`set_unit`](Self::set_unit) counted under it
-    /// before. Whoever has the address of a sample reads the last multiplier, which was set before
-    /// there were samples.
+    /// Acquire: a thread that reads a multiplier sees the counts of [`set_unit`](Self::set_unit)
+    /// under it. A thread with the address of a sample reads the last multiplier, because it was
+    /// set before there were samples.
     #[inline(always)]
     fn counter_of(&self, address: u64) -> &AtomicU8 {
         self.counter(address, self.multiplier.0.load(Ordering::Acquire))
@@ -291,7 +292,7 @@ mod tests {
         assert!(held < fall / 40, "{held} of {fall}");
     }
 
-    /// Of a page in which one block is a sample.
+    /// Counts the blocks of a page that are asked about, if one block of it is a sample.
     #[test]
     #[cfg_attr(miri, ignore = "its filter has two counters")]
     fn a_neighbour_is_hardly_ever_held() {
@@ -304,7 +305,7 @@ mod tests {
             let blocks = (0..256).map(|i| begin + i * 16);
             held += blocks.filter(|&it| filter.may_hold(it)).count() - 1;
         }
-        // Of 65,280, one in 127.
+        // One in 127 of the addresses has the same tag.
         assert!((300..800).contains(&held), "{held}");
     }
 

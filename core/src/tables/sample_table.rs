@@ -54,12 +54,12 @@ impl Vacant {
         self.address
     }
 
-    /// Has sample `id` live at the address, as [`SampleTable::insert`] does: to be called by
-    /// whoever has the block.
+    /// Makes sample `id` live at the address, as [`SampleTable::insert`] does. Called by the thread
+    /// that owns the block.
     #[inline(always)]
     pub fn fill(self, id: u64) {
         self.slot.value.store(id, Ordering::Relaxed);
-        // Release: whoever finds the address finds the id.
+        // Release: a thread that finds the address finds the id.
         self.slot.key.store(self.address, Ordering::Release);
     }
 
@@ -99,8 +99,8 @@ impl<L: Levels> SampleTable<L> {
             || self.insert_somewhere(hash, address, id)
     }
 
-    /// Where it will be, most likely: for whoever asks for that line of the cache before
-    /// [inserting](Self::insert) it.
+    /// Returns the most likely slot of the address, for a prefetch before [inserting](Self::insert)
+    /// it.
     #[inline(always)]
     pub fn place_of(&self, address: u64) -> Option<*const u8> {
         let home = self.home(spread(address))?;
@@ -137,8 +137,8 @@ impl<L: Levels> SampleTable<L> {
     #[inline(always)]
     fn fill(slot: &Slot, address: u64, id: u64) -> bool {
         let key = slot.key.load(Ordering::Relaxed);
-        // Acquire pairs with the Release that left Gone: whoever read `value` before is done with
-        // it before we write another.
+        // Acquire pairs with the Release that left Gone: earlier readers of `value` are done with
+        // it before another value is written.
         let is_mine = key <= GONE
             && slot
                 .key
@@ -146,7 +146,7 @@ impl<L: Levels> SampleTable<L> {
                 .is_ok();
         if is_mine {
             slot.value.store(id, Ordering::Relaxed);
-            // Release: whoever finds the address finds the id.
+            // Release: a thread that finds the address finds the id.
             slot.key.store(address, Ordering::Release);
         }
         is_mine
@@ -164,14 +164,14 @@ impl<L: Levels> SampleTable<L> {
         Some((id, Vacant { slot, address }))
     }
 
-    /// Has the sample at `address` be `id` from now on, if there is one, and returns which it was.
-    /// For whoever has the block: nobody else may take it meanwhile.
+    /// Replaces the sample at `address`, if there is one, by `id`, and returns the old id. Called
+    /// by the thread that owns the block: no other thread may take it meanwhile.
     #[inline]
     pub fn replace(&self, address: u64, id: u64) -> Option<u64> {
         let slot = self.find(address)?;
         let was = slot.value.load(Ordering::Relaxed);
-        // The key's Release that made the address findable is not needed again: whoever frees the
-        // block was given it by this thread, after this.
+        // The key's Release that made the address findable is not needed again: the thread that
+        // frees the block gets it from this thread, after this store.
         slot.value.store(id, Ordering::Relaxed);
         Some(was)
     }

@@ -32,7 +32,7 @@ pub const fn level_slots(level: usize) -> usize {
     first << (2 * level)
 }
 
-/// One place for one entry. What key and value mean is the table's business; zero is empty.
+/// One place for one entry. The table defines the meaning of key and value; zero is empty.
 #[derive(Debug, Default)]
 pub struct Slot {
     pub(crate) key: AtomicU64,

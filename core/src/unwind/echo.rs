@@ -23,7 +23,7 @@ const MOST: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Echo<E> {
     era: u32,
-    /// What the frames add up to.
+    /// The hash of the frames.
     frames: StackHasher,
     /// Whether the innermost frame is at a return address, and the frame pointer's register there
     /// if that matters.
@@ -36,7 +36,7 @@ pub(crate) struct Echo<E> {
 }
 
 impl<E: Copy> Echo<E> {
-    /// Of nothing. It allocates now, and never again.
+    /// Creates an echo of no walk. It allocates here, and never again.
     pub(crate) fn none() -> Echo<E> {
         Echo {
             era: 0,
@@ -55,8 +55,8 @@ impl<E: Copy> Echo<E> {
         MOST * size_of::<Word>()
     }
 
-    /// What was found by the walk that is at the frame `at` now, where the last one was that whose
-    /// frames add up to `frames`: if `hold` says that the words do.
+    /// Returns the result of the walk from the frame `at`, if the last walk is the one with the
+    /// hash `frames`, and `hold` says that its words are unchanged.
     #[inline(always)]
     pub(crate) fn find_unchanged(
         &self,
@@ -78,12 +78,12 @@ impl<E: Copy> Echo<E> {
         (is_there && hold(words)).then_some(found)
     }
 
-    /// Is of nothing again: whatever begins now begins elsewhere.
+    /// Forgets the walk: the next walk begins elsewhere.
     pub(crate) fn forget(&mut self) {
         self.found = None;
     }
 
-    /// Is that of the walk through these frames, root first, from now on. `found`: what it found.
+    /// Takes the walk through these frames, root first, with the result `found`.
     pub(crate) fn make(&mut self, era: u32, frames: &[Frame], sum: StackHasher, found: E) {
         self.found = None;
         self.words.clear();

@@ -28,7 +28,7 @@ pub struct Frame {
     values: [u64; WORDS],
     /// Where they were, from the stack pointer on, in bytes.
     offsets: [i32; WORDS],
-    /// What it adds to the hash of the stack, at its place in the memo.
+    /// Its summand in the hash of the stack, at its place in the memo.
     pub(crate) summand: u64,
     /// Number of the module plus one; 0: of none.
     module: u32,
@@ -189,8 +189,8 @@ impl Frame {
         }
     }
 
-    /// Which of the words is the address at which that caller goes on: the last, by every rule.
-    /// `None`: none is, because there were a signal's frame or frames of our own between.
+    /// Returns which of the words is the return address into that caller: the last, by every rule.
+    /// `None` if none is, because a signal's frame or frames of our own lie between.
     #[inline(always)]
     pub(crate) fn returns_to(&self, caller: &Frame) -> Option<usize> {
         let last = usize::from(self.reads).checked_sub(1)?;
@@ -237,8 +237,8 @@ impl Frame {
         self.module
     }
 
-    /// What goes into the hash of a stack for this frame, which stands `place` frames above the
-    /// root: another module at the same place makes another stack.
+    /// Returns the summand of this frame in the hash of a stack, `place` frames above the root.
+    /// Another module at the same place makes another stack.
     #[inline(always)]
     #[must_use]
     pub fn summand_at(&self, place: usize) -> u64 {

@@ -40,14 +40,14 @@ pub enum Kind {
 pub struct Word {
     /// Where it is.
     pub at: u64,
-    /// What it was.
+    /// The value that it had.
     pub value: u64,
 }
 
 /// Words of the stack, outermost first, all of whose bytes lie from `start` on, and before `end`.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a> {
-    /// What must hold.
+    /// The words that must be unchanged.
     pub words: &'a [Word],
     /// No byte is at a lower address.
     pub start: u64,

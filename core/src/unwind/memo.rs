@@ -35,7 +35,7 @@ use crate::unwind::kinds::{Cursor, Kind};
 use crate::unwind::rules::Rules;
 use crate::unwind::stack_hash::StackHasher;
 
-/// What a walk has in common with the memo from a frame outwards.
+/// The frames that a walk has in common with the memo, from a frame outwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoHit {
     /// Nothing that is known.
@@ -241,8 +241,8 @@ impl<E: Copy> Memo<E> {
         true
     }
 
-    /// What is new in the words of a frame that say where its caller is and which value the
-    /// register has there.
+    /// Returns the new values of the words of a frame that give its caller's place and the
+    /// register's value there.
     #[inline(always)]
     fn read_changed(
         &self,
@@ -267,12 +267,13 @@ impl<E: Copy> Memo<E> {
         self.frames.len() - self.open + fresh.len()
     }
 
-    /// What the walk that is at the frame `at` has in common with the memo from there on. If there
-    /// is something, the `fresh` frames (innermost first) and those in common are taken over; the
-    /// walk, whose frames have to stay below `limit`, goes on as the answer says.
+    /// Returns the frames that the walk at the frame `at` has in common with the memo from there
+    /// on. If there are some, the memo takes over the `fresh` frames (innermost first) and the
+    /// common frames. The walk, whose frames have to stay below `limit`, goes on as the answer
+    /// says.
     ///
-    /// `word` reads the stack. `never` is the return address of signal handlers: what lies behind
-    /// it is for the caller to find.
+    /// `word` reads the stack. `never` is the return address of signal handlers: the caller finds
+    /// the frames behind it.
     #[inline]
     pub fn look_up(
         &mut self,
@@ -504,7 +505,7 @@ mod tests {
         assert_is_the_walk(&mut memo, &program);
         program.at.bp = 0x9002;
         assert!(program.is_again(&mut memo, 1, 100));
-        // Of a place whose rule is not known it may matter.
+        // At a place whose rule is unknown, it may matter.
         program.at.address += UNKNOWN;
         program.walk(&mut memo, 100);
         program.at.bp = 0x9003;

@@ -80,8 +80,8 @@ impl<E: Copy, F: Copy> Memos<E, F> {
         given
     }
 
-    /// What the walk that begins at `at`, for which was [chosen](Self::choose), would find, if it
-    /// is the last one again for all that `hold` says of the stack's words. Then nothing else need
+    /// Returns the result of the walk from `at`, for which a memo was [chosen](Self::choose), if
+    /// `hold` says that the stack's words are unchanged since the last walk. Then nothing else need
     /// be asked.
     #[inline(always)]
     pub fn find_unchanged(
@@ -243,8 +243,7 @@ mod tests {
     #[test]
     fn another_value_that_makes_no_difference_is_heard() {
         let with = |bp: u64| {
-            // The third function saves it for the second, which has nothing to do with it, and so
-            // has the first.
+            // The third function saves it for the second. Neither the second nor the first uses it.
             let mut program = Program::new(&[(0x301, None), (0x101, None), (0x301, Some(bp))]);
             program.at.bp = bp;
             program

@@ -67,9 +67,9 @@ pub(crate) struct Program {
     pub(crate) at: Cursor,
 }
 
-/// What the function of an address does, which is told by the address alone, as by an unwind table:
-/// how large its frame is, in words, whether it saved the frame pointer in it, and whether it found
-/// its frame by that register.
+/// Returns how the function at an address unwinds: the size of its frame in words, whether it saved
+/// the frame pointer in it, and whether it finds its frame by that register. The address alone
+/// decides, as in an unwind table.
 pub(crate) fn rule(address: u64) -> (u64, bool, bool) {
     let function = address >> 8;
     (

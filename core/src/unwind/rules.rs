@@ -3,8 +3,8 @@
 //!
 //! Nearly every frame leads to its caller in one of three ways, which [`Kind`] lists. A return
 //! address always has the same way. An unwinder that knows the unwind tables is run once for each
-//! address, on synthetic register and stack values ([`Rule::ask`]). Which of these values reappears
-//! as the caller's identifies the rule.
+//! address, on synthetic register and stack values ([`Rule::ask`]). The value that reappears as the
+//! caller's identifies the rule.
 //!
 //! The table consists of buckets: the rules of four addresses share a cache line. It grows if rules
 //! displace each other.
@@ -28,7 +28,7 @@ const _: () = assert!(size_of::<Rule>() == 8);
 
 const NOT_SAVED: i16 = i16::MIN;
 
-/// What [`Rule::ask`] gives as registers.
+/// Register values of [`Rule::ask`].
 const ASKED_SP: u64 = 0x1000_0000_0000;
 const ASKED_BP: u64 = 0x2000_0000_0000;
 /// Set in every word that it gives, the rest of which is the word's address.
@@ -101,7 +101,7 @@ impl Rule {
         is_one.then_some(Rule { up, saved, module })
     }
 
-    /// Which of the ways it is.
+    /// Returns which of the ways it is.
     #[inline(always)]
     #[must_use]
     pub fn kind(self) -> Kind {
@@ -126,7 +126,8 @@ impl Rule {
         8 * u64::from(self.up)
     }
 
-    /// From the stack pointer to the word with the register's value. Of [`Kind::Restores`] only.
+    /// Distance from the stack pointer to the word with the register's value. Only for
+    /// [`Kind::Restores`].
     #[inline(always)]
     pub(crate) fn saved(self) -> i64 {
         8 * i64::from(self.saved)

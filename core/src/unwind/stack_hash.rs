@@ -17,7 +17,7 @@ impl StackHasher {
         StackHasher(0)
     }
 
-    /// What a frame adds that stands `place` frames above the root.
+    /// Returns the summand of a frame that stands `place` frames above the root.
     #[inline(always)]
     #[must_use]
     pub const fn of_frame(place: usize, frame: u64) -> u64 {

@@ -9,11 +9,11 @@ pub struct DumpError {
     pub line: u64,
     /// Offset in the file of that line.
     pub offset: u64,
-    /// What is wrong there.
+    /// The error there.
     pub kind: DumpErrorKind,
 }
 
-/// What is wrong with a dump.
+/// The kinds of errors in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpErrorKind {
     /// There is nothing in the file.

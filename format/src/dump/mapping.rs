@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// What a dump says of files, a dump read again says of them.
+    /// A dump that is read again says the same about files.
     #[test]
     fn mappings_come_back() {
         let dump = Dump {
@@ -344,7 +344,7 @@ mod tests {
                     path: "/a".into(),
                     ..Mapping::default()
                 },
-                // Has no line in short of its own, and is of the same file.
+                // It has no short line of its own, and belongs to the same file.
                 Mapping {
                     start: 0x2000,
                     end: 0x3000,

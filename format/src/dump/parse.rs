@@ -19,7 +19,7 @@ struct Parser<'a> {
     bytes: &'a [u8],
     /// Offset of the line that comes next.
     next: usize,
-    /// Of the line that was taken last, for errors.
+    /// Number of the last line that was taken, for errors.
     line: u64,
     offset: usize,
     dump: Dump,
@@ -119,7 +119,7 @@ impl<'a> Parser<'a> {
         Ok(self.dump)
     }
 
-    /// What stands before the account, and the header's numbers.
+    /// Reads the lines before the account, and the header's numbers.
     fn header(&mut self) -> Result<[u64; 4], DumpError> {
         let mut line = self.take().unwrap_or_default();
         while line.starts_with("%warn") {

@@ -1,8 +1,7 @@
-//! A dump's text in its parts: head, lines, tail.
+//! Dump text: a dump in its parts, head, lines and tail.
 //!
-//! For whoever has more lines than should be in memory as text at once: what there is can be
-//! written away between any two of them. [`Dump::write`](super::Dump::write) is made of the same
-//! parts.
+//! It is for a caller with more lines than should be in memory as text at once: the text so far can
+//! be written between any two lines. [`Dump::write`](super::Dump::write) is made of the same parts.
 
 use std::fmt::Write as _;
 
@@ -77,7 +76,7 @@ impl DumpText {
         DumpText { bytes }
     }
 
-    /// What there is.
+    /// The text so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -92,7 +91,7 @@ impl DumpText {
         self.bytes
     }
 
-    /// What comes first. `sum` is that of all lines, each added by [`DumpNumbers::add_line`].
+    /// Writes the head. `sum` is the sum of all lines, each added by [`DumpNumbers::add_line`].
     pub fn head(&mut self, sampling: Sampling, sum: &DumpNumbers, comments: &[String]) {
         let mut sum = *sum;
         if sum.allocated_bytes == sum.in_use_bytes {
@@ -129,7 +128,7 @@ impl DumpText {
         self.bytes.push(b'\n');
     }
 
-    /// What comes last.
+    /// Writes the tail.
     pub fn tail(&mut self, mappings: &[Mapping]) {
         let mut text = String::from("\nMAPPED_LIBRARIES:\n");
         let with_build_id = |m: &&Mapping| m.is_executable() && !m.build_id.is_empty();
@@ -268,7 +267,7 @@ mod tests {
             head(&sum),
             "heap profile:      3:       40 [     6:       80] @ heapprofile\n"
         );
-        // What nobody can read stays at what all can.
+        // A number that no reader can read stays at the largest that all can.
         sum.add_line(&numbers([u64::MAX; 4]));
         assert_eq!(sum, numbers([MAX_NUMBER; 4]));
         sum.add_line(&numbers([1; 4]));

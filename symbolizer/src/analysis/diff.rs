@@ -38,16 +38,16 @@ pub struct DiffSite {
 pub struct Diff {
     /// By site.
     pub changes: BTreeMap<DiffSite, Change>,
-    /// Of everything.
+    /// The change of everything.
     pub total: Change,
 }
 
 /// The parts of a difference, before they are added up by site or by stack.
 #[derive(Debug)]
 pub struct Differences<'a> {
-    /// Of the first and the second; the same for two moments of a log.
+    /// The first and the second profile; both are one profile for two moments of a log.
     sides: [(&'a Profile, &'a Symbols); 2],
-    /// Which side's stack, and its number there.
+    /// The side of a stack, and its number there.
     parts: Vec<(usize, u32, Change)>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Differences<'a> {
         nameless
     }
 
-    /// What must be known of the names on both sides.
+    /// Returns what must be known about the names on both sides.
     pub fn remarks(&self) -> Vec<String> {
         let nameless = self.nameless();
         let each = nameless.iter().flat_map(|Nameless { module, addresses, .. }| {
@@ -178,7 +178,7 @@ impl<'a> Differences<'a> {
         diff
     }
 
-    /// Of everything.
+    /// The change of everything.
     pub fn total(&self) -> Change {
         let mut total = Change::default();
         for (_, _, change) in &self.parts {
@@ -212,7 +212,7 @@ impl<'a> Differences<'a> {
 struct Nameless {
     /// Without folders.
     module: String,
-    /// What the first calls it.
+    /// The name in the first profile.
     before: String,
     /// How many addresses of it have no name, on each side.
     addresses: [u64; 2],
@@ -239,12 +239,12 @@ impl Nameless {
 pub struct Unlike {
     /// They are of different programs.
     pub programs: Option<String>,
-    /// What else a reader must know.
+    /// Other things that a reader must know.
     pub remarks: Vec<String>,
 }
 
 impl Unlike {
-    /// What differs between two profiles besides their numbers.
+    /// Returns what differs between two profiles besides their numbers.
     pub fn between(a: &Profile, b: &Profile) -> Unlike {
         let mut unlike = Unlike::default();
         let (of_a, of_b) = (a.run.name(), b.run.name());
@@ -294,7 +294,7 @@ impl Unlike {
         );
         let is_longer = of_a > 0.0 && of_b > 0.0 && (of_a / of_b > 1.5 || of_b / of_a > 1.5);
         let shown = [of_a, of_b].map(|seconds| format!("{seconds:.1} s"));
-        // Of two runs of a few milliseconds the half of one is no remarkable difference.
+        // Between two runs of a few milliseconds, half of one is no remarkable difference.
         if is_longer && shown[0] != shown[1] {
             unlike.remarks.push(format!(
                 "the runs lasted {} and {}: what was allocated differs for that alone",

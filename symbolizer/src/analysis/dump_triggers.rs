@@ -137,7 +137,7 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
             return;
         }
         let time_ns = match &record {
-            // What a forked process began with is no news to it.
+            // Blocks from the parent do not trigger a dump of a forked process.
             Record::Alloc(alloc) if is_inherited(alloc) && !self.has_begun => {
                 let time_ns = alloc.time_ns;
                 self.fold.record(record);

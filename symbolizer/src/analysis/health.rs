@@ -39,12 +39,12 @@ pub struct Health {
     pub samples: f64,
     /// See `samples`.
     pub tolerance: f64,
-    /// What threads counted, and what they are expected to have asked for since.
+    /// Bytes that threads counted, and those that they are expected to have requested since.
     pub counted: f64,
 }
 
 impl Health {
-    /// Of a whole log. `None` when it has no count, or no samples.
+    /// Returns the comparison for a whole log; `None` if it has no count, or no samples.
     pub fn of(profile: &Profile) -> Option<Health> {
         let counted = profile.counted?;
         if profile.run.span.is_some() || counted.samples.is_empty() {
@@ -205,8 +205,7 @@ mod tests {
         );
     }
 
-    /// Of a log that rotates, the last samples of threads that are gone are not there: an interval
-    /// for each.
+    /// A log that rotated lacks the last samples of threads that are gone: an interval for each.
     #[test]
     fn threads_from_before_the_log_count_as_of_small_blocks() {
         let mut process = Process::sampled_every(MIB);
@@ -241,8 +240,8 @@ mod tests {
         assert!(unknown.tolerance > known.tolerance);
     }
 
-    /// What threads did not tell, from small blocks and large ones, some of them recorded for their
-    /// size: threads of three allocations, and of hundreds. 2,000 processes of 12 threads.
+    /// Uncounted bytes of threads with small and large blocks, some recorded for their size, from
+    /// three allocations to hundreds for each thread. 2,000 processes of 12 threads.
     #[test]
     fn the_sums_differ_by_nothing_on_average_and_as_often_as_stated() {
         const INTERVAL: u64 = 256 << 10;

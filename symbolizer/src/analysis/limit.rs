@@ -24,11 +24,11 @@ use crate::model::change::{Change, REAL};
 pub enum Limit {
     /// So many, in the unit of what is limited.
     Amount(f64),
-    /// Of growth: a share of what there was before, 0.05 being five hundredths.
+    /// For growth: a share of the amount before, 0.05 being five hundredths.
     Share(f64),
 }
 
-/// What is to be said.
+/// The answer to whether a limit is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ruling {
     /// It is not more.
@@ -48,7 +48,8 @@ impl Limit {
         }
     }
 
-    /// Of what a number grew by. Of dumps that do not say how exact they are every excess counts.
+    /// Judges the growth of a number. For dumps that do not state their errors, every excess
+    /// counts.
     pub fn of_growth(self, change: &Change) -> Ruling {
         let share = match self {
             Limit::Amount(_) => 0.0,
@@ -62,7 +63,7 @@ impl Limit {
         rule(excess, error, change.may_be_missed && !change.is_unsure)
     }
 
-    /// Of a number. A share is one of nothing.
+    /// Judges a number. A share is a share of zero.
     pub fn of_number(self, amount: &Amount) -> Ruling {
         let excess = amount.value - self.allows(0.0);
         rule(excess, amount.variance.max(0.0).sqrt(), false)
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(Limit::Share(0.1).of_growth(&change), Ruling::Within);
         assert_eq!(Limit::Share(0.099).of_growth(&change), Ruling::Exceeded);
         assert_eq!(Limit::Amount(99.0).of_growth(&change), Ruling::Exceeded);
-        // What shrank is within any limit, also a share of nothing, or of less.
+        // Shrinkage is within any limit, also within a share of zero or less.
         let shrank = grew((50.0, 0.0), (-20.0, 0.0));
         assert_eq!(Limit::Share(0.0).of_growth(&shrank), Ruling::Within);
         let from_below = grew((-50.0, 0.0), (-20.0, 0.0));

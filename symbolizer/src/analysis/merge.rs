@@ -43,7 +43,7 @@ const PAGE: u64 = 4096;
 
 /// Adds up the profiles of several files; one alone stays as it is.
 ///
-/// What it keeps of each process by itself is in [`Profile::parts`].
+/// [`Profile::parts`] has what is kept of each process by itself.
 pub fn merged(mut parts: Vec<(String, Profile)>) -> Profile {
     if parts.len() == 1
         && let Some((_, only)) = parts.pop()
@@ -57,14 +57,14 @@ pub fn merged(mut parts: Vec<(String, Profile)>) -> Profile {
     merge.finish()
 }
 
-/// What two stacks have in common that are one: merged addresses, interrupted ones, and their end.
+/// The identity of a merged stack: its merged addresses, the interrupted ones, and its end.
 type StackKey = (Vec<u64>, Vec<u32>, Option<WalkEnd>);
 
 /// A merge under way. See the module's text.
 #[derive(Default)]
 pub(crate) struct Merge {
     profile: Profile,
-    /// What lies in the merged address space, by module.
+    /// The extent of each module in the merged address space.
     extents: Vec<Range<u64>>,
     shelf: u64,
     stack_of: HashMap<StackKey, u32>,
@@ -346,7 +346,7 @@ impl Merge {
     }
 }
 
-/// What is true of all of them together.
+/// Returns what is true of all processes together.
 fn run_of(parts: &[Part]) -> Run {
     let runs = || parts.iter().map(|part| &part.run);
     let Some(first) = runs().next() else {

@@ -44,7 +44,7 @@ pub enum MomentError {
     /// It lies after the end.
     #[error("{moment} is after the log's last record, at {:.6} s", *.last_ns as f64 / 1e9)]
     AfterEnd {
-        /// What was asked.
+        /// The moment that was asked for.
         moment: Moment,
         /// The log's last time.
         last_ns: u64,
@@ -52,7 +52,7 @@ pub enum MomentError {
     /// It lies before the start.
     #[error("{moment} is before the start of the run, {}", utc(*.start_wall_ns))]
     BeforeStart {
-        /// What was asked.
+        /// The moment that was asked for.
         moment: Moment,
         /// When the run started.
         start_wall_ns: u64,
@@ -64,7 +64,7 @@ pub enum MomentError {
         *.at_ns as f64 / 1e9, *.from_ns as f64 / 1e9
     )]
     NotKept {
-        /// What was asked.
+        /// The moment that was asked for.
         moment: Moment,
         /// When that was.
         at_ns: u64,
@@ -77,7 +77,7 @@ pub enum MomentError {
     /// No marker is so named.
     #[error("{name:?} is neither a time (12.5s, 300ms, 50%, 10:00:00, peak) nor a marker of this log; {}", listed(.markers))]
     NoMarker {
-        /// What was asked.
+        /// The moment that was asked for.
         name: String,
         /// The markers there are.
         markers: Vec<String>,
@@ -165,7 +165,7 @@ impl Moment {
             }
         };
         match self {
-            // What it had from its parent was in use before its own first event.
+            // Blocks from its parent were in use before its own first event.
             Moment::Start if begins_with_inherited(run) => Ok(Cut::Time(0)),
             Moment::Start => Ok(Cut::Nothing),
             Moment::End => Ok(Cut::Time(last_ns)),

@@ -30,8 +30,8 @@ use crate::model::precision::Precision;
 use crate::model::profile::Profile;
 
 impl Noise {
-    /// What the amount in a row of one profile says of the errors of another, if that has the same
-    /// blocks.
+    /// Returns what the amount in a row of one profile says about the errors of another, if that
+    /// has the same blocks.
     pub(crate) fn implied(profile: &Profile, row: usize, amount: &Amount, other: &Profile) -> Self {
         let row = &profile.rows[row];
         let all = &row.totals.allocated;
@@ -53,9 +53,9 @@ impl Noise {
         if objects == 0.0 {
             return Noise::default();
         }
-        // The sum of x² over blocks. That of samples is in their variance, times the odds, where
-        // there are any; blocks of a row are of about one size, and the mean says the same of all
-        // that goes by that.
+        // The sum of x² over blocks. If there are odds, the variance of the samples contains their
+        // sum, times the odds. Blocks of a row have about one size, so for numbers by size the mean
+        // gives the same sum.
         let of_mean = amount.value * amount.value / objects;
         let squares = match own_odds > 1e-3 {
             true => of_mean.max(amount.variance / own_odds),
@@ -157,7 +157,7 @@ mod tests {
             let x = size as f64;
             assert!(near(noise.variance(), x * x * expected), "{n}: {noise:?}");
         }
-        // Of two sites, what may be missed adds up, but for the largest block, which is the largest
+        // The blocks that two sites may miss add up, except the largest block, which is the largest
         // of both.
         let of = |n: u64| implied(&of_blocks(1, n * R, 1), &sampled_every(R, vec![]));
         let (six, seven) = (of(6), of(7));
@@ -171,7 +171,7 @@ mod tests {
         assert!(near(both.variance(), expected), "{both:?}");
     }
 
-    /// What is about another number than the size goes by its own squares, where these are known.
+    /// A number other than the size goes by its own squares, if these are known.
     #[test]
     fn squares_are_those_of_what_is_counted() {
         // Two samples of blocks of ln 2 intervals: four blocks, half of which are missed: a = 1.

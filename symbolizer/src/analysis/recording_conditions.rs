@@ -26,7 +26,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 impl Profile {
-    /// What ran, in a few words: `server, pid 77`, or `server, 4 processes`, or
+    /// Returns what ran, in a few words: `server, pid 77`, or `server, 4 processes`, or
     /// `make and 2 other programs, 9 processes`.
     pub fn who(&self) -> String {
         if self.parts.is_empty() {
@@ -68,7 +68,7 @@ impl Profile {
         lines
     }
 
-    /// What part of the input the numbers are of, if not all.
+    /// Returns which part of the input the numbers are about, if not all.
     pub fn selection(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(span) = self.run.span {
@@ -112,8 +112,7 @@ impl Profile {
         lines
     }
 
-    /// Of several processes: of how many each has what it had from its parent, whose log is not
-    /// read.
+    /// For several processes: says how many have blocks from a parent whose log is not read.
     fn counted_in_each(&self) -> Option<String> {
         let orphans = self.parts.iter().filter(|part| {
             let has_some = !part.without_inherited && !remark_on(&part.run).is_empty();
@@ -125,7 +124,7 @@ impl Profile {
         })
     }
 
-    /// Of several logs that were joined: whether all could be read. Of others the account says it.
+    /// For joined logs: says whether all could be read. For other inputs the account says it.
     fn damaged(&self) -> Option<String> {
         let damaged = self.parts.iter().filter(|part| !part.is_whole).count();
         (self.run.is_joined && damaged > 0).then(|| {
@@ -133,8 +132,8 @@ impl Profile {
         })
     }
 
-    /// What of the heap at a fork the numbers lack, because the parent's log is not there, or not
-    /// all of it; of each process whose parent is not among those that were added up.
+    /// Says which part of the heap at a fork the numbers lack, because the parent's log is missing
+    /// or incomplete. It concerns each process whose parent is not among the added processes.
     pub fn lacks_from_forks(&self) -> Vec<String> {
         if self.parts.is_empty() {
             return missing_from(&self.run).into_iter().collect();
@@ -206,7 +205,7 @@ impl Profile {
         })
     }
 
-    /// What the numbers lack, or a metric is not, though one might think so.
+    /// Says what the numbers lack, and what a metric does not mean although one might think so.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.lacks_from_forks();
         caveats.extend(self.ends_early());
@@ -254,7 +253,7 @@ impl Profile {
         format!("{}{more}", programs.join("; "))
     }
 
-    /// What part of each process is shown, if not all are shown by the same.
+    /// Says which part of each process is shown, if the parts differ.
     fn views(&self) -> Vec<String> {
         let spans = || self.parts.iter().filter_map(|part| part.run.span);
         if self.run.span.is_some() || spans().next().is_none() {
@@ -274,7 +273,7 @@ impl Profile {
         lines
     }
 
-    /// Which processes do not have the time that was asked for.
+    /// Says which processes do not have the time that was asked for.
     fn outside(&self) -> Vec<String> {
         let number = |outside: Outside| {
             let those = self.parts.iter();
@@ -317,10 +316,10 @@ impl Profile {
 /// The circumstances in JSON, flattened into a document.
 #[derive(Debug, Serialize)]
 pub struct RecordingConditions<'a> {
-    /// What part of the time the numbers are of, if not all; in words.
+    /// The part of the time that the numbers are about, in words; `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<String>,
-    /// What filter they passed, if any.
+    /// The filter that they passed; empty for none.
     #[serde(skip_serializing_if = "str::is_empty")]
     filter: &'a str,
     /// For how long nothing was recorded in what the numbers are about; of several processes, in
@@ -329,10 +328,10 @@ pub struct RecordingConditions<'a> {
     /// When that was.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stops: Vec<Stop>,
-    /// Of several: which.
+    /// The processes, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     processes: Vec<Process<'a>>,
-    /// What a metric is not, though one might think so; in words.
+    /// Meanings that a metric does not have although one might think so, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     caveats: Vec<String>,
     /// Samples from before forks that the parent's log has.

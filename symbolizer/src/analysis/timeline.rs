@@ -46,7 +46,7 @@ pub struct Timeline<G> {
     pub at_peak: Option<Vec<G>>,
 }
 
-/// Of which rows of a profile groups are made.
+/// The rows of a profile that groups are made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Rows {
     /// [`Profile::rows`].
@@ -64,7 +64,7 @@ impl Rows {
         }
     }
 
-    /// What a fold has to keep for them.
+    /// Returns what a fold has to keep for these rows.
     pub fn detail(self) -> Detail {
         Detail {
             threads: self == Rows::ByThread,
@@ -76,7 +76,7 @@ impl Rows {
 /// The groups whose accounts a timeline has.
 #[derive(Debug, Clone, Copy)]
 pub struct Groups<F> {
-    /// Of which rows they are made.
+    /// The rows that they are made of.
     pub rows: Rows,
     /// How many there are.
     pub count: usize,
@@ -98,7 +98,7 @@ pub fn timeline_of_log<G>(
     mut progress: impl FnMut(u64),
 ) -> Result<Timeline<G>, ReadError> {
     let steps = steps.max(1) as u64;
-    // Of a log that rotates, the part that is kept in detail.
+    // For a log that rotated, the part that is kept in detail.
     let from_ns = whole.run.checkpoint.map_or(0, |c| c.time_ns);
     let shown_ns = whole.run.duration_ns.saturating_sub(from_ns);
     let step_ns = shown_ns.div_ceil(steps).max(1);
@@ -160,8 +160,8 @@ pub fn rows_at_peak(
     Ok(held.map(|row| row.totals.in_use.bytes_f64()).collect())
 }
 
-/// Most of the time of a long log goes into looking up blocks, so there is no map of them but the
-/// ledger's: what a group has in use is asked of its rows, once for each step.
+/// Most of the time of a long log goes into looking up blocks, so only the ledger has a map of
+/// blocks. The bytes in use of a group are read from its rows, once for each step.
 struct Drawing<G, O, K> {
     fold: Fold,
     timeline: Timeline<G>,
@@ -216,7 +216,7 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
             .saturating_add(self.from_ns);
     }
 
-    /// What a checkpoint has told was in use before the first step, and not allocated in it.
+    /// Blocks of a checkpoint were in use before the first step, and not allocated in it.
     fn begin(&mut self) {
         let total = self.fold.ledger().total();
         self.allocated_before = total.allocated;

@@ -36,10 +36,10 @@ pub enum View {
     Whole,
     /// The heap as it was at a moment.
     At(Moment),
-    /// What happened between two.
+    /// The events between two moments.
     Window(Moment, Moment),
-    /// What is in use at a moment and has been for so long. Of blocks that were freed by then
-    /// nothing is shown.
+    /// The blocks in use at a moment that are at least so old. Blocks that were freed by then are
+    /// not shown.
     Survivors {
         /// The least age, in nanoseconds since the block was allocated, or last resized.
         age_ns: u64,
@@ -63,15 +63,15 @@ impl View {
     }
 }
 
-/// What to read of a log.
+/// The part of a log to read, and what to keep of it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// Which events.
+    /// The events that count.
     pub view: View,
     /// Whether pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
     /// temporary. They take memory for live blocks once more.
     pub pasts: Option<Temporary>,
-    /// What else to keep.
+    /// Other things to keep.
     pub detail: Detail,
     /// Whether it is one of several logs that are added up. A time, of the clock on the wall or
     /// since the start, may then lie outside of its run, which
@@ -175,7 +175,7 @@ pub fn profile_of_view(
         }
     };
     let mut part = whole(fold(span))?;
-    // What is wrong with the file is so whatever part of it is shown.
+    // Damage of the file is reported whatever part is shown.
     part.account = all.account;
     Ok(part)
 }
@@ -242,7 +242,7 @@ fn found(moment: &Moment, all: &Profile, among_several: bool) -> Result<Found, M
 }
 
 impl Profile {
-    /// What ran, and nothing of what it allocated.
+    /// Returns what ran, without anything that it allocated.
     fn without_rows(mut self, outside: Outside) -> Profile {
         self.run.outside = Some(outside);
         self.rows.clear();

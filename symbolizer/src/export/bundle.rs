@@ -166,7 +166,7 @@ fn is_debug_name(path: &Path, id: &BuildId) -> bool {
     path.ends_with(debug_member(id))
 }
 
-/// Of the names in it, so that none leads out of the archive, nor to a folder.
+/// Returns a name without its root, so that no name leads out of the archive, or to a folder.
 fn without_root(path: &Path) -> String {
     let names = path.components().filter_map(|part| match part {
         std::path::Component::Normal(name) => Some(name.to_string_lossy().into_owned()),

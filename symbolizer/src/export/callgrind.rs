@@ -41,7 +41,7 @@ impl AddAssign for Cost {
 /// A line of a function and what it calls there.
 type Call = (u32, usize, u32);
 
-/// What one function's block holds.
+/// The costs in the block of one function.
 #[derive(Debug, Default)]
 struct Costs {
     /// By line.
@@ -121,7 +121,7 @@ pub fn write(
 struct Graph {
     functions: Vec<Function>,
     numbers: HashMap<Function, usize>,
-    /// What was found out of a place: thousands of stacks pass each.
+    /// The functions of each place, looked up once: thousands of stacks pass each.
     places: HashMap<Place, Vec<(usize, u32)>>,
     costs: Vec<Costs>,
 }

@@ -33,7 +33,7 @@ struct Document {
     bklt: bool,
     /// Whether accesses are.
     bkacc: bool,
-    /// Units of time, of a million of them, and the largest time that is called short.
+    /// The unit of time, the unit of a million times, and the largest time that is called short.
     tu: &'static str,
     Mtu: &'static str,
     tuth: u64,
@@ -190,7 +190,7 @@ impl Frames {
     }
 }
 
-/// What events tell of a stack; bytes and objects, estimated.
+/// The numbers of a stack that events tell; bytes and objects, estimated.
 #[derive(Debug, Clone, Copy, Default)]
 struct Past {
     now: (f64, f64),
@@ -231,7 +231,7 @@ impl History {
     /// Two passes: when the peak was, then what each stack had there. `since_ns`: when detail
     /// begins, of a log that rotated.
     fn of(events: &[Event], stacks: usize, since_ns: Option<u64>, end_ns: u64) -> History {
-        // What led to the heap at that time, but no longer in its order: no peak is among it.
+        // Events that led to the heap at that time, in no order: no peak is among them.
         let is_before = |event: &&Event| since_ns.is_some_and(|since| event.time_ns <= since);
         let before = events.iter().take_while(is_before).count();
         let since_ns = since_ns.unwrap_or(0);

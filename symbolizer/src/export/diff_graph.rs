@@ -30,8 +30,8 @@ pub struct DiffGraph<'a> {
 }
 
 impl<'a> DiffGraph<'a> {
-    /// Of the stacks of a difference, as [`Differences::by_stack`](crate::Differences::by_stack)
-    /// gives them.
+    /// Creates the graph of the stacks of a difference, as
+    /// [`Differences::by_stack`](crate::Differences::by_stack) gives them.
     pub fn of(stacks: &'a Paths<Change>, measure: Measure) -> Self {
         DiffGraph { stacks, measure }
     }

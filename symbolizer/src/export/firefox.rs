@@ -67,7 +67,7 @@ pub fn write(
     Json::Compact.write(&document, out)
 }
 
-/// Of each sampled block, when it came and when it went.
+/// Returns when each sampled block came and went.
 fn allocations(profile: &Profile, stacks: &[Option<usize>]) -> Allocations {
     let mut list = Allocations {
         weight_type: "bytes",

@@ -33,8 +33,8 @@ pub fn write(
     Ok(())
 }
 
-/// What the numbers are and how exact, if that is not plain. None of it ends in a number, which
-/// readers would take for a stack's.
+/// Says what the numbers are and how exact, if that is not obvious. No remark ends in a number,
+/// because readers would take it for a stack's.
 fn remarks(profile: &Profile, options: &Options) -> Vec<String> {
     let circumstances = profile.circumstances();
     let is_plain = profile.precision() == Precision::Exact && !options.metric.needs_pasts();

@@ -215,9 +215,9 @@ fn counted(estimate: &Estimate, largest: u64, interval: u64) -> Option<(u64, u64
             high = middle;
         }
     }
-    // Blocks of up to 8 bytes are eight times as many or not, which their bytes say nothing of:
-    // there it is the size by which as many come back, if the bytes do so, too, but for a
-    // thousandth.
+    // The number of blocks of up to 8 bytes may differ by a factor of eight for equal bytes. For
+    // these, take the size by which the same number of blocks comes back, if the bytes also come
+    // back up to a thousandth.
     let by_objects = -(interval as f64) * (-samples / estimate.objects_f64()).ln_1p();
     let off = (unsampled(by_objects) / wanted - 1.0).abs();
     let size = match largest == SizeClass::of(0).upper() && off < 0.001 {

@@ -80,13 +80,13 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Of the estimates of a row or a site.
+    /// Returns the errors of a row or a site.
     pub fn of(totals: &heapprof_core::Totals) -> Self {
         Errors::by(|metric| Some(metric.error_of(totals)))
     }
 
-    /// Of the totals of a profile. A dump has no samples to tell them by, but may state them; where
-    /// there could be some and are none, nothing tells them.
+    /// Returns the errors of a profile's totals. A dump has no samples, but may state the errors.
+    /// If samples are possible and there are none, the errors are unknown.
     pub fn of_all(profile: &Profile) -> Self {
         Errors::by(|metric| {
             let error = profile.error(metric);
@@ -110,7 +110,7 @@ pub struct Intervals {
     confidence_percent: f64,
     /// Half their width.
     standard_errors: f64,
-    /// What a site that is not listed could still hold; only for estimates.
+    /// Bytes that a site without a sample could still hold; only for estimates.
     #[serde(skip_serializing_if = "Option::is_none")]
     unseen_bytes: Option<f64>,
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// Classes in a doubling of age.
 const STEPS: u64 = 8;
 
-/// What became of blocks at an age, in blocks.
+/// The blocks that died, or were last seen alive, at an age.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct AtAge {
     died: f64,
@@ -88,7 +88,7 @@ impl Lifetimes {
         let mut at_risk: f64 = self.ages.values().map(|at| at.died + at.live).sum();
         let mut outlives = 1.0;
         for (&class, at) in &self.ages {
-            // Who is of the same age and lives was there when these died.
+            // Live blocks of the same age were there when these died.
             outlives *= 1.0 - at.died / at_risk;
             if outlives <= 1.0 - part + 1e-12 {
                 return Some(middle_ns(class) / 1e9);
@@ -200,7 +200,7 @@ mod tests {
             one.merge(other);
             assert_eq!((one.died_samples(), one.live_samples()), (2, 1));
             assert_eq!(one.mean(), Some(7.5));
-            // 13/16 outlive the first second; whoever was left at 3 s died then.
+            // 13/16 outlive the first second; the blocks left at 3 s died then.
             let at = |part| one.quantile(part).map(f64::round);
             assert_eq!(
                 (at(0.18), at(0.19), at(1.0)),

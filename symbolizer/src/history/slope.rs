@@ -57,10 +57,10 @@ pub(crate) struct Sums {
 /// Sums over samples, with `l = d - b` and `q = d² - b²`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moments {
-    /// Of `w l` and `w q`, the weight being w.
+    /// Sums of `w l` and `w q`, where w is the weight.
     l: f64,
     q: f64,
-    /// Of `v l²`, `v l q` and `v q²`, the variance that the weight brings being v.
+    /// Sums of `v l²`, `v l q` and `v q²`, where v is the variance of the weight.
     ll: f64,
     lq: f64,
     qq: f64,
@@ -179,7 +179,7 @@ mod tests {
         sums.add(&Weight::of(64, 4096), 0.0, 3.0);
         let growth = sums.over(3.0);
         assert_eq!(growth.bytes_per_second, 0.0);
-        // Of 4096 bytes' error: what is left of it is a floating-point number's last bits.
+        // Only the last bits of a floating-point number are left of an error of 4096 bytes.
         assert!(growth.bytes_error < 1e-3, "{growth:?}");
     }
 

@@ -1,11 +1,11 @@
 //! Temporary blocks: the blocks that are freed so soon that they need not have been allocated.
 
-/// Which freed blocks were temporary: those for which one of the two holds.
+/// The definition of a temporary block: a freed block for which one of the two holds.
 ///
-/// How many allocations a thread has made since is known when all are recorded. Of samples, it is
-/// the sum of their weights: the thread's samples between the two, the block's own not counted. No
-/// sample between them is an estimate of zero, so a number below the allocations that one sample
-/// stands for is not told from one.
+/// If all allocations are recorded, the number of further allocations of the thread is known. If
+/// they are sampled, it is the sum of the weights of the thread's samples in between, without the
+/// block's own. Without a sample in between the estimate is zero. So a number below the allocations
+/// that one sample stands for cannot be told from one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Temporary {
     /// Freed no later than so many nanoseconds after they were allocated.

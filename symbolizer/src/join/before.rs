@@ -59,7 +59,7 @@ impl BeforeDetail {
         }
     }
 
-    /// What a log's own checkpoint says was allocated and freed before.
+    /// Takes blocks that were allocated and freed before a log's own checkpoint.
     pub(super) fn passed(&mut self, stack: u32, first_ns: u64, passed: &Passed) {
         self.used(stack, first_ns);
         let (class, freed) = (SizeClass(passed.class), estimate(&passed.sums));
@@ -128,7 +128,7 @@ impl BeforeDetail {
         stacks
     }
 
-    /// What was allocated and freed, a row each.
+    /// Returns what was allocated and freed, a record for each row.
     pub(super) fn passed_rows(&self) -> impl Iterator<Item = Passed> + '_ {
         self.ledger.rows().map(|row| Passed {
             stack: row.stack,
@@ -138,7 +138,7 @@ impl BeforeDetail {
         })
     }
 
-    /// What is in use at the end, in the order of time.
+    /// Returns the blocks in use at the end, in the order of time.
     pub(super) fn in_use(&self) -> Vec<Alloc> {
         let mut in_use: Vec<Alloc> = self.in_use.values().copied().collect();
         in_use.sort_unstable_by_key(|alloc| (alloc.time_ns, alloc.id));

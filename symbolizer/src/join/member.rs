@@ -16,12 +16,12 @@ pub(super) struct Member<'a> {
     pub(super) start: Start,
     /// From the joined log's start to its own.
     pub(super) offset_ns: u64,
-    /// Of its own clock.
+    /// Duration by its own clock.
     pub(super) duration_ns: u64,
     pub(super) checkpoint: Option<Checkpoint>,
     /// Whether what it had from its parent is left out.
     pub(super) without_inherited: bool,
-    /// Which of the joined log's stacks each of its own is, by its number.
+    /// The joined log's number of each of its stacks, by the log's own number.
     pub(super) stacks: NumberMap<u32, u32>,
     /// The same of its threads.
     pub(super) threads: NumberMap<u32, u32>,
@@ -29,7 +29,7 @@ pub(super) struct Member<'a> {
     /// The last is that of all threads of which the log has no more than a number: what it had is
     /// damaged.
     pub(super) numbers: (u32, u32),
-    /// What it has in use: ids in the joined log, by its own.
+    /// The blocks in use: ids in the joined log, by the log's own ids.
     pub(super) live: NumberMap<u64, u64>,
     /// Time of the newest record, of its own clock.
     pub(super) reached_ns: u64,

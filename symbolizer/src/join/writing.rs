@@ -34,7 +34,7 @@ const ID_BITS: u32 = 36;
 /// In the place of the number of [`BEFORE_THE_FORK`].
 const BEFORE_THE_FORK_IDS: u64 = 1 << 27;
 
-/// What of a log comes next.
+/// The next thing in a log.
 enum Next {
     Began,
     Event(Event),
@@ -55,7 +55,7 @@ pub(super) struct Writing<'a, W> {
     whole: &'a Profile,
     encoder: Encoder,
     out: &'a mut W,
-    /// Which of the stacks are written.
+    /// Whether each stack is written.
     known: Vec<bool>,
     /// Whether the thread that inherited blocks are said to come from is written.
     has_inherited: bool,
@@ -105,11 +105,11 @@ impl<'a, W: Write> Writing<'a, W> {
         }
     }
 
-    /// What stands before all events.
+    /// Writes the records before all events.
     pub(super) fn begin(&mut self, first_ns: u64) -> io::Result<()> {
         let run = &self.whole.run;
         let mut settings = run.settings.clone();
-        // Of one process; whoever reads them looks for what that one inherited.
+        // Settings of one forked process: a reader would look for the blocks from its parent.
         settings.retain(|(name, _)| ![FORKED_AT, PARENT_LOG].contains(&name.as_str()));
         if !run.executed_as.is_empty() {
             settings.push((EXECUTED_AS.into(), run.executed_as.clone()));
@@ -209,7 +209,7 @@ impl<'a, W: Write> Writing<'a, W> {
         self.out.flush()
     }
 
-    /// What comes next in that log, and when. Names of threads are written on the way.
+    /// Returns the next event of that log, and its time. Writes names of threads on the way.
     fn pull(&mut self, index: usize) -> io::Result<Option<(u64, Next)>> {
         loop {
             let member = &mut self.members[index];

@@ -8,16 +8,16 @@ use crate::model::noise::Noise;
 /// Beyond so many standard errors a difference is called real: noise alone gets there once in 370.
 pub const REAL: f64 = 3.0;
 
-/// What changed at a site.
+/// The change of a sum at a site.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Change {
     /// How much there was.
     pub before: f64,
     /// How much there is.
     pub after: f64,
-    /// What only the second has.
+    /// The part that only the second has.
     pub plus: Amount,
-    /// What only the first has.
+    /// The part that only the first has.
     pub minus: Amount,
     /// Between two profiles: what sampling alone would make of equal heaps.
     pub noise: Noise,

@@ -31,7 +31,7 @@ impl Confidence {
         normal_quantile(0.5 + self.0 / 200.0)
     }
 
-    /// What a site of which there is no sample could still hold, with this confidence, in sampling
+    /// Returns the most that a site without a sample could hold, with this confidence, in sampling
     /// intervals. `S` bytes in small blocks stay without a sample with probability `exp(-S / R)`,
     /// which is `1 - confidence` at `S = -ln(1 - confidence) R`: 3.0 R at 95 %. One block of `S`
     /// bytes, or any mixture, has the same probability.

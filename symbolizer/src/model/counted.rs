@@ -7,11 +7,11 @@ use heapprof_core::Estimate;
 /// Both sums at the same event of the log, or those of several logs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// What the samples stand for.
+    /// The bytes that the samples stand for.
     pub samples: Estimate,
     /// Bytes that threads counted.
     pub bytes: u64,
-    /// Of `samples`, the last one of each thread.
+    /// The part of `samples` that is the last sample of each thread.
     pub last: Estimate,
     /// Bytes of these blocks themselves.
     pub last_bytes: u64,

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use heapprof_core::Row;
 
-/// What is asked for.
+/// The details that are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Detail {
     /// The rows by thread.
@@ -24,7 +24,8 @@ impl Detail {
     };
 }
 
-/// What was kept; `None` where it was not asked for, or where the input does not say.
+/// The details that were kept; `None` if they were not asked for, or if the input does not have
+/// them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Detailed {
     /// The rows by the thread that allocated.
@@ -65,7 +66,7 @@ pub struct Event {
     pub thread: u32,
     /// The block.
     pub id: u64,
-    /// What came; `None`: it went.
+    /// The block that came; `None` if it went.
     pub came: Option<Block>,
 }
 

@@ -19,7 +19,8 @@ pub(crate) fn is_remark(marker: &str) -> bool {
     marker.starts_with(REMARK)
 }
 
-/// What of it a run's numbers lack, in words; `None`: nothing, or it was not forked.
+/// Returns, in words, which blocks from the parent a run's numbers lack; `None` if none, or if it
+/// was not forked.
 pub(crate) fn missing_from(run: &Run) -> Option<String> {
     let remark = remark_on(run).strip_prefix(REMARK)?;
     let parent = run.forked_from;
@@ -34,7 +35,7 @@ pub(crate) fn missing_from(run: &Run) -> Option<String> {
     }
 }
 
-/// What is said of that at the beginning of a forked process's log; empty: nothing.
+/// Returns the remark at the beginning of a forked process's log; empty if there is none.
 pub(crate) fn remark_on(run: &Run) -> &str {
     let first = run.markers.first().filter(|_| run.forked_from != 0);
     let remark = first.filter(|first| first.name.starts_with(REMARK));

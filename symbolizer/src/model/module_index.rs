@@ -32,7 +32,7 @@ struct ModuleRange {
 }
 
 impl Clone for ModuleIndex {
-    /// Of modules that may be others by then.
+    /// An empty index: the clone's modules may change.
     fn clone(&self) -> Self {
         ModuleIndex::default()
     }

@@ -5,11 +5,11 @@
 /// See the module's text. Sums over blocks, so parts add up.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Noise {
-    /// Of the difference, if both heaps are the same.
+    /// The variance of the difference, if both heaps are equal.
     pub(crate) variance: f64,
-    /// The same, if the bytes were in small blocks.
+    /// That variance if the bytes were in small blocks: the maximum.
     pub(crate) at_most: f64,
-    /// What the largest block that may be missed brings.
+    /// The contribution of the largest block that may be missed.
     pub(crate) block: f64,
 }
 

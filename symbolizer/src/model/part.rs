@@ -13,9 +13,9 @@ use crate::model::run::{Ending, Marker, Regime, Run};
 pub struct Part {
     /// Its file, as the user named it.
     pub file: String,
-    /// What ran.
+    /// The run of the process.
     pub run: Run,
-    /// What its numbers are worth.
+    /// How exact its numbers are.
     pub precision: Precision,
     /// Whether its file was read to its end without a doubt.
     pub is_whole: bool,

@@ -1,6 +1,6 @@
 //! Precision: how exact the numbers of a profile are.
 
-/// What the numbers are worth.
+/// How exact the numbers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
     /// Every allocation was recorded.

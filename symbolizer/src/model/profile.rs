@@ -29,11 +29,11 @@ use crate::resolve::Frame;
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// What ran. Of several processes, what is true of all of them.
+    /// The run. For several processes, it has what is true of all.
     pub run: Run,
     /// The processes that were added up, when they are several; else empty.
     pub parts: Vec<Part>,
-    /// What the file itself and the profiler say about losses and damage.
+    /// Losses and damage, as the file and the profiler report them.
     pub account: Account,
     /// The filter that it was put through, in words; empty: none.
     pub filtered: String,
@@ -46,7 +46,7 @@ pub struct Profile {
     pub stacks: Vec<CallStack>,
     /// The numbers.
     pub rows: Vec<Row>,
-    /// What else was kept of a log.
+    /// Other details that were kept of a log.
     pub detail: Detailed,
     /// Threads, as the log numbers them.
     pub threads: Vec<Thread>,
@@ -58,22 +58,22 @@ pub struct Profile {
     pub stated_errors: Option<[f64; 4]>,
     /// When the most bytes were in use; `None` for a dump.
     pub peak: Option<Peak>,
-    /// What the past of each row says, when it was asked for; else empty.
+    /// The past of each row, if it was asked for; else empty.
     pub pasts: Vec<Past>,
     /// Bytes of all that the process itself asked for, one for an empty block.
     pub requested: Estimate,
-    /// What its threads counted, beside those, when the log has that.
+    /// The bytes that its threads counted, if the log has them.
     pub counted: Option<Counted>,
     /// By stack, what differs between two views, when that was asked for; may be shorter than the
     /// stacks.
     pub changes: Vec<Change>,
-    /// Which blocks the pasts call temporary.
+    /// The definition of a temporary block in the pasts.
     pub temporary: Option<Temporary>,
     /// Lifetimes by stack, when they were asked for; may be shorter than the stacks.
     pub lifetimes: Vec<Lifetimes>,
 }
 
-/// What is missing, as far as is known. Law 10.
+/// The losses, as far as they are known. Law 10.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
     /// The profiler's own counters at the end.
@@ -92,8 +92,8 @@ pub struct Account {
     pub unknown_frees: u64,
     /// Allocations whose numbers are impossible, left out.
     pub implausible: u64,
-    /// Of several: forked processes of which what they had from before the fork is left out,
-    /// because it is in the parent's log, which is read as well.
+    /// Number of forked processes whose blocks from before the fork are left out, because the
+    /// parent's log is read, too.
     pub inherited_elsewhere: u64,
     /// Other things a reader of the numbers should know.
     pub remarks: Vec<String>,
@@ -121,7 +121,7 @@ pub struct Damage {
     pub offset: u64,
     /// Bytes passed over.
     pub skipped: u64,
-    /// What was wrong.
+    /// The error there.
     pub what: String,
 }
 
@@ -172,7 +172,7 @@ pub struct Place {
 }
 
 impl Profile {
-    /// What the numbers are worth.
+    /// Returns how exact the numbers are.
     pub fn precision(&self) -> Precision {
         let of_parts = self.parts.iter().map(|part| part.precision);
         if let Some(least) = of_parts.max_by_key(|precision| *precision as u8) {

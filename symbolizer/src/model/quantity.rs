@@ -18,7 +18,7 @@ impl fmt::Display for Bytes {
         }
         let mut value = self.0 / 1024.0;
         let mut unit = 0;
-        // What would round to 1024.0 is written as 1.0 of the next unit.
+        // A value that would round to 1024.0 is written as 1.0 of the next unit.
         while value >= 1023.95 && unit + 1 < UNITS.len() {
             value /= 1024.0;
             unit += 1;

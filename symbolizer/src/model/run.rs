@@ -5,7 +5,7 @@ use heapprof_format::{Checkpoint, EXECUTED_AS, EndReason, Start};
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
 
-/// What ran, when, and under which settings.
+/// A run: its program, its time and its settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Run {
     /// Path of the executable; empty when the input does not say.
@@ -41,7 +41,7 @@ pub struct Run {
     pub regimes: Vec<Regime>,
     /// The part that the numbers are about; `None` for the whole.
     pub span: Option<Span>,
-    /// Of several processes: why the time that was asked for is not in this one's.
+    /// For one of several processes: why it does not have the time that was asked for.
     pub outside: Option<Outside>,
     /// Why this profile was taken, for one that was taken on an occasion.
     pub reason: String,
@@ -50,7 +50,7 @@ pub struct Run {
     pub is_joined: bool,
 }
 
-/// What was in force from a moment on.
+/// The sampling parameters in force from a moment on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Regime {
     /// Since when.
@@ -73,9 +73,9 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// The moment. A dump's is where its record stands: the writer takes a dump in the middle of
-    /// events, of which some that are older are still to come. What the program or somebody else
-    /// named is at its time.
+    /// Returns the cut of the moment. A dump's cut is at its record: the writer takes a dump in the
+    /// middle of events, and older events may still come. A moment that the program or a user named
+    /// is at its time.
     pub fn cut(&self) -> Cut {
         match self.name.starts_with("dump: ") {
             true => Cut::Record {
@@ -88,7 +88,7 @@ impl Marker {
 }
 
 impl Run {
-    /// What the start of its log says.
+    /// Takes the first record of the log.
     pub(crate) fn begin(&mut self, start: Start) {
         self.program = start.program;
         self.args = start.args;

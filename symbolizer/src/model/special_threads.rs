@@ -22,7 +22,7 @@ pub(crate) const WITH_ITS_PROCESS: u32 = u32::MAX - 2;
 /// Number of the threads that allocated before the oldest segment that is kept.
 pub(crate) const NOT_KEPT: u32 = u32::MAX - 1;
 
-/// What a thread is called of which a log has nothing but a number.
+/// Returns a name for a thread of which a log has only the number.
 pub(crate) fn name_of_unknown_thread(number: u32) -> String {
     match number {
         NOT_KEPT => "(before what is kept)".into(),

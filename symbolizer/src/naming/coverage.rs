@@ -31,7 +31,7 @@ pub struct Share {
     pub lines_bytes: u64,
 }
 
-/// What one stack has, worst frame first.
+/// The names of one stack, worst frame first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Has {
     Nothing,
@@ -40,7 +40,7 @@ enum Has {
 }
 
 impl Coverage {
-    /// Of what was allocated in all of the profile.
+    /// Returns the coverage of everything allocated in the profile.
     pub fn of(profile: &Profile, symbols: &Symbols) -> Coverage {
         let mut coverage = Coverage::default();
         let mut passed: Vec<(Option<u32>, Has)> = Vec::new();

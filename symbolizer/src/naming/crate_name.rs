@@ -16,9 +16,9 @@ pub(crate) fn crate_of(name: &Name) -> Option<&str> {
     crate_of_v0(name.raw()).or_else(|| crate_of_path(name.demangled()))
 }
 
-/// Of a mangled name of Rust's newer kind: the first crate root in it is that of the function, or
-/// of the `impl` it stands in, which its demangled form does not show (`<str>::to_uppercase` is
-/// alloc's).
+/// Returns the crate of a v0 mangled name of Rust: the first crate root in it. It belongs to the
+/// function, or to the `impl` around it, which the demangled form does not show
+/// (`<str>::to_uppercase` is alloc's).
 fn crate_of_v0(mangled: &str) -> Option<&str> {
     let mut rest = mangled.strip_prefix("_R")?.as_bytes();
     let from_number =
@@ -57,7 +57,7 @@ fn identifier(rest: &[u8]) -> Option<&str> {
     std::str::from_utf8(rest.get(..length)?).ok()
 }
 
-/// Of a demangled name.
+/// Returns the crate of a demangled name.
 fn crate_of_path(name: &str) -> Option<&str> {
     if let Some(inner) = name.strip_prefix('<') {
         let subject = inner.trim_start_matches(['<', '&', '*', '[', '(']);

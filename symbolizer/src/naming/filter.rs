@@ -123,7 +123,7 @@ impl Filter {
         ));
     }
 
-    /// Of each place, what the expressions say.
+    /// Returns the verdict of the expressions for each place.
     fn verdicts(&self, profile: &Profile, symbols: &Symbols) -> HashMap<Place, Verdict> {
         let mut verdicts = HashMap::new();
         for stack in &profile.stacks {
@@ -184,7 +184,8 @@ fn matches(regex: &Regex, module: &str, function: &str, file: Option<&str>) -> b
         || regex.is_match(module)
 }
 
-/// The stack without those places. What is left are the addresses of the calls themselves.
+/// Returns the stack without those places. The remaining addresses are those of the calls
+/// themselves.
 fn without(profile: &Profile, stack: &CallStack, hidden: &HashSet<Place>) -> CallStack {
     if !profile.places(stack).any(|place| hidden.contains(&place)) {
         return stack.clone();

@@ -73,7 +73,7 @@ pub(crate) fn lines<T>(
     });
     frames.sort_unstable_by_key(|frame| (frame.paths.start, frame.names));
 
-    // What is a frame's own, and not that of one upon it.
+    // The own value of a frame, without the frames above it.
     let mut own: Vec<u64> = frames.iter().map(|frame| of(&frame.paths)).collect();
     let mut below: Vec<usize> = Vec::new();
     for (index, frame) in frames.iter().enumerate() {

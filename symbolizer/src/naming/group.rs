@@ -41,7 +41,7 @@ pub enum By {
     /// The thread that allocated. Needs a profile read with
     /// [`Detail::threads`](crate::Detail::threads).
     Thread,
-    /// Of several processes, the one that allocated. Needs the same.
+    /// The process that allocated, if there are several. Needs the same.
     Process,
     /// The size class of the request.
     Size,
@@ -131,13 +131,13 @@ impl fmt::Display for By {
 /// A group with its numbers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Group {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Of blocks whose own group it is.
+    /// The numbers of blocks whose own group it is.
     pub own: Numbers,
     /// The same with errors.
     pub own_totals: Totals,
-    /// Of blocks that have to do with it.
+    /// The numbers of all blocks that belong to it.
     pub cumulative: Numbers,
     /// The same with errors.
     pub cumulative_totals: Totals,
@@ -179,9 +179,8 @@ pub fn groups(
     groups
 }
 
-/// Which groups the blocks of each row belong to. By thread and process, and only then, a row may
-/// be of several: the parts are then those of [`Detailed::threads`](crate::Detailed::threads)
-/// instead of rows.
+/// The groups that the blocks of each row belong to. Only by thread and by process may a row belong
+/// to several groups: its parts are then those of [`Detailed::threads`](crate::Detailed::threads).
 #[derive(Debug)]
 pub struct GroupMap {
     by: By,
@@ -278,7 +277,7 @@ impl GroupMap {
     }
 }
 
-/// What decides the groups of a part.
+/// The property that decides the groups of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Stack(u32),
@@ -291,8 +290,8 @@ enum Key {
 }
 
 impl Key {
-    /// The process of a thread. What no process has by itself stays with the thread that it is said
-    /// to be of: what was there before a fork, or before what is kept.
+    /// Returns the process of a thread. Blocks that belong to no single process stay with their
+    /// special thread: those from before a fork, or from before the kept segments.
     fn of_process(profile: &Profile, thread: u32) -> Key {
         let parts = &profile.parts;
         let place = parts.iter().position(|part| part.threads.contains(&thread));
@@ -314,8 +313,8 @@ impl Key {
     }
 }
 
-/// Of each row of the profile, the group of its blocks; `None` for groupings about frames. By
-/// thread and process a row may be of several: those that hold it with each one's part.
+/// Returns the group of the blocks of each row; `None` for groupings by frames. By thread and by
+/// process a row may have several groups, each with its part.
 pub(crate) fn parts(
     profile: &Profile,
     symbols: &Symbols,

@@ -1,5 +1,5 @@
 //! Paths: stacks as sequences of function names, outermost first. Folded stacks and flame graphs
-//! are made of them.
+//! consist of paths.
 //!
 //! ```text
 //!   names   0 grow   1 main   2 push             in order: numbers compare as names do
@@ -16,8 +16,8 @@ use crate::model::printable::Printable;
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::symbols::Symbols;
 
-/// Gives names their numbers, in the order in which they come. What is at a place is looked at
-/// once, for thousands of stacks pass each.
+/// Gives names their numbers, in the order in which they come. Each place is looked at once,
+/// because thousands of stacks pass it.
 #[derive(Default)]
 pub(crate) struct Namer {
     numbers: HashMap<String, u32>,
@@ -74,7 +74,7 @@ pub struct Paths<T> {
 }
 
 impl<T> Paths<T> {
-    /// Of paths by that namer, of which equal ones are merged.
+    /// Creates the paths from numbers of that namer, and merges equal ones.
     pub(crate) fn of(
         namer: Namer,
         all: impl IntoIterator<Item = (Box<[u32]>, T)>,
@@ -102,7 +102,7 @@ impl<T> Paths<T> {
         }
     }
 
-    /// Of paths as [`text`](Self::text) gives them.
+    /// Creates the paths from texts as [`text`](Self::text) gives them.
     #[cfg(test)]
     pub(crate) fn of_texts(texts: Vec<(&str, T)>) -> Self {
         let mut namer = Namer::default();
@@ -129,12 +129,12 @@ impl<T> Paths<T> {
         self.paths.is_empty()
     }
 
-    /// What there is of each.
+    /// The value of each path.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.paths.iter().map(|(_, one)| one)
     }
 
-    /// What there is of those from one to before another, by their order.
+    /// The values of the paths in a range, in their order.
     pub(crate) fn values_in(&self, range: Range<usize>) -> impl Iterator<Item = &T> {
         self.paths[range].iter().map(|(_, one)| one)
     }

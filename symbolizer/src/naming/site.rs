@@ -15,7 +15,7 @@ use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
 
-/// What tells one site from another.
+/// The identity of a site.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SiteKey {
     /// Function, or module and offset when it has no name.
@@ -89,7 +89,7 @@ impl Sites {
     }
 }
 
-/// Which sites the stacks of a profile belong to, for numbers other than the four.
+/// The sites that the stacks of a profile belong to, for numbers other than the four.
 #[derive(Debug)]
 pub struct SiteMap {
     keys: Vec<SiteKey>,

@@ -135,7 +135,7 @@ impl Symbols {
                 address: self.svma(place),
             },
             None => {
-                // Of several processes each has addresses of its own.
+                // Each of several processes has addresses of its own.
                 let home = process_and_address(place.avma)
                     .and_then(|(part, avma)| Some((profile.parts.get(part)?, avma)));
                 Unnamed {
@@ -155,7 +155,7 @@ impl Symbols {
         place.avma.wrapping_sub(bias.copied().unwrap_or(0))
     }
 
-    /// What was tried for each module that was asked, by index of the module.
+    /// The report on each module that was asked, by index of the module.
     pub fn reports(&self) -> &BTreeMap<u32, ModuleReport> {
         &self.reports
     }
@@ -177,7 +177,7 @@ impl Symbols {
             .unwrap_or(path)
     }
 
-    /// Places that were asked for, and those of them without a name.
+    /// Returns how many places were asked for, and how many of these have no name.
     pub fn asked_and_unnamed(&self) -> (u64, u64) {
         let named = self.perf_map.as_ref().map_or(0, |report| report.named);
         let outside = (self.outside, self.outside.saturating_sub(named));

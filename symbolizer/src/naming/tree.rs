@@ -29,15 +29,15 @@ pub enum Direction {
 /// A node: one frame (or group) below the same others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Of blocks whose path ends here.
+    /// The numbers of blocks whose path ends here.
     pub own: Numbers,
-    /// Of blocks whose path leads here.
+    /// The numbers of blocks whose path leads here.
     pub total: Numbers,
     /// The same with errors.
     pub totals: Totals,
-    /// Of blocks whose path ends here, what the tree is sorted by.
+    /// The amount that the tree is sorted by, of blocks whose path ends here.
     pub own_amount: Amount,
-    /// Of blocks whose path leads here.
+    /// The numbers of blocks whose path leads here.
     pub amount: Amount,
     /// Index of what is called here.
     name: u32,
@@ -67,8 +67,8 @@ pub struct Tree {
 impl Tree {
     /// The tree of a profile. Groupings that are not about frames are the first level, with the
     /// functions below. A function is meant by its whole name; or by that without what it takes,
-    /// what it returns, and the arguments of its template. Of what only the past tells, nothing is
-    /// known by thread and by process.
+    /// what it returns, and the arguments of its template. Numbers of the past are unknown by
+    /// thread and by process.
     pub fn of(
         profile: &Profile,
         symbols: &Symbols,
@@ -141,7 +141,7 @@ impl Tree {
         &self.nodes
     }
 
-    /// What is called at a node.
+    /// Returns the name of a node.
     pub fn name(&self, node: &Node) -> &str {
         &self.names[node.name as usize]
     }
@@ -194,7 +194,7 @@ struct Shape {
 struct Sprout {
     parent: u32,
     name: u32,
-    /// What it is sorted by.
+    /// The value that it is sorted by.
     value: f64,
 }
 
@@ -286,7 +286,7 @@ struct Paths<'a> {
     by: By,
     direction: &'a Direction,
     names: Names,
-    /// Of each place, innermost first: stacks share most of theirs.
+    /// The steps of each place, innermost first: stacks share most places.
     frames: HashMap<Place, Vec<Step>>,
 }
 
@@ -348,7 +348,7 @@ fn is_called(function: &str, wanted: &str) -> bool {
 /// `f` of `f(int) const`.
 fn without_parameters(function: &str) -> &str {
     let mut name = function;
-    // What GCC makes of one function: `f(int) [clone .cold]`.
+    // GCC splits a function: `f(int) [clone .cold]`.
     if name.ends_with(']') {
         name = name.rfind(" [").map_or(name, |at| &name[..at]);
     }
@@ -385,7 +385,7 @@ fn without_brackets(name: &str, open: char, close: char) -> &str {
     name
 }
 
-/// The part of a stack that the tree shows, in the order in which it shows it. Of a recursive
+/// The part of a stack that the tree shows, in the order in which it shows it. For a recursive
 /// function, the outermost call has the callees and the innermost the callers, so that each block
 /// counts once.
 fn walk<'a>(path: &'a [Step], direction: &Direction) -> Option<Box<dyn Iterator<Item = u32> + 'a>> {

@@ -17,7 +17,7 @@ mod rust;
 use cpp::{cpp_allocated, cpp_container};
 use rust::{RustType, rust_container};
 
-/// What a block is when no frame says so.
+/// The type of a block if no frame tells it.
 pub(crate) const UNKNOWN: &str = "(unknown)";
 
 /// The type that these functions allocate: demangled names, innermost first, and of those whose
@@ -180,7 +180,7 @@ mod tests {
                 ],
                 Some("std::vector<float>"),
             ),
-            // Who calls is not what was allocated.
+            // The caller is not the allocated type.
             (&["malloc", "parse", "alloc::vec::Vec<u8>::push"], None),
             (&["malloc", "main"], None),
             (&[], None),

@@ -1,7 +1,7 @@
 //! Dump reader: gperftools' text as a profile. Lines become stacks and rows, mappings become
 //! modules.
 //!
-//! What a dump does not state stays unknown: errors of its numbers, times, why walks ended. If
+//! A dump does not state errors of its numbers, times, or why walks ended: these stay unknown. If
 //! heapprof wrote its `key: value` comments, they give program, process and interval.
 
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ pub fn profile_of_dump(dump: Dump) -> Profile {
     profile
 }
 
-/// What heapprof itself writes into comments; everything else is kept as a remark.
+/// Reads a comment that heapprof itself writes; every other comment is kept as a remark.
 pub(crate) fn read_comment(comment: &str, profile: &mut Profile) {
     let run = &mut profile.run;
     let Some((key, value)) = comment.split_once(": ") else {
@@ -205,7 +205,8 @@ mod tests {
         let profile = profile(
             "heap profile: 1: 1024 [1: 1024] @ heap_v2/524288\n1: 1024 [1: 1024] @ 0x1\nMAPPED_LIBRARIES:\n",
         );
-        // What go tool pprof, google-pprof and jeprof say of that line: 1024 / (1 - e^(-1/512)).
+        // The number that go tool pprof, google-pprof and jeprof give for that line: 1024 / (1 -
+        // e^(-1/512)).
         let numbers = Numbers::of(&profile.rows[0].totals);
         assert_eq!(
             (numbers.in_use_objects, numbers.in_use_bytes),

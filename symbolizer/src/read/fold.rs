@@ -80,7 +80,7 @@ impl Fold {
         }
     }
 
-    /// Of allocations and frees, only those of the span will count.
+    /// Counts only the allocations and frees of the span.
     pub fn within(mut self, span: Option<Span>) -> Self {
         self.span = span;
         self
@@ -111,7 +111,7 @@ impl Fold {
         self.resuming
     }
 
-    /// Which of the profile's stacks each of the log's is, by its number there.
+    /// Returns the profile's index of each stack, by its number in the log.
     pub(crate) fn stack_numbers(&self) -> &NumberMap<u32, u32> {
         &self.stack_of
     }
@@ -315,7 +315,7 @@ impl Fold {
             // parent.
             let is_of_a_window = span.from != Cut::Nothing;
             is_before = includes(span.from) || is_of_a_window && is_inherited(alloc);
-            // Of what was there before the window, only growth wants to know.
+            // Only growth needs the blocks from before the window.
             if is_before && self.history.is_none() || !includes(span.to) {
                 return;
             }

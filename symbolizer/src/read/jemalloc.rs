@@ -12,7 +12,7 @@ use crate::model::detail::ThreadRow;
 use crate::model::profile::Profile;
 use crate::read::dump::profile_of_dump;
 
-/// What is wrong with such a file, and in which line.
+/// An error in such a file, and its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct JemallocError {

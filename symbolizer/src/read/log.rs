@@ -19,7 +19,7 @@ pub(crate) trait Taker {
         });
     }
 
-    /// What is wrong with the log, after its last record.
+    /// Takes the account of the log, after its last record.
     fn account(&mut self, account: Account);
 }
 
@@ -169,7 +169,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// What is wrong with the log, as far as it was read.
+    /// Returns the account of the log, as far as it was read.
     pub(crate) fn account(mut self) -> Account {
         self.account.missing_frames = self.reader.missing_frames();
         self.account.segments = self.reader.segments().to_vec();

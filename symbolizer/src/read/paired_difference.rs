@@ -45,7 +45,7 @@ impl At {
 struct Birth {
     came: Allocation,
     at: At,
-    /// What its thread had allocated, it included.
+    /// Allocations of its thread so far, itself included.
     allocations: f64,
 }
 
@@ -76,7 +76,7 @@ impl PairedDifference {
         }
     }
 
-    /// What is known of times begins there.
+    /// Says that times are known from there on.
     pub(crate) fn begin_at(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
     }
@@ -180,7 +180,7 @@ impl PairedDifference {
         };
     }
 
-    /// What a view says of a block.
+    /// Returns the factor `k` of a block in a view.
     fn factor(&self, view: Span, birth: &Birth, death: Option<At>) -> f64 {
         if !birth.at.is_before(view.to) {
             return 0.0;
@@ -276,7 +276,7 @@ mod tests {
         (is - expected).abs() <= 1e-5 * expected.abs()
     }
 
-    /// What there is in either view, and what only the second and only the first have.
+    /// The sums in either view, and the parts that only the second and only the first have.
     fn of(contrast: PairedDifference) -> [f64; 4] {
         let change = contrast.finish().pop().unwrap_or_default();
         let Change {
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(objects, [2.0, 2.0, 1.0, 1.0]);
         let allocated = of(story(Metric::AllocatedBytes, views));
         assert_eq!(allocated, [1100.0, 1111.0, 11.0, 0.0]);
-        // Of windows, what came in them.
+        // For windows, the blocks that came in them.
         let views = [window(0, 2 * S), window(2 * S, 5 * S)];
         let bytes = of(story(Metric::InUseBytes, views));
         assert_eq!(bytes, [100.0, 10.0, 10.0, 100.0]);
@@ -366,7 +366,7 @@ mod tests {
         is(growth(Some(7), 0), [375.0, -250.0, 0.0, 625.0]);
         // It went in the first: 2 to 3 of 4: 6 (5 - 4) / 64.
         is(growth(Some(3), 0), [93.75, 0.0, 0.0, 93.75]);
-        // What is known begins at 1 s: 1 to 3 of 3: 6 (8 - 6) / 27.
+        // Knowledge begins at 1 s: 1 to 3 of 3: 6 (8 - 6) / 27.
         is(growth(None, 1), [12e3 / 27.0, 0.0, 0.0, 12e3 / 27.0]);
     }
 
@@ -392,7 +392,7 @@ mod tests {
                 ..came(5, 100_000, 44 * S / 10)
             };
             contrast.alloc(&inherited, next());
-            // Of another thread, 7 goes before its thread's next, and 6 behind it.
+            // In another thread, 7 goes before its thread's next, and 6 behind it.
             for id in [6, 7] {
                 let other = Allocation {
                     thread: 1,

@@ -146,7 +146,7 @@ fn places(named: &Path, child: &Path) -> impl Iterator<Item = PathBuf> {
     [Some(named.to_owned()), beside].into_iter().flatten()
 }
 
-/// What the stacks of a log mean.
+/// The state of the parent at the fork: its stacks and modules.
 #[derive(Default)]
 struct ParentState {
     stacks: NumberMap<u32, Stack>,

@@ -19,13 +19,13 @@ use crate::naming::site::SiteMap;
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
 
-/// What a page knows of a group at a moment: each number with its standard error.
+/// The numbers of a group at a moment, each with its standard error.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Moment([f64; SERIES]);
 
 /// Bytes and blocks in use, bytes and blocks allocated so far; then the errors of these.
 const SERIES: usize = 8;
-/// Of these, those that are no errors.
+/// The number of these series that are no errors.
 const VALUES: usize = SERIES / 2;
 
 impl From<&Totals> for Moment {
@@ -90,11 +90,10 @@ pub(super) struct Document<'a> {
     /// How exact the numbers are.
     precision: &'a str,
     is_exact: bool,
-    /// Of intervals: how often they hold the truth, and how many standard errors wide they are to
-    /// either side.
+    /// The confidence of intervals in percent, and their half width in standard errors.
     percent: f64,
     standard_errors: f64,
-    /// What must stand beside the numbers.
+    /// The notes that must stand beside the numbers.
     notes: Vec<String>,
     #[serde(flatten)]
     circumstances: RecordingConditions<'a>,
@@ -103,12 +102,12 @@ pub(super) struct Document<'a> {
     markers: Vec<Marker>,
     /// Functions, files and modules.
     texts: Vec<String>,
-    /// Of each frame: function, file, line, module. Texts by number; -1 and line 0: not known.
+    /// Function, file, line and module of each frame. Texts by number; -1 and line 0: unknown.
     frames: Vec<(i64, i64, u32, i64)>,
     groups: Vec<Group>,
 }
 
-/// Of the whole, by step.
+/// The totals by step.
 #[derive(Serialize)]
 struct Steps {
     end_s: Vec<f64>,
@@ -143,8 +142,7 @@ struct Group {
     /// How many stacks it is, where their callers are not told apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<usize>,
-    /// Of each series of numbers, those that are not what they were a moment before: moment,
-    /// number, moment, number, …
+    /// The changes of each series: moment, number, moment, number, …
     series: Vec<Vec<Number>>,
 }
 
@@ -253,7 +251,7 @@ fn series(report: &Report<'_>, group: usize, is_exact: bool) -> Vec<Vec<Number>>
     series
 }
 
-/// What a reader must know before he believes a number.
+/// Returns what a reader must know before believing a number.
 fn notes(profile: &Profile) -> Vec<String> {
     let mut lines = profile.circumstances();
     let are_cut = profile.parts.iter();

@@ -38,7 +38,7 @@ const MOST_REDIRECTS: u32 = 5;
 
 const CHUNK: usize = 64 << 10;
 
-/// Which servers, and within which bounds.
+/// The servers to ask, and the bounds on requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DebuginfodSettings {
     /// Addresses, `http://` or `https://`, asked in this order.
@@ -63,7 +63,7 @@ impl DebuginfodSettings {
 /// A fetch under way, for those who show progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetching<'a> {
-    /// What the file is for: a module's name.
+    /// The name of the module that the file is for.
     pub name: &'a str,
     /// Bytes that came so far.
     pub bytes: u64,
@@ -71,7 +71,7 @@ pub struct Fetching<'a> {
     pub of: Option<u64>,
 }
 
-/// What came of all requests so far.
+/// The result of all requests so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FetchAccount {
     /// Files that came and were what was asked for.
@@ -87,7 +87,7 @@ pub struct FetchAccount {
     pub failed: u64,
 }
 
-/// What a server can be asked for.
+/// The kinds of files that a server can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Debuginfo,
@@ -125,7 +125,7 @@ struct State {
     account: FetchAccount,
     /// Servers that could not be reached, by index.
     dead: HashSet<usize>,
-    /// What did not come, so that a library that was loaded fifty times is asked for once.
+    /// Files that did not come, so that a library that was loaded many times is asked for once.
     failed: HashMap<(BuildId, Kind), Tried>,
 }
 
@@ -167,12 +167,12 @@ impl Debuginfod {
         }))
     }
 
-    /// What came of all requests so far.
+    /// The result of all requests so far.
     pub fn account(&self) -> FetchAccount {
         self.0.state().account
     }
 
-    /// The file of that build, from the cache or a server. What was tried is added to `tried`.
+    /// Returns the file of that build, from the cache or a server. Adds each attempt to `tried`.
     pub(super) fn fetch(
         &self,
         id: &BuildId,

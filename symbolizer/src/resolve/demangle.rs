@@ -29,8 +29,8 @@ pub fn demangle(raw: &str) -> Option<String> {
     }
 }
 
-/// Both languages' schemes begin so, `__R`/`__Z` being what a leading-underscore platform makes of
-/// them.
+/// Both languages' schemes begin so; `__R` and `__Z` are their forms on a platform with leading
+/// underscores.
 fn may_be_mangled(raw: &str) -> bool {
     let rest = raw.trim_start_matches('_');
     rest.len() < raw.len() && rest.starts_with(['R', 'Z'])
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn where_parameters_cannot_be_read_the_name_is() {
         let cases = [
-            // What g++ 12 makes of std::make_shared<Item>() in C++17.
+            // The name that g++ 12 gives to std::make_shared<Item>() in C++17.
             (
                 "_ZSt11make_sharedI4ItemJEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES4_E4typeEEDpOT0_",
                 Some("std::make_shared<Item>"),

@@ -46,7 +46,7 @@ type Shared = Arc<Name>;
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
 
-/// What DWARF says about one address.
+/// DWARF's frames of one address.
 #[derive(Default)]
 pub(super) struct Answer {
     /// Innermost inlined function first, the physical function last.
@@ -57,8 +57,8 @@ pub(super) struct Answer {
     pub(super) partial: Option<Shared>,
 }
 
-/// What went wrong in files that were otherwise of use. Counted: a damaged file has thousands of
-/// the same.
+/// Errors in files that were otherwise useful. Equal errors are counted: a damaged file has
+/// thousands.
 #[derive(Default)]
 struct Problems(Mutex<Vec<(PathBuf, u64, String)>>);
 
@@ -87,7 +87,7 @@ impl Problems {
 /// many are asked before it counts as unknown.
 const MOST_UNITS_AN_ADDRESS: usize = 16;
 
-/// What DWARF says about each of the sorted `svmas`; nothing where there is none.
+/// Returns DWARF's frames of each of the sorted `svmas`; none if there is no DWARF.
 pub(super) fn resolve(
     files: &Files,
     svmas: &[u64],

@@ -81,14 +81,13 @@ impl ElfFile {
         }
         let file = File::open(path)?;
         // SAFETY: the map is private, read only, and lives as long as the slices taken from it
-        // (`data` borrows self). What no program can rule out is that somebody else changes the
-        // file meanwhile. If bytes change, parsers see wrong data; all of them check every length
-        // and offset against the slice at each access and hold no invariant that was validated
-        // earlier and is relied on later in unsafe code (object's `pod` casts accept any bit
-        // pattern). If the file is truncated, touching the lost pages kills this process with
-        // SIGBUS. That is the trade every symbolizer that maps makes; ours is an offline tool on
-        // the user's own files, and copying a gigabyte of debug information instead would be paid
-        // on every run.
+        // (`data` borrows self). No program can rule out that somebody else changes the file
+        // meanwhile. If bytes change, parsers see wrong data; all of them check every length and
+        // offset against the slice at each access and hold no invariant that was validated earlier
+        // and is relied on later in unsafe code (object's `pod` casts accept any bit pattern). If
+        // the file is truncated, touching the lost pages kills this process with SIGBUS. That is
+        // the trade every symbolizer that maps makes; ours is an offline tool on the user's own
+        // files, and copying a gigabyte of debug information instead would be paid on every run.
         let map = unsafe { Mmap::map(&file)? };
         ElfFile {
             path: path.to_owned(),

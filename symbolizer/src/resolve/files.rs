@@ -21,7 +21,7 @@ pub(super) struct Files {
     /// Its detached debug information; of a program that was compiled without, what it has of
     /// symbols.
     pub(super) debug: Option<ElfFile>,
-    /// What dwz took out of the debug information.
+    /// The part that dwz moved out of the debug information.
     pub(super) supplementary: Option<ElfFile>,
     /// The package of split DWARF.
     pub(super) package: Option<ElfFile>,

@@ -55,8 +55,8 @@ impl Name {
         }
     }
 
-    /// What a generic function is an instance with, `u8, Global`, where its raw form says only
-    /// `T, A`: Rust's older mangling leaves it out, and debug information has it.
+    /// Returns the arguments of a generic function's instance, `u8, Global`, where its raw form has
+    /// only `T, A`. Rust's legacy mangling omits them, and debug information has them.
     pub fn generic_arguments(&self) -> Option<&str> {
         self.generic_arguments.as_deref()
     }

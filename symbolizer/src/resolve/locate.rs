@@ -48,7 +48,7 @@ impl Default for SearchPath {
     }
 }
 
-/// What kind of thing a recorded path names.
+/// The kind of a recorded path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Recorded {
     /// A file, its path without ` (deleted)`.
@@ -83,8 +83,8 @@ pub(super) fn recorded(path: &Path) -> Recorded {
     }
 }
 
-/// Paths at which the module's own file may be. What lies on this machine where a file was that is
-/// known to be deleted is another one: it is a place only if a build-id can tell.
+/// Paths at which the module's own file may be. If the file is known to be deleted, the file at its
+/// path on this machine is another one. That path is a candidate only if a build-id can verify it.
 pub(super) fn binary(
     path: &Path,
     deleted: bool,

@@ -13,11 +13,12 @@ use rayon::prelude::*;
 /// The names of the addresses asked of one module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleSymbols {
-    /// Which files the names are from, what they are worth, and why some are missing.
+    /// The files that the names are from, the quality of the names, and why some are missing.
     pub report: ModuleReport,
     /// The addresses asked, sorted, each once.
     svmas: Vec<u64>,
-    /// Of each address, where its frames begin in `frames`; one more entry for the end of the last.
+    /// For each address, where its frames begin in `frames`; one more entry for the end of the
+    /// last.
     begins: Vec<u32>,
     frames: Vec<Frame>,
 }
@@ -156,9 +157,9 @@ fn name_physical_function(answer: &mut dwarf::Answer, name: std::sync::Arc<super
     }
 }
 
-/// What every spelling of a function's name has in it: `grow` of `grow<alloc::Global>`, which the
-/// legacy mangling of Rust has no arguments for; `{closure` of `{closure#0}`, which that calls
-/// `{{closure}}`.
+/// Returns the part that every spelling of a function's name contains. It is `grow` for
+/// `grow<alloc::Global>`, because the legacy mangling of Rust has no arguments. It is `{closure`
+/// for `{closure#0}`, which the legacy mangling calls `{{closure}}`.
 fn stem(bare: &str) -> &str {
     let end = bare.find(['<', '#']).filter(|&end| end > 0);
     end.map_or(bare, |end| &bare[..end])

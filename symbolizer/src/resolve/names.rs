@@ -42,7 +42,7 @@ impl<T: Borrow<str> + Clone> Part<T> {
         self.aside.iter().find(|other| (*other).borrow() == text)
     }
 
-    /// What is not there yet.
+    /// Inserts a string that is not there yet.
     fn insert(&mut self, hash: u64, made: T) {
         match self.by_hash.entry(hash) {
             Entry::Vacant(free) => drop(free.insert(made)),

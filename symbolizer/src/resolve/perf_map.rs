@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A map of a service that ran for weeks has some hundred megabytes.
 const LARGEST: u64 = 1 << 30;
 
-/// Whose code it is.
+/// The process that the code belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -44,7 +44,7 @@ pub struct PerfMapReport {
     pub asked: u64,
     /// Those that got a name.
     pub named: u64,
-    /// Of these, those for which an earlier line has another name.
+    /// The number of these for which an earlier line has another name.
     pub ambiguous: u64,
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn read_again(path: &Path) -> Result<Vec<u8>, String> {
     open(path, None).map_err(|outcome| outcome.to_string())
 }
 
-/// What a file in `/tmp` has to fulfil.
+/// The conditions on a file in `/tmp`.
 #[derive(Debug, Clone, Copy)]
 struct Guard {
     written_after: SystemTime,
@@ -197,7 +197,7 @@ fn latest<'a>(map: &'a [u8], avmas: &[u64], ambiguous: &mut u64) -> Vec<Option<&
     let mut names: Vec<Option<&[u8]>> = vec![None; avmas.len()];
     let mut open = Open::new(avmas.len());
     // Backwards, so that the last comes first, and each address is looked at twice at most, however
-    // many lines cover it. What follows the last newline is a line that is still being written.
+    // many lines cover it. The text behind the last newline is a line that is still being written.
     for line in map.rsplit(|&byte| byte == b'\n').skip(1) {
         let Some((start, end, name)) = entry(line) else {
             continue;

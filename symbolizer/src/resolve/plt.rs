@@ -22,13 +22,13 @@ pub(super) struct Stubs<'a> {
     sorted: Vec<(u64, u64, Target<'a>)>,
 }
 
-/// What a stub leads to.
+/// The target of a stub.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
     /// A function of another module, or one that another module may replace.
     Named(&'a [u8]),
-    /// What the function at this address of the same module picks (an ifunc of a program that is
-    /// linked statically).
+    /// The function that the resolver at this address of the same module picks (an ifunc of a
+    /// statically linked program).
     PickedBy(u64),
 }
 
@@ -56,7 +56,7 @@ impl<'a> Stubs<'a> {
         Stubs { sorted }
     }
 
-    /// What the stub that covers an address leads to.
+    /// Returns the target of the stub that covers an address.
     pub(super) fn at(&self, svma: u64) -> Option<Target<'a>> {
         let after = self.sorted.partition_point(|stub| stub.0 <= svma);
         let &(_, end, target) = self.sorted.get(after.checked_sub(1)?)?;

@@ -19,7 +19,7 @@ impl fmt::Display for BuildId {
     }
 }
 
-/// What a file was used for.
+/// The use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The module's own file.
@@ -56,7 +56,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What became of a file that was tried.
+/// The result of trying a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It is used.
@@ -67,14 +67,14 @@ pub enum Outcome {
     Unusable(String),
     /// It is another build: refused.
     BuildIdDiffers {
-        /// What the file states; `None` if it has no build-id at all.
+        /// The build-id in the file; `None` if it has none.
         found: Option<BuildId>,
     },
     /// It is not the file that `.gnu_debuglink` was made for: refused.
     CrcDiffers {
-        /// What the link states.
+        /// The checksum in the link.
         expected: u32,
-        /// What the file has.
+        /// The checksum of the file.
         found: u32,
     },
     /// It is the split DWARF of another compilation: refused.
@@ -165,7 +165,7 @@ pub enum Identity {
 pub enum Reason {
     /// Memory that no file backs.
     NoFile {
-        /// What the process's map said.
+        /// The path in the process's map.
         recorded: PathBuf,
     },
     /// The kernel's vDSO, and not the one that runs here.
@@ -183,9 +183,9 @@ pub enum Reason {
     BinaryReplaced {
         /// Where it was looked for.
         path: PathBuf,
-        /// What ran.
+        /// The build-id of the file that ran.
         recorded: BuildId,
-        /// What is there now.
+        /// The build-id of the file that is there now.
         found: Option<BuildId>,
     },
     /// The module has no build-id, so nothing shows that the file is the one that ran.
@@ -216,7 +216,7 @@ pub enum Reason {
     },
     /// Something in a file is damaged or not understood; what could be read was used.
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// How many times.
         times: u64,
@@ -384,7 +384,7 @@ pub struct Quality {
     pub unresolved: u64,
 }
 
-/// What happened while resolving one module.
+/// The report on resolving one module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleReport {
     /// The recorded path.
@@ -396,7 +396,7 @@ pub struct ModuleReport {
     /// Every file tried, in order, and what became of it. Split units: the first few of each
     /// outcome.
     pub tried: Vec<(PathBuf, Outcome)>,
-    /// What the names are worth.
+    /// The quality of the names.
     pub quality: Quality,
     /// Why some are missing, and how to get them.
     pub reasons: Vec<Reason>,

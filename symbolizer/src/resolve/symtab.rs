@@ -34,8 +34,8 @@ struct Symbol<'a> {
     name: &'a [u8],
 }
 
-/// Which of several names of one address people want to read; the smallest wins.
-/// (function before bare label, binding, known size, few leading underscores, short.)
+/// The order of several names of one address; the smallest wins. (Function before bare label,
+/// binding, known size, few leading underscores, short.)
 type Rank = (bool, u8, bool, usize, usize);
 
 /// Overlapping symbols are rare and shallow (a function and its local labels). In a hostile table

@@ -35,11 +35,10 @@ use crate::unwind::rules::Rule;
 pub enum Epilogue {
     /// To its caller, by that rule.
     Returns(Rule),
-    /// Nowhere: all ways end in functions that never return, or in loops. Who called is not to be
-    /// found, and there may be nobody.
+    /// Nowhere: all paths end in functions that never return, or in loops. The caller cannot be
+    /// found, and there may be none.
     Never,
-    /// That is not to be seen: the ways do not agree, or are too many, or code is met that is not
-    /// understood.
+    /// Unknown: the paths disagree, there are too many, or some code is not understood.
     Unknown,
 }
 
@@ -69,10 +68,10 @@ impl Sp {
     }
 }
 
-/// What the frame pointer's register has.
+/// The content of the frame pointer's register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bp {
-    /// What it had.
+    /// Its value at the start.
     Same,
     /// The word there.
     WordAt(Sp),
@@ -92,7 +91,7 @@ struct State {
     kept: Option<(Sp, Bp)>,
 }
 
-/// What an instruction does.
+/// The effect of an instruction.
 enum Step {
     /// It leads on to the next.
     On(State),
@@ -232,7 +231,7 @@ impl State {
         kept: None,
     };
 
-    /// What an instruction makes of it. `None`: that is not known.
+    /// Returns the effect of an instruction in this state; `None` if it is unknown.
     fn after(self, instruction: &Instruction) -> Option<Step> {
         Some(match instruction.opcode() {
             Opcode::RETURN => Step::Returns,
@@ -312,7 +311,7 @@ impl State {
         State { bp, ..self }
     }
 
-    /// What the frame pointer's register has when it is taken from there.
+    /// Returns the content of the frame pointer's register after it is loaded from there.
     fn word_at(self, place: Sp) -> Bp {
         match self.kept {
             Some((kept, bp)) if kept == place && place != Sp::Below => bp,
@@ -335,7 +334,7 @@ impl State {
         matches!(self.sp, Sp::Up(up) if up.rem_euclid(16) != 8)
     }
 
-    /// Of a return in this state.
+    /// Returns the rule of a return in this state.
     fn rule(self, module: u32) -> Option<Rule> {
         match (self.sp, self.bp) {
             (Sp::OfFrame(8), Bp::WordAt(Sp::OfFrame(0))) => Some(Rule::by_register(module)),
@@ -431,7 +430,7 @@ mod tests {
 
     const MODULE: u32 = 7;
 
-    /// Of code from its first byte on. The function at `exit` never returns.
+    /// Returns the epilogue of code from its first byte on. The function at `exit` never returns.
     fn out_of(code: &[u8], exit: Option<usize>) -> Epilogue {
         find_epilogue(code, 0, true, MODULE, |called| Some(called) == exit)
     }

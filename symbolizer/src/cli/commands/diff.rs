@@ -377,7 +377,7 @@ fn write_table(
 struct Document<'a> {
     metric: &'a str,
     unit: &'a str,
-    /// What else differs, that a reader of the numbers must know.
+    /// Other differences that a reader of the numbers must know.
     remarks: Vec<&'a String>,
     total: Numbers<'a>,
     sites: Vec<Site<'a>>,

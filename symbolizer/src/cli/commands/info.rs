@@ -143,7 +143,8 @@ fn write_markers(run: &Run, out: &mut impl Write) -> io::Result<()> {
 /// Most changes that are listed.
 const MOST_REGIMES: usize = 20;
 
-/// What was in force when: what somebody asked for one by one, what the budget did in sum.
+/// Writes what was in force when: changes that somebody asked for one by one, changes by the budget
+/// in sum.
 fn write_regimes(run: &Run, out: &mut impl Write) -> io::Result<()> {
     let (by_budget, asked): (Vec<&Regime>, Vec<&Regime>) =
         run.regimes.iter().partition(|regime| regime.by_budget);
@@ -215,7 +216,7 @@ fn write_health(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Of a log that rotates: which segments there are, and what is gone.
+/// Writes which segments of a rotated log there are, and what is gone.
 fn write_segments(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let segments = &profile.account.segments;
     let Some(last) = segments.last() else {
@@ -278,7 +279,7 @@ fn write_account(
     let account = &profile.account;
     writeln!(out, "\nSamples and losses")?;
     let totals = profile.totals();
-    // What the profiler counted, and what befell the file, is known of the whole run only.
+    // The profiler's counters and the damage of the file are known for the whole run only.
     let spans = profile.parts.iter().map(|part| part.run.span);
     let is_part = spans.chain([profile.run.span]).any(|span| span.is_some());
     let of_all = if is_part { ", in the whole run" } else { "" };
@@ -374,7 +375,7 @@ fn write_account(
     Ok(())
 }
 
-/// What ended in one way.
+/// The stacks and blocks whose walks ended in one way.
 #[derive(Default)]
 struct WalkEnds {
     samples: u64,
@@ -500,8 +501,8 @@ fn hex(build_id: &[u8]) -> String {
 }
 
 fn is_incomplete(report: &heapprof_symbolizer::resolve::ModuleReport) -> bool {
-    // Of our library a stack has the function that was called, and whoever called it asks for no
-    // line of that. It is stripped where it is installed.
+    // A stack names the called function of our library, and nobody needs a line in it. The
+    // installed library is stripped.
     let is_ours = report.path.file_name() == Some("libheapprof.so".as_ref());
     report.quality.unresolved > 0 || !(is_ours || report.reasons.is_empty())
 }

@@ -24,7 +24,8 @@ use crate::cli::output::{heading, say};
 use program::Program;
 use records::Records;
 
-/// What the library reads of the program's environment (`preload/src/settings.rs`), and we of ours.
+/// The variables that the library reads in the program's environment
+/// (`preload/src/state/settings.rs`), and `heapprof run` in its own.
 const ENVIRONMENT: &str = "\
 Environment, as without `heapprof run`:
   HEAPPROF_SAMPLE_INTERVAL            bytes between samples on average; 1: all, 0: none [512K]

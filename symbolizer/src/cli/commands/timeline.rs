@@ -69,7 +69,7 @@ fn number_of_steps(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("a whole number from 1 to {MOST_STEPS}"))
 }
 
-/// What stands beside a curve in text: `in use      `, and `  up to 1023.9 MiB/s`.
+/// The text beside a curve: `in use `, and ` up to 1023.9 MiB/s`.
 const BESIDE: usize = 32;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -137,11 +137,11 @@ fn begins_at(profile: &Profile) -> u64 {
     checkpoint.map_or(0, |checkpoint| checkpoint.time_ns)
 }
 
-/// What has a curve of its own.
+/// The groups that have a curve of their own.
 #[derive(Default)]
 struct Curves {
     names: Vec<String>,
-    /// Which of them a row's blocks belong to.
+    /// The curve that a row's blocks belong to.
     of_row: Vec<Option<usize>>,
 }
 
@@ -235,7 +235,8 @@ fn write_text(
             Some(width) => writeln!(out, "{}", cut_middle(&name, width))?,
             None => writeln!(out, "{name}")?,
         }
-        // What comes and goes within a step has its most where all have, if anywhere.
+        // A group whose blocks come and go within a step has its most at the peak of all, if
+        // anywhere.
         let at_peak = timeline.at_peak.as_ref().map_or(0.0, |groups| groups[i]);
         let most = values.iter().copied().fold(at_peak, f64::max);
         writeln!(
@@ -255,13 +256,13 @@ fn write_text(
     let gap = steps.len().saturating_sub(begin.len() + end.len()).max(1);
     writeln!(out, "{:<12}{begin}{}{end}", "", " ".repeat(gap))?;
     if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
-        // What was in use before the oldest segment nobody can tell any more.
+        // The blocks in use before the oldest segment are unknown.
         let is_kept = !peak.is_gone;
         writeln!(
             out,
             "peak at {:.6} s: {}{} in use{}",
             peak.time_ns as f64 / 1e9,
-            // Of the time before all have their detail, only what single ones had is known.
+            // Before all logs have their detail, only the peaks of single processes are known.
             if profile.run.is_joined && peak.is_gone {
                 "at least "
             } else {

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         write_totals(&profile, out)?;
         writeln!(out)?;
-        // Of what grew and what shrank, what grew.
+        // Only growth counts, shrinkage does not.
         let own = tree.nodes().iter().map(|node| node.own_amount.value);
         let shown: f64 = own.filter(|&value| value > 0.0).sum();
         if shown == 0.0 {
@@ -167,7 +167,7 @@ fn why_nothing(
     let tree = whole();
     let names = tree.nodes().iter().map(|node| tree.name(node));
     let mut similar: Vec<&str> = names.filter(|name| name.contains(&**function)).collect();
-    // Of `open`, `Sessions::open(int)` before what has it for an argument.
+    // For `open`, `Sessions::open(int)` comes before functions that have it as an argument.
     similar.sort_by_key(|name| (name.len(), *name));
     similar.dedup();
     similar.truncate(PROPOSED);
@@ -234,7 +234,7 @@ impl<'a, W: Write> Writer<'a, W> {
     fn all(&mut self) -> io::Result<()> {
         let mut levels = vec![self.level(self.tree.root(), true)];
         self.has_one_root = levels[0].shown.len() == 1 && levels[0].hidden == 0;
-        // Of each level of branches, whether more follows there.
+        // For each level of branches, whether more follows there.
         let mut lines: Vec<bool> = Vec::new();
         while let Some(level) = levels.last_mut() {
             let Some(child) = level.shown.next() else {
@@ -360,7 +360,7 @@ impl<'a, W: Write> Writer<'a, W> {
         text
     }
 
-    /// Of the column of numbers, in characters.
+    /// Returns the width of the column of numbers, in characters.
     fn quantity_width(&self) -> usize {
         match self.measure.is_growth() || self.measure.is_over_time() {
             true => 14,

@@ -35,7 +35,7 @@ pub(crate) fn join(
     write(join)
 }
 
-/// What messages call several logs.
+/// Returns the name of several logs in messages.
 pub(crate) fn name_of(files: &[PathBuf]) -> PathBuf {
     let Some((first, others)) = files.split_first() else {
         return PathBuf::new();

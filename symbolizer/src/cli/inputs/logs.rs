@@ -28,7 +28,7 @@ impl Logs {
         }
     }
 
-    /// What messages call it.
+    /// Returns its name in messages.
     pub(crate) fn name(&self) -> PathBuf {
         joined::name_of(&self.files)
     }

@@ -10,7 +10,7 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
 
-/// Reads a part of a file. What a reader should know about the file itself is said on the way.
+/// Reads a part of a file. Notes say what a reader should know about the file itself.
 pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
     read_input(file, &Input::open(file)?, reading)
 }
@@ -33,8 +33,8 @@ pub(crate) fn read_input(
     Ok(profile)
 }
 
-/// The whole of a log, for what is shown over time. What a reader should know about the file itself
-/// is said on the way.
+/// The whole of a log, for what is shown over time. Notes say what a reader should know about the
+/// file itself.
 pub(crate) fn whole_log(file: &Path, input: &Input, detail: Detail) -> Result<Profile, Failure> {
     let log = input.log()?;
     let progress = Progress::bytes("reading", input.len());

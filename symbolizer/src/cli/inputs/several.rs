@@ -20,7 +20,7 @@ pub(crate) struct One {
     pub(crate) has_parent: bool,
 }
 
-/// What tells one process from another, on whatever machine it ran.
+/// The identity of a process, on any machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Begin {
     pid: u32,
@@ -69,8 +69,8 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     let mut nothing = None;
     for path in files {
         let input = match Input::open_alone(path) {
-            // Of a process that was killed, or whose disk was full, before its first record: the
-            // others have theirs.
+            // The log of a process that was killed, or whose disk was full, before its first
+            // record. The others have theirs.
             Err(error @ (InputError::Empty { .. } | InputError::CutOff { .. })) => {
                 if files.len() > 1 {
                     say::note(&format_args!("note: {error}"));
@@ -114,7 +114,8 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     }
 }
 
-/// What each had from its parent is in that one's log, or is looked for beside its own.
+/// Finds for each process the blocks from its parent: in the parent's log among the files, or
+/// beside its own log.
 fn with_inherited(mut files: Vec<One>) -> Vec<One> {
     let mut of_pid: HashMap<u32, Vec<usize>> = HashMap::new();
     for (index, one) in files.iter().enumerate() {

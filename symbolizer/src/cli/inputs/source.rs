@@ -30,7 +30,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The profile. What its reader should know about the file itself is said on the way.
+    /// Reads the profile. Notes say what its reader should know about the file itself.
     pub(crate) fn profile(&self) -> Result<Profile, Failure> {
         self.detailed_profile(Detail::default())
     }

@@ -11,7 +11,7 @@ pub(crate) trait Choice: Copy + Send + Sync + 'static {
 
     fn name(self) -> &'static str;
 
-    /// What help says of it.
+    /// Returns its text in the help.
     fn help(self) -> &'static str;
 }
 

@@ -68,7 +68,7 @@ impl Servers {
         std::mem::replace(&mut *shown, progress)
     }
 
-    /// What came of it; `None` when nobody was to be asked.
+    /// Returns the result of all requests; `None` if no server was to be asked.
     pub(crate) fn account(&self) -> Option<FetchAccount> {
         self.client.get().map(Debuginfod::account)
     }
@@ -113,7 +113,7 @@ impl Servers {
     }
 }
 
-/// What came of all requests, in a line.
+/// Returns the result of all requests, in a line.
 pub(crate) fn summary(account: &FetchAccount) -> String {
     format!(
         "{} files fetched ({}), {} from the cache, {} that no server has, {} failed",

@@ -6,7 +6,7 @@ use crate::cli::options::quantity::bytes;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
 
-/// Of a number: `200MiB`, or `5000`.
+/// Parses the limit of a number: `200MiB`, or `5000`.
 pub(crate) fn amount(text: &str) -> Result<Limit, String> {
     match text {
         "0" => Ok(Limit::Amount(0.0)),
@@ -14,7 +14,7 @@ pub(crate) fn amount(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// Of what a number grew by: the same, or `5%` of what it was.
+/// Parses the limit of growth: an amount, or `5%` of the amount before.
 pub(crate) fn growth(text: &str) -> Result<Limit, String> {
     const WANTED: &str = "an amount or a share, such as 10MiB, 5000, or 5%";
     let Some(percent) = text.strip_suffix('%') else {

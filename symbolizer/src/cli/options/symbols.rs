@@ -28,8 +28,8 @@ pub(crate) struct SymbolArgs {
 }
 
 impl SymbolArgs {
-    /// What the user names must be there: a name that is mistyped would look like names that are
-    /// missing.
+    /// Checks that the files that the user names exist: a mistyped path would look like missing
+    /// names.
     fn check(&self) -> Result<(), Failure> {
         let folders = self.debug_dir.iter().map(|path| ("--debug-dir", path));
         let root = self.sysroot.iter().map(|path| ("--sysroot", path));
@@ -56,7 +56,7 @@ impl SymbolArgs {
             perf_map: self.perf_map.clone(),
             ..SearchPath::default()
         };
-        // What the user names comes before what the system has.
+        // The user's folders come before those of the system.
         search
             .debug_dirs
             .splice(0..0, self.debug_dir.iter().cloned());

@@ -35,20 +35,20 @@ pub(crate) fn decide(when: When, to_terminal: bool) {
     let _ = IS_ON.set(is_on);
 }
 
-/// What was decided.
+/// Returns the decision.
 pub(crate) fn is_on() -> bool {
     IS_ON.get().copied().unwrap_or(false)
 }
 
-/// What text is. One look each, so that all commands look alike.
+/// The kinds of text. Each has one look, so that all commands look alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Plain,
     /// Names of columns.
     Heading,
-    /// What one looks for: functions.
+    /// The thing that a reader looks for: functions.
     Name,
-    /// What stands beside it: files, lines, errors.
+    /// The things beside it: files, lines, errors.
     Aside,
     /// A large share of the whole, and one worth a look.
     Large,

@@ -46,8 +46,8 @@ pub(crate) fn write(profile: &Profile, symbols: &Symbols, out: &mut impl Write) 
     table.write(stdout_width(), out)
 }
 
-/// What `symbolize` says on standard error when names are missing, worst module first, with what to
-/// do about it.
+/// Says on standard error, for `symbolize`, which names are missing, worst module first, and what
+/// to do about it.
 pub(crate) fn say(profile: &Profile, symbols: &Symbols) {
     let coverage = Coverage::of(profile, symbols);
     let CoverageShare {

@@ -43,7 +43,7 @@ pub(crate) enum Failure {
     NoSuchCommand { command: String },
     #[error("process {pid}: {why}")]
     Refused { pid: u32, why: String },
-    /// What was asked for, the input does not have.
+    /// The input does not have what was asked for.
     #[error("{0}")]
     Asked(String),
     /// The command line makes no sense, whatever the input is.
@@ -56,7 +56,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What the program ends with.
+    /// Returns the exit status of the program.
     pub(crate) fn status(&self) -> ExitCode {
         match self {
             Failure::Senseless(_) => ExitCode::from(2),

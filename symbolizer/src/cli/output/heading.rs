@@ -23,7 +23,7 @@ pub(crate) fn write_totals_at(
     let run = &profile.run;
     write!(out, "{}", Printable(&profile.who()))?;
     if run.duration_ns > 0 {
-        // Of several it is the longest one's, and says nothing of how long they took together.
+        // For several processes it is the longest duration, not the duration of all together.
         let each = match profile.parts.is_empty() || run.is_joined {
             true => "",
             false => "each up to ",
@@ -150,7 +150,7 @@ pub(crate) fn how_exact(profile: &Profile) -> String {
     }
 }
 
-/// What ± means, when it is shown.
+/// Says what ± means, if it is shown.
 pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String {
     let is_known = match profile.precision() {
         Precision::Exact => false,

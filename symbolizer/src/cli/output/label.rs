@@ -19,7 +19,7 @@ impl Label {
     pub(crate) fn columns(by: Option<By>) -> Vec<(&'static str, Align)> {
         match by {
             None => vec![("function", Align::Left), ("where", Align::Path)],
-            // Of a path, the end tells one from another.
+            // The ends of paths differ.
             Some(by @ (By::File | By::Module)) => vec![(by.name(), Align::Path)],
             Some(By::Line) => vec![("line", Align::Both)],
             Some(by) => vec![(by.name(), Align::Left)],

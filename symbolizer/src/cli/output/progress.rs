@@ -35,7 +35,7 @@ impl Progress {
         self.0.set_position(position);
     }
 
-    /// What is being done now.
+    /// Shows what is being done now.
     pub(crate) fn say(&self, what: String) {
         self.0.set_message(what);
     }

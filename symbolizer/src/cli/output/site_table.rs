@@ -51,7 +51,7 @@ pub(crate) fn write_sites(
     write_lines(profile, &lines_of_sites(sites), &shown, out)
 }
 
-/// What is shown, and how.
+/// The choice of what is shown, and how.
 pub(crate) struct Shown {
     pub(crate) by: Option<By>,
     pub(crate) metric: Metric,

@@ -13,8 +13,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::cli::output::colour::{self, Look};
 
-/// Who gives up room in turn, and down to what, but for their headings. Below 24 names begin to
-/// look alike, and of a path no more than the file's name and the line are left.
+/// The columns that give up room in turn, and their least widths (a heading may need more). Below
+/// the widths of the first two turns, names begin to look alike, and of a path only the file's name
+/// and the line are left.
 const TURNS: [(Align, usize); 6] = [
     (Align::Path, 24),
     (Align::Left, 24),

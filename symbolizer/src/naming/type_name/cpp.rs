@@ -75,8 +75,8 @@ pub(super) fn cpp_allocated(function: &str) -> Option<String> {
     None
 }
 
-/// What follows `path` in `name`, whatever inline namespace (`std::__cxx11::`, `std::__1::`) it was
-/// built with.
+/// Returns the text behind `path` in `name`, for any inline namespace (`std::__cxx11::`,
+/// `std::__1::`).
 fn without_abi(name: &str, path: &str) -> Option<String> {
     for abi in ["std::", "std::__cxx11::", "std::__1::", "std::__debug::"] {
         if let Some(below) = name.strip_prefix(abi)

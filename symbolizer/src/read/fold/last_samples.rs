@@ -34,7 +34,7 @@ impl LastSamples {
         }
     }
 
-    /// What they stand for together, and their own bytes.
+    /// Returns the bytes that they stand for together, and their own bytes.
     fn sums(&self) -> (Estimate, u64) {
         let newest = self.newest.map(|(thread, _)| thread);
         let others = self.of_thread.iter();

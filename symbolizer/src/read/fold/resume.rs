@@ -44,7 +44,8 @@ impl Fold {
         if let Some(history) = &mut self.history {
             history.begun();
         }
-        // What was not freed up to here was in use beside the most that the process had of its own.
+        // Blocks that were not freed up to here were in use beside the most that the process had of
+        // its own.
         if let Some(checkpoint) = self.profile.run.checkpoint {
             self.peak_before(&checkpoint, self.inherited);
             // The heap as the checkpoint has it, unless something went within the same microsecond.

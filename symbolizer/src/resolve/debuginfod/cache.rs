@@ -17,12 +17,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What elfutils' client does without a `cache_miss_s`.
+/// The default of elfutils' client without a `cache_miss_s`.
 const MISS_SECONDS: u64 = 600;
 
 pub(super) struct Cache(PathBuf);
 
-/// What the cache knows of a file.
+/// The cache's knowledge of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cached {
     /// It is there.
@@ -115,7 +115,7 @@ pub(super) struct CacheError {
     source: io::Error,
 }
 
-/// What a module is made of is nobody else's business.
+/// Other users must not see which modules were profiled.
 fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -41,7 +41,7 @@ pub(super) trait Elsewhere: Sync {
     fn supplementary_name(&self, at: DebugInfoOffset, hops: u32) -> Option<RawName>;
 }
 
-/// What the walk finds for each wanted address.
+/// The functions that the walk finds for each wanted address.
 pub(super) struct Chains {
     /// By wanted address: its physical function, with the number that the walk gave it.
     functions: Vec<Option<(u32, Physical)>>,
@@ -372,7 +372,7 @@ impl<'d> NameAttributes<'d> {
             scopes.pay_for(name.raw())?;
             return Some(RawName { name, bare: None });
         }
-        // What it is an instance of stands in its scope; the instance stands anywhere.
+        // The origin of an instance stands in its scope; the instance stands anywhere.
         self.origin.and_then(follow).or_else(|| {
             let bare = interned(self.bare.and_then(text)?.slice())?;
             let name = match scopes.of(unit).around(unit, at) {

@@ -54,7 +54,7 @@ pub(super) fn rows_of(
         }
         current = (!row.end_sequence()).then(|| (here, place(row)));
     });
-    // What was found before the damage is as good as ever.
+    // Rows before the damage are valid.
     if found.iter().all(Option::is_none) {
         run?;
     }

@@ -43,7 +43,7 @@ struct Scope {
     kind: Kind,
 }
 
-/// What a scope is to the names of those inside of it.
+/// The kind of a scope, as part of the names inside it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Namespace,
@@ -66,7 +66,7 @@ impl Kind {
         })
     }
 
-    /// What stands for a scope that has no name.
+    /// Returns the text for a scope without a name.
     fn unnamed(self) -> Option<&'static str> {
         match self {
             Kind::Namespace => Some("(anonymous namespace)"),
@@ -223,7 +223,7 @@ enum Cell<'a> {
 }
 
 impl<'a> LazyScopes<'a> {
-    /// Of a unit that one thread reads through.
+    /// Creates the scopes of a unit that one thread reads through.
     pub(super) fn new(budget: &'a Budget) -> Self {
         LazyScopes {
             scopes: Cell::Own(OnceLock::new()),
@@ -231,7 +231,7 @@ impl<'a> LazyScopes<'a> {
         }
     }
 
-    /// Of a unit that is asked again and again, kept where the unit is.
+    /// Creates the scopes of a unit that is asked again and again; they are kept where the unit is.
     pub(super) fn shared(scopes: &'a OnceLock<Scopes>, budget: &'a Budget) -> Self {
         LazyScopes {
             scopes: Cell::Shared(scopes),

@@ -26,7 +26,8 @@ impl Attached {
     /// Finds the page of a process.
     pub(super) fn to(pid: u32) -> Result<Attached, String> {
         let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
-            // Of a process whose main thread has ended the kernel shows it only for the others.
+            // If the main thread of a process has ended, the kernel shows the map only for the
+            // other threads.
             Ok(maps) if maps.is_empty() => map_of_a_thread(pid).unwrap_or(maps),
             Ok(maps) => maps,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -71,7 +72,8 @@ impl Attached {
     }
 
     fn ask_at_desk(&self, command: &str, deadline: Instant) -> Result<String, String> {
-        // What somebody asked who had no patience is answered first: both would speak at once.
+        // The request of a client that gave up is answered first: otherwise both would write at
+        // once.
         self.wait(deadline, || !self.page.is_asked())?;
         let Some(number) = self.page.ask(command) else {
             return Err(format!(
@@ -173,7 +175,7 @@ fn why_none(pid: u32, maps: &str, denied: bool) -> String {
         .into()
 }
 
-/// Who may, and what a root is told who may not.
+/// Says which user may attach, and why root may not.
 fn not_permitted(who: &str) -> String {
     // SAFETY: a question without arguments.
     match unsafe { libc::geteuid() } {

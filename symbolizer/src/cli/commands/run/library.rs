@@ -64,8 +64,8 @@ pub(crate) fn find(libc: Libc) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Which libc a library is for, by the word that it asks of that one's loader. `None`: it is no
-/// library of ours.
+/// Returns the libc that a library is for, by the word that it asks of that libc's loader; `None`
+/// if it is no library of ours.
 fn libc_of(library: &Path) -> Option<Libc> {
     let bytes = fs::read(library).ok()?;
     let file = ElfFile::<FileHeader64<Endianness>>::parse(&*bytes).ok()?;
@@ -82,11 +82,11 @@ fn libc_of(library: &Path) -> Option<Libc> {
     }
 }
 
-/// What `LD_PRELOAD` is to say. A loader ends a program whose preloaded library it cannot load, as
-/// that for the other libc, and goes on without one that it does not find: a library that is
-/// installed where only its own loader looks is named without its folder. So each program that the
-/// profiled one starts has that of its libc, or runs as without us. (Not where `LD_LIBRARY_PATH`
-/// could lead to another of that name.)
+/// Returns the value of `LD_PRELOAD`. A loader ends the program if it cannot load a preloaded
+/// library, such as the library for the other libc. It goes on if it does not find one. So a
+/// library that is installed where only its own loader looks is named without its folder. Then each
+/// program that the profiled program starts gets the library of its libc, or runs without one. (Not
+/// if `LD_LIBRARY_PATH` could lead to another file of that name.)
 pub(crate) fn named(path: &Path) -> OsString {
     let is_installed = INSTALLED.iter().any(|folder| {
         let folder = Path::new(folder).canonicalize();

@@ -74,7 +74,7 @@ impl Libc {
     }
 }
 
-/// What was found inside.
+/// An executable, and what was found inside.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -84,8 +84,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Looks into the file, and for a script into its interpreter. What cannot be read is left to
-    /// the kernel to judge.
+    /// Looks into the file, and for a script into its interpreter. The kernel judges what cannot be
+    /// read.
     pub(crate) fn inspect(path: &Path) -> Program {
         let mut path = path.to_owned();
         // A script's interpreter may itself be a script; the kernel follows four.
@@ -117,7 +117,7 @@ impl Program {
         &self.path
     }
 
-    /// What its loader is part of.
+    /// Returns the libc that its loader belongs to.
     pub(crate) fn libc(&self) -> Libc {
         self.libc
     }
@@ -159,7 +159,7 @@ impl Program {
             self.libc = Libc::Musl;
         }
         match interpreter {
-            // What it is told to run is loaded by it, and what is preloaded with it.
+            // A loader loads the program that it is told to run, and the preloaded libraries.
             None if is_loader(&file) => {}
             None => {
                 self.obstacle = Some(

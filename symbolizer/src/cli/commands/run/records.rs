@@ -18,7 +18,7 @@ use memmap2::Mmap;
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Of the program, as the last one that the process was.
+    /// The log of the program, the last one that the process executed.
     pub(crate) log: Option<PathBuf>,
     /// That log's dumps.
     pub(crate) dumps: Vec<PathBuf>,

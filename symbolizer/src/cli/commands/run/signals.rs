@@ -117,8 +117,8 @@ fn forwarded() -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
-/// Dies of the signal that the program died of, so that whoever called us sees the same. Returns
-/// the shell's way of saying it when that does not kill us.
+/// Dies of the signal that the program died of, so that our parent sees the same. If the signal
+/// does not kill us, returns the status by which a shell reports it.
 pub(crate) fn die_of(signal: i32) -> ExitCode {
     let none = libc::rlimit {
         rlim_cur: 0,

@@ -16,7 +16,7 @@ struct Document<'a> {
     duration_ns: u64,
     step_ns: u64,
     peak: Option<Peak>,
-    /// What the groups are, if they are no sites.
+    /// The kind of the groups, if they are no sites.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<&'static str>,
     /// Names of the sites whose bytes each step lists, or of the groups.

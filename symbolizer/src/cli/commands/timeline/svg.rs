@@ -43,7 +43,7 @@ pub(super) fn write(
     profile: &Profile,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    // What the first curve is needs no words where it is alone.
+    // A single curve needs no legend.
     let legend: Vec<&str> = match names.is_empty() {
         true => Vec::new(),
         false => ["all, highest of each step"]
@@ -52,7 +52,7 @@ pub(super) fn write(
             .collect(),
     };
     let circumstances = profile.circumstances();
-    // What is below them makes room.
+    // The parts below them move down.
     let room = 14.0 * circumstances.len() as f64;
     let total_height = 470.0 + room + 20.0 * legend.len() as f64;
     writeln!(
@@ -118,11 +118,11 @@ fn write_legend(legend: &[&str], out: &mut impl Write) -> io::Result<()> {
 
 /// A chart: curves over time, one value for each step, in a part of the picture.
 struct Chart<'a> {
-    /// Of the space for the curves, in the picture's unit.
+    /// The upper edge of the space for the curves, in the picture's unit.
     top: f64,
     height: f64,
     title: &'a str,
-    /// What is behind "bytes".
+    /// The text behind "bytes".
     unit: &'a str,
     /// The first is filled.
     curves: Vec<Vec<f64>>,

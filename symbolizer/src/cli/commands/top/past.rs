@@ -19,7 +19,7 @@ use crate::cli::output::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output::site_table::columns;
 use crate::cli::output::table::{Align, Table, stdout_width};
 
-/// What of it is shown, and how.
+/// The choice of what is shown, and how.
 pub(crate) struct Shown {
     pub(crate) measure: Measure,
     pub(crate) by: Option<By>,
@@ -303,7 +303,7 @@ struct JsonLine<'a> {
     live_samples: u64,
 }
 
-/// What a line's number rests on.
+/// Returns the number of samples that a line rests on.
 fn samples(line: &PastLine, measure: Measure) -> u64 {
     let lifetimes = &line.lifetimes;
     match measure {

@@ -22,7 +22,7 @@ struct Document<'a> {
     continued: Vec<JsonNode<'a>>,
 }
 
-/// What the past alone tells, if that was asked for.
+/// The numbers that only the past tells, if they are asked for.
 #[derive(Serialize)]
 struct Past {
     metric: &'static str,
