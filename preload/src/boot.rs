@@ -124,7 +124,7 @@ extern "C" fn construct(
     stack_bounds::remember_main(arguments as u64);
     modules::discover_all(&entered);
     walk::prepare(settings.depth);
-    if !has_room_for(seats::bytes_at_first()) {
+    if !has_room_for(seats::initial_bytes()) {
         return;
     }
     seats::prepare();

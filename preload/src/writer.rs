@@ -20,7 +20,7 @@ use crate::os::{fd_table, sys};
 use crate::recording::request_word::{
     self, DUMP, END, END_FLUSH, EXEC_FLUSH, FINISH, LEAVING, Rendezvous, SEATS,
 };
-use crate::recording::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
+use crate::recording::session::{ASLEEP, AWAKE, DOZING, NoteKind, Session};
 use crate::recording::{byte_count, seats};
 use crate::state::settings::Settings;
 use crate::state::{interval, process, shutdown};
@@ -90,7 +90,7 @@ pub(crate) struct Writer {
     /// When the log is to keep within a bound.
     rotation: Option<Rotation>,
     /// What threads counted.
-    told: byte_count::Told,
+    told: byte_count::ReportedBytes,
     sampled_allocs: u64,
     sampled_frees: u64,
     /// Whether the log was made before there was a sample (`host/privilege_drop.rs`, or to listen), and nobody asked for anything since.
@@ -132,7 +132,7 @@ impl Writer {
             modules: Vec::new(),
             gone: Vec::new(),
             last_notice: std::ptr::null(),
-            told: byte_count::Told::default(),
+            told: byte_count::ReportedBytes::default(),
             sampled_allocs: 0,
             sampled_frees: 0,
             is_ahead: false,
@@ -145,7 +145,7 @@ impl Writer {
         if interval::in_force() != settings.interval {
             // Stopped from the start, or changed by the process that this one is a copy of.
             let start_ns = writer.output.start_ns;
-            writer.note(start_ns, Noted::Regime(interval::in_force()));
+            writer.note(start_ns, NoteKind::Regime(interval::in_force()));
         }
         writer
     }
@@ -367,11 +367,11 @@ impl Writer {
                 last_flush = now;
             }
             if request_word::take(SEATS) {
-                seats::serve();
+                seats::handle_requests();
             }
             if now.saturating_sub(last_tended) >= DOZE_NS {
-                seats::tend();
-                modules::free_retired(seats::holds);
+                seats::maintain();
+                modules::free_retired(seats::may_be_reading);
                 dump_signal::look();
                 last_tended = now;
             }

@@ -11,8 +11,8 @@ use crate::hooks::sample;
 use crate::os::cancellation::Deferred;
 use crate::os::{clock, sys};
 use crate::recording::regime;
-use crate::recording::requests::Ask;
-use crate::recording::session::{Note, Noted, Rare, Session};
+use crate::recording::requests::RequestKind;
+use crate::recording::session::{Note, NoteKind, Session, SideEvent};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{counters, interval, phase, process};
 use crate::unwind::walk::here;
@@ -43,9 +43,9 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
 }
 
 /// Puts a note among what this thread has recorded. False: there was no room.
-fn note(session: &Session, what: Noted) -> bool {
+fn note(session: &Session, kind: NoteKind) -> bool {
     let at = clock::ticks();
-    let sent = session.send(Rare::Note(Box::new(Note { at, what })));
+    let sent = session.send(SideEvent::Note(Box::new(Note { at, kind })));
     if !sent {
         counters::LOST_QUEUE_FULL.add(1);
     }
@@ -53,7 +53,7 @@ fn note(session: &Session, what: Noted) -> bool {
 }
 
 fn note_regime(session: &Session) {
-    note(session, Noted::Regime(interval::in_force()));
+    note(session, NoteKind::Regime(interval::in_force()));
 }
 
 /// A C string's bytes; null is none.
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C-unwind" fn HeapProfilerStart(prefix: *const c_char) 
                 (Some(b'/'), _) | (_, Err(_)) => prefix.to_vec(),
                 (_, Ok(folder)) => [&folder[..], b"/", prefix].concat(),
             };
-            let _ = session.ask(Ask::DumpsTo(path));
+            let _ = session.request(RequestKind::SetDumpPrefix(path));
         }
         if interval::set_running(true) {
             note_regime(session);
@@ -114,7 +114,7 @@ pub(crate) extern "C-unwind" fn HeapProfilerStop() {
 pub(crate) unsafe extern "C-unwind" fn HeapProfilerDump(reason: *const c_char) {
     // SAFETY: the caller's promise.
     let reason = name(unsafe { bytes(reason) }.unwrap_or(b"requested"));
-    with_session(|_, session| session.ask(Ask::Dump(reason)));
+    with_session(|_, session| session.request(RequestKind::Dump(reason)));
 }
 
 /// Whether samples are taken: 1 or 0.
@@ -126,7 +126,7 @@ pub(crate) extern "C-unwind" fn IsHeapProfilerRunning() -> c_int {
 /// The text of a dump, to be freed by the caller; empty when there is none. Null: no memory.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn GetHeapProfile() -> *mut c_char {
-    let text = with_session(|_, session| session.ask(Ask::Profile));
+    let text = with_session(|_, session| session.request(RequestKind::Profile));
     let text = text.and_then(Result::ok).unwrap_or_default();
     let copy = allocator::malloc(text.len() + 1).cast::<u8>();
     if !copy.is_null() {
@@ -180,7 +180,7 @@ pub(crate) unsafe extern "C-unwind" fn heapprof_mark(name: *const c_char) -> c_i
     let Some(bytes) = (unsafe { bytes(name) }) else {
         return -1;
     };
-    let name = Noted::Marker(self::name(bytes));
+    let name = NoteKind::Marker(self::name(bytes));
     match with_session(|_, session| note(session, name)) {
         Some(true) => 0,
         _ => -1,

@@ -113,10 +113,10 @@ extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
         let at = clock::ticks();
         let session = session::current().filter(|_| !process::is_unprepared_child(thread));
         let Some(session) = session else {
-            return pending_frees::keep(at, id);
+            return pending_frees::push(at, id);
         };
         if thread.session.get() != session.number {
-            session.welcome(thread);
+            session.register_thread(thread);
         }
         let free = FreeEvent {
             at,
@@ -127,10 +127,10 @@ extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
             && let Some(lanes) = session.lanes_of(&seat)
         {
             // The lane last, as in `record`.
-            keep(&mut seat, spot);
+            keep_spot(&mut seat, spot);
             session.send_free_in(&lanes.events, free);
         } else {
-            session.send_around(free);
+            session.send_through_overflow(free);
         }
     });
 }
@@ -145,9 +145,9 @@ extern "C" fn give_back(_id: u64, vacant: Vacant) {
 /// Keeps the spot where a sample was for the next one at that address, if there will be one: when everything is recorded. Otherwise
 /// each free in its neighbourhood would find the filter say "perhaps".
 #[inline(always)]
-fn keep(seat: &mut Seat, spot: Spot) {
+fn keep_spot(seat: &mut Seat, spot: Spot) {
     if interval::is_exact() {
-        seat.keep(spot);
+        seat.keep_spot(spot);
     }
 }
 
@@ -305,7 +305,7 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
     let regime = regime::of(thread);
     if regime.interval == 0 && !session_start::is_awaited() {
         // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
-        byte_count::leave_out(thread, regime::has_recorded(thread));
+        byte_count::exclude(thread, regime::has_recorded(thread));
         thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
         return Verdict::NotAsked;
     }
@@ -351,7 +351,7 @@ pub(crate) fn ready(entered: &Entered, here: Here) -> Option<&'static Session> {
         return None;
     };
     if entered.thread.session.get() != session.number {
-        session.take_in(entered.thread);
+        session.register_and_replay_frees(entered.thread);
     }
     Some(session)
 }
@@ -395,7 +395,7 @@ fn record(
     // another processor has.
     let is_replaced = ended.is_some() && left.is_none(); // the block stayed, and so does its entry
     let is_findable = is_replaced
-        || match seat.kept_at(ptr) {
+        || match seat.take_spot_at(ptr) {
             Some(spot) => {
                 spot.fill(id);
                 true
@@ -403,7 +403,7 @@ fn record(
             None => sampled_blocks::insert(ptr, id),
         };
     if let Some(spot) = left {
-        keep(&mut seat, spot);
+        keep_spot(&mut seat, spot);
     }
     if !is_findable {
         if let Some(id) = ended {
@@ -422,7 +422,7 @@ fn record(
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { allocator::usable_of_new(ptr, size, fit) };
-    let counted = byte_count::untold(thread);
+    let counted = byte_count::unreported(thread);
     let by = By {
         thread: thread.number.get(),
         interval,
@@ -436,7 +436,7 @@ fn record(
         counted,
     };
     if session.send_sampled(lane, by, &sampled, told_with) {
-        byte_count::told(thread, counted);
+        byte_count::mark_reported(thread, counted);
     } else {
         if let Some(id) = ended.filter(|_| told_with != Ended::NONE) {
             send_end(session, lane, at, thread, id);

@@ -235,7 +235,7 @@ fn end_now(what: &str) {
     }
     phase::end();
     let deadline = clock::now_ns() + PATIENCE_NS;
-    while !seats::are_free() && clock::now_ns() < deadline {
+    while !seats::are_idle() && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);
     }
     let say = || say!("the program {what}; recording ends here, the program runs on");

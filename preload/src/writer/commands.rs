@@ -8,8 +8,8 @@ use heapprof_format::{Module, Reader, Record};
 use super::Writer;
 use crate::os::{clock, files, sys};
 use crate::recording::request_word::{self, FINISH, QUESTION};
-use crate::recording::requests::{Ask, Request};
-use crate::recording::session::{Noted, Session};
+use crate::recording::requests::{RequestKind, Request};
+use crate::recording::session::{NoteKind, Session};
 use crate::state::settings::MAX_INTERVAL;
 use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;
@@ -47,10 +47,10 @@ impl Writer {
 
     fn answer(&mut self, session: &Session, request: Request) {
         self.is_ahead = false;
-        let answer = match &request.ask {
-            Ask::Dump(reason) => self.dump_on_request(session, reason),
-            Ask::Profile => self.profile_text(session),
-            Ask::DumpsTo(prefix) => self.dump_to(session, prefix),
+        let answer = match &request.kind {
+            RequestKind::Dump(reason) => self.dump_on_request(session, reason),
+            RequestKind::Profile => self.profile_text(session),
+            RequestKind::SetDumpPrefix(prefix) => self.dump_to(session, prefix),
         };
         request.answer(answer);
     }
@@ -66,7 +66,7 @@ impl Writer {
             ("interval", bytes) => self.set_interval(bytes),
             ("mark", name) if !name.is_empty() => {
                 let kept = name.chars().take(MAX_NAME).collect();
-                self.note(clock::now_ns(), Noted::Marker(kept));
+                self.note(clock::now_ns(), NoteKind::Marker(kept));
                 Ok(format!("marked as {name:?}"))
             }
             ("dump", "") => self.dump_on_request(session, "asked for by heapprof ctl"),
@@ -110,7 +110,7 @@ impl Writer {
     }
 
     fn note_regime(&mut self) {
-        self.note(clock::now_ns(), Noted::Regime(interval::in_force()));
+        self.note(clock::now_ns(), NoteKind::Regime(interval::in_force()));
     }
 
     /// `key: value`, a line each.

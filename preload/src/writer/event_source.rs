@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use heapprof_core::{By, Freed, Merge, Sampled, SentStack, Sink};
 
 use crate::os::clock;
-use crate::recording::session::{self, FreeEvent, Note, Rare, Session};
+use crate::recording::session::{self, FreeEvent, Note, Session, SideEvent};
 
 /// Whoever takes what comes out: samples and frees, of which there are millions, and the rest.
 pub(crate) trait Taker: Sink {
@@ -26,7 +26,7 @@ pub(crate) enum Event {
     /// With the number of the thread.
     Freed(u32, Freed),
     Stack(SentStack),
-    Rare(Rare),
+    SideEvent(SideEvent),
 }
 
 /// See the module's text.
@@ -44,7 +44,7 @@ pub(crate) struct Inlet {
 impl Default for Inlet {
     fn default() -> Inlet {
         Inlet {
-            lanes: Merge::new(session::foreign_ids()),
+            lanes: Merge::new(session::inherited_ids()),
             first: VecDeque::new(),
             notes: VecDeque::new(),
             overflowed: VecDeque::new(),
@@ -80,10 +80,10 @@ impl Inlet {
             let stacks = std::iter::from_fn(|| lanes.stacks.take());
             self.first.extend(stacks.map(Event::Stack));
         }
-        while let Some(rare) = session.next_rare() {
+        while let Some(rare) = session.next_side_event() {
             match rare {
-                Rare::Thread { .. } => self.first.push_back(Event::Rare(rare)),
-                Rare::Note(note) => {
+                SideEvent::Thread { .. } => self.first.push_back(Event::SideEvent(rare)),
+                SideEvent::Note(note) => {
                     let place = self
                         .notes
                         .partition_point(|it| it.at.raw() <= note.at.raw());
@@ -109,7 +109,7 @@ impl Inlet {
             self.lanes
                 .pour(note.at.raw().saturating_add(1), left, taker)?;
             if let Some(note) = self.notes.pop_front() {
-                one_of(left, taker.other(Event::Rare(Rare::Note(note))))?;
+                one_of(left, taker.other(Event::SideEvent(SideEvent::Note(note))))?;
             }
         }
         self.lanes.pour(u64::MAX, left, taker)?;

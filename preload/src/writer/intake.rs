@@ -11,7 +11,7 @@ use heapprof_format::{
 use super::Writer;
 use crate::os::procfs;
 use crate::recording::byte_count;
-use crate::recording::session::{Noted, Rare, Session};
+use crate::recording::session::{NoteKind, Session, SideEvent};
 use crate::unwind::module_events::{self, Notice};
 use crate::writer::event_source::{Event, Inlet, Taker};
 use crate::writer::kept_stacks::KeptStack;
@@ -97,7 +97,7 @@ struct UsualRecords<'a> {
 struct Rest<'a> {
     stacks: &'a NumberMap<u64, u32>,
     last_stack: &'a mut (u64, u32),
-    told: &'a mut byte_count::Told,
+    told: &'a mut byte_count::ReportedBytes,
     allocs: &'a mut u64,
     frees: &'a mut u64,
 }
@@ -246,7 +246,7 @@ impl Writer {
                 self.account_freed(&free);
             }
             Event::Stack(stack) => self.new_stack(stack),
-            Event::Rare(rare) => self.rare(rare),
+            Event::SideEvent(rare) => self.rare(rare),
         }
     }
 
@@ -279,14 +279,14 @@ impl Writer {
         }));
     }
 
-    fn rare(&mut self, rare: Rare) {
+    fn rare(&mut self, rare: SideEvent) {
         match rare {
-            Rare::Note(note) => {
+            SideEvent::Note(note) => {
                 self.is_ahead = false;
                 let time_ns = self.clock.ns(note.at);
-                self.note(time_ns, note.what);
+                self.note(time_ns, note.kind);
             }
-            Rare::Thread { number, tid, name } => {
+            SideEvent::Thread { number, tid, name } => {
                 // Many name themselves just after they began: its name by now is the better one.
                 let name = procfs::thread_name(tid).unwrap_or_else(|| trimmed(&name));
                 let thread = ThreadRecord { number, tid, name };
@@ -441,14 +441,14 @@ impl Writer {
         self.take(session, usize::MAX);
     }
 
-    pub(super) fn note(&mut self, time_ns: u64, what: Noted) {
+    pub(super) fn note(&mut self, time_ns: u64, kind: NoteKind) {
         let time_ns = self.since_start(time_ns);
-        match what {
-            Noted::Marker(name) => {
+        match kind {
+            NoteKind::Marker(name) => {
                 let record = Record::Marker { time_ns, name };
                 self.output.encoder.record(&record);
             }
-            Noted::Regime(interval) => self.tell_regime(time_ns, interval, false),
+            NoteKind::Regime(interval) => self.tell_regime(time_ns, interval, false),
         }
     }
 

@@ -82,9 +82,9 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
                 session
             });
             if let Some(session) = session
-                && pending_frees::are_kept()
+                && pending_frees::exist()
             {
-                session.take_in(entered.thread);
+                session.register_and_replay_frees(entered.thread);
             }
             return session;
         }
@@ -133,7 +133,7 @@ fn make() -> Option<&'static Session> {
         }
     };
     let was_said = allocator::is_short();
-    let has_seats = seats::complete();
+    let has_seats = seats::make_session_seats();
     // What was there for all of them need not be there for each: then it was said meanwhile.
     let is_said = was_said || has_seats && allocator::is_short();
     let has_room = has_seats

@@ -160,7 +160,7 @@ impl Writer {
                     .to_owned(),
             },
         ]);
-        if session::foreign_ids() > 0 {
+        if session::inherited_ids() > 0 {
             comments.push(
                 "inherited: what was in use at the fork is missing here; \
                  `heapprof export --format gperftools` of the log has it"
