@@ -53,7 +53,7 @@ pub(crate) fn after_fork() {
 /// the lines nor their address translations are cached, and the locked instructions would wait for
 /// them.
 #[inline(always)]
-pub(crate) fn fetch(ptr: *mut c_void) {
+pub(crate) fn prefetch(ptr: *mut c_void) {
     prefetch_to_write(FILTER.place_of(ptr as u64));
     if let Some(place) = TABLE.place_of(ptr as u64) {
         prefetch_to_write(place);
@@ -84,12 +84,12 @@ pub(crate) fn replace(ptr: *mut c_void, id: u64) -> Option<u64> {
 /// instruction while it has one, and cannot be unwound through a function that has something to
 /// drop.
 #[must_use = "its slot in the table stays reserved until it is given back"]
-pub(crate) struct Taken {
+pub(crate) struct TakenSample {
     pub(crate) id: u64,
     pub(crate) vacant: Vacant,
 }
 
-impl Taken {
+impl TakenSample {
     /// Puts the sample back, for a block that still exists because its realloc failed (Law 3).
     pub(crate) fn put_back(self) {
         self.vacant.fill(self.id);
@@ -105,9 +105,9 @@ impl Taken {
 /// Takes the sample at `ptr` out, if there is one. Correct for every address, and slow for
 /// addresses that [`may_be_sampled`] rejects.
 #[inline(always)]
-pub(crate) fn take(ptr: *mut c_void) -> Option<Taken> {
+pub(crate) fn take(ptr: *mut c_void) -> Option<TakenSample> {
     let (id, vacant) = TABLE.take(ptr as u64)?;
-    Some(Taken { id, vacant })
+    Some(TakenSample { id, vacant })
 }
 
 /// The spot of a freed sample: its slot in the table and its count in the filter, both still
