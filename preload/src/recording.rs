@@ -1,7 +1,8 @@
 //! Recording: the records that a sampled malloc or free leaves for the writer.
 //!
 //! ```text
-//!  hooks ── lease or take a seat ──> seats ──> walk, sampled_blocks, lanes of the session ──> writer
+//!  hooks ─> seats ─┬> sampled_blocks
+//!                  └> lanes of the session ═> writer
 //! ```
 //!
 //! | concept | file | | --- | --- | | the connection between hooks and writer | `session.rs` | | a

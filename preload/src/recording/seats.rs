@@ -111,8 +111,8 @@ impl Seat {
     }
 
     /// Requests a larger rule table from the writer, if the walker's rules displace each other.
-    /// Called after a walk. The request wakes the writer: until its next round of maintenance, every
-    /// walk could have to derive all its rules anew.
+    /// Called after a walk. The request wakes the writer: until its next round of maintenance,
+    /// every walk could have to derive all its rules anew.
     #[inline]
     pub(crate) fn request_rule_growth_if_crowded(&mut self) {
         let round = MAINTENANCE_ROUNDS.load(Ordering::Relaxed);

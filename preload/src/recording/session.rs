@@ -31,7 +31,7 @@ use crate::os::backoff::Patience;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
 use crate::recording::mapped_levels::MappedLevels;
-use crate::recording::requests::{RequestKind, Request};
+use crate::recording::requests::{Request, RequestKind};
 use crate::recording::seats::{self, Seat};
 use crate::recording::{pending_frees, request_word};
 use crate::state::thread::Thread;

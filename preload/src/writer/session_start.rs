@@ -99,7 +99,7 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
 }
 
 /// The same without a sample: a forked process that never has one takes its log back.
-pub(crate) fn begin_ahead(entered: &Entered) {
+pub(crate) fn begin_early(entered: &Entered) {
     AHEAD.store(true, Ordering::Relaxed);
     begin(entered);
     AHEAD.store(false, Ordering::Relaxed);
