@@ -110,7 +110,7 @@ extern "C" fn construct(
         }
         return;
     }
-    allocator::stop_writer_by(writer::stop_if_it_is_me);
+    allocator::stop_writer_by(writer::stop_if_writer);
     allocator::prepare();
     if !has_room_for(BOOT_BYTES) {
         return;
@@ -139,8 +139,8 @@ extern "C" fn construct(
     let output = match Output::create(&settings, None) {
         Ok(output) => Some(output),
         // The first sample makes the log.
-        Err(NoLog::Yet) => None,
-        Err(NoLog::Ever) => {
+        Err(NoLog::Transient) => None,
+        Err(NoLog::Permanent) => {
             phase::end();
             return;
         }

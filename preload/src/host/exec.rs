@@ -94,7 +94,9 @@ fn flush_pending_log(reason: EndReason) {
         return; // a signal handler that interrupted us
     };
     entered.thread.inside.set(Inside::Ours);
-    session_start::with_pending(|writer| private_stack::run(|| writer.say_goodbye(reason)));
+    session_start::with_pending(|writer| {
+        private_stack::run(|| writer.end_log_provisionally(reason))
+    });
 }
 
 /// Makes the writer write everything so far, and waits for it.

@@ -47,9 +47,9 @@ pub(crate) fn prepare() {
 fn watch_exit() {
     let key = KEY.load(Ordering::Relaxed);
     // SAFETY: our key; the value is an address that is not null, and nothing else.
-    let is_told = key < KEYS_IN_THREAD
+    let is_notified = key < KEYS_IN_THREAD
         && unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) } == 0;
-    last_thread::may_leave_untold(!is_told);
+    last_thread::set_exit_is_silent(!is_notified);
 }
 
 /// Runs in the main thread when it ends and the process goes on.
@@ -64,7 +64,7 @@ pub(crate) fn on_raw_exit() {
     // First: if recording has ended, perhaps because our system calls are forbidden, there is no
     // call.
     if has_work() && sys::gettid() == sys::getpid() {
-        last_thread::ends_past_libc();
+        last_thread::note_raw_exit();
         on_exit();
     }
 }
@@ -78,7 +78,7 @@ fn on_exit() {
     if !has_work() || sys::gettid() != sys::getpid() || !process::is_own() {
         return;
     }
-    last_thread::main_leaves();
+    last_thread::note_main_exit();
     let _deferred = Deferred::begin();
     if let Some(entered) = thread::current().enter() {
         // what pthread_create allocates is not the program's
@@ -89,7 +89,7 @@ fn on_exit() {
                 "the main thread ends, and without /proc the end of the last thread cannot be seen; recording ends here, the program runs on"
             ));
             match session::current() {
-                Some(session) => writer::end(session),
+                Some(session) => writer::end_recording(session),
                 None => session_start::end_pending(),
             }
             return;

@@ -68,11 +68,11 @@ fn retry_without_our_thread(call: impl Fn() -> c_int) -> Option<c_int> {
     let session =
         session::current().filter(|_| process::is_own() && !seccomp::has_filtered_itself())?;
     let alone = sys::threads().is_none_or(|threads| threads == 2);
-    if !alone || !writer::leave() {
+    if !alone || !writer::stop_thread() {
         errno::set(refused);
         return None;
     }
     let answer = call();
-    errno::left_alone(|| writer::come_back(session));
+    errno::left_alone(|| writer::restart_thread(session));
     Some(answer)
 }

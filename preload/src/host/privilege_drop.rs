@@ -32,7 +32,7 @@ pub(crate) fn prepare() {
 /// Begins the session before a call that may reduce our rights. errno is preserved.
 pub(crate) fn begin_session() {
     if is_possible()
-        && !last_thread::may_leave()
+        && !last_thread::main_may_have_ended()
         && !credentials::is_filtered()
         && credentials::is_root()
     {

@@ -249,7 +249,7 @@ fn end_recording_now(what: &str) {
     let say = || say!("the program {what}; recording ends here, the program runs on");
     if let Some(session) = session::current() {
         say();
-        writer::end(session);
+        writer::end_recording(session);
     } else if let Some(mut writer) = session_start::take_pending() {
         say();
         let mask = sys::block_signals();

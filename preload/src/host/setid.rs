@@ -109,7 +109,7 @@ fn align_writer_rights() -> WriterRights {
         || adopt_credentials::is_known(mine) && Capabilities::of(tid) == Ok(mine.capabilities);
     if !are_same() {
         let _deferred = Deferred::begin();
-        adopt_credentials::ask(session, mine);
+        adopt_credentials::request(session, mine);
     }
     if are_same() {
         WriterRights::Same
@@ -124,6 +124,6 @@ fn note_new_rights(before: WriterRights) {
     if before == WriterRights::Same
         && let Ok(mine) = Rights::mine()
     {
-        adopt_credentials::know(mine);
+        adopt_credentials::set_known(mine);
     }
 }

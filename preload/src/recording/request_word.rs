@@ -20,8 +20,8 @@ use crate::state::wakeup;
 pub(crate) const FINISH: u32 = 1;
 /// The recording ends and the writer's thread with it, while the program goes on. Never taken.
 pub(crate) const END: u32 = 1 << 1;
-/// The writer is to be without a thread for a while ([`LEAVING`]).
-const LEAVE: u32 = 1 << 2;
+/// The writer is to be without a thread for a while ([`THREAD_STOP`]).
+const STOP_THREAD: u32 = 1 << 2;
 /// The writer takes on the rights of the thread that asks ([`RIGHTS`]).
 const TAKE_RIGHTS: u32 = 1 << 3;
 /// The process may become another program: everything so far is written ([`EXEC_FLUSH`]).
@@ -38,7 +38,7 @@ pub(crate) const SEATS: u32 = 1 << 7;
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// The writer's thread ends for a while. Served when the thread has handed the writer back.
-pub(crate) static LEAVING: Rendezvous = Rendezvous::new(LEAVE);
+pub(crate) static THREAD_STOP: Rendezvous = Rendezvous::new(STOP_THREAD);
 /// The writer takes on a thread's rights.
 pub(crate) static RIGHTS: Rendezvous = Rendezvous::new(TAKE_RIGHTS);
 /// The writer writes everything so far, because the process may become another program.

@@ -401,7 +401,7 @@ impl Session {
         match self.writer.load(Ordering::Relaxed) {
             AWAKE => {}
             // The writer may have looked into the lane just before it stored this state: see
-            // `Writer::rest`.
+            // `Writer::wait`.
             ASLEEP => self.wake(),
             // The writer wakes by itself, but perhaps too late for a burst.
             _ if lane.is_half_full() => self.wake(),
@@ -496,7 +496,7 @@ impl Session {
         let mut patience = Patience::of(patience);
         loop {
             self.wake();
-            let goes_on = patience.pause();
+            let may_wait = patience.pause();
             if send() {
                 return true;
             }
@@ -507,7 +507,7 @@ impl Session {
             } else if self.finished.load(Ordering::Relaxed) != 0 {
                 shutdown::wait();
                 return false;
-            } else if !goes_on {
+            } else if !may_wait {
                 if taken == seen {
                     self.timed_out_at.store(seen, Ordering::Relaxed);
                 }
