@@ -1,6 +1,6 @@
 //! Credential adoption: a thread that changes its ids first makes the writer take on its rights.
 //!
-//! Not here: the reason for it (`host/setid.rs`). Nothing here takes a lock or memory: POSIX allows
+//! Not here: the reason for it (set*id). Nothing here takes a lock or memory: POSIX allows
 //! these functions in signal handlers.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -19,7 +19,7 @@ pub(super) fn register_ours() {
 /// Registers handlers, as pthread_atfork(3).
 ///
 /// # Safety
-/// As there.
+/// As pthread_atfork(3).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_atfork(
     prepare: Handler,
