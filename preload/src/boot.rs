@@ -1,14 +1,15 @@
-//! Boot: what the loader's call of our constructor leads to.
+//! Boot: the constructor, which the loader calls before all others, and the order of start.
 //!
-//! The constructor reads the settings, makes the log, learns the modules and turns the phase. It starts no
-//! thread: the writer begins with the first sample (`writer/session_start.rs`), so a small program keeps its one thread. Only a
-//! timed dump, a dump signal, or being listened to (`heapprof ctl`) or stopped from the start needs the writer at once.
+//! The constructor reads the settings, makes the log, learns the modules, and begins the recording.
+//! It starts no thread: the writer starts with the first sample, so a small program keeps its one
+//! thread. The writer starts at once in three cases: dumps by the clock or by a signal are wanted,
+//! the process listens to `heapprof ctl` from the start, or recording is stopped at the start.
 
 use std::ffi::{c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::{early_heap, malloc, operators};
-use crate::host::foreign_allocators::{self, Malloc};
+use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
     atfork, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec, setid,
 };
@@ -23,10 +24,11 @@ use crate::unwind::{modules, stack_bounds, walk};
 use crate::writer::log::output::{NoLog, Output};
 use crate::writer::{self, dump_signal, session_start};
 
-/// What boot takes: the list of modules, tables of those that move, seats for stacks of the usual depth.
+/// The memory that boot needs: the list of modules, tables that grow with it, and seats for stacks
+/// of the usual depth.
 const BOOT_BYTES: usize = 2 << 20;
 
-/// Whether there is so much memory for us; else says that there is not.
+/// Returns true if there is so much memory for us. Otherwise it reports that there is not.
 fn has_room_for(bytes: usize) -> bool {
     let has_room = allocator::can_have(bytes);
     if !has_room {
@@ -40,30 +42,33 @@ fn has_room_for(bytes: usize) -> bool {
 #[used]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
-/// musl passes nothing to constructors.
+/// musl passes no arguments to constructors.
 #[cfg(target_env = "musl")]
 #[unsafe(link_section = ".init_array")]
 #[used]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct_alone() {
         let environment = allocator::environment_of_libc();
-        // SAFETY: what the kernel gave the program: ours is the first constructor, so nobody has put another in its place.
+        // SAFETY: the kernel wrote it, and ours is the first constructor, so no other code has
+        // replaced it.
         let arguments = unsafe { arguments_below(environment) };
         construct(0, arguments, environment);
     }
     construct_alone
 };
 
-/// The program's arguments, below its environment: their number, they themselves, and a null.
+/// Returns the program's arguments, which lie below its environment: their number, the arguments,
+/// and a null.
 ///
 /// # Safety
 /// The environment as the kernel wrote it.
 #[cfg(target_env = "musl")]
 unsafe fn arguments_below(environment: *const *const c_char) -> *const *const c_char {
-    // From the null below the environment downwards: what stands below the first is their number, which no address is as small as.
+    // Downwards from the null below the environment. Below the first argument stands the number of
+    // arguments, which is smaller than any address.
     let mut first = environment.wrapping_sub(1);
     let mut count = 0;
-    // SAFETY: the caller's promise: no further down than their number.
+    // SAFETY: the caller's promise: no further down than the number of arguments.
     while unsafe { *first.wrapping_sub(1) } as usize != count {
         first = first.wrapping_sub(1);
         count += 1;
@@ -91,19 +96,21 @@ extern "C" fn construct(
     namespaces::prepare();
     privilege_drop::prepare();
     if let Some(sanitizer) = dl::sanitizer() {
-        // Before anything is allocated, or any function of libc's called that it intercepts: it is not ready for
-        // that, and ThreadSanitizer would come back to us for memory, into a lock of jemalloc's.
+        // First: before any allocation, and before any libc function that the sanitizer intercepts.
+        // The sanitizer is not ready. ThreadSanitizer would call our malloc while jemalloc's lock
+        // is held.
         phase::give_up(format_args!(
-            "the program is built with {sanitizer}, which wants to be its allocator: nothing is recorded; \
+            "the program is built with {sanitizer}, which must be its allocator: nothing is recorded; \
              profile a build without it"
         ));
         if sanitizer == dl::THREAD_SANITIZER {
-            // SAFETY: what libc passes to constructors; ours runs before all others, so nothing of the program has.
-            unsafe { reexec::without_us(arguments, environment) };
+            // SAFETY: what libc passes to constructors; ours runs before all others, so no code of
+            // the program has run.
+            unsafe { reexec::exec_without_us(arguments, environment) };
         }
         return;
     }
-    allocator::stop_writer_by(writer::stop_if_it_is_me);
+    allocator::stop_writer_by(writer::stop_if_writer);
     allocator::prepare();
     if !has_room_for(BOOT_BYTES) {
         return;
@@ -114,9 +121,9 @@ extern "C" fn construct(
     atfork::register_ours();
     clock::choose();
     operators::prepare();
-    // The default would print, with a backtrace, through locks and the loader.
+    // The default hook would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));
-    let Some(settings) = settings_to_record_by(&entered, environment) else {
+    let Some(settings) = settings_if_recording(&entered, environment) else {
         phase::end();
         return;
     };
@@ -124,15 +131,16 @@ extern "C" fn construct(
     stack_bounds::remember_main(arguments as u64);
     modules::discover_all(&entered);
     walk::prepare(settings.depth);
-    if !has_room_for(seats::bytes_at_first()) {
+    if !has_room_for(seats::initial_bytes()) {
         return;
     }
     seats::prepare();
     writer::prepare();
     let output = match Output::create(&settings, None) {
         Ok(output) => Some(output),
-        Err(NoLog::Yet) => None, // the first sample makes it
-        Err(NoLog::Ever) => {
+        // The first sample makes the log.
+        Err(NoLog::Transient) => None,
+        Err(NoLog::Permanent) => {
             phase::end();
             return;
         }
@@ -149,16 +157,16 @@ extern "C" fn construct(
     interval::prepare(&settings);
     let with_dumps = settings.prefix.is_some();
     if !with_dumps {
-        tell_of_signal(&settings, "without HEAPPROFILE no dumps are written");
+        report_ignored_signal(&settings, "without HEAPPROFILE no dumps are written");
     }
     let on_signal = with_dumps && dump_signal::install(settings.dump_signal);
     let at_once =
         settings.listens_from_the_start() || on_signal || with_dumps && settings.dump_seconds > 0;
-    let patience_ns = settings.exit_wait_ms * 1_000_000;
+    let exit_timeout_ns = settings.exit_wait_ms * 1_000_000;
     session_start::prepare(settings, output);
     main_thread::prepare();
     process::register();
-    exit::register(patience_ns);
+    exit::register(exit_timeout_ns);
     byte_count::begin(entered.thread);
     phase::begin();
     if at_once {
@@ -166,11 +174,12 @@ extern "C" fn construct(
     }
 }
 
-/// The settings; `None`: nothing is to be recorded, which has been said where somebody may wonder.
-fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -> Option<Settings> {
+/// Returns the settings. `None`: nothing is recorded. If the user may wonder why, it has been
+/// reported.
+fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -> Option<Settings> {
     // SAFETY: asks for one number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        // A program with more rights than its user: allocate and do nothing else.
+        // A program with more rights than its user: only allocate.
         return None;
     }
     // SAFETY: glibc passes the process's environment block to constructors.
@@ -178,44 +187,45 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
     let settings = Settings::read(&environment);
     if settings.interval == 0 {
         if settings.verbose {
-            say!("HEAPPROF_SAMPLE_INTERVAL=0: forwarding only, nothing is recorded");
+            say!("HEAPPROF_SAMPLE_INTERVAL=0: nothing is recorded");
         }
-        tell_of_signal(
+        report_ignored_signal(
             &settings,
             "with HEAPPROF_SAMPLE_INTERVAL=0 nothing is recorded",
         );
         return None;
     }
-    if foreign_allocators::valgrind_allocates(environment.get("LD_PRELOAD").unwrap_or_default()) {
+    if foreign_allocators::is_valgrind_allocating(environment.get("LD_PRELOAD").unwrap_or_default())
+    {
         say!(
-            "valgrind is the allocator of what it runs: nothing is recorded; \
-             profile without valgrind, or take libheapprof.so out of LD_PRELOAD"
+            "valgrind replaces the program's allocator: nothing is recorded; \
+             profile without valgrind, or remove libheapprof.so from LD_PRELOAD"
         );
         return None;
     }
-    match foreign_allocators::malloc_of_program(entered, malloc::malloc_address()) {
-        Malloc::Ours => {}
-        Malloc::Others(library) => {
+    match foreign_allocators::owner_of_malloc(entered, malloc::malloc_address()) {
+        MallocOwner::Ours => {}
+        MallocOwner::Other(library) => {
             match library {
                 None => say!(
-                    "{} has a malloc of its own, which nobody can replace: nothing is recorded",
+                    "{} has its own malloc, which cannot be replaced: nothing is recorded",
                     String::from_utf8_lossy(&executable::path())
                 ),
                 Some(path) => say!(
-                    "{path} stands before libheapprof.so and has a malloc of its own: nothing is recorded; \
+                    "{path} is loaded before libheapprof.so and has its own malloc: nothing is recorded; \
                      name libheapprof.so first in LD_PRELOAD"
                 ),
             }
             return None;
         }
     }
-    if let Some((caller, function)) = foreign_allocators::allocates_beside_us() {
+    if let Some((caller, function)) = foreign_allocators::caller_of_foreign_function() {
         let caller = match caller.to_bytes() {
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             path => path.to_vec(),
         };
         say!(
-            "{} takes memory by {}, which is another allocator's: that is not recorded, what it takes by malloc is",
+            "{} allocates through {} of another allocator; those blocks are not recorded (malloc still is)",
             String::from_utf8_lossy(&caller),
             function.to_string_lossy()
         );
@@ -223,11 +233,11 @@ fn settings_to_record_by(entered: &Entered, environment: *const *const c_char) -
     Some(settings)
 }
 
-/// The signal that is to make a dump is not ours then: whoever sends it would end the program.
-fn tell_of_signal(settings: &Settings, why: &str) {
+/// Reports that the signal for dumps is not caught: a user who sends it would end the program.
+fn report_ignored_signal(settings: &Settings, why: &str) {
     if settings.dump_signal != 0 {
         say!(
-            "HEAPPROFILESIGNAL={}: {why}, and the signal does what it would without us",
+            "HEAPPROFILESIGNAL={}: {why}, so the signal keeps its usual effect",
             settings.dump_signal
         );
     }

@@ -1,10 +1,21 @@
-//! The hooks: functions that the program calls in place of libc's, and the sampling decision.
+//! Hooks: the functions that the program calls in place of libc's, and the sampling decision.
+//!
+//! ```text
+//!  program ─┬> malloc_fast ── countdown expired, or "perhaps" in the filter ──> malloc ─┬> sample
+//!           └> malloc, aligned, operators ──────────────────────────────────────────────┘
+//! ```
+//!
+//! | concept | file | | --- | --- | | the fast paths of `malloc` and `free` | `malloc_fast.rs` | |
+//! the other functions of libc's allocator | `malloc.rs`, `aligned.rs`, `mallinfo.rs` | | C++'s
+//! operators | `operators.rs` | | the sampling decision, and the records of samples | `sample.rs` |
+//! | blocks before the loader is done | `early_heap.rs` | | the address of a function in a stack |
+//! `entry.rs` | | what the program may call to control the profiler | `c_api.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, writer.
 //!
 //! Not here: how a record reaches the log.
 //!
-//! Circle: `malloc`, `malloc_fast`: the fast way jumps to the sampled one, which is of the same function.
+//! Circle: `malloc`, `malloc_fast`: the fast path jumps to the sampled path of the same function.
 
 pub(crate) mod aligned;
 pub(crate) mod c_api;

@@ -1,13 +1,20 @@
-//! The writer: one thread of ours that turns events into the log and the dumps.
+//! Writer: the one thread of ours, which turns events into the log and the dumps.
 //!
 //! ```text
-//!  session ──> writer ──> log (every 50 ms at the latest)
-//!                 └─ ledger ──> dumps, when HEAPPROFILE is set; what a bounded log goes on from
+//!  session ──> writer ──> log (at the latest every FLUSH_NS)
+//!                 └─ ledger ──> dumps, if HEAPPROFILE is set; checkpoints, if the log has a bound
 //! ```
 //!
-//! It drains what is there, dozes twenty milliseconds, and after a tenth of a second without events sleeps until an
-//! event wakes it: a process that samples nothing is not woken. It takes no lock that the program could
-//! hold, no signal, and is inside our code for life, so nothing it does is profiled.
+//! The writer drains the lanes, then waits for up to [`DOZE_NS`]. After [`IDLE_NS`] without an
+//! event it sleeps until an event wakes it, so a process without samples is not woken. It takes no
+//! signal, and no lock that the program could hold. It counts as inside our code for life, so
+//! nothing it does is profiled.
+//!
+//! | concept | file | | --- | --- | | the thread, and its start with the first sample |
+//! `thread.rs`, `session_start.rs` | | events in one order, and their records | `event_source.rs`,
+//! `intake.rs` | | the log and the dumps | `log/`, `dump/`, `kept_stacks.rs`, `totals.rs` | |
+//! requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` | | work while
+//! the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
 
 use std::sync::atomic::Ordering;
 
@@ -18,16 +25,16 @@ use crate::allocator;
 use crate::os::clock::{self, Clock};
 use crate::os::{fd_table, sys};
 use crate::recording::request_word::{
-    self, DUMP, END, END_FLUSH, EXEC_FLUSH, FINISH, LEAVING, Rendezvous, SEATS,
+    self, DUMP, END, END_FLUSH, EXEC_FLUSH, FINISH, Rendezvous, SEATS, THREAD_STOP,
 };
-use crate::recording::session::{ASLEEP, AWAKE, DOZING, Noted, Session};
+use crate::recording::session::{ASLEEP, AWAKE, DOZING, NoteKind, Session};
 use crate::recording::{byte_count, seats};
 use crate::state::settings::Settings;
 use crate::state::{interval, process, shutdown};
 use crate::unwind::module_events::NoticeNode;
 use crate::unwind::{jit_ranges, modules};
 use crate::writer::dump::dumps::Dumps;
-use crate::writer::event_source::Inlet;
+use crate::writer::event_source::EventSource;
 use crate::writer::kept_stacks::KeptStack;
 use crate::writer::log::output::Output;
 use crate::writer::log::rotation::Rotation;
@@ -46,61 +53,63 @@ pub(crate) mod session_start;
 mod thread;
 mod totals;
 
-use idle_purge::Leisure;
+use idle_purge::IdlePurge;
 
 pub(crate) use thread::{
-    after_fork, come_back, end, leave, prepare, share_descriptors, start, stop_if_it_is_me, tid,
+    after_fork, end_recording, prepare, restart_thread, share_descriptors, start, stop_if_writer,
+    stop_thread, tid,
 };
 
-/// The log is at most that old: SIGKILL loses no more (with the time of one append).
+/// The most that the log is behind: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;
-/// A frame is at most about that long.
+/// The approximate length of the longest frame.
 const FLUSH_BYTES: usize = 256 << 10;
-/// Between two looks at the queue while there are events; a queue that is half full ends it. No shorter than what the log may be behind: a look is some tens
-/// of microseconds, and in a program that samples seldom it is most of what sampling costs.
+/// The time between two polls while there are events; a half-full queue ends it. A shorter time is
+/// of no use: a program with few samples pays most for the polls.
 const DOZE_NS: u64 = FLUSH_NS;
 /// Without events for that long, the writer sleeps until it is woken.
 const IDLE_NS: u64 = 100_000_000;
-/// The first of an idle writer's sleeps: see `rest`.
+/// The length of an idle writer's first sleep: see `wait`.
 const SETTLE_NS: u64 = 20_000_000;
 /// Events between two looks at the clock.
 const BATCH: usize = 1024;
-/// Running totals are written this often, and last that long after what they count: a process that is killed has no others.
+/// How often running totals are written. A process that is killed has no newer ones.
 const COUNTERS_NS: u64 = 1_000_000_000;
 
 /// The writer's state.
 pub(crate) struct Writer {
     output: Output,
     settings: Settings,
-    /// Number of each stack, by its hash.
+    /// The number of each stack, by its hash.
     stacks: NumberMap<u64, u32>,
-    /// The hash and number of the last: often the next one's, too.
+    /// The hash and number of the last stack, which is often the next one, too.
     last_stack: (u64, u32),
-    /// Their frames, for dumps and checkpoints; empty without those.
-    kept: Vec<Option<KeptStack>>,
+    /// The frames of the stacks, for dumps and checkpoints; empty without those.
+    kept_stacks: Vec<Option<KeptStack>>,
     modules: Vec<Module>,
-    /// Modules that were unloaded: stacks may still name them.
-    gone: Vec<Module>,
+    /// Modules that were unloaded. Stacks may still name them.
+    unloaded: Vec<Module>,
     last_notice: *const NoticeNode,
-    /// Kept up when dumps may be asked for, or the log rotates.
+    /// Kept if dumps may be requested, or the log rotates.
     ledger: Option<Ledger>,
     dumps: Option<Dumps>,
-    /// Samples a second that the interval is to keep to.
+    /// The limit of samples a second that the interval follows.
     budget: Option<Budget>,
-    /// When the log is to keep within a bound.
+    /// Present if the log has a bound.
     rotation: Option<Rotation>,
-    /// What threads counted.
-    told: byte_count::Told,
+    /// The bytes that threads reported.
+    reported: byte_count::ReportedBytes,
     sampled_allocs: u64,
     sampled_frees: u64,
-    /// Whether the log was made before there was a sample (`host/privilege_drop.rs`, or to listen), and nobody asked for anything since.
-    pub(crate) is_ahead: bool,
-    /// The process is about to become another program.
-    is_leaving: bool,
+    /// True if the log was made before there was a sample (before a drop of privileges, or to
+    /// listen), and no request has come. Such a log is deleted if there is no sample.
+    pub(crate) is_provisional: bool,
+    /// True while the process is about to become another program, or to end.
+    is_ending: bool,
     frames_walked: u64,
-    /// Where the events come from.
-    inlet: Inlet,
-    /// When the events were, and the same in the log's unit.
+    /// The source of events.
+    source: EventSource,
+    /// Converts ticks of events into times, and into the log's unit.
     clock: Clock,
     scale: Scale,
 }
@@ -128,41 +137,41 @@ impl Writer {
             settings: settings.clone(),
             stacks: NumberMap::default(),
             last_stack: (0, 0),
-            kept: Vec::new(),
+            kept_stacks: Vec::new(),
             modules: Vec::new(),
-            gone: Vec::new(),
+            unloaded: Vec::new(),
             last_notice: std::ptr::null(),
-            told: byte_count::Told::default(),
+            reported: byte_count::ReportedBytes::default(),
             sampled_allocs: 0,
             sampled_frees: 0,
-            is_ahead: false,
-            is_leaving: false,
+            is_provisional: false,
+            is_ending: false,
             frames_walked: 0,
-            inlet: Inlet::default(),
+            source: EventSource::default(),
             clock: Clock::new(),
             scale: Scale::default(),
         };
         if interval::in_force() != settings.interval {
             // Stopped from the start, or changed by the process that this one is a copy of.
             let start_ns = writer.output.start_ns;
-            writer.note(start_ns, Noted::Regime(interval::in_force()));
+            writer.note(start_ns, NoteKind::Regime(interval::in_force()));
         }
         writer
     }
 
-    /// In its thread: holds the log open, if that is in nobody's way.
+    /// Holds the log open, if our thread has a descriptor table of its own. Called in its thread.
     fn hold_log(&mut self) {
         if fd_table::are_own() {
             self.output.log_mut().hold();
         }
     }
 
-    /// Nanoseconds since the log's start.
+    /// Returns nanoseconds since the log's start.
     fn since_start(&self, time_ns: u64) -> u64 {
         time_ns.saturating_sub(self.output.start_ns)
     }
 
-    /// Appends what there is to the log, within its bound.
+    /// Appends what is pending to the log, within its bound.
     fn flush(&mut self) {
         match (&mut self.rotation, &self.ledger) {
             (Some(rotation), Some(ledger)) => {
@@ -173,7 +182,7 @@ impl Writer {
         }
     }
 
-    /// The same, now or never.
+    /// Appends what is pending, and gives up the log if that fails.
     fn flush_last(&mut self) {
         match (&mut self.rotation, &self.ledger) {
             (Some(rotation), Some(ledger)) => {
@@ -184,7 +193,8 @@ impl Writer {
         }
     }
 
-    /// Appends frames of the size that suits the bound, and begins a new segment when this one is full.
+    /// Appends frames of the size that suits the bound, and begins a new segment if this one is
+    /// full.
     fn rotate_if_due(&mut self, session: &Session) {
         if self.has_full_frame() {
             self.flush();
@@ -192,7 +202,7 @@ impl Writer {
         }
     }
 
-    /// Whether the log has a bound, and a frame of the size that suits it is full.
+    /// Returns true if the log has a bound, and a frame of the size that suits it is full.
     #[inline]
     fn has_full_frame(&self) -> bool {
         let full = |rotation: &Rotation| rotation.segments.frame_bytes();
@@ -201,7 +211,7 @@ impl Writer {
     }
 
     fn rotate_if_full(&mut self, session: &Session) {
-        if self.is_leaving {
+        if self.is_ending {
             return; // the process may be another program before a checkpoint is written
         }
         let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) else {
@@ -211,19 +221,27 @@ impl Writer {
         if !is_due || rotation.is_late(ledger) {
             return;
         }
-        self.tell_modules();
+        self.log_modules();
         self.flush();
         let counters = self.totals();
         let mut time_ns = 0;
         if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
-            // As of the newest event that is in it: what follows may have happened long before now, and has its own time.
-            time_ns = rotation.keeping.reached_ns;
+            // As of the newest logged event. Later events may have happened long before now, and
+            // have their own times.
+            time_ns = rotation.checkpoint_state.reached_ns;
             let output = &mut self.output;
-            let events = (&mut self.inlet, session);
-            rotation.rotate(output, ledger, &self.kept, &counters, events, time_ns);
+            let events = (&mut self.source, session);
+            rotation.rotate(
+                output,
+                ledger,
+                &self.kept_stacks,
+                &counters,
+                events,
+                time_ns,
+            );
         }
         if interval::in_force() != self.settings.interval {
-            // The segment's first record tells the interval of the settings.
+            // The segment's first record has the interval of the settings.
             self.output.encoder.record(&Record::Regime {
                 time_ns,
                 interval: interval::in_force(),
@@ -233,7 +251,7 @@ impl Writer {
         while let Some(event) = self
             .rotation
             .as_mut()
-            .and_then(|rotation| rotation.next_set_aside(&mut self.inlet, session))
+            .and_then(|rotation| rotation.next_deferred(&mut self.source, session))
         {
             self.event(event);
             if self.output.encoder.pending() >= FLUSH_BYTES {
@@ -242,105 +260,109 @@ impl Writer {
         }
     }
 
-    /// Everything that is left, the last dump, and the log's end.
+    /// Writes the remaining events, the last dump, and the log's end.
     pub(crate) fn finish(&mut self, session: Option<&Session>, reason: EndReason) {
         shutdown::begin_unless_begun();
         if let Some(session) = session {
             self.drain_last(session);
         }
-        dump_signal::look();
-        if self.is_ahead && self.sampled_allocs + self.sampled_frees == 0 && !process::has_forked()
+        dump_signal::check_disposition();
+        if self.is_provisional
+            && self.sampled_allocs + self.sampled_frees == 0
+            && !process::has_forked()
         {
-            if !self.output.take_back() {
+            if !self.output.delete_unused_log() {
                 self.end_log(None, reason);
             }
             return;
         }
-        self.tell_modules();
+        self.log_modules();
         if self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit) {
-            // First what is quick: whatever becomes of the dump, the log is whole.
+            // The log comes first, because it is quick: it is whole even if there is no time for
+            // the dump.
             self.end_log(None, reason);
             let _ = self.finish_dump();
             self.last_dump();
         }
         self.end_log(None, reason);
         if self.settings.verbose {
-            self.say_summary();
+            self.report_summary();
         }
     }
 
-    /// Everything that is left, without a dump, and the log's end.
+    /// Writes the remaining events and the log's end, without a dump.
     pub(crate) fn end_log(&mut self, session: Option<&Session>, reason: EndReason) {
         if let Some(dumps) = self.dumps.as_mut().filter(|_| reason == EndReason::GaveUp) {
-            dumps.give_way();
+            dumps.abandon();
         }
         if let Some(session) = session {
             self.drain_last(session);
         }
         let now_ns = clock::now_ns();
-        self.tell_counters(now_ns);
+        self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::End { time_ns, reason });
         self.flush_last();
     }
 
-    /// The last words of a process that is about to become another program, or to end, and may go on.
-    pub(crate) fn say_goodbye(&mut self, reason: EndReason) {
+    /// Ends the log of a process that is about to become another program, or to end, but may go on.
+    pub(crate) fn end_log_provisionally(&mut self, reason: EndReason) {
         let now_ns = clock::now_ns();
-        self.tell_counters(now_ns);
+        self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::End { time_ns, reason });
         self.flush();
     }
 
-    /// The process is about to become another program, or to end: writes all there is. If that fails and it goes on,
-    /// so does the log.
+    /// Writes all pending events, because the process is about to become another program, or to
+    /// end. If that fails and the process goes on, the log goes on, too.
     fn flush_before(&mut self, session: &Session, reason: EndReason, request: &Rendezvous) {
         if !request.take() {
             return;
         }
-        self.is_leaving = true;
+        self.is_ending = true;
         self.drain_last(session);
-        self.is_leaving = false;
-        self.tell_modules();
-        self.say_goodbye(reason);
+        self.is_ending = false;
+        self.log_modules();
+        self.end_log_provisionally(reason);
         request.tell_served();
     }
 
-    /// The life of the thread. True: only until [`come_back`].
+    /// Runs the writer until the end. Returns true if the thread must only end until
+    /// [`restart_thread`].
     fn run(&mut self, session: &Session) -> bool {
         let start = clock::now_ns();
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
-        let mut told = 0;
-        let mut last_tended = 0;
-        let mut made_code = jit_ranges::Looked::not_yet();
-        let mut leisure = Leisure::Busy;
-        self.tell_modules();
+        let mut logged_count = 0;
+        let mut last_maintenance = 0;
+        let mut jit_ranges_reader = jit_ranges::Looked::not_yet();
+        let mut idle_purge = IdlePurge::Inactive;
+        self.log_modules();
         while !request_word::is_asked(FINISH | END) {
             if allocator::is_short() {
                 return false;
             }
-            if LEAVING.is_asked() {
+            if THREAD_STOP.is_asked() {
                 self.drain_all(session);
-                self.tell_modules();
+                self.log_modules();
                 self.flush();
                 return true;
             }
-            adopt_credentials::serve();
+            adopt_credentials::adopt_if_asked();
             let drained = self.drain(session, BATCH);
             let now = clock::now_ns();
             if drained > 0 {
                 last_event = now;
-                leisure = Leisure::Busy;
+                idle_purge = IdlePurge::Inactive;
             }
             self.flush_before(session, EndReason::Exec, &EXEC_FLUSH);
             self.flush_before(session, EndReason::Exit, &END_FLUSH);
             if request_word::take(DUMP) {
-                self.drain_all(session); // what was allocated before it was asked belongs into the dump
+                self.drain_all(session); // the dump includes what was allocated before the request
                 self.begin_dump("signal");
             }
-            self.serve(session);
-            self.keep_to_budget(now);
+            self.handle_requests(session);
+            self.adapt_interval(now);
             if self
                 .dumps
                 .as_ref()
@@ -350,15 +372,15 @@ impl Writer {
                 self.begin_dump("time interval");
             }
             let pending = self.output.pending();
-            let mut counters_due = match self.counted() == told {
+            let mut counters_due = match self.total_count() == logged_count {
                 true => u64::MAX,
                 false => last_counters + COUNTERS_NS,
             };
             let something = pending > 0 || now >= counters_due;
             if pending >= FLUSH_BYTES || something && now.saturating_sub(last_flush) >= FLUSH_NS {
                 if now >= counters_due {
-                    told = self.counted();
-                    self.tell_counters(now);
+                    logged_count = self.total_count();
+                    self.log_counters(now);
                     last_counters = now;
                     counters_due = u64::MAX;
                 }
@@ -367,41 +389,43 @@ impl Writer {
                 last_flush = now;
             }
             if request_word::take(SEATS) {
-                seats::serve();
+                seats::handle_requests();
             }
-            if now.saturating_sub(last_tended) >= DOZE_NS {
-                seats::tend();
-                modules::free_retired(seats::holds);
-                dump_signal::look();
-                last_tended = now;
+            if now.saturating_sub(last_maintenance) >= DOZE_NS {
+                seats::maintain();
+                modules::free_retired(seats::may_be_reading);
+                dump_signal::check_disposition();
+                last_maintenance = now;
             }
-            let is_reading = made_code.tend(now);
+            let is_reading = jit_ranges_reader.tend(now);
             if self.is_dumping() {
-                let _ = self.go_on_with_dump(); // what went wrong has been said
+                let _ = self.write_dump_piece(); // the failure has been reported
                 continue;
             }
             if drained == BATCH || is_reading {
                 continue; // there is more
             }
-            if drained == 0 && last_thread::all_have_left() {
+            if drained == 0 && last_thread::is_program_gone() {
                 return false;
             }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
             if idle {
-                leisure.tend(now);
+                idle_purge.run_if_due(now);
             }
             let something_due = match idle {
-                true => counters_due.min(leisure.due_ns()),
-                false => made_code.due_ns(), // idle, it waits for the next walk: that wakes the writer as any sample does
+                true => counters_due.min(idle_purge.due_ns()),
+                // If idle, it waits for the next walk, whose sample wakes the writer like any
+                // other.
+                false => jit_ranges_reader.due_ns(),
             };
-            self.rest(session, now, idle, something_due);
+            self.wait(session, now, idle, something_due);
         }
         false
     }
 
-    /// Has the interval follow the load.
+    /// Makes the interval follow the load.
     #[inline]
-    fn keep_to_budget(&mut self, now_ns: u64) {
+    fn adapt_interval(&mut self, now_ns: u64) {
         let Some(budget) = &mut self.budget else {
             return;
         };
@@ -422,14 +446,14 @@ impl Writer {
             });
             if interval::in_force() != was_in_force {
                 let time_ns = self.since_start(now_ns);
-                self.tell_regime(time_ns, interval::in_force(), true);
+                self.log_regime(time_ns, interval::in_force(), true);
             }
         }
     }
 
-    /// Waits for events: a moment, or when idle until one comes, or a dump or something else is due.
-    fn rest(&self, session: &Session, now_ns: u64, idle: bool, something_due: u64) {
-        let (state, timeout) = if idle && last_thread::may_leave() {
+    /// Waits for events for a moment. If idle, it waits until one comes, or until work is due.
+    fn wait(&self, session: &Session, now_ns: u64, idle: bool, something_due: u64) {
+        let (state, timeout) = if idle && last_thread::main_may_have_ended() {
             (ASLEEP, Some(IDLE_NS))
         } else if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
@@ -444,27 +468,29 @@ impl Writer {
             let due = something_due.saturating_sub(now_ns).max(1);
             (DOZING, Some(due.min(DOZE_NS)))
         };
-        // Whoever sent something before it could see the state did not wake us.
-        let something_came = || {
+        // A thread that sent an event before it could see the state did not wake us.
+        let has_news = || {
             request_word::is_any_asked()
                 || session.page.is_asked()
-                || idle && !self.inlet.is_empty(session)
+                || idle && !self.source.is_empty(session)
         };
         session.writer.store(state, Ordering::SeqCst);
-        // A hook puts an event into its lane and then looks at the state, with no barrier between, which would cost more than
-        // all else that it does to send: it may have seen us awake while what it put was on its way to us. That takes less
-        // than a microsecond (a processor's stores wait for its cache, not for anybody's leave). So the first sleep is a
-        // short one, and whatever was on its way before it is found after it.
+        // A hook puts an event into its lane and then reads the state, with no barrier between,
+        // which would cost more than the rest of sending. So it may see the writer awake while its
+        // event is still on the way to this processor. That takes less than a microsecond (a
+        // processor's stores wait for its cache, and for nothing else). So the first sleep is a
+        // short one, and finds every event that was on the way before it.
         let short = timeout.map_or(SETTLE_NS, |timeout| timeout.min(SETTLE_NS));
-        if state == ASLEEP && !something_came() {
+        if state == ASLEEP && !has_news() {
             sys::futex_wait_shared(session.writer, state, Some(short));
         }
-        if !something_came() {
+        if !has_news() {
             let timeout = match state {
                 ASLEEP => timeout.map(|timeout| timeout - short),
                 _ => timeout,
             };
-            sys::futex_wait_shared(session.writer, state, timeout); // returns at once if the state is another by now
+            // Returns at once if the state has changed meanwhile.
+            sys::futex_wait_shared(session.writer, state, timeout);
         }
         session.writer.store(AWAKE, Ordering::SeqCst);
     }

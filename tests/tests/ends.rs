@@ -234,7 +234,7 @@ fn a_last_dump_that_takes_too_long_is_left_out_with_a_line() {
                 let path = ran.log_path();
                 assert!(
                     said.len() == 1
-                        && said[0].contains("the last dump is left out")
+                        && said[0].contains("the last dump is skipped")
                         && said[0].contains(&format!("more than {patience_ms} ms"))
                         && said[0].contains(&format!("gperftools {}", path.display())),
                     "{said:?}"

@@ -71,7 +71,7 @@ fn seccomp_that_would_kill() {
         let ran = ran.well();
         assert_eq!(ran.claims().ok, ["fenced"], "{way} {interval}");
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
-        ran.assert_said(&["filter of system calls", "recording ends here"]);
+        ran.assert_said(&["seccomp filter", "recording ends here"]);
         let log = ran.log().whole();
         assert_eq!(log.end(), Some(EndReason::GaveUp), "{way} {interval}");
         assert!(interval > 1 || log.blocks_of(20001).len() == 1, "{way}");
@@ -213,7 +213,7 @@ fn children_behind_a_filter_that_ended_the_recording() {
     let run =
         Run::compiled("forks_behind", FORKS_BEHIND, &["-w"]).arg(libc::SYS_getpid.to_string());
     let ran = run.interval(1).prefix("t").run().well();
-    ran.assert_said(&["filter of system calls", "recording ends here"]);
+    ran.assert_said(&["seccomp filter", "recording ends here"]);
     let log = ran.log().whole();
     assert_eq!(log.end(), Some(EndReason::GaveUp));
 }

@@ -175,7 +175,7 @@ fn own_malloc_cxx() {
     let [line] = ran.said()[..] else {
         panic!("one line expected: {}", ran.stderr)
     };
-    assert!(line.contains("own_malloc_cxx has a malloc of its own"));
+    assert!(line.contains("own_malloc_cxx has its own malloc"));
     assert_eq!(ran.files(), [""; 0]);
 }
 

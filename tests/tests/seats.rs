@@ -69,13 +69,13 @@ fn threads_that_end_leave_the_seats_that_they_kept() {
     let run = Run::compiled("keeps_seats", KEEPS_SEATS, &["-pthread"]);
     let mut running = run.arg(&end).interval(1).prefix("t").start();
     running.until("the threads' end", |it| it.stdout_so_far() == "ended\n");
-    let given = |it: &Running| word(it, "5seats5lease5GIVEN");
+    let granted = |it: &Running| word(it, "5seats5lease7GRANTED");
     // Some are kept by threads that are gone, as the writer asks twice a second at most; or were, a moment ago.
-    let most = given(&running);
+    let most = granted(&running);
     // Under a filter of system calls nobody asks who lives.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     if status.contains("Seccomp:\t0") {
-        running.until("one seat that is kept", |it| given(it) == 1);
+        running.until("one seat that is kept", |it| granted(it) == 1);
     }
     assert!((1..=8).contains(&most), "{most}");
     std::fs::write(&end, "").unwrap();

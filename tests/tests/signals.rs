@@ -280,8 +280,8 @@ fn bounds_of_hooks() -> Vec<String> {
     let bounds = ranges_of(&[
         "walk4Step3run",
         "walk9walk_anew",
-        "sample16sampled_deferred",
-        "sample11lost_inside",
+        "sample15sample_deferred",
+        "sample20count_reentrant_loss",
     ]);
     assert!(bounds.len() >= 10, "{bounds:?}");
     bounds

@@ -136,7 +136,7 @@ fn a_thread_may_be_unwound_from_anywhere_around_a_hook() {
     const AROUND: [&str; 3] = ["8heapprof7exports", "8heapprof9operators", "8heapprof4fast"];
     let with_a_say = functions_with_a_say();
     // What catches its own panics has a say, and these run with cancellation deferred.
-    for hook in ["16sampled_deferred", "14ended_deferred"] {
+    for hook in ["15sample_deferred", "19end_sample_deferred"] {
         assert!(with_a_say.iter().any(|name| name.contains(hook)), "{hook}");
     }
     let is_around = |name: &&String| {

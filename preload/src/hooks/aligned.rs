@@ -1,6 +1,6 @@
-//! The exports for blocks that are aligned to more than every block is: posix_memalign and its like.
+//! Aligned allocation: `posix_memalign` and its relatives.
 //!
-//! Danger: the C boundary, as in `hooks/malloc.rs`.
+//! Danger: the C boundary, as in `malloc`.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,10 +15,10 @@ const PAGE: usize = 4096;
 /// glibc's smallest alignment of memalign: twice the size of a word.
 pub(crate) const MIN_ALIGN: usize = 16;
 
-/// Where the program called a function: its stack and frame pointers there.
+/// The stack and frame pointers of the program's call.
 type Registers = (*const u64, u64);
 
-/// The block and what the hooks make of it; `entry` as in the module's text.
+/// Allocates an aligned block. `entry` is the PC of the exported function.
 #[inline(always)]
 fn aligned(alignment: usize, size: usize, entry: u64, at: Registers) -> *mut c_void {
     if sample::passes(size) {
@@ -29,18 +29,18 @@ fn aligned(alignment: usize, size: usize, entry: u64, at: Registers) -> *mut c_v
 
 #[inline(never)]
 fn aligned_sampled(alignment: usize, size: usize, entry: u64, (sp, bp): Registers) -> *mut c_void {
-    if early_heap::is_now() {
+    if early_heap::is_active() {
         return early_heap::allocate(alignment, size);
     }
     let ptr = allocator::aligned(alignment, size);
     // SAFETY: the exported function passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
-    sample::allocated(entry, ptr, size, Fit::Aligned, here);
+    sample::on_allocation(entry, ptr, size, Fit::Aligned, here);
     ptr
 }
 
-/// glibc's memalign and, before 2.38, aligned_alloc: an alignment that is no power of two is rounded up to
-/// one; one beyond half the address space is EINVAL.
+/// Allocates as glibc's memalign does. An alignment that is no power of two is rounded up to one,
+/// and an alignment beyond half the address space is EINVAL.
 #[inline(always)]
 fn memalign_as_glibc(alignment: usize, size: usize, entry: u64, at: Registers) -> *mut c_void {
     if alignment > usize::MAX / 2 + 1 {
@@ -59,13 +59,15 @@ fn memalign_as_glibc(alignment: usize, size: usize, entry: u64, at: Registers) -
     ptr
 }
 
-/// Whether the libc that is there has an aligned_alloc that wants a power of two. musl's does, and its memalign is the same; 0 is one there.
+/// Returns true if the libc in use refuses this alignment in aligned_alloc. musl refuses all but
+/// powers of two and 0, in memalign, too.
 #[cfg(target_env = "musl")]
 fn libc_refuses(alignment: usize) -> bool {
     alignment & alignment.wrapping_neg() != alignment
 }
 
-/// The same.
+/// Returns true if the libc in use refuses this alignment in aligned_alloc. glibc has refused all
+/// but powers of two from 2.38 on.
 #[cfg(target_env = "gnu")]
 #[inline]
 fn libc_refuses(alignment: usize) -> bool {
@@ -76,13 +78,13 @@ fn libc_refuses(alignment: usize) -> bool {
 #[cold]
 #[inline(never)]
 fn glibc_refuses_it() -> bool {
-    if early_heap::is_now() {
+    if early_heap::is_active() {
         return false; // in an IFUNC resolver: libc cannot be reached from here yet
     }
-    // SAFETY: libc's own text, `2.36`, which lives as long as it does.
+    // SAFETY: libc's own text, like `2.36`, which lives as long as libc does.
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
     let Some(minor) = version.to_bytes().strip_prefix(b"2.") else {
-        return true; // later than any 2
+        return true; // newer than every 2.x
     };
     let digits = minor.iter().take_while(|byte| byte.is_ascii_digit());
     let ten_and = |n: u32, digit: &u8| n.saturating_mul(10).saturating_add((digit - b'0').into());
@@ -90,8 +92,9 @@ fn glibc_refuses_it() -> bool {
 }
 
 with_caller! {
-    /// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a multiple of a
-    /// word) or ENOMEM; errno is left alone as far as [`allocator::aligned`] says, and, on failure, `*out`.
+    /// Allocates an aligned block into `*out`. Returns 0, EINVAL (not a power of two, or not a
+    /// multiple of a word) or ENOMEM. On failure `*out` is unchanged; errno is preserved as far as
+    /// [`allocator::aligned`] says.
     #[unsafe(no_mangle)]
     posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
     "rcx", "r8" => posix_memalign_called_from
@@ -118,7 +121,8 @@ unsafe extern "C-unwind" fn posix_memalign_called_from(
 }
 
 with_caller! {
-    /// As the glibc that is there: up to 2.37 it is memalign, and since then an alignment that is no power of two is EINVAL.
+    /// Allocates an aligned block as the glibc in use does: an alignment that is no power of two is
+    /// rounded up by old versions, and EINVAL in new ones.
     #[unsafe(no_mangle)]
     aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
     "rdx", "rcx" => aligned_alloc_called_from
@@ -138,7 +142,7 @@ extern "C-unwind" fn aligned_alloc_called_from(
 }
 
 with_caller! {
-    /// An aligned block. Null with ENOMEM or EINVAL.
+    /// Allocates an aligned block. Null with ENOMEM or EINVAL.
     #[unsafe(no_mangle)]
     memalign(alignment: usize, size: usize) -> *mut c_void;
     "rdx", "rcx" => memalign_called_from
@@ -158,7 +162,7 @@ extern "C-unwind" fn memalign_called_from(
 }
 
 with_caller! {
-    /// A page-aligned block.
+    /// Allocates a page-aligned block.
     #[unsafe(no_mangle)]
     valloc(size: usize) -> *mut c_void;
     "rsi", "rdx" => valloc_called_from
@@ -169,7 +173,8 @@ extern "C-unwind" fn valloc_called_from(size: usize, sp: *const u64, bp: u64) ->
 }
 
 with_caller! {
-    /// A page-aligned block of whole pages. The request is what the program asked for, not the rounding.
+    /// Allocates a page-aligned block of whole pages. The recorded size is what the program asked
+    /// for, before the rounding.
     #[unsafe(no_mangle)]
     pvalloc(size: usize) -> *mut c_void;
     "rsi", "rdx" => pvalloc_called_from
@@ -177,7 +182,7 @@ with_caller! {
 
 extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
     let sampled = !sample::passes(size);
-    if sampled && early_heap::is_now() {
+    if sampled && early_heap::is_active() {
         return early_heap::allocate(PAGE, size);
     }
     let ptr = match size.checked_next_multiple_of(PAGE) {
@@ -187,7 +192,7 @@ extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -
     if sampled {
         // SAFETY: pvalloc passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
-        sample::allocated(entry!(pvalloc), ptr, size, Fit::Aligned, here);
+        sample::on_allocation(entry!(pvalloc), ptr, size, Fit::Aligned, here);
     }
     if ptr.is_null() {
         return out_of_memory();

@@ -1,8 +1,9 @@
-//! The C API: gperftools' functions by their names, and ours. `include/heapprof.h` says what each does.
+//! C API: gperftools' functions by their names, and ours. `include/heapprof.h` documents each one.
 //!
-//! A program calls them of its own will, so unlike a hook they may wait for the writer, a bounded time. Whatever
-//! they are called with and whenever, they do no harm: before boot, after the end, in a child of vfork, in
-//! a process that records nothing, and in a signal handler that interrupted a hook they do nothing.
+//! The program calls them on purpose, so unlike a hook they may wait for the writer, for a bounded
+//! time. They are safe at any time and with any arguments. They do nothing before boot, after the
+//! end, in a child of vfork, in a process that records nothing, and in a signal handler that
+//! interrupted a hook.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -11,17 +12,17 @@ use crate::hooks::sample;
 use crate::os::cancellation::Deferred;
 use crate::os::{clock, sys};
 use crate::recording::regime;
-use crate::recording::requests::Ask;
-use crate::recording::session::{Note, Noted, Rare, Session};
+use crate::recording::requests::RequestKind;
+use crate::recording::session::{Note, NoteKind, Session, SideEvent};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{counters, interval, phase, process};
 use crate::unwind::walk::here;
 
-/// Longest name of a marker, in bytes; what is longer is cut.
+/// The longest name of a marker, in bytes; a longer name is cut.
 const MAX_NAME: usize = 1000;
 
-/// Does something of ours for the program, in its thread and with its session, begun if need be. `None`: this
-/// is not the time.
+/// Runs `work` in this thread with the session, and begins the session if need be. `None`: the
+/// process does not record, or the thread is inside our code.
 fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option<R> {
     if !phase::is_recording() || !process::is_own() {
         return None;
@@ -29,7 +30,7 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
     let _deferred = Deferred::begin(); // first made, last dropped
     let entered = thread::current().enter()?;
     let guarded = std::panic::AssertUnwindSafe(|| {
-        let session = sample::ready(&entered, here!())?;
+        let session = sample::ready_session(&entered, here!())?;
         entered.thread.inside.set(Inside::Ours);
         Some(work(&entered, session))
     });
@@ -42,10 +43,10 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
     }
 }
 
-/// Puts a note among what this thread has recorded. False: there was no room.
-fn note(session: &Session, what: Noted) -> bool {
+/// Puts a note among the events of this thread. False: there was no room.
+fn note(session: &Session, kind: NoteKind) -> bool {
     let at = clock::ticks();
-    let sent = session.send(Rare::Note(Box::new(Note { at, what })));
+    let sent = session.send(SideEvent::Note(Box::new(Note { at, kind })));
     if !sent {
         counters::LOST_QUEUE_FULL.add(1);
     }
@@ -53,10 +54,10 @@ fn note(session: &Session, what: Noted) -> bool {
 }
 
 fn note_regime(session: &Session) {
-    note(session, Noted::Regime(interval::in_force()));
+    note(session, NoteKind::Regime(interval::in_force()));
 }
 
-/// A C string's bytes; null is none.
+/// Returns the bytes of a C string; `None` for null.
 ///
 /// # Safety
 /// `text` is null or a C string.
@@ -65,14 +66,14 @@ unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Text that fits into a name.
+/// Returns the text, cut to the length of a name.
 fn name(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(MAX_NAME)];
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Starts recording, if it is stopped. Dumps then go to `prefix`, unless HEAPPROFILE says where; null: no
-/// change.
+/// Starts recording, if it is stopped. Dumps then go to `prefix`, unless HEAPPROFILE names a
+/// prefix. A null `prefix` changes nothing.
 ///
 /// # Safety
 /// `prefix` is null or a C string.
@@ -86,7 +87,7 @@ pub(crate) unsafe extern "C-unwind" fn HeapProfilerStart(prefix: *const c_char) 
                 (Some(b'/'), _) | (_, Err(_)) => prefix.to_vec(),
                 (_, Ok(folder)) => [&folder[..], b"/", prefix].concat(),
             };
-            let _ = session.ask(Ask::DumpsTo(path));
+            let _ = session.request(RequestKind::SetDumpPrefix(path));
         }
         if interval::set_running(true) {
             note_regime(session);
@@ -95,7 +96,7 @@ pub(crate) unsafe extern "C-unwind" fn HeapProfilerStart(prefix: *const c_char) 
     regime::redraw(thread::current());
 }
 
-/// Stops recording: no new samples. Frees of recorded blocks are recorded all the same.
+/// Stops recording: there are no new samples. Frees of recorded blocks are still recorded.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn HeapProfilerStop() {
     with_session(|_, session| {
@@ -114,19 +115,20 @@ pub(crate) extern "C-unwind" fn HeapProfilerStop() {
 pub(crate) unsafe extern "C-unwind" fn HeapProfilerDump(reason: *const c_char) {
     // SAFETY: the caller's promise.
     let reason = name(unsafe { bytes(reason) }.unwrap_or(b"requested"));
-    with_session(|_, session| session.ask(Ask::Dump(reason)));
+    with_session(|_, session| session.request(RequestKind::Dump(reason)));
 }
 
-/// Whether samples are taken: 1 or 0.
+/// Returns 1 if samples are taken, else 0.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn IsHeapProfilerRunning() -> c_int {
     c_int::from(phase::is_recording() && interval::is_running())
 }
 
-/// The text of a dump, to be freed by the caller; empty when there is none. Null: no memory.
+/// Returns the text of a dump, which the caller frees. The text is empty if there is no dump. Null:
+/// no memory.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn GetHeapProfile() -> *mut c_char {
-    let text = with_session(|_, session| session.ask(Ask::Profile));
+    let text = with_session(|_, session| session.request(RequestKind::Profile));
     let text = text.and_then(Result::ok).unwrap_or_default();
     let copy = allocator::malloc(text.len() + 1).cast::<u8>();
     if !copy.is_null() {
@@ -139,13 +141,14 @@ pub(crate) extern "C-unwind" fn GetHeapProfile() -> *mut c_char {
     copy.cast()
 }
 
-/// 1: the library is there.
+/// Returns 1: the library is present.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn heapprof_is_present() -> c_int {
     1
 }
 
-/// Asks for another mean interval, in bytes. 0, or -1: out of range, or nothing can be recorded.
+/// Sets the mean interval, in bytes. Returns 0, or -1 if it is out of range or nothing can be
+/// recorded.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn heapprof_set_interval(interval: usize) -> c_int {
     let set = with_session(|_, session| {
@@ -160,7 +163,7 @@ pub(crate) extern "C-unwind" fn heapprof_set_interval(interval: usize) -> c_int 
     if set == Some(true) { 0 } else { -1 }
 }
 
-/// The mean interval in force, in bytes; 0: nothing is being recorded.
+/// Returns the mean interval in force, in bytes; 0 if nothing is recorded.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn heapprof_interval() -> usize {
     if phase::is_recording() {
@@ -170,7 +173,7 @@ pub(crate) extern "C-unwind" fn heapprof_interval() -> usize {
     }
 }
 
-/// Names this moment. 0, or -1: it could not be recorded.
+/// Records a marker with that name. Returns 0, or -1 if it could not be recorded.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -180,14 +183,14 @@ pub(crate) unsafe extern "C-unwind" fn heapprof_mark(name: *const c_char) -> c_i
     let Some(bytes) = (unsafe { bytes(name) }) else {
         return -1;
     };
-    let name = Noted::Marker(self::name(bytes));
+    let name = NoteKind::Marker(self::name(bytes));
     match with_session(|_, session| note(session, name)) {
         Some(true) => 0,
         _ => -1,
     }
 }
 
-/// Leaves this thread out until it is resumed as often as it was paused.
+/// Excludes this thread until it is resumed as often as it was paused.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn heapprof_thread_pause() {
     let thread = thread::current();
@@ -195,7 +198,7 @@ pub(crate) extern "C-unwind" fn heapprof_thread_pause() {
     regime::redraw(thread);
 }
 
-/// Takes back one pause; without one, nothing.
+/// Takes back one pause, if there is one.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn heapprof_thread_resume() {
     let thread = thread::current();

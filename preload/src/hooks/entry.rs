@@ -1,10 +1,10 @@
-//! The frame of an exported function: its address in a recorded stack, and its failure.
+//! Entry: the PC that stands for an exported function in a stack, and the function's failure.
 
 use std::ffi::c_void;
 
 use crate::os::errno;
 
-/// A PC inside an exported function.
+/// Evaluates to a PC inside an exported function.
 macro_rules! entry {
     ($function:path) => {
         ($function as *const () as u64) + 1
@@ -12,7 +12,7 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-/// Null with ENOMEM.
+/// Sets errno to ENOMEM and returns null.
 pub(crate) fn out_of_memory() -> *mut c_void {
     errno::set(libc::ENOMEM);
     std::ptr::null_mut()

@@ -1,6 +1,6 @@
-//! `mallinfo` and its relatives: the allocator's account in glibc's terms, and what glibc's allocator can be told.
+//! mallinfo and its relatives: the allocator's statistics and options, in glibc's terms.
 //!
-//! The numbers are jemalloc's, each in the field that comes nearest. Nothing is allocated.
+//! The numbers are jemalloc's, each in the field that comes nearest. Nothing here allocates.
 
 use std::ffi::{c_char, c_int};
 use std::io::Write as _;
@@ -8,9 +8,10 @@ use std::io::Write as _;
 use crate::allocator;
 use crate::os::sys;
 
-/// `struct mallinfo2` and, of `int`s, `struct mallinfo`, as mallinfo(3) has them. musl has neither, and a program may ask for the functions all the same.
+/// `struct mallinfo2` and, with `int`s, `struct mallinfo`, as in mallinfo(3). musl has neither, but
+/// a program may look the functions up all the same.
 #[repr(C)]
-pub(crate) struct Account<N> {
+pub(crate) struct Mallinfo<N> {
     arena: N,
     ordblks: N,
     smblks: N,
@@ -23,7 +24,7 @@ pub(crate) struct Account<N> {
     keepcost: N,
 }
 
-/// Gives unused memory back to the kernel. 1 if there was any. `pad` has no counterpart here.
+/// Returns unused memory to the kernel. 1 if there was any. `pad` has no counterpart here.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
     let before = allocator::stats().resident;
@@ -31,18 +32,19 @@ pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
     c_int::from(allocator::stats().resident < before)
 }
 
-/// glibc's tuning of its own allocator: accepted (1) and without effect.
+/// Accepts an option of glibc's allocator (1), without effect.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
     1
 }
 
-/// The account in glibc's terms: of what is mapped, which is all in arenas, uordblks is in blocks of the program's. Nothing is in hblkhd: glibc
-/// has there what is in use beyond its arenas, and who wants to know what is in use (the JVM) adds it to uordblks.
+/// Returns the statistics. `arena` is what is mapped, and `uordblks` the part in blocks of the
+/// program. `hblkhd` is 0: in glibc it is what is in use outside of arenas, and readers that want
+/// the total in use (the JVM) add it to `uordblks`.
 #[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallinfo2() -> Account<usize> {
+pub(crate) extern "C-unwind" fn mallinfo2() -> Mallinfo<usize> {
     let stats = allocator::stats();
-    Account {
+    Mallinfo {
         arena: stats.mapped,
         ordblks: 0,
         smblks: 0,
@@ -56,11 +58,11 @@ pub(crate) extern "C-unwind" fn mallinfo2() -> Account<usize> {
     }
 }
 
-/// The same in `int`s, which wrap beyond 2 GiB, as glibc's do.
+/// Returns the statistics in `int`s, which wrap beyond 2 GiB, as glibc's do.
 #[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallinfo() -> Account<c_int> {
+pub(crate) extern "C-unwind" fn mallinfo() -> Mallinfo<c_int> {
     let wide = mallinfo2();
-    Account {
+    Mallinfo {
         arena: wide.arena as c_int,
         ordblks: wide.ordblks as c_int,
         smblks: wide.smblks as c_int,
@@ -74,7 +76,7 @@ pub(crate) extern "C-unwind" fn mallinfo() -> Account<c_int> {
     }
 }
 
-/// Room for a short text without an allocation.
+/// A buffer for a short text without an allocation.
 struct Text {
     bytes: [u8; 512],
     len: usize,
@@ -87,13 +89,13 @@ impl Text {
             len: 0,
         };
         let mut rest = &mut text.bytes[..511]; // the last byte stays zero
-        let _ = rest.write_fmt(words); // what does not fit is left out
+        let _ = rest.write_fmt(words); // what does not fit is cut
         text.len = 511 - rest.len();
         text
     }
 }
 
-/// Prints the account to standard error.
+/// Prints the statistics to standard error.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn malloc_stats() {
     let stats = allocator::stats();
@@ -105,7 +107,7 @@ pub(crate) extern "C-unwind" fn malloc_stats() {
     sys::File::of_others(2).write_line(&text.bytes[..text.len]);
 }
 
-/// Writes the account to `stream` as XML. Options other than 0 are EINVAL.
+/// Writes the statistics to `stream` as XML. Options other than 0 are EINVAL.
 ///
 /// # Safety
 /// `stream` is an open FILE.

@@ -1,14 +1,15 @@
-//! The exports: every allocation function of glibc and C23, with glibc's results and errno. (What glibc's allocator says of itself, and
-//! is told, is in `hooks/mallinfo.rs`.)
+//! Allocation functions: those of glibc and C23, with the results and errno of the libc in use.
 //!
-//! Danger: the C boundary. Each function is three steps: what glibc documents about the arguments, the
-//! call of jemalloc, and the hook's question. Nothing here can panic, and the hooks catch their own
-//! panics (Law 1); `C-unwind` is for the other kind of unwinding: a thread that is cancelled at the end
-//! of a hook (`os/cancellation.rs`) is unwound by libc through these frames. docs/exports.md lists what is exported
-//! and what is deliberately not.
+//! Danger: the C boundary. Each function has three steps: what libc documents about the arguments,
+//! the call of the allocator, and the call of the hook. Nothing here can panic, and the hooks catch
+//! their own panics (Law 1). `C-unwind` is for another kind of unwinding: libc unwinds a thread
+//! that is cancelled at the end of a hook through these frames. docs/exports.md lists the exports,
+//! and what is deliberately not exported.
 //!
-//! Frame 0 of every recorded stack is the address of the function here plus one, so that readers
-//! find the allocation function's name there whatever the compiler inlined or tail-called.
+//! Frame 0 of every recorded stack is the address of the function here plus one. So readers find
+//! the name of the allocation function there, whatever the compiler inlines or tail-calls.
+//!
+//! Not here: the statistics and options of glibc's allocator (`mallinfo`).
 
 use std::ffi::{c_int, c_void};
 
@@ -18,11 +19,11 @@ use crate::hooks::aligned::{memalign, posix_memalign, pvalloc, valloc};
 use crate::hooks::early_heap;
 use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::malloc_fast::{free, malloc};
-use crate::hooks::sample::{self, Before};
+use crate::hooks::sample::{self, OldSample};
 use crate::recording::sampled_blocks;
 use crate::unwind::walk::Here;
 
-/// Where our malloc is.
+/// Returns the address of our malloc.
 pub(crate) fn malloc_address() -> u64 {
     malloc as *const () as u64
 }
@@ -35,49 +36,49 @@ with_caller! {
 }
 
 extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
-    if early_heap::is_now() {
+    if early_heap::is_active() {
         return early_heap::allocate(1, size);
     }
     let ptr = allocator::malloc(size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
-    sample::allocated(entry!(malloc), ptr, size, Fit::Plain, here);
+    sample::on_allocation(entry!(malloc), ptr, size, Fit::Plain, here);
     ptr
 }
 
 extern "C-unwind" fn calloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
-    if early_heap::is_now() {
+    if early_heap::is_active() {
         return early_heap::allocate(1, size);
     }
     let ptr = allocator::calloc(size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { Here::caller(sp, bp) };
-    sample::allocated(entry!(calloc), ptr, size, Fit::Plain, here);
+    sample::on_allocation(entry!(calloc), ptr, size, Fit::Plain, here);
     ptr
 }
 
-/// Allocates `count * size` zeroed bytes. Null with ENOMEM, also when the product overflows.
+/// Allocates `count * size` zeroed bytes. Null with ENOMEM, also if the product overflows.
 ///
 /// # Safety
-/// As calloc(3); so for all functions here.
+/// As calloc(3), which holds for all functions here: as the function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut c_void {
-    let size = count.saturating_mul(size); // a product that overflows is more than can be had
-    if !sample::is_some(size) {
+    let size = count.saturating_mul(size); // a product that overflows is more than can be allocated
+    if !sample::is_valid_size(size) {
         // SAFETY: as in malloc.
-        return unsafe { calloc_rarely(size) };
+        return unsafe { calloc_edge_size(size) };
     }
-    if sample::passes_some(size) {
+    if sample::passes_valid(size) {
         return allocator::calloc(size);
     }
     // SAFETY: as in malloc.
     unsafe { calloc_sampled(size) }
 }
 
-/// The same of no bytes, or of more than can be had.
+/// Slow path of [`calloc`] for 0 bytes, or for more than can be allocated.
 #[cold]
 #[inline(never)]
-unsafe extern "C-unwind" fn calloc_rarely(size: usize) -> *mut c_void {
+unsafe extern "C-unwind" fn calloc_edge_size(size: usize) -> *mut c_void {
     if sample::passes(size) {
         return allocator::calloc(size);
     }
@@ -85,7 +86,7 @@ unsafe extern "C-unwind" fn calloc_rarely(size: usize) -> *mut c_void {
     unsafe { calloc_sampled(size) }
 }
 
-/// What [`free`] jumps to when the counter of the address is not 0.
+/// Slow path of [`free`], to which it jumps if the address's counter in the filter is not 0.
 ///
 /// # Safety
 /// As free(3).
@@ -94,34 +95,34 @@ unsafe extern "C-unwind" fn calloc_rarely(size: usize) -> *mut c_void {
 pub(crate) unsafe extern "C-unwind" fn free_sampled(ptr: *mut c_void) {
     if sampled_blocks::may_be_sampled(ptr) {
         // SAFETY: the caller's promise.
-        return unsafe { free_known(ptr) };
+        return unsafe { free_recorded(ptr) };
     }
     // SAFETY: the caller's promise.
     unsafe { allocator::free(ptr) }
 }
 
-/// The rest of it, for what is a sample or an early block, and hardly anything else.
+/// Frees a sample or an early block, and rarely any other block.
 ///
 /// # Safety
 /// As free(3).
 #[inline(never)]
-unsafe extern "C-unwind" fn free_known(ptr: *mut c_void) {
+unsafe extern "C-unwind" fn free_recorded(ptr: *mut c_void) {
     if early_heap::owns(ptr) {
         return;
     }
-    sample::freed(ptr);
+    sample::on_free(ptr);
     // SAFETY: the caller's promise.
     unsafe { allocator::free(ptr) }
 }
 
-/// Resizes a block. Null with ENOMEM leaves it as it was; size 0 frees it and returns null.
+/// Resizes a block. Null with ENOMEM leaves the block as it is; size 0 frees it and returns null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     unsafe { resize(ptr, size, entry!(realloc)) }
 }
 
-/// realloc of `count * size` bytes; null with ENOMEM when the product overflows.
+/// Resizes a block to `count * size` bytes. Null with ENOMEM if the product overflows.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn reallocarray(
     ptr: *mut c_void,
@@ -137,13 +138,14 @@ pub(crate) unsafe extern "C-unwind" fn reallocarray(
 
 #[inline(always)]
 unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
-    if !sample::is_some(size) {
+    if !sample::is_valid_size(size) {
         // SAFETY: the caller's promise.
-        return unsafe { resize_rarely(ptr, size, entry) };
+        return unsafe { resize_edge_size(ptr, size, entry) };
     }
-    if sample::passes_some(size) {
+    if sample::passes_valid(size) {
         if ptr.is_null() {
-            return allocator::malloc(size); // as growing arrays begin: neither filter nor map knows anything of it
+            // Growing arrays begin with a null pointer. Neither the filter nor the page map has it.
+            return allocator::malloc(size);
         }
         if !sampled_blocks::may_be_sampled(ptr) {
             // SAFETY: the caller's promise.
@@ -154,19 +156,22 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
     unsafe { resize_sampled(ptr, size, entry) }
 }
 
+/// Slow path of [`realloc`] for 0 bytes, or for more than can be allocated.
+///
 /// # Safety
-/// As realloc(3), with a size of 0, or of more than can be had.
+/// As realloc(3).
 #[cold]
 #[inline(never)]
-unsafe extern "C-unwind" fn resize_rarely(
+unsafe extern "C-unwind" fn resize_edge_size(
     ptr: *mut c_void,
     size: usize,
     entry: u64,
 ) -> *mut c_void {
     if size == 0 && !ptr.is_null() && cfg!(target_env = "musl") {
-        // There it is a block like that of malloc(0), and null a failure, after which a program frees the old one itself.
+        // musl returns a block like that of malloc(0). Null is a failure, after which a program
+        // itself frees the old block.
         // SAFETY: the caller's promise.
-        return unsafe { resize_to_nothing(ptr, entry) };
+        return unsafe { resize_to_zero(ptr, entry) };
     }
     if size == 0 && !ptr.is_null() {
         // SAFETY: the caller's promise.
@@ -174,18 +179,19 @@ unsafe extern "C-unwind" fn resize_rarely(
         return std::ptr::null_mut();
     }
     if sample::passes(size) && !sampled_blocks::may_be_sampled(ptr) {
-        // SAFETY: the caller's promise; an empty block is asked for only where there is no other.
+        // SAFETY: the caller's promise; size 0 comes here only with a null pointer.
         return unsafe { allocator::realloc(ptr, size) };
     }
     // SAFETY: as above.
     unsafe { resize_sampled(ptr, size, entry) }
 }
 
-/// musl's realloc to no bytes: a free, and an allocation of an empty block. null with ENOMEM leaves the old one as it was.
+/// Resizes a block to 0 bytes as musl does: a free, and an allocation of an empty block. Null with
+/// ENOMEM leaves the old block as it is.
 ///
 /// # Safety
-/// As realloc(3), with a block.
-unsafe fn resize_to_nothing(ptr: *mut c_void, entry: u64) -> *mut c_void {
+/// As realloc(3), and `ptr` is not null.
+unsafe fn resize_to_zero(ptr: *mut c_void, entry: u64) -> *mut c_void {
     let new = match sample::passes(0) {
         true => allocator::malloc(0),
         // SAFETY: there is no old block.
@@ -198,8 +204,9 @@ unsafe fn resize_to_nothing(ptr: *mut c_void, entry: u64) -> *mut c_void {
     new
 }
 
-/// Law 3: take the old sample, call, and on failure put it back. The new block is sampled by a draw
-/// of its own, whatever the old one was: a realloc is a free and an allocation.
+/// Slow path of realloc. Law 3: take the old sample, call, and on failure put it back. The new
+/// block is sampled by its own draw, independent of the old one: a realloc is a free and an
+/// allocation.
 extern "C-unwind" fn resize_called_from(
     ptr: *mut c_void,
     size: usize,
@@ -207,15 +214,15 @@ extern "C-unwind" fn resize_called_from(
     sp: *const u64,
     bp: u64,
 ) -> *mut c_void {
-    if early_heap::is_now() | early_heap::owns(ptr) {
-        // SAFETY: the caller's promise; an early block is never anything else.
+    if early_heap::is_active() | early_heap::owns(ptr) {
+        // SAFETY: the caller's promise; an early block never becomes another kind of block.
         return unsafe { resize_early(ptr, size) };
     }
     // SAFETY: the caller's promise.
     let class = unsafe { allocator::class(ptr) };
-    let (new, before) = if class.fits(size) {
-        // It goes on being this block's, and nobody else can meet it here.
-        (ptr, Before::Here)
+    let (new, old) = if class.fits(size) {
+        // The sample stays this block's. No other thread may use the block meanwhile.
+        (ptr, OldSample::InTable)
     } else {
         let taken = match sampled_blocks::may_be_sampled(ptr) {
             true => sampled_blocks::take(ptr),
@@ -226,19 +233,19 @@ extern "C-unwind" fn resize_called_from(
         match taken {
             Some(taken) if new.is_null() => {
                 taken.put_back();
-                (new, Before::Nothing)
+                (new, OldSample::None)
             }
-            Some(taken) => (new, Before::Taken(taken)),
-            None => (new, Before::Nothing),
+            Some(taken) => (new, OldSample::Taken(taken)),
+            None => (new, OldSample::None),
         }
     };
-    // The caller laid the bytes on the line; whether a mark fell on them is still to be seen there.
+    // The caller has advanced the sampler by these bytes. The sampler knows if a mark fell on them.
     if sample::is_due() {
         // SAFETY: the first half passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
-        sample::reallocated(entry, new, size, here, before);
+        sample::on_reallocation(entry, new, size, here, old);
     } else {
-        before.end(new);
+        old.end(new);
     }
     if new.is_null() {
         return out_of_memory();
@@ -246,13 +253,13 @@ extern "C-unwind" fn resize_called_from(
     new
 }
 
-/// realloc to or from an early block: the old one stays where it is.
+/// Resizes to or from an early block. The old block stays where it is.
 ///
 /// # Safety
 /// `ptr` is null or an early block.
 #[cold]
 unsafe fn resize_early(ptr: *mut c_void, size: usize) -> *mut c_void {
-    let new = if early_heap::is_now() {
+    let new = if early_heap::is_active() {
         early_heap::allocate(1, size)
     } else {
         allocator::malloc(size)
@@ -264,14 +271,15 @@ unsafe fn resize_early(ptr: *mut c_void, size: usize) -> *mut c_void {
     new
 }
 
-/// C23. The size is not trusted: a wrong one is the program's error, and must not become ours.
+/// Frees a block (C23). The size is not trusted: a wrong one is a bug of the program and must do no
+/// harm.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn free_sized(ptr: *mut c_void, _size: usize) {
     // SAFETY: the caller's promise.
     unsafe { free(ptr) }
 }
 
-/// C23. As [`free_sized`].
+/// Frees a block (C23), as [`free_sized`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn free_aligned_sized(
     ptr: *mut c_void,
@@ -282,15 +290,15 @@ pub(crate) unsafe extern "C-unwind" fn free_aligned_sized(
     unsafe { free(ptr) }
 }
 
-/// The oldest name of free.
+/// Frees a block, under the oldest name of free.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn cfree(ptr: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { free(ptr) }
 }
 
-/// glibc's own names of the same functions: old programs and other interposers call them, and their blocks
-/// meet our free.
+/// glibc's internal names of the same functions. Old programs and other interposers call them, and
+/// their blocks come to our free.
 macro_rules! other_names {
     ($($(#[$doc:meta])* $name:ident = $function:ident ( $($argument:ident : $kind:ty),* ) $(-> $result:ty)?;)*) => {
         $(
@@ -325,7 +333,7 @@ other_names! {
     __posix_memalign = posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
 }
 
-/// Bytes that may be used of a block; 0 for null.
+/// Returns the usable bytes of a block; 0 for null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn malloc_usable_size(ptr: *mut c_void) -> usize {
     if early_heap::owns(ptr) {

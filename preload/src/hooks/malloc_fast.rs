@@ -1,8 +1,8 @@
-//! The fast ways of `malloc` and `free`: of everything that is not sampled, in assembly (`arch`).
+//! Fast paths of `malloc` and `free`, in assembly: the whole call if nothing is sampled.
 //!
-//! `malloc` asks the sampler by one subtraction, and takes a block out of the thread's cache. `free` asks
-//! the filter of sampled blocks by one load, and puts the block back. A sampled block, and whatever the
-//! cache cannot serve, goes on by a jump.
+//! `malloc` advances the sampler by one subtraction, and takes a block out of the thread's cache.
+//! `free` reads the filter of sampled blocks by one load, and puts the block back into the cache.
+//! For a sampled block, or if the cache is empty or full, they jump to the slow path.
 
 use heapprof_core::Filter;
 
@@ -12,7 +12,7 @@ use crate::recording::sampled_blocks;
 use crate::state::thread;
 
 define_malloc! { sampling_malloc:
-    /// Allocates `size` bytes; 0 gives a block of its own. Null with ENOMEM.
+    /// Allocates `size` bytes; 0 gives a distinct block. Null with ENOMEM.
     ///
     /// # Safety
     /// As malloc(3).
@@ -23,7 +23,7 @@ define_malloc! { sampling_malloc:
 }
 
 define_free! { sampling_free:
-    /// Frees a block; null is nothing. errno is left alone.
+    /// Frees a block; null is ignored. errno is preserved.
     ///
     /// # Safety
     /// As free(3).

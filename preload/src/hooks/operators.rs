@@ -1,16 +1,20 @@
-//! C++'s replaceable operators: `operator new`, `operator delete` and their forms, twenty names.
+//! C++ operators: `operator new`, `operator delete` and all their replaceable forms.
 //!
-//! Danger: the C++ ABI, in assembly. libstdc++'s own would do: they call `malloc` and `free`. But another allocator
-//! that a program is linked with (libjemalloc, libtcmalloc) defines them as well, and its `operator new` never comes to
-//! our `malloc` while its `operator delete` may come to our `free`. So they are defined here, as they are there.
+//! Danger: the C++ ABI, in assembly. libstdc++'s operators call `malloc` and `free`, and would be
+//! recorded. But a program may be linked with another allocator (libjemalloc, libtcmalloc) that
+//! defines the operators, too. Its `operator new` never calls our `malloc`, while its `operator
+//! delete` may call our `free`. So we define them as well.
 //!
-//! What is hard in them is left to the C++ library's own (`elsewhere`), with the arguments as they came: the
-//! new-handler, `bad_alloc`, what a handler throws in a form that must not throw. It asks our `malloc` once more, and
-//! goes on as the standard says. That is also what happens, with every call, in a program whose operators
-//! are not ours to serve (`decide`): it replaces some of them, and the others must lead to those; or its `malloc` is not
-//! ours. For such a program nothing is different from what it is without us.
+//! The hard cases go to the next definition, which is the C++ library's, with the same arguments:
+//! the new-handler, `bad_alloc`, and a handler that throws in a form that must not throw. The C++
+//! library calls our `malloc` again and continues as the standard says.
 //!
-//! An exception passes through here on its way: `C-unwind`, nothing to drop, and tables that say where the caller is.
+//! In some programs every call goes to the next definition (`decide`). Such a program replaces some
+//! operators, and the others must lead to its own; or its `malloc` is not ours. We change nothing
+//! for such a program.
+//!
+//! An exception passes through these frames: they are `C-unwind`, drop nothing, and have unwind
+//! tables.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -24,25 +28,26 @@ use crate::os::{diagnostics, dl, link_map};
 use crate::state::thread::{self, Inside};
 use crate::unwind::walk::Here;
 
-/// Whether the operators are ours to serve: one of these.
-static SERVING: AtomicU8 = AtomicU8::new(NOT_DECIDED);
-const NOT_DECIDED: u8 = 0;
+/// The definition that handles calls: one of the constants below.
+static OWNER: AtomicU8 = AtomicU8::new(UNDECIDED);
+const UNDECIDED: u8 = 0;
 const OURS: u8 = 1;
-const ELSEWHERE: u8 = 2;
+const NEXT: u8 = 2;
 
 /// One of the operators.
 struct Operator {
     name: &'static CStr,
-    /// Ours.
+    /// The address of our definition.
     address: *const c_void,
-    /// The definition that serves when ours does not, once it is known.
-    elsewhere: AtomicPtr<c_void>,
+    /// The next definition, once it is known.
+    next: AtomicPtr<c_void>,
 }
 
 // SAFETY: the pointers are addresses of functions.
 unsafe impl Sync for Operator {}
 
-/// Three arguments are the most that any form has; those of a form that has fewer are whatever the registers held.
+/// The type of every operator. No form has more arguments; for a form with fewer, the others are
+/// whatever the registers hold.
 type Form = unsafe extern "C-unwind" fn(usize, usize, usize) -> *mut c_void;
 
 macro_rules! operators {
@@ -56,20 +61,20 @@ macro_rules! operators {
                 }
             },
             address: $function as *const c_void,
-            elsewhere: AtomicPtr::new(null_mut()),
+            next: AtomicPtr::new(null_mut()),
         }),*];
         $($kind! { $index $function $name })*
     };
 }
 
-/// `operator new` of a size.
+/// Defines `operator new` of a size.
 macro_rules! new {
     ($index:literal $function:ident $name:literal) => {
         with_caller! {
-            /// A block of that many bytes, or what the C++ library makes of there being none.
+            /// Returns a block of that many bytes, or handles the failure as the C++ library does.
             ///
             /// # Safety
-            /// As the operator of that name; so for all functions here.
+            /// As the operator of that name, which holds for all functions here.
             #[unsafe(export_name = $name)]
             $function(size: usize, tag: usize) -> *mut c_void;
             "rdx", "rcx", "r8d" = $index => new_called_from
@@ -77,11 +82,11 @@ macro_rules! new {
     };
 }
 
-/// `operator new` of a size and an alignment.
+/// Defines `operator new` of a size and an alignment.
 macro_rules! new_aligned {
     ($index:literal $function:ident $name:literal) => {
         with_caller! {
-            /// An aligned block.
+            /// Returns an aligned block.
             #[unsafe(export_name = $name)]
             $function(size: usize, alignment: usize, tag: usize) -> *mut c_void;
             "rcx", "r8", "r9d" = $index => new_aligned_called_from
@@ -89,19 +94,19 @@ macro_rules! new_aligned {
     };
 }
 
-/// `operator delete`, whatever else it is told: free, if the operators are ours to serve. Sizes are not
-/// trusted: a wrong one must not become ours.
+/// Defines `operator delete`: free, if our definition handles calls. Sizes and alignments are
+/// ignored, because a wrong one must do no harm.
 macro_rules! delete {
     ($index:literal $function:ident $name:literal) => {
         /// Frees a block.
         #[unsafe(export_name = $name)]
         unsafe extern "C-unwind" fn $function(ptr: *mut c_void, second: usize, third: usize) {
-            if SERVING.load(Ordering::Relaxed) == OURS {
+            if OWNER.load(Ordering::Relaxed) == OURS {
                 // SAFETY: the caller's promise.
                 return unsafe { free(ptr) };
             }
             // SAFETY: the caller's promise.
-            unsafe { delete_of_whom(ptr, second, third, $index) }
+            unsafe { delete_slow_path(ptr, second, third, $index) }
         }
     };
 }
@@ -129,7 +134,8 @@ operators! {
     19 delete op_delete_array_aligned_nothrow "_ZdaPvSt11align_val_tRKSt9nothrow_t";
 }
 
-/// What every operator of a size does; `sp` and `bp` are those of the program's call.
+/// Implements every `operator new` of a size. `sp` and `bp` are the registers of the program's
+/// call.
 extern "C-unwind" fn new_called_from(
     size: usize,
     tag: usize,
@@ -137,43 +143,44 @@ extern "C-unwind" fn new_called_from(
     bp: u64,
     index: usize,
 ) -> *mut c_void {
-    if SERVING.load(Ordering::Relaxed) == OURS && sample::passes(size) {
+    if OWNER.load(Ordering::Relaxed) == OURS && sample::passes(size) {
         let ptr = allocator::malloc(size);
         if !ptr.is_null() {
             return ptr;
         }
-        return elsewhere(size, tag, 0, index);
+        return call_next(size, tag, 0, index);
     }
-    new_slowly(size, tag, sp, bp, index)
+    new_slow_path(size, tag, sp, bp, index)
 }
 
-/// The rest of it: the block is sampled, or the operators are not known to be ours.
+/// Slow path of `operator new`: the block is sampled, or it is not known yet which definition
+/// handles calls.
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn new_slowly(
+extern "C-unwind" fn new_slow_path(
     size: usize,
     tag: usize,
     sp: *const u64,
     bp: u64,
     index: usize,
 ) -> *mut c_void {
-    if early_heap::is_now() {
+    if early_heap::is_active() {
         return early_heap::allocate(1, size);
     }
-    let known = SERVING.load(Ordering::Relaxed) != NOT_DECIDED;
-    if who_serves() != OURS {
-        return elsewhere(size, tag, 0, index);
+    let known = OWNER.load(Ordering::Relaxed) != UNDECIDED;
+    if owner() != OURS {
+        return call_next(size, tag, 0, index);
     }
-    // An operator that does not know who serves has not laid the bytes on the line.
+    // Before the decision, the operator did not advance the sampler.
     let sampled = known || !sample::passes(size);
     let ptr = allocator::malloc(size);
     if sampled {
         // SAFETY: the operator passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
-        sample::allocated(entry(index), ptr, size, Fit::Plain, here);
+        sample::on_allocation(entry(index), ptr, size, Fit::Plain, here);
     }
     if ptr.is_null() {
-        return elsewhere(size, tag, 0, index);
+        return call_next(size, tag, 0, index);
     }
     ptr
 }
@@ -186,83 +193,84 @@ extern "C-unwind" fn new_aligned_called_from(
     bp: u64,
     index: usize,
 ) -> *mut c_void {
-    if early_heap::is_now() {
+    if early_heap::is_active() {
         return early_heap::allocate(alignment, size);
     }
-    if !alignment.is_power_of_two() || who_serves() != OURS {
-        return elsewhere(size, alignment, tag, index);
+    if !alignment.is_power_of_two() || owner() != OURS {
+        return call_next(size, alignment, tag, index);
     }
     let passes = sample::passes(size);
     let ptr = allocator::aligned(alignment.max(aligned::MIN_ALIGN), size);
     if !passes {
         // SAFETY: the operator passed its own registers.
         let here = unsafe { Here::caller(sp, bp) };
-        sample::allocated(entry(index), ptr, size, Fit::Aligned, here);
+        sample::on_allocation(entry(index), ptr, size, Fit::Aligned, here);
     }
     if ptr.is_null() {
-        return elsewhere(size, alignment, tag, index);
+        return call_next(size, alignment, tag, index);
     }
     ptr
 }
 
-/// What [`delete`] jumps to while the operators are not known to be ours.
+/// Slow path of `operator delete`, unless our definition handles calls.
 ///
 /// # Safety
 /// As `operator delete`.
-unsafe extern "C-unwind" fn delete_of_whom(
+unsafe extern "C-unwind" fn delete_slow_path(
     ptr: *mut c_void,
     second: usize,
     third: usize,
     index: usize,
 ) {
-    // What was allocated before it could be known who serves.
+    // Null, or a block from before the decision was possible.
     if ptr.is_null() || early_heap::owns(ptr) {
         return;
     }
-    if who_serves() == OURS {
+    if owner() == OURS {
         // SAFETY: the caller's promise.
         return unsafe { free(ptr) };
     }
-    elsewhere(ptr as usize, second, third, index);
+    call_next(ptr as usize, second, third, index);
 }
 
-/// A PC inside the operator.
+/// Returns a PC inside the operator.
 fn entry(index: usize) -> u64 {
     OPERATORS[index].address as u64 + 1
 }
 
 #[inline]
-fn who_serves() -> u8 {
-    match SERVING.load(Ordering::Relaxed) {
-        NOT_DECIDED => decide(),
+fn owner() -> u8 {
+    match OWNER.load(Ordering::Relaxed) {
+        UNDECIDED => decide(),
         known => known,
     }
 }
 
-/// At boot: decides who serves, and finds whom failures will need, while there is memory.
+/// Decides which definition handles calls, at boot, and finds the next definitions while there is
+/// memory.
 pub(crate) fn prepare() {
-    if decide() == ELSEWHERE || next(&OPERATORS[0]).is_null() {
+    if decide() == NEXT || definition_after_ours(&OPERATORS[0]).is_null() {
         return; // no C++ here, or not yet
     }
-    // Those of a library that the program begins with, which is never unloaded; see `link_map::in_library`.
+    // Only definitions of a library that is loaded at the start and never unloaded.
     for operator in &OPERATORS {
         if let Some(found) = link_map::in_library(&CXX_FILES, operator.name) {
-            operator
-                .elsewhere
-                .store(found as *mut c_void, Ordering::Release);
+            operator.next.store(found as *mut c_void, Ordering::Release);
         }
     }
 }
 
-/// They are ours if each of them is what the program calls, if its `malloc` is ours, and if what stands behind them
-/// is a C++ library's or another allocator's. Any other library that defines them means something by it.
+/// Decides which definition handles calls. Ours does if three conditions hold: the program calls
+/// our definition of each operator, the program calls our `malloc`, and the next definition is a
+/// C++ library's or another allocator's. Any other library defines operators for a purpose.
 #[cold]
 #[inline(never)]
 fn decide() -> u8 {
-    // Its own operators are part of it, and libc's functions, which it intercepts, are not to be called yet.
+    // A sanitizer has operators of its own, and the libc functions that it intercepts cannot be
+    // called yet.
     if dl::sanitizer().is_some() {
-        SERVING.store(ELSEWHERE, Ordering::Relaxed);
-        return ELSEWHERE;
+        OWNER.store(NEXT, Ordering::Relaxed);
+        return NEXT;
     }
     let is_first = |name: &CStr, ours: *const c_void| {
         dl::default_definition(name).cast_const() == ours || !link_map::is_defined_before_us(name)
@@ -271,27 +279,27 @@ fn decide() -> u8 {
         && OPERATORS
             .iter()
             .all(|operator| is_first(operator.name, operator.address));
-    let next = next(&OPERATORS[0]);
+    let next = definition_after_ours(&OPERATORS[0]);
     let ours =
         none_but_ours && (next.is_null() || is_of_cxx_library(next) || is_of_allocator(next));
-    let serving = if ours { OURS } else { ELSEWHERE };
-    SERVING.store(serving, Ordering::Relaxed);
-    serving
+    let owner = if ours { OURS } else { NEXT };
+    OWNER.store(owner, Ordering::Relaxed);
+    owner
 }
 
-/// Serves a call by the definition behind ours. It may throw.
+/// Calls the next definition. It may throw.
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn elsewhere(
+extern "C-unwind" fn call_next(
     first: usize,
     second: usize,
     third: usize,
     index: usize,
 ) -> *mut c_void {
     let operator = &OPERATORS[index];
-    let mut found = operator.elsewhere.load(Ordering::Acquire);
+    let mut found = operator.next.load(Ordering::Acquire);
     if found.is_null() {
-        found = find_elsewhere(operator);
+        found = find_next(operator);
     }
     if !found.is_null() {
         // SAFETY: a definition of the operator; registers that are no arguments of it are not read.
@@ -299,7 +307,7 @@ extern "C-unwind" fn elsewhere(
         // SAFETY: the caller's promise.
         return unsafe { form(first, second, third) };
     }
-    // No C++ library, so no new-handler either, and nobody who could catch.
+    // Without a C++ library there is no new-handler, and no code that could catch an exception.
     if [2, 3, 6, 7].contains(&index) {
         return null_mut();
     }
@@ -309,19 +317,19 @@ extern "C-unwind" fn elsewhere(
     std::process::abort();
 }
 
-/// The definition behind ours that serves when ours does not: not another allocator's, which
-/// knows nothing of our blocks. Null if there is none. What is found is never unloaded.
+/// Finds the next definition that can handle our blocks: not one of another allocator. Null if
+/// there is none. The library of the definition is never unloaded.
 #[cold]
 #[inline(never)]
-fn find_elsewhere(operator: &Operator) -> *mut c_void {
-    // What the loader allocates is not the program's.
+fn find_next(operator: &Operator) -> *mut c_void {
+    // The loader's allocations are not the program's.
     let entered = thread::current().enter();
     if let Some(entered) = &entered {
         entered.thread.inside.set(Inside::Ours);
     }
-    let next = next(operator);
+    let next = definition_after_ours(operator);
     if !next.is_null() && dl::sanitizer().is_some() {
-        operator.elsewhere.store(next, Ordering::Release);
+        operator.next.store(next, Ordering::Release);
         return next;
     }
     let found = if next.is_null() || is_of_allocator(next) {
@@ -331,13 +339,13 @@ fn find_elsewhere(operator: &Operator) -> *mut c_void {
     };
     if !found.is_null() {
         dl::keep(found);
-        operator.elsewhere.store(found, Ordering::Release);
+        operator.next.store(found, Ordering::Release);
     }
     found
 }
 
-/// The definition after ours in the order of the loader; null if there is none.
-fn next(operator: &Operator) -> *mut c_void {
+/// Returns the definition after ours in the order of the loader; null if there is none.
+fn definition_after_ours(operator: &Operator) -> *mut c_void {
     // SAFETY: a C string, and the handle that means "after this library".
     dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, operator.name.as_ptr()) })
 }
@@ -348,7 +356,8 @@ const CXX_LIBRARIES: [&CStr; 3] = [c"libstdc++.so.6", c"libc++.so.1", c"libc++ab
 /// How the names of their files begin.
 const CXX_FILES: [&[u8]; 3] = [b"libstdc++.so", b"libc++.so", b"libc++abi.so"];
 
-/// A loaded C++ library's own definition, also of one that only a plug-in sees; null if there is none.
+/// Returns the definition of a loaded C++ library, even of one in the scope of a plug-in only. Null
+/// if there is none.
 fn in_cxx_library(operator: &Operator) -> *mut c_void {
     for library in CXX_LIBRARIES {
         let found = dl::in_loaded(library, operator.name);
@@ -367,9 +376,9 @@ fn is_of_cxx_library(function: *mut c_void) -> bool {
     })
 }
 
-/// Whether it belongs to a library that defines `malloc` as well.
+/// Returns true if the function belongs to a library that defines `malloc`, too.
 fn is_of_allocator(function: *mut c_void) -> bool {
-    // SAFETY: as in `next`.
+    // SAFETY: as in `definition_after_ours`.
     let malloc = dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) });
     match (dl::module_of(function), dl::module_of(malloc)) {
         (Some((operator, _)), Some((malloc, _))) => operator == malloc,

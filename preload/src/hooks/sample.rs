@@ -1,9 +1,10 @@
-//! The hooks: what happens at each allocation and free besides allocating and freeing.
+//! Samples: what a hook does besides allocating and freeing.
 //!
-//! The fast questions are inline: did a mark fall on these bytes (one subtraction), may a sample live at
-//! this address (one load)? The slow answers are cold functions, which nearly no call reaches.
+//! The checks of the fast paths are inline: does a mark fall on these bytes (one subtraction), and
+//! may a sample live at this address (one load)? The slow paths are separate functions, which few
+//! calls reach.
 //!
-//! Laws 2, 3 and 4 are kept here, by the order of the steps.
+//! Laws 2, 3 and 4 hold by the order of the steps here.
 
 use std::ffi::c_void;
 
@@ -14,7 +15,7 @@ use crate::arch::registers::stack_pointer;
 use crate::os::cancellation::Deferred;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
-use crate::recording::sampled_blocks::{self, Spot, Taken};
+use crate::recording::sampled_blocks::{self, Spot, TakenSample};
 use crate::recording::seats::{self, Seat};
 use crate::recording::session::{self, FreeEvent, SeatLanes, Session};
 use crate::recording::{byte_count, pending_frees, regime};
@@ -25,98 +26,101 @@ use crate::unwind::walk::{self, Here};
 use crate::unwind::walker::{Walked, Walker};
 use crate::writer::session_start;
 
-/// True when no mark fell on a block of `size` bytes, and no stride or piece ended in it. Otherwise [`allocated`] must be called.
+/// Advances the sampler by `size` bytes. Returns true on the common path: no mark falls on this
+/// block, and the countdown did not expire. If false, the caller must call [`on_allocation`].
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
     thread::passes(size)
 }
 
-/// The same of a size that [`is_some`], asked before.
+/// Like [`passes`], for a size that [`is_valid_size`] accepts.
 #[inline(always)]
-pub(crate) fn passes_some(size: usize) -> bool {
+pub(crate) fn passes_valid(size: usize) -> bool {
     thread::passes_some(size)
 }
 
-/// Whether that many bytes are neither none nor more than can be had.
+/// Returns true if `size` is neither 0 nor more than can be allocated.
 #[inline(always)]
-pub(crate) fn is_some(size: usize) -> bool {
+pub(crate) fn is_valid_size(size: usize) -> bool {
     size as isize > 0
 }
 
-/// Whether the block that [`passes`] was last asked about in this thread did not pass.
+/// Returns true if [`passes`] returned false in its last call in this thread.
 pub(crate) fn is_due() -> bool {
     thread::current().with_sampler(|sampler| sampler.is_due())
 }
 
 /// The sample that a block was before it was resized.
-pub(crate) enum Before {
-    /// It was none, or is none any more.
-    Nothing,
-    /// This one.
-    Taken(Taken),
-    /// If there is one, it is still in the table: the block is where it was.
-    Here,
+pub(crate) enum OldSample {
+    /// There is none, or it is back in its place.
+    None,
+    /// It was taken out of the table.
+    Taken(TakenSample),
+    /// If there is one, it is still in the table, because the block did not move.
+    InTable,
 }
 
-impl Before {
-    /// Records its end, if there was one. `ptr` is where the block is now.
+impl OldSample {
+    /// Records the end of the sample, if there is one. `ptr` is where the block is now.
     #[inline(always)]
     pub(crate) fn end(self, ptr: *mut c_void) {
-        if !matches!(self, Before::Nothing) {
-            self.end_something(ptr);
+        if !matches!(self, OldSample::None) {
+            self.end_slowly(ptr);
         }
     }
 
-    /// The same, apart: after a realloc that was recorded there is mostly nothing left to end.
+    /// The rest of [`end`](Self::end), out of line: a recorded realloc mostly leaves nothing to
+    /// end.
     #[inline(never)]
-    fn end_something(self, ptr: *mut c_void) {
+    fn end_slowly(self, ptr: *mut c_void) {
         match self {
-            Before::Nothing => {}
-            Before::Taken(taken) => ended(taken),
-            Before::Here if sampled_blocks::may_be_sampled(ptr) => freed(ptr),
-            Before::Here => {}
+            OldSample::None => {}
+            OldSample::Taken(taken) => end_sample(taken),
+            OldSample::InTable if sampled_blocks::may_be_sampled(ptr) => on_free(ptr),
+            OldSample::InTable => {}
         }
     }
 }
 
-/// Records that the block at `ptr` is about to be freed, if it is a sample, as [`sampled_blocks::may_be_sampled`] has said that it may be.
+/// Records the end of the sample at `ptr`, if there is one. The block is about to be freed, and
+/// [`sampled_blocks::may_be_sampled`] has returned true for it.
 #[inline(always)]
-pub(crate) fn freed(ptr: *mut c_void) {
+pub(crate) fn on_free(ptr: *mut c_void) {
     if let Some(taken) = sampled_blocks::take(ptr) {
-        ended(taken);
+        end_sample(taken);
     }
 }
 
 /// Records the end of a sample.
 #[inline(always)]
-fn ended(taken: Taken) {
+fn end_sample(taken: TakenSample) {
     if !phase::is_recording() {
-        return give_back(taken.id, taken.vacant);
+        return release_spot(taken.id, taken.vacant);
     }
     let _deferred = Deferred::begin();
     let thread = thread::current();
-    // A free inside one of our own pieces of code (a signal handler interrupted it) is recorded too:
-    // nothing on this way allocates or locks. Only the flag must be left as it was.
-    // Whoever interrupts us and finds us inside finds where, too.
+    // A free is recorded even inside our own code (in a signal handler that interrupted it):
+    // nothing here allocates or locks. Only the flag must be restored. A handler that interrupts
+    // this hook finds where it was entered.
     let was_at = thread.entered_at.replace(stack_pointer());
     let was_inside = thread.inside.replace(Inside::Hook);
-    ended_deferred(thread, taken.id, taken.vacant);
+    end_sample_deferred(thread, taken.id, taken.vacant);
     thread.inside.set(was_inside);
     thread.entered_at.set(was_at);
 }
 
-/// A function by itself, as [`unless_it_panics`] asks. Of the sample `id`, which was there.
+/// Records the end of sample `id`. Out of line, as [`unless_it_panics`] requires.
 #[inline(never)]
-extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
+extern "C" fn end_sample_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
     unless_it_panics(|| {
         let spot = Spot::of(vacant);
         let at = clock::ticks();
         let session = session::current().filter(|_| !process::is_unprepared_child(thread));
         let Some(session) = session else {
-            return pending_frees::keep(at, id);
+            return pending_frees::push(at, id);
         };
         if thread.session.get() != session.number {
-            session.welcome(thread);
+            session.register_thread(thread);
         }
         let free = FreeEvent {
             at,
@@ -127,53 +131,55 @@ extern "C" fn ended_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
             && let Some(lanes) = session.lanes_of(&seat)
         {
             // The lane last, as in `record`.
-            keep(&mut seat, spot);
+            keep_spot(&mut seat, spot);
             session.send_free_in(&lanes.events, free);
         } else {
-            session.send_around(free);
+            session.send_through_overflow(free);
         }
     });
 }
 
-/// Nobody wants to know that it ended.
+/// Gives back the spot of a sample whose end is not recorded.
 #[cold]
 #[inline(never)]
-extern "C" fn give_back(_id: u64, vacant: Vacant) {
+extern "C" fn release_spot(_id: u64, vacant: Vacant) {
     drop(Spot::of(vacant));
 }
 
-/// Keeps the spot where a sample was for the next one at that address, if there will be one: when everything is recorded. Otherwise
-/// each free in its neighbourhood would find the filter say "perhaps".
+/// Keeps the spot for the next sample at the same address if everything is recorded. If samples are
+/// rare, the kept count would send frees of nearby addresses to the slow path.
 #[inline(always)]
-fn keep(seat: &mut Seat, spot: Spot) {
+fn keep_spot(seat: &mut Seat, spot: Spot) {
     if interval::is_exact() {
-        seat.keep(spot);
+        seat.keep_spot(spot);
     }
 }
 
-/// What the program was given.
+/// The block that the program gets.
 #[derive(Clone, Copy)]
 struct Block {
-    /// Null: nothing.
+    /// Null if the allocation failed.
     ptr: *mut c_void,
-    /// Bytes that it asked for.
+    /// The bytes that the program asked for.
+    /// The kind of request to the allocator, which determines the usable size.
     size: usize,
     fit: allocator::Fit,
 }
 
-/// Where the program called us.
+/// The program's call of an exported function.
 #[derive(Clone, Copy)]
-struct Call {
-    /// A PC inside the function that it called.
+struct CallSite {
+    /// A PC inside that function.
     entry: u64,
-    /// Where to begin the walk: there, or at its caller.
+    /// Where the walk begins: in that function, or at its caller.
     here: Here,
 }
 
-/// A mark fell on this block, or a stride or a piece ended in it, which jemalloc was asked for as `fit` says. `entry` is a PC inside the function that the
-/// program called, `here` where to begin the walk: there or at its caller. Law 3: a null result is no event.
+/// Slow path of every allocation that [`passes`] rejected. `entry` is a PC inside the exported
+/// function, and `fit` the kind of request to the allocator. The walk begins at `here`: in that
+/// function or at its caller. A null `ptr` records nothing (Law 3).
 #[inline(always)]
-pub(crate) fn allocated(
+pub(crate) fn on_allocation(
     entry: u64,
     ptr: *mut c_void,
     size: usize,
@@ -181,33 +187,33 @@ pub(crate) fn allocated(
     here: Here,
 ) {
     let block = Block { ptr, size, fit };
-    sampled(entry, &block, &here, &mut Before::Nothing);
+    on_countdown_expired(entry, &block, &here, &mut OldSample::None);
 }
 
-/// The same of a block that was resized: a realloc is a free and an allocation, and if both are recorded, then with one seat
-/// and at one time.
+/// Slow path of every realloc that [`passes`] rejected. A realloc is a free and an allocation; if
+/// both are recorded, one record with one time has both.
 #[inline(always)]
-pub(crate) fn reallocated(
+pub(crate) fn on_reallocation(
     entry: u64,
     ptr: *mut c_void,
     size: usize,
     here: Here,
-    mut before: Before,
+    mut old: OldSample,
 ) {
     let fit = allocator::Fit::Resized;
     let block = Block { ptr, size, fit };
-    sampled(entry, &block, &here, &mut before);
-    before.end(ptr);
+    on_countdown_expired(entry, &block, &here, &mut old);
+    old.end(ptr);
 }
 
 #[inline(always)]
-fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
+fn on_countdown_expired(entry: u64, block: &Block, here: &Here, old: &mut OldSample) {
     let thread = thread::current();
     let _deferred = Deferred::begin(); // first made, last dropped
     if !thread.with_sampler(Sampler::goes_on) {
         match thread.enter() {
-            Some(entered) => sampled_deferred(&entered, entry, block, here, before),
-            None => lost_inside(thread, block),
+            Some(entered) => sample_deferred(&entered, entry, block, here, old),
+            None => count_reentrant_loss(thread, block),
         }
     }
     if block.ptr.is_null() {
@@ -216,10 +222,10 @@ fn sampled(entry: u64, block: &Block, here: &Here, before: &mut Before) {
     allocator::collect_cache_garbage_if_due(thread);
 }
 
-/// A mark fell on a block that is allocated while this thread is in one of our pieces of code.
+/// Counts a sample that is lost because this thread is inside our own code already.
 #[cold]
 #[inline(never)]
-extern "C" fn lost_inside(thread: &Thread, block: &Block) {
+extern "C" fn count_reentrant_loss(thread: &Thread, block: &Block) {
     let is_lost =
         thread.inside.get() == Inside::Hook && phase::is_recording() && !is_stopped(thread);
     if is_lost && !block.ptr.is_null() {
@@ -227,46 +233,49 @@ extern "C" fn lost_inside(thread: &Thread, block: &Block) {
     }
 }
 
-/// Whether recording is stopped, in all threads or in this.
+/// Returns true if recording is stopped, in all threads or in this one.
 fn is_stopped(thread: &Thread) -> bool {
     regime::of(thread).interval == 0 && !session_start::is_awaited()
 }
 
-/// A function by itself, as [`unless_it_panics`] asks.
+/// Decides about the block, and records it if it is sampled. Out of line, as [`unless_it_panics`]
+/// requires.
 #[inline(never)]
-extern "C" fn sampled_deferred(
+extern "C" fn sample_deferred(
     entered: &Entered,
     entry: u64,
     block: &Block,
     here: &Here,
-    before: &mut Before,
+    old: &mut OldSample,
 ) {
     let thread = entered.thread;
     unless_it_panics(|| {
-        let verdict = judge(thread, block.size);
+        let verdict = decide(thread, block.size);
         if let Verdict::Sampled { interval } = verdict
             && !block.ptr.is_null()
-            && let Some(session) = ready(entered, *here)
+            && let Some(session) = ready_session(entered, *here)
         {
-            let call = Call { entry, here: *here };
-            record(entered, session, call, *block, interval, before);
+            let site = CallSite { entry, here: *here };
+            record(entered, session, site, *block, interval, old);
         }
         if session_start::is_awaited() {
-            begin(entered, *here);
+            begin_session(entered, *here);
         }
-        if verdict != Verdict::NotAsked {
+        if verdict != Verdict::Undecided {
             thread.with_sampler(|sampler| sampler.draw_under(regime::of(thread)));
         }
     });
 }
 
-/// Law 1 and Law 6: a fault of ours ends the recording, not the program.
+/// Runs `work`. A panic in it ends the recording, not the program (Laws 1 and 6).
 ///
-/// For a function that is not inlined and does nothing else, all of which runs while cancellation is deferred. What is caught is a range of
-/// addresses in that function, and compilers put instructions into it that belong before that or after: a thread that is cancelled at one
-/// of these is caught as if it had panicked, and libc ends the program ("exception not rethrown"). `extern "C"`: nothing leaves that function by unwinding, so that the functions around it, which run before cancellation is deferred and after, have nothing to say
-/// to whoever unwinds them, and may be inlined. Inlined in turn: its caller's words stay in registers, where those of a closure that is
-/// passed on are in memory.
+/// The caller must be `#[inline(never)] extern "C"`, do nothing else, and run entirely with
+/// cancellation deferred. A `catch_unwind` region is a range of instruction addresses, and the
+/// compiler may schedule neighbouring instructions into it. If a thread is cancelled asynchronously
+/// at one of those, the forced unwind is caught like a panic, and glibc aborts ("exception not
+/// rethrown"). `extern "C"` keeps unwinds from leaving the caller, so the functions around it need
+/// no landing pads and can be inlined. This wrapper is inlined so that arguments stay in registers
+/// rather than in a closure on the stack.
 #[inline(always)]
 fn unless_it_panics(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
@@ -274,40 +283,41 @@ fn unless_it_panics(work: impl FnOnce()) {
     }
 }
 
-/// What becomes of a block that did not pass.
+/// The decision about a block that did not pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// This is not the phase for samples, or no time for them.
-    NotAsked,
+    /// This is not the phase for samples.
+    Undecided,
     /// It is not sampled.
-    Passed,
-    /// It is, under that mean interval in bytes.
+    Unsampled,
+    /// It is sampled, under that mean interval in bytes.
     Sampled { interval: u64 },
 }
 
-/// The phase must be right, and in a thread's first call the line has yet to begin.
-fn judge(thread: &Thread, size: usize) -> Verdict {
+/// Decides about a block of `size` bytes. The first call in a thread also begins the thread's line.
+fn decide(thread: &Thread, size: usize) -> Verdict {
     match phase::current() {
         Phase::Recording => {}
         Phase::Boot => {
-            // Every malloc comes here until the constructor has run; there are few.
+            // Every malloc comes here until the constructor has run. There are few.
             counters::LOST_NOT_READY.add(1);
-            return Verdict::NotAsked;
+            return Verdict::Undecided;
         }
         other => {
             thread.with_sampler(Sampler::stop);
             if other == Phase::Ending {
                 shutdown::wait();
             }
-            return Verdict::NotAsked;
+            return Verdict::Undecided;
         }
     }
     let regime = regime::of(thread);
     if regime.interval == 0 && !session_start::is_awaited() {
-        // Stopped: this is all that it costs, and that once in 16 KiB. What is allocated now is nobody's loss.
-        byte_count::leave_out(thread, regime::has_recorded(thread));
+        // Recording is stopped: a thread comes here once a stride. Bytes that are allocated while
+        // recording is stopped are not counted as lost.
+        byte_count::exclude(thread, regime::has_recorded(thread));
         thread.with_sampler(|sampler| sampler.draw_under(Regime::STOPPED));
-        return Verdict::NotAsked;
+        return Verdict::Undecided;
     }
     let process = process::generation();
     let seed = (thread.line.replace(process) != process).then(sys::random_u64);
@@ -323,14 +333,14 @@ fn judge(thread: &Thread, size: usize) -> Verdict {
     });
     match decided {
         Some(interval) => Verdict::Sampled { interval },
-        None => Verdict::Passed,
+        None => Verdict::Unsampled,
     }
 }
 
-/// Begins the session. `None`: it could not be begun, or another thread takes long to begin it, or this is no place to
-/// make a thread.
+/// Begins the session. `None`: it could not be begun, another thread takes long to begin it, or no
+/// thread can be created here.
 #[cold]
-fn begin(entered: &Entered, here: Here) -> Option<&'static Session> {
+fn begin_session(entered: &Entered, here: Here) -> Option<&'static Session> {
     let mut seat = seats::take(entered.thread)?;
     let (walker, hazard) = seat.parts();
     if walk::is_in_iteration(entered, walker, hazard, here) {
@@ -340,34 +350,37 @@ fn begin(entered: &Entered, here: Here) -> Option<&'static Session> {
     session_start::begin(entered)
 }
 
-/// The session to record into, begun if need be by a thread that is `here`, and this thread known there. `None` as in [`begin`].
-pub(crate) fn ready(entered: &Entered, here: Here) -> Option<&'static Session> {
+/// Returns the session to record into, with this thread registered. Begins it if need be, in a
+/// thread that is `here`. `None` as in [`begin_session`].
+pub(crate) fn ready_session(entered: &Entered, here: Here) -> Option<&'static Session> {
     if process::is_unprepared_child(entered.thread) {
         return None;
     }
-    let session = session::current().or_else(|| begin(entered, here));
+    let session = session::current().or_else(|| begin_session(entered, here));
     let Some(session) = session else {
         counters::LOST_NOT_READY.add(1);
         return None;
     };
     if entered.thread.session.get() != session.number {
-        session.take_in(entered.thread);
+        session.register_and_replay_frees(entered.thread);
     }
     Some(session)
 }
 
-/// Records a sample, and the end of the one that the block was before.
+/// Records a sample, and the end of the sample that the block was before.
 fn record(
     entered: &Entered,
     session: &Session,
-    call: Call,
+    site: CallSite,
     Block { ptr, size, fit }: Block,
     interval: u64,
-    before: &mut Before,
+    old: &mut OldSample,
 ) {
     let thread = entered.thread;
     if interval > 1 {
-        sampled_blocks::fetch(ptr); // where all are samples, these lines are those of the last
+        // Only if samples are rare: if everything is recorded, the last sample's cache lines are
+        // still hot.
+        sampled_blocks::prefetch(ptr);
     }
     let Some(mut seat) = seats::take(thread) else {
         counters::LOST_QUEUE_FULL.add(1);
@@ -377,33 +390,34 @@ fn record(
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
-    let Some(stack) = stack_of(entered, session, lanes, &mut seat, call) else {
+    let Some(stack) = walk_stack(entered, session, lanes, &mut seat, site) else {
         counters::LOST_QUEUE_FULL.add(1);
         return;
     };
     let lane = &lanes.events;
     let at = clock::ticks();
     let id = lane.new_id();
-    let (ended, left) = match std::mem::replace(before, Before::Nothing) {
-        Before::Nothing => (None, None),
-        Before::Taken(taken) => (Some(taken.id), Some(taken.spot())),
-        Before::Here => (sampled_blocks::replace(ptr, id), None),
+    let (ended, vacated) = match std::mem::replace(old, OldSample::None) {
+        OldSample::None => (None, None),
+        OldSample::Taken(taken) => (Some(taken.id), Some(taken.spot())),
+        OldSample::InTable => (sampled_blocks::replace(ptr, id), None),
     };
-    // The table before the queue: if the queue has no room, the entry can be taken back, while a
-    // record whose block nobody can find again would be a phantom leak (Law 4). Both before the
-    // pointer is returned (Law 2). And all locked instructions before the lane: they would wait for what was just written to it, whose lines
-    // another processor has.
-    let is_replaced = ended.is_some() && left.is_none(); // the block stayed, and so does its entry
+    // The table comes before the queue: if the queue has no room, the entry can be taken back,
+    // while a record whose block no free can find would be a phantom leak (Law 4). Both come before
+    // the pointer is returned (Law 2). All locked instructions come before the lane: they would
+    // wait for the stores to the lane, whose cache lines another processor has.
+    // The block did not move, and its entry stays in place.
+    let is_replaced = ended.is_some() && vacated.is_none();
     let is_findable = is_replaced
-        || match seat.kept_at(ptr) {
+        || match seat.take_spot_at(ptr) {
             Some(spot) => {
                 spot.fill(id);
                 true
             }
             None => sampled_blocks::insert(ptr, id),
         };
-    if let Some(spot) = left {
-        keep(&mut seat, spot);
+    if let Some(spot) = vacated {
+        keep_spot(&mut seat, spot);
     }
     if !is_findable {
         if let Some(id) = ended {
@@ -412,17 +426,17 @@ fn record(
         counters::LOST_TABLE_FULL.add(1);
         return;
     }
-    // Mostly it is one of the last samples, and its end is told with this one.
-    let mut told_with = Ended::NONE;
+    // Mostly the old sample is one of the last ones, and this record can also carry its end.
+    let mut ended_with = Ended::NONE;
     if let Some(id) = ended {
         match lane.ended(id) {
-            Some(ended) => told_with = ended,
+            Some(ended) => ended_with = ended,
             None => send_end(session, lane, at, thread, id),
         }
     }
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { allocator::usable_of_new(ptr, size, fit) };
-    let counted = byte_count::untold(thread);
+    let counted = byte_count::unreported(thread);
     let by = By {
         thread: thread.number.get(),
         interval,
@@ -435,13 +449,13 @@ fn record(
         slack: usable.saturating_sub(size).min(u32::MAX as usize) as u32,
         counted,
     };
-    if session.send_sampled(lane, by, &sampled, told_with) {
-        byte_count::told(thread, counted);
+    if session.send_sampled(lane, by, &sampled, ended_with) {
+        byte_count::mark_reported(thread, counted);
     } else {
-        if let Some(id) = ended.filter(|_| told_with != Ended::NONE) {
+        if let Some(id) = ended.filter(|_| ended_with != Ended::NONE) {
             send_end(session, lane, at, thread, id);
         }
-        drop(sampled_blocks::take(ptr).map(Taken::spot));
+        drop(sampled_blocks::take(ptr).map(TakenSample::spot));
         counters::LOST_QUEUE_FULL.add(1);
     }
 }
@@ -453,14 +467,14 @@ fn send_end(session: &Session, lane: &Lane, at: Ticks, thread: &Thread, id: u64)
     session.send_free_in(lane, FreeEvent { at, id, thread });
 }
 
-/// The hash of the current stack, whose frames the writer has or will have before the caller's
-/// record. `None`: there was no room for them.
-fn stack_of(
+/// Walks the stack and returns its hash. The writer gets the frames before the caller's record.
+/// `None`: there was no room for the frames.
+fn walk_stack(
     entered: &Entered,
     session: &Session,
     lanes: &SeatLanes,
     seat: &mut Seat,
-    Call { entry, here }: Call,
+    CallSite { entry, here }: CallSite,
 ) -> Option<u64> {
     let (walker, hazard) = seat.parts();
     let walked = walk::walk(entered, walker, hazard, entry, here);
@@ -468,19 +482,19 @@ fn stack_of(
     walk::verify(entered, walker, hazard, here);
     let known = (session.number, walked.hash);
     if walker.known != known {
-        if !make_known(session, lanes, walker, entry, &walked) {
+        if !send_stack_if_new(session, lanes, walker, entry, &walked) {
             return None;
         }
         walker.known = known;
-        // It is mostly a walk along frames that were not those of the last one: only these need rules.
+        // A stack unlike the last one mostly has other frames, and only other frames need rules.
         seat.request_rule_growth_if_crowded();
     }
     Some(walked.hash)
 }
 
-/// Sends the frames of that stack, if the writer has not got them. False: there was no room for them.
+/// Sends the frames of a stack if the writer does not have them. False: there was no room for them.
 #[inline(never)]
-fn make_known(
+fn send_stack_if_new(
     session: &Session,
     lanes: &SeatLanes,
     walker: &mut Walker,

@@ -1,15 +1,17 @@
-//! `pthread_atfork`: whose handlers are called when a process forks, and in which order.
+//! pthread_atfork: the order of the handlers that libc calls around a fork.
 //!
-//! libc calls the handlers in their order, those before the fork in reverse. Ours (`host/fork.rs`) must come between
-//! jemalloc's, which take and give back its locks, and all others, which may allocate:
+//! libc calls the handlers in the order of registration, and those before the fork in reverse. Ours
+//! must come between jemalloc's, which take and release its locks, and all others, which may
+//! allocate:
 //!
 //! ```text
 //!  before:      the program's ── ours ── jemalloc's
 //!  afterwards:  jemalloc's ── ours ── the program's
 //! ```
 //!
-//! A library may register its own before anything has allocated, or before our constructor. So what registers them is
-//! exported, and sees to it that ours and jemalloc's are there. That is another function in each libc.
+//! A library may register handlers before any allocation, or before our constructor. So we export
+//! the function that registers handlers, and it registers jemalloc's and ours first. It is another
+//! function in each libc.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -20,36 +22,36 @@ use crate::os::libc_trampolines;
 
 #[cfg(target_env = "gnu")]
 #[path = "atfork/glibc.rs"]
-mod over;
+mod platform;
 #[cfg(target_env = "musl")]
 #[path = "atfork/musl.rs"]
-mod over;
+mod platform;
 
 /// A handler, or null.
 type Handler = *mut c_void;
 
-/// Whether our handlers are registered.
+/// True if our handlers are registered.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// libc's own function, once it is found: with jemalloc's first allocation, at boot at the latest.
+/// libc's own function, once it is found: at jemalloc's first allocation, or at boot.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// At boot, or when somebody else registers handlers before.
+/// Registers our handlers, at boot or before the first foreign registration.
 pub(crate) fn register_ours() {
     if !REGISTERED.swap(true, Ordering::AcqRel) {
-        over::register_ours();
+        platform::register_ours();
     }
 }
 
-/// Before anybody else's are registered.
+/// Registers jemalloc's handlers and ours. Called before another library registers its own.
 fn register_ours_and_jemallocs() {
-    // Its first allocation has jemalloc register its handlers.
-    // SAFETY: a block that nobody else has.
+    // jemalloc registers its handlers in its first allocation.
+    // SAFETY: a block that no other code has.
     unsafe { allocator::free(allocator::malloc(1)) };
     register_ours();
 }
 
-/// libc's own function of that name; null: it has none.
+/// Returns libc's own function of that name, or null.
 fn real(name: &CStr) -> *mut c_void {
     let mut real = REAL.load(Ordering::Acquire);
     if real.is_null() {

@@ -1,14 +1,16 @@
-//! The loader's functions that concern us: `dlclose`, `dlopen` and `dlmopen`.
+//! dlopen and its relatives: the loader's functions that concern the recording.
 //!
-//! `dlclose` is exported to learn that code was unmapped, before other code can appear at the same place
-//! and be taken for it.
+//! `dlclose` is exported to learn that code was unmapped, before other code can appear at the same
+//! addresses and be confused with it.
 //!
-//! `dlopen` and `dlmopen` are exported for one flag. `RTLD_DEEPBIND` binds a plug-in's `malloc` to libc's own, past
-//! every replaced allocator; a block that then crosses the border is freed by the wrong one, which is a
-//! crash. So the flag is taken away. The loader searches by the RUNPATH and `$ORIGIN` of its caller,
-//! which it knows by the return address: so libc's function is reached by a jump, not by a call, and the
-//! caller stays the program. In a name space that dlmopen makes there is another libc, and nothing of ours; there
-//! the flag changes nothing. What a dlopen loaded is found when a walk first meets it.
+//! `dlopen` and `dlmopen` are exported for one flag. `RTLD_DEEPBIND` binds a plug-in's `malloc` to
+//! libc's own, past every replaced allocator. A block that crosses between the two is then freed by
+//! the wrong allocator, which crashes. So the flag is removed.
+//!
+//! The loader searches by the RUNPATH and `$ORIGIN` of its caller, which it determines from the
+//! return address. So libc's function is reached by a jump, not by a call, and its caller is still
+//! the program. A namespace that dlmopen makes has its own libc and no hook of ours, and the flag
+//! changes nothing there. A walk that meets code of the new library looks its module up.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -21,13 +23,13 @@ static REAL_OPEN: Next = Next::new(c"dlopen");
 #[cfg(target_env = "gnu")]
 static REAL_OPEN_IN: Next = Next::new(c"dlmopen");
 
-/// The flag. musl's loader has neither it nor `dlmopen`.
+/// The flag that is removed. musl's loader has neither the flag nor `dlmopen`.
 #[cfg(target_env = "gnu")]
 const DEEPBIND: c_int = libc::RTLD_DEEPBIND;
 #[cfg(target_env = "musl")]
 const DEEPBIND: c_int = 0;
 
-/// As dlclose(3).
+/// Closes a library, as dlclose(3).
 ///
 /// # Safety
 /// `handle` is one that dlopen returned.
@@ -45,16 +47,16 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
 }
 
 jump_with_flags! {
-    /// As dlopen(3), without `RTLD_DEEPBIND`.
+    /// Opens a library, as dlopen(3), without `RTLD_DEEPBIND`.
     ///
     /// # Safety
-    /// As there: `path` is null or a C string.
+    /// As dlopen(3): `path` is null or a C string.
     #[unsafe(no_mangle)]
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
     two: real_dlopen, !DEEPBIND
 }
 
-/// libc's dlopen, or one that fails, if there is none.
+/// Returns libc's dlopen, or a function that fails, if there is none.
 extern "C" fn real_dlopen() -> *mut c_void {
     extern "C" fn none(_: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()
@@ -67,22 +69,22 @@ extern "C" fn real_dlopen() -> *mut c_void {
 
 #[cfg(target_env = "gnu")]
 jump_with_flags! {
-    /// As dlmopen(3), without `RTLD_DEEPBIND`.
+    /// Opens a library in a namespace, as dlmopen(3), without `RTLD_DEEPBIND`.
     ///
     /// # Safety
-    /// As there: `path` is a C string.
+    /// As dlmopen(3): `path` is a C string.
     #[unsafe(no_mangle)]
     fn dlmopen(name_space: libc::Lmid_t, path: *const c_char, flags: c_int) -> *mut c_void;
     three: real_dlmopen, !DEEPBIND
 }
 
-/// libc's dlmopen, or one that fails, if there is none.
+/// Returns libc's dlmopen, or a function that fails, if there is none.
 #[cfg(target_env = "gnu")]
 extern "C" fn real_dlmopen() -> *mut c_void {
     extern "C" fn none(_: libc::Lmid_t, _: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()
     }
-    module_lookup::something_opens(); // there may be one of the program's own name space
+    module_lookup::something_opens(); // the library may be of the program's own namespace
     REAL_OPEN_IN.address().unwrap_or(
         none as extern "C" fn(libc::Lmid_t, *const c_char, c_int) -> *mut c_void as *mut c_void,
     )

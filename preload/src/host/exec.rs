@@ -1,11 +1,14 @@
-//! exec: the process becomes another program, and what is in memory is gone. And `daemon`, whose parent ends by libc's own `_exit`,
-//! where nothing of ours runs: what it had in use, the child has, and finds it in this log only.
+//! exec: the process becomes another program, and its memory is lost, so the log is flushed first.
 //!
-//! libc's exec functions do not call each other through the names that a library can replace, so each is
-//! exported. It flushes the log, which takes at most [`PATIENCE_NS`], and jumps to libc's own with the
-//! arguments as they came: whatever that returns, the program sees. In a child of vfork or of a
-//! threaded fork nothing is done but the jump: libc's functions were looked up at boot, because there the
-//! loader must not be asked.
+//! libc's exec functions do not call each other through names that a library can replace, so each
+//! one is exported. It flushes the log, for at most [`FLUSH_TIMEOUT_NS`], and jumps to libc's
+//! function with the same arguments. The program sees the result of libc's function. In a child of
+//! vfork or of a threaded fork, there is only the jump. libc's functions were looked up at boot,
+//! because the loader must not be called there.
+//!
+//! `daemon` is here, too: it forks, and its parent leaves through libc's internal `_exit`, which
+//! cannot be interposed. The child inherits the parent's live blocks, which are described only in
+//! the parent's log, so that log must be finished first.
 
 use std::ffi::c_int;
 
@@ -21,14 +24,14 @@ use crate::state::thread::{self, Inside};
 use crate::state::{phase, process};
 use crate::writer::session_start;
 
-/// exec waits for the writer at most that long.
-const PATIENCE_NS: u64 = 100_000_000;
+/// How long exec waits for the writer.
+const FLUSH_TIMEOUT_NS: u64 = 100_000_000;
 
-macro_rules! exported {
-    ($($(#[$doc:meta])* $name:ident = $place:ident, $c_name:literal, $flush:ident;)*) => {
+macro_rules! export {
+    ($($(#[$doc:meta])* $name:ident = $next:ident, $c_name:literal, $flush:ident;)*) => {
         $(
-            /// libc's own.
-            static $place: Next = Next::new($c_name);
+            /// libc's function.
+            static $next: Next = Next::new($c_name);
 
             call_before_jump! {
                 $(#[$doc])*
@@ -37,20 +40,20 @@ macro_rules! exported {
                 /// As in the manual.
                 #[unsafe(no_mangle)]
                 fn $name() -> c_int;
-                $flush, $place, errno::no_function
+                $flush, $next, errno::no_function
             }
         )*
 
-        /// At boot: finds libc's functions.
+        /// Finds libc's functions, at boot.
         pub(crate) fn prepare() {
-            for function in [$(&$place),*] {
+            for function in [$(&$next),*] {
                 let _ = function.address();
             }
         }
     };
 }
 
-exported! {
+export! {
     /// As execve(2).
     execve = EXECVE, c"execve", before_exec;
     /// As execv(3).
@@ -73,34 +76,37 @@ exported! {
     daemon = DAEMON, c"daemon", before_end;
 }
 
-/// The process may become another program.
+/// Flushes the log, because the process may become another program.
 extern "C" fn before_exec() {
     flush(EndReason::Exec, &request_word::EXEC_FLUSH);
 }
 
-/// The process may end, past whatever is exported here.
+/// Flushes the log, because the process may end past our exports.
 extern "C" fn before_end() {
     flush(EndReason::Exit, &request_word::END_FLUSH);
 }
 
-/// Nothing was sampled: a log that was made at boot is told that the process goes. It is put back, for one that stays.
-fn leave_unsampled(reason: EndReason) {
+/// Completes a log that was made at boot, if no sample began a session. The pending writer is put
+/// back, because the process may go on.
+fn flush_pending_log(reason: EndReason) {
     let _deferred = Deferred::begin();
     let Some(entered) = thread::current().enter() else {
         return; // a signal handler that interrupted us
     };
     entered.thread.inside.set(Inside::Ours);
-    session_start::with_pending(|writer| private_stack::run(|| writer.say_goodbye(reason)));
+    session_start::with_pending(|writer| {
+        private_stack::run(|| writer.end_log_provisionally(reason))
+    });
 }
 
-/// Has the writer write what there is, and waits for it.
+/// Makes the writer write everything so far, and waits for it.
 fn flush(reason: EndReason, request: &Rendezvous) {
     if !phase::is_recording() || !process::is_own() {
         return;
     }
     if session::current().is_none() {
-        return leave_unsampled(reason);
+        return flush_pending_log(reason);
     }
-    let deadline = clock::now_ns() + PATIENCE_NS;
-    request.ask(deadline, PATIENCE_NS, || false);
+    let deadline = clock::now_ns() + FLUSH_TIMEOUT_NS;
+    request.ask(deadline, FLUSH_TIMEOUT_NS, || false);
 }

@@ -1,8 +1,8 @@
-//! The end of the process: the last records, the last dump, and not a moment longer.
+//! Exit: the end of the process, with the last records and the last dump, within a bounded time.
 //!
-//! Ways out: `exit` and return from main run our destructor; `quick_exit` its own list; `_exit` and `_Exit` are
-//! exported here, because nothing else runs then. A signal's default action runs nothing: the log is whole up
-//! to its last flush.
+//! `exit` and a return from main run our destructor, and `quick_exit` runs its own list. `_exit`
+//! and `_Exit` are exported here, because nothing else runs then. A signal's default action runs
+//! nothing, and the log is whole up to its last flush.
 
 use std::ffi::c_int;
 
@@ -19,9 +19,9 @@ use crate::writer::session_start;
 #[used]
 static DESTRUCTOR: extern "C" fn() = finish_last;
 
-/// At boot.
-pub(crate) fn register(patience_ns: u64) {
-    shutdown::prepare(patience_ns);
+/// Registers the end, at boot.
+pub(crate) fn register(timeout_ns: u64) {
+    shutdown::prepare(timeout_ns);
     unsafe extern "C" {
         fn at_quick_exit(function: extern "C" fn()) -> c_int;
     }
@@ -29,24 +29,25 @@ pub(crate) fn register(patience_ns: u64) {
     unsafe { at_quick_exit(finish_last) };
 }
 
-/// Ends the recording, if no other thread does.
+/// Ends the recording, unless another thread does it.
 fn finish() {
     if !phase::is_recording() || !process::is_own() {
         return;
     }
     let thread = thread::current();
-    // Before anybody can see that the end has begun: a signal handler of this thread would wait for
-    // itself.
+    // First: when other threads can see that the end has begun, a signal handler of this thread
+    // would wait for its own thread.
     let was_inside = thread.inside.replace(Inside::Ours);
     if !shutdown::take() {
         thread.inside.set(was_inside);
         return;
     }
     if let Some(session) = session::current() {
-        let deadline = shutdown::begin(); // before the writer can see that it is to finish
+        // First: the writer must find the deadline when it sees that it is to finish.
+        let deadline = shutdown::begin();
         request_word::post(FINISH);
-        // Threads that go on allocating wait with us: the writer would otherwise share the processors
-        // with all of them, and have ever more to take from their lanes.
+        // Threads that continue to allocate wait with us. Otherwise the writer would share the
+        // processors with all of them, and find ever more events in their lanes.
         phase::begin_ending();
         session.wait_until_finished(deadline);
         diagnostics::what_is_unsaid();
@@ -61,24 +62,24 @@ fn finish() {
     thread.inside.set(was_inside);
 }
 
-/// Ends the recording in a thread that ends the process after this. If another thread is at it, that
-/// one goes first.
+/// Ends the recording in a thread that then ends the process. If another thread ends the recording,
+/// this one waits for it.
 pub(crate) extern "C" fn finish_last() {
     finish();
-    // This thread's own end, if a signal handler came into the midst of it, would wait for itself.
+    // If a signal handler interrupted this thread's own end, waiting would never end.
     if shutdown::is_under_way() && thread::current().inside.get() != Inside::Ours {
         shutdown::wait();
     }
 }
 
-/// Ends the process without running anything but this.
+/// Ends the process, and runs nothing but the end of the recording.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn _exit(status: c_int) -> ! {
     finish_last();
     sys::exit_group(status)
 }
 
-/// C99's name of [`_exit`].
+/// Ends the process, under C99's name of [`_exit`].
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn _Exit(status: c_int) -> ! {
     finish_last();

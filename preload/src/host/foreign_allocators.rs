@@ -1,6 +1,6 @@
-//! Allocators beside ours: a malloc of the program's own, functions that only another allocator has, valgrind.
+//! Foreign allocators: a malloc of the program's own, another allocator's own functions, valgrind.
 //!
-//! Boot asks here whether the program's allocations come to us at all, and says so if they do not.
+//! Boot checks here if the program's allocations reach us, and reports it if they do not.
 
 use std::ffi::{CStr, c_void};
 
@@ -8,67 +8,69 @@ use crate::os::dl::{default_definition, module_of};
 use crate::os::link_map;
 use crate::state::thread::Entered;
 
-/// Who serves the program's allocations.
-pub(crate) enum Malloc {
-    /// We do: at once, or behind a library that stands before us and hands on what it is asked.
+/// The owner of the program's `malloc`.
+pub(crate) enum MallocOwner {
+    /// We are, directly or through a library in front of us that passes the calls on.
     Ours,
-    /// Its own; or that of the library of that path, which stands before us.
-    Others(Option<String>),
+    /// The program is, or the library of that path, which is in front of us.
+    Other(Option<String>),
 }
 
-/// At boot. `ours` is the address of our malloc.
-pub(crate) fn malloc_of_program(entered: &Entered, ours: u64) -> Malloc {
+/// Determines the owner of the program's `malloc`, at boot. `ours` is the address of our malloc.
+pub(crate) fn owner_of_malloc(entered: &Entered, ours: u64) -> MallocOwner {
     let found = default_definition(c"malloc");
     if found as u64 == ours {
-        return Malloc::Ours;
+        return MallocOwner::Ours;
     }
     let free = default_definition(c"free");
     if !found.is_null() && !free.is_null() {
-        // SAFETY: the program's malloc, which the loader has been calling since it relocated it.
+        // SAFETY: the program's malloc, which the loader itself calls from relocation on.
         let malloc: unsafe extern "C" fn(usize) -> *mut c_void =
             unsafe { std::mem::transmute(found) };
-        // SAFETY: its free.
+        // SAFETY: the free that belongs to that malloc.
         let free: unsafe extern "C" fn(*mut c_void) = unsafe { std::mem::transmute(free) };
-        // At this interval every block that comes to us is due.
+        // At this interval, every block that reaches us expires the countdown.
         entered.thread.with_sampler(|sampler| sampler.draw(1));
         // SAFETY: as malloc(3).
         let block = unsafe { malloc(64) };
         let reached = entered.thread.with_sampler(|sampler| sampler.is_due());
-        // SAFETY: from its malloc.
+        // SAFETY: from the program's malloc.
         unsafe { free(block) };
         if reached {
-            return Malloc::Ours;
+            return MallocOwner::Ours;
         }
     }
-    Malloc::Others(file_of(found).filter(|path| path.contains(".so")))
+    MallocOwner::Other(file_of(found).filter(|path| path.contains(".so")))
 }
 
-/// Allocators whose own functions nobody can stand in for, since they know more than a size: how their files' names begin, and
-/// the function without which none of them is of use.
-const BESIDE_US: [(&[u8], &CStr); 3] = [
+/// Allocators with functions that cannot be interposed, because their arguments are more than a
+/// size: the beginning of their files' names, and the function that every such caller needs.
+const FOREIGN_FUNCTIONS: [(&[u8], &CStr); 3] = [
     (b"libjemalloc", c"mallocx"),
     (b"libmimalloc", c"mi_malloc"),
     (b"libtcmalloc", c"tc_malloc"),
 ];
 
-/// At boot: a file that takes memory by another allocator's own functions, and such a function. Empty for the program itself.
-pub(crate) fn allocates_beside_us() -> Option<(&'static CStr, &'static CStr)> {
-    BESIDE_US.iter().find_map(|&(library, function)| {
+/// Returns a file that allocates by another allocator's own functions, and such a function. The
+/// file's name is empty for the program itself. Called at boot.
+pub(crate) fn caller_of_foreign_function() -> Option<(&'static CStr, &'static CStr)> {
+    FOREIGN_FUNCTIONS.iter().find_map(|&(library, function)| {
         link_map::in_library(&[library], function)?;
         Some((link_map::caller_of(function)?, function))
     })
 }
 
-/// The path of the file that an address belongs to.
+/// Returns the path of the file that an address belongs to.
 fn file_of(address: *mut c_void) -> Option<String> {
     let (_, path) = module_of(address)?;
     Some(path.to_string_lossy().into_owned())
 }
 
-/// Whether a tool of valgrind's that is the allocator itself (memcheck, dhat, …) runs the program, going by
-/// what is preloaded: `vgpreload_<tool>`. Every tool brings `vgpreload_core`; cachegrind and its like
-/// bring nothing else, and leave malloc alone.
-pub(crate) fn valgrind_allocates(preloaded: &[u8]) -> bool {
+/// Returns true if a tool of valgrind that replaces the allocator (memcheck, dhat, …) runs the
+/// program. The preloaded files tell: each such tool preloads `vgpreload_<tool>`. Every tool
+/// preloads `vgpreload_core`; cachegrind and similar tools preload nothing else, and do not touch
+/// malloc.
+pub(crate) fn is_valgrind_allocating(preloaded: &[u8]) -> bool {
     let mark = b"vgpreload_";
     let tools = preloaded.windows(mark.len() + 4);
     tools

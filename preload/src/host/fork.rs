@@ -1,10 +1,11 @@
-//! fork: the child is a process of its own.
+//! fork: the child becomes a recorded process of its own.
 //!
-//! Law 7: it touches nothing whose state another thread of the parent owned. The parent's session and
-//! writer are left behind unread, but for which ids were given; the tables of samples are lock-free and stay, so that frees of blocks
-//! that the parent sampled find them; the child's own session begins with its first sample.
+//! Law 7: the child touches nothing whose state another thread of the parent owned. It abandons the
+//! parent's session and writer, and reads only which ids the parent may have given. The tables of
+//! samples are lock-free and stay, so that frees find the parent's samples. The child's own session
+//! begins with its first sample.
 //!
-//! Which handlers are called when: `host/atfork.rs`.
+//! Not here: when the handlers are called (`atfork`).
 
 use crate::host::{main_thread, seccomp_filters};
 use crate::os::{clock, diagnostics, fd_table, sys};
@@ -17,14 +18,14 @@ use crate::unwind::modules;
 use crate::writer::log::parent_log;
 use crate::writer::{self, adopt_credentials, session_start};
 
-/// In the parent: from here on, what it does is not the child's. Afterwards would be too late: the parent may
-/// run before the child does.
+/// Notes the time of the fork, in the parent. The child does not inherit what the parent allocates
+/// later. After the fork is too late, because the parent may run before the child does.
 pub(crate) extern "C" fn before() {
     process::will_fork();
     seccomp_filters::before_fork();
     let thread = thread::current();
     let is_recording = phase::is_recording();
-    // Where recording has ended there may be no clock that could be read (`seccomp_filters::before_loss_of_counter`), and nobody wants to know.
+    // If recording has ended, the clock may not be readable, and the time is not needed.
     let now_ns = if is_recording { clock::now_ns() } else { 0 };
     thread.forking_ns.set(now_ns);
     thread.forking.set(true);
@@ -40,7 +41,8 @@ pub(crate) extern "C" fn in_child() {
     if !process::has_booted() {
         return thread.forking.set(false);
     }
-    // Where recording has ended, it may be for a filter that would end this process for the question: then it is nobody's.
+    // If recording has ended, a filter may end this process for the call. The id is then not
+    // needed.
     let pid = if phase::is_recording() {
         sys::getpid()
     } else {
@@ -68,6 +70,7 @@ pub(crate) extern "C" fn in_child() {
     session::after_fork(thread);
     thread.forking.set(false);
     thread.inside.set(Inside::No);
-    // A mark of its own, from here: the parent's is the same in all its children, and where it fell would be forgotten.
+    // Draws a new mark from here on. The parent's next mark is the same in all its children, and
+    // lies behind a part of the line that the child has not laid.
     regime::redraw(thread);
 }

@@ -1,10 +1,11 @@
-//! unshare and setns: some of what they do the kernel grants only to a process with one thread.
+//! Namespaces: unshare and setns, which in part need a process with one thread.
 //!
-//! Another user namespace (`unshare -r`, sandboxes) is one, another mount namespace (`nsenter -m`) is one for threads
-//! that share a working directory. A program with one thread is refused it when ours is there. So then ours leaves: the
-//! writer writes what there is and hands its state back, its thread ends, the call is made again, and a thread is started
-//! again, in the namespaces where the program is now. Meanwhile nobody else can add events: a program with more
-//! threads is refused in any case, and nothing is done for it.
+//! The kernel grants another user namespace (`unshare -r`, sandboxes) only to a process with one
+//! thread, and another mount namespace (`nsenter -m`) only if no thread shares the working
+//! directory. Our thread would make these calls fail in a single-threaded program. So our thread
+//! leaves: the writer flushes the log and hands its state back, its thread ends, the call is
+//! repeated, and a new thread starts in the new namespaces. Meanwhile no other thread can add
+//! events. A program with several threads is refused in any case, so nothing is done for it.
 
 use std::ffi::c_int;
 
@@ -19,46 +20,47 @@ use crate::writer;
 static UNSHARE: Next = Next::new(c"unshare");
 static SETNS: Next = Next::new(c"setns");
 
-/// At boot: finds libc's functions.
+/// Finds libc's functions, at boot.
 pub(crate) fn prepare() {
     for function in [&UNSHARE, &SETNS] {
         let _ = function.address();
     }
 }
 
-/// As unshare(2).
+/// Leaves namespaces, as unshare(2).
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn unshare(flags: c_int) -> c_int {
-    alone_if_need_be(&UNSHARE, flags, 0)
+    call_without_our_thread_if_refused(&UNSHARE, flags, 0)
 }
 
-/// As setns(2).
+/// Joins a namespace, as setns(2).
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn setns(file: c_int, kind: c_int) -> c_int {
-    alone_if_need_be(&SETNS, file, kind)
+    call_without_our_thread_if_refused(&SETNS, file, kind)
 }
 
-/// The call, and if it was refused as it may be for our thread's sake, the call without that.
-fn alone_if_need_be(function: &Next, first: c_int, second: c_int) -> c_int {
+/// Makes the call, and repeats it without our thread if the refusal may be due to our thread.
+fn call_without_our_thread_if_refused(function: &Next, first: c_int, second: c_int) -> c_int {
     let Some(real) = function.address() else {
         return errno::no_function();
     };
-    // SAFETY: libc's unshare or setns; the first ignores what is in the second's register.
+    // SAFETY: libc's unshare or setns; unshare ignores the register of the second argument.
     let real: unsafe extern "C-unwind" fn(c_int, c_int) -> c_int =
         unsafe { std::mem::transmute(real) };
     // SAFETY: any numbers are allowed.
     let call = || unsafe { real(first, second) };
     let answer = call();
     if answer == -1 && matches!(errno::get(), libc::EINVAL | libc::EUSERS) {
-        once_more(call).unwrap_or(answer)
+        retry_without_our_thread(call).unwrap_or(answer)
     } else {
         answer
     }
 }
 
-/// The same call without our thread, if that is the only other one. Otherwise nothing changes, errno neither.
+/// Repeats the call without our thread, if that is the only other one. Otherwise it changes
+/// nothing, not even errno.
 #[cold]
-fn once_more(call: impl Fn() -> c_int) -> Option<c_int> {
+fn retry_without_our_thread(call: impl Fn() -> c_int) -> Option<c_int> {
     let refused = errno::get();
     let _deferred = Deferred::begin();
     let entered = thread::current().enter()?;
@@ -66,11 +68,11 @@ fn once_more(call: impl Fn() -> c_int) -> Option<c_int> {
     let session =
         session::current().filter(|_| process::is_own() && !seccomp::has_filtered_itself())?;
     let alone = sys::threads().is_none_or(|threads| threads == 2);
-    if !alone || !writer::leave() {
+    if !alone || !writer::stop_thread() {
         errno::set(refused);
         return None;
     }
     let answer = call();
-    errno::left_alone(|| writer::come_back(session));
+    errno::left_alone(|| writer::restart_thread(session));
     Some(answer)
 }

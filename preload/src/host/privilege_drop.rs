@@ -1,14 +1,17 @@
-//! Ahead: a process that is about to give up root's rights, or its root directory, has its session before.
+//! Privilege drop: a process of root that gives up its rights or its root directory gets its
+//! session before that.
 //!
-//! A session begins with the first sample. By then the worker of a server may no longer be allowed to make a file in our folder, or
-//! to open the one that was made at boot, or see neither. So root's session begins when it changes its ids (`host/setid.rs`) or its
-//! root directory, and the log is held open from there on (`os/files.rs`). A forked process that then ends without a sample takes its
-//! log back.
+//! A session begins with the first sample. By then the worker of a server may not be allowed to
+//! make a file in our folder, or to open the log that was made at boot; or neither is visible. So
+//! the session of a process of root begins when it changes its ids or its root directory, and the
+//! log is held open from there on. A forked process that ends without a sample removes its log.
 //!
-//! Likewise before a filter of system calls that spares us (`host/seccomp_filters.rs`): behind it no thread may begin.
+//! A session also begins before a filter of system calls that lets us record: behind the filter no
+//! thread may start.
 //!
-//! Where the log cannot be held, as our thread shares the program's descriptors, a log that was made by root would only be in the way
-//! of one that its later self may make.
+//! Nothing is done if the log cannot be held open because our thread shares the program's
+//! descriptors. A log that root makes would then only be in the way of a log that the process makes
+//! later.
 
 use std::ffi::{c_char, c_int};
 
@@ -21,15 +24,15 @@ use crate::writer::{last_thread, session_start};
 
 static CHROOT: Next = Next::new(c"chroot");
 
-/// At boot: finds libc's function.
+/// Finds libc's function, at boot.
 pub(crate) fn prepare() {
     let _ = CHROOT.address();
 }
 
-/// Before a call after which we may have fewer rights. errno is left alone.
-pub(crate) fn begin() {
+/// Begins the session before a call that may reduce our rights. errno is preserved.
+pub(crate) fn begin_session() {
     if is_possible()
-        && !last_thread::may_leave()
+        && !last_thread::main_may_have_ended()
         && !credentials::is_filtered()
         && credentials::is_root()
     {
@@ -37,8 +40,9 @@ pub(crate) fn begin() {
     }
 }
 
-/// Before a filter of system calls that spares us, but perhaps not a thread that begins behind it (`host/seccomp_filters.rs`). errno is left alone.
-pub(crate) fn begin_before_a_fence() {
+/// Begins the session before a filter that lets us record, but may not let us start a thread. errno
+/// is preserved.
+pub(crate) fn begin_session_before_filter() {
     if is_possible() {
         begin_now();
     }
@@ -55,21 +59,21 @@ fn begin_now() {
         if !process::is_unprepared_child(thread)
             && let Some(entered) = thread.enter()
         {
-            session_start::begin_ahead(&entered);
+            session_start::begin_early(&entered);
         }
     });
 }
 
-/// As chroot(2).
+/// Changes the root directory, as chroot(2).
 ///
 /// # Safety
-/// As there: `path` is a C string.
+/// As chroot(2): `path` is a C string.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn chroot(path: *const c_char) -> c_int {
     let Some(real) = CHROOT.address() else {
         return errno::no_function();
     };
-    begin();
+    begin_session();
     // SAFETY: libc's function of that name, which has this type.
     let real: unsafe extern "C-unwind" fn(*const c_char) -> c_int =
         unsafe { std::mem::transmute(real) };

@@ -1,8 +1,11 @@
-//! `syscall` and `prctl`: what the program asks of the kernel past the functions of libc's that we export for the same.
+//! Raw system calls: `syscall` and `prctl`, by which a program bypasses libc functions that we
+//! export.
 //!
-//! Danger: assembly on the way of any system call. libseccomp puts up filters so, and some programs end so; of everything else nothing is
-//! looked at but the number, and libc's own function is jumped to with registers and stack as they came. It must be that one, and there must be no
-//! frame: a thread that `clone` makes returns on a stack of its own, and a program may have all system calls caught but those of libc's code
+//! Danger: assembly in the path of every such system call. libseccomp installs filters this way,
+//! and some programs end this way. For every other call, only the number is inspected, and the code
+//! jumps to libc's function with registers and stack unchanged. It must be libc's function, and
+//! there must be no frame: a thread that `clone` makes returns on a stack of its own, and a program
+//! may have all system calls intercepted except those of libc's code
 //! (`PR_SET_SYSCALL_USER_DISPATCH`).
 
 use std::ffi::{c_int, c_long};
@@ -11,12 +14,12 @@ use crate::arch::entry_stubs::{forward_prctl, forward_system_call};
 use crate::host::{exit, main_thread, seccomp_filters};
 use crate::os::next_symbol::Next;
 
-/// libc's own; null before boot.
+/// libc's function; null before boot.
 static SYSCALL: Next = Next::new(c"syscall");
-/// libc's own; null before boot.
+/// libc's function; null before boot.
 static PRCTL: Next = Next::new(c"prctl");
 
-/// At boot: finds libc's functions.
+/// Finds libc's functions, at boot.
 pub(crate) fn prepare() {
     for function in [&SYSCALL, &PRCTL] {
         let _ = function.address();
@@ -24,29 +27,30 @@ pub(crate) fn prepare() {
 }
 
 forward_system_call! {
-    /// As syscall(2).
+    /// Makes a system call, as syscall(2).
     ///
     /// # Safety
-    /// As there.
+    /// As syscall(2).
     #[unsafe(no_mangle)]
     fn syscall(number: c_long) -> c_long;
     SYSCALL, before_syscall: SYS_seccomp SYS_prctl SYS_exit SYS_exit_group
 }
 
 forward_prctl! {
-    /// As prctl(2).
+    /// Operates on the process, as prctl(2).
     ///
     /// # Safety
-    /// As there.
+    /// As prctl(2).
     #[unsafe(no_mangle)]
     fn prctl(option: c_int) -> c_int;
     PRCTL, before_prctl, syscall: PR_SET_SECCOMP PR_SET_TSC
 }
 
-/// Before a system call of one of those numbers. errno is left alone.
+/// Handles a system call of one of those numbers before it is made. errno is preserved.
 extern "C" fn before_syscall(number: c_int, a: u64, b: u64, c: u64) {
     match number.into() {
-        // The kernel takes the strict mode with nothing else said only. libseccomp asks with a flag whether there is one.
+        // The kernel accepts the strict mode only without flags and arguments. libseccomp passes a
+        // flag to find out if the mode exists.
         libc::SYS_seccomp => match a as u32 {
             libc::SECCOMP_SET_MODE_STRICT if b as u32 == 0 && c == 0 => {
                 seccomp_filters::before_filter(libc::SECCOMP_MODE_STRICT.into(), 0);
@@ -57,13 +61,13 @@ extern "C" fn before_syscall(number: c_int, a: u64, b: u64, c: u64) {
             _ => {}
         },
         libc::SYS_prctl => before_prctl(a as c_int, b, c),
-        libc::SYS_exit => main_thread::ends_past_libc(),
+        libc::SYS_exit => main_thread::on_raw_exit(),
         libc::SYS_exit_group => exit::finish_last(),
         _ => {}
     }
 }
 
-/// Before a prctl. errno is left alone.
+/// Handles a prctl before it is made. errno is preserved.
 extern "C" fn before_prctl(option: c_int, a: u64, b: u64) {
     match option {
         libc::PR_SET_SECCOMP => seccomp_filters::before_filter(a, b),

@@ -1,35 +1,37 @@
-//! Again, without us: a program that dies under any other allocator than its own is started anew.
+//! Re-execution: restarts a program without us, if it crashes under any allocator but its own.
 //!
-//! Danger: the program becomes itself once more, before anything of its own has run. ThreadSanitizer's runtime wants to be the
-//! allocator; under a preloaded one it deadlocks or crashes in its own beginning, whatever that one does. So our name is
-//! taken out of `LD_PRELOAD`, and the same file is executed with the same arguments: the process stays the same, and what it
-//! inherited stays open.
+//! Danger: the program is executed again, before any of its own code has run. ThreadSanitizer's
+//! runtime must be the allocator. Under a preloaded allocator it deadlocks or crashes during its
+//! start. So our name is removed from `LD_PRELOAD`, and the same file is executed with the same
+//! arguments. The process stays the same, and inherited descriptors stay open.
 //!
-//! Nothing here calls a function of libc's: the runtime has its own in their places, which are not ready. That is why bytes
-//! are read one by one, and as volatile ones, lest the compiler make calls of the loops.
+//! Nothing here calls a function of libc: the runtime intercepts libc's functions, and is not
+//! ready. So bytes are read one by one, and as volatile ones, or the compiler would turn the loops
+//! into calls.
 
 use std::ffi::c_char;
 
 use crate::os::sys;
 
-/// How the file is called.
-const NAME: &[u8] = b"libheapprof.so";
+/// The name of our file.
+const OUR_NAME: &[u8] = b"libheapprof.so";
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
 
-/// Executes the program anew, if it was we who were preloaded by the environment; otherwise returns.
+/// Executes the program again if the environment preloaded us; otherwise returns.
 ///
 /// # Safety
 /// The arrays of arguments and variables that the kernel gave the program, before its first thread.
-pub(crate) unsafe fn without_us(
+pub(crate) unsafe fn exec_without_us(
     arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
-    // SAFETY: the caller's promise: an array that ends with a null, of C strings that are the process's to change.
+    // SAFETY: the caller's promise: an array that ends with a null, of C strings that are the
+    // process's to change.
     unsafe {
         let mut entry = environment;
         while !entry.is_null() && !entry.read_volatile().is_null() {
-            let value = after_name(entry.read_volatile().cast_mut().cast());
-            if !value.is_null() && take_out(value) {
+            let value = value_of_variable(entry.read_volatile().cast_mut().cast());
+            if !value.is_null() && remove_name(value) {
                 let mut path = [0u8; libc::PATH_MAX as usize];
                 if sys::read_own_path(&mut path) {
                     let _ = sys::execve(&path, arguments, environment);
@@ -41,11 +43,11 @@ pub(crate) unsafe fn without_us(
     }
 }
 
-/// Where the value begins, if that is the variable; otherwise null.
+/// Returns where the value begins, if `entry` is the variable; otherwise null.
 ///
 /// # Safety
 /// A C string.
-unsafe fn after_name(entry: *mut u8) -> *mut u8 {
+unsafe fn value_of_variable(entry: *mut u8) -> *mut u8 {
     for (i, &byte) in VARIABLE.iter().enumerate() {
         // SAFETY: all bytes before this one were those of the name, so the string has not ended.
         if unsafe { entry.add(i).read_volatile() } != byte {
@@ -56,14 +58,16 @@ unsafe fn after_name(entry: *mut u8) -> *mut u8 {
     unsafe { entry.add(VARIABLE.len()) }
 }
 
-/// Takes every file of our name out of a list (separated by colons or spaces, ld.so(8)). False: there is none.
+/// Removes every file of our name from a list (separated by colons or spaces, ld.so(8)). False:
+/// there is none.
 ///
 /// # Safety
 /// A C string that may be changed.
-unsafe fn take_out(list: *mut u8) -> bool {
+unsafe fn remove_name(list: *mut u8) -> bool {
     let (mut from, mut to, mut begin, mut found) = (0, 0, 0, false);
     loop {
-        // SAFETY: up to the closing zero, behind which nothing is read; `to` is never ahead of `from`.
+        // SAFETY: up to the closing zero, behind which nothing is read; `to` is never ahead of
+        // `from`.
         unsafe {
             let byte = list.add(from).read_volatile();
             list.add(to).write_volatile(byte);
@@ -84,16 +88,16 @@ unsafe fn take_out(list: *mut u8) -> bool {
     }
 }
 
-/// Whether the bytes from `begin` to `end` are a path whose last part is our name.
+/// Returns true if the bytes from `begin` to `end` are a path whose last part is our name.
 ///
 /// # Safety
 /// Bytes that may be read.
 unsafe fn ends_with_name(list: *const u8, begin: usize, end: usize) -> bool {
-    if end - begin < NAME.len() {
+    if end - begin < OUR_NAME.len() {
         return false;
     }
-    let start = end - NAME.len();
-    for (i, &byte) in NAME.iter().enumerate() {
+    let start = end - OUR_NAME.len();
+    for (i, &byte) in OUR_NAME.iter().enumerate() {
         // SAFETY: the caller's promise.
         if unsafe { list.add(start + i).read_volatile() } != byte {
             return false;

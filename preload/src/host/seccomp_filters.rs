@@ -1,12 +1,14 @@
-//! A fence: a filter of system calls that the program puts up around itself, after it has begun.
+//! Seccomp filters: restrictions of system calls that a program installs on itself while it runs.
 //!
-//! It may end the process for a call that is ours. So what would put one up is exported, and the filter is asked first what it
-//! answers for the calls that we make (`heapprof_core::seccomp_bpf`). If it would end the process for one of them, recording ends before:
-//! our thread writes what there is and ends, hooks make no calls any more, and the program runs on, as behind the fence it
-//! must. A filter that allows or refuses them is let be, and so is one that is put up past libc.
+//! A filter may end the process for one of our system calls. So the functions that install filters
+//! are exported, and `heapprof_core::seccomp_bpf` first evaluates the filter for our calls. If it
+//! would end the process for one of them, recording ends before: our thread writes what there is
+//! and ends, hooks make no calls any more, and the program runs on. A filter that allows or refuses
+//! our calls is accepted. A filter that is installed past libc is not seen.
 //!
-//! Another fence is around the processor's time stamp counter, which hooks read, and the vDSO for us: the kernel, asked to, ends a process that
-//! reads it by SIGSEGV. There recording ends as well.
+//! There is a similar restriction on the processor's time stamp counter, which hooks and the vDSO
+//! read. On request, the kernel ends a process that reads it by SIGSEGV. Recording ends before
+//! that, too.
 
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +26,9 @@ use crate::state::thread::{self, Inside};
 use crate::state::{phase, process};
 use crate::writer::{self, session_start};
 
-/// What we call while we record, with the arguments that filters look at. docs/hosts.md has the list for people.
-const OURS: &[SystemCall] = &[
+/// Our system calls while we record, with the arguments that filters inspect. docs/hosts.md lists
+/// them.
+const RECORDING_CALLS: &[SystemCall] = &[
     call(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, 0, 0]),
     call(libc::SYS_fstat, [0; 4]),
     call(libc::SYS_pread64, [0; 4]),
@@ -59,8 +62,9 @@ const OURS: &[SystemCall] = &[
     call(libc::SYS_poll, [0; 4]),
     call(libc::SYS_getdents64, [0; 4]),
 ];
-/// What it takes to begin a session besides, with libc's part of it: a forked process begins one of its own, behind the fence.
-const TO_BEGIN: &[SystemCall] = &[
+/// Further calls that start a session, with libc's part: a forked process starts its own session,
+/// behind the filter.
+const SESSION_START_CALLS: &[SystemCall] = &[
     call(libc::SYS_readlinkat, [0; 4]),
     call(libc::SYS_getcwd, [0; 4]),
     call(libc::SYS_shmget, [0; 4]),
@@ -68,7 +72,7 @@ const TO_BEGIN: &[SystemCall] = &[
     call(libc::SYS_shmctl, [0; 4]),
     call(libc::SYS_mprotect, [0, 0, PROTECTION, 0]),
     call(libc::SYS_clone3, [0; 4]),
-    call(libc::SYS_clone, [THREAD, 0, 0, 0]),
+    call(libc::SYS_clone, [CLONE_THREAD_FLAGS, 0, 0, 0]),
     call(libc::SYS_set_robust_list, [0; 4]),
     call(libc::SYS_rseq, [0; 4]),
     call(libc::SYS_prctl, [libc::PR_SET_NAME as u64, 0, 0, 0]),
@@ -77,8 +81,8 @@ const TO_BEGIN: &[SystemCall] = &[
     call(libc::SYS_getresuid, [0; 4]),
     call(libc::SYS_getresgid, [0; 4]),
 ];
-/// What libc's `pthread_create` says, where there is no `clone3`.
-const THREAD: u64 = if cfg!(target_env = "musl") {
+/// The flags of libc's `pthread_create`, where there is no `clone3`.
+const CLONE_THREAD_FLAGS: u64 = if cfg!(target_env = "musl") {
     0x7d_0f00
 } else {
     0x3d_0f00
@@ -89,7 +93,7 @@ const FUTEX_PRIVATE: u64 = libc::FUTEX_PRIVATE_FLAG as u64;
 const PROTECTION: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const NO_PROTECTION: u64 = libc::PROT_NONE as u64;
 const MAPPING: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-/// As `os/sys/memory.rs` has it.
+/// The flags of our own mappings.
 const UNRESERVED: u64 = MAPPING | libc::MAP_NORESERVE as u64;
 const FIXED: u64 = libc::MAP_FIXED as u64;
 
@@ -103,25 +107,25 @@ const fn call(number: c_long, first: [u64; 4]) -> SystemCall {
 
 /// `struct sock_fprog`.
 #[repr(C)]
-struct Program {
+struct SockFprog {
     len: u16,
     filter: *const Instruction,
 }
 
-/// The filter that a program hands to the kernel, which it may do with any address.
+/// Reads the filter that the program hands to the kernel. Its address may be invalid.
 ///
 /// # Safety
-/// Nobody writes there meanwhile; to the kernel, too, that would be a race.
-unsafe fn read<'a>(program: *const Program) -> Option<&'a [Instruction]> {
+/// No other thread writes there meanwhile; that would race with the kernel, too.
+unsafe fn read_filter<'a>(program: *const SockFprog) -> Option<&'a [Instruction]> {
     let at = program as u64;
-    if !at.is_multiple_of(align_of::<Program>() as u64)
+    if !at.is_multiple_of(align_of::<SockFprog>() as u64)
         || !sys::readable(at)
         || !sys::readable(at + 8)
     {
         return None;
     }
     // SAFETY: aligned, and both words can be read.
-    let Program { len, filter } = unsafe { program.read() };
+    let SockFprog { len, filter } = unsafe { program.read() };
     let (len, from) = (usize::from(len), filter as u64);
     if !(1..=LONGEST).contains(&len) || !from.is_multiple_of(align_of::<Instruction>() as u64) {
         return None;
@@ -132,7 +136,8 @@ unsafe fn read<'a>(program: *const Program) -> Option<&'a [Instruction]> {
     is_there.then(|| unsafe { std::slice::from_raw_parts(filter, len) })
 }
 
-/// Before the call that puts it up, with `SECCOMP_MODE_STRICT` or `SECCOMP_MODE_FILTER` and the address of a filter. errno is left alone.
+/// Handles the call that installs a filter before it is made. `mode` is `SECCOMP_MODE_STRICT` or
+/// `SECCOMP_MODE_FILTER`, and `program` the address of the filter. errno is preserved.
 pub(crate) fn before_filter(mode: u64, program: u64) {
     if !phase::is_recording() || !process::is_own() {
         return;
@@ -140,13 +145,14 @@ pub(crate) fn before_filter(mode: u64, program: u64) {
     let is_harmless = match mode as u32 {
         libc::SECCOMP_MODE_FILTER => {
             // SAFETY: the program is about to have the kernel read it.
-            let filter = unsafe { read(program as *const Program) };
+            let filter = unsafe { read_filter(program as *const SockFprog) };
             let Some(filter) = filter else {
-                return; // the kernel does not take it either: somebody asks what it would take
+                // The kernel refuses it, too: the program probes which filters the kernel accepts.
+                return;
             };
-            let spares_us = spares(filter, OURS);
+            let spares_us = spares(filter, RECORDING_CALLS);
             if spares_us {
-                note(filter);
+                note_forbidden_calls(filter);
             }
             spares_us
         }
@@ -154,32 +160,33 @@ pub(crate) fn before_filter(mode: u64, program: u64) {
         _ => return,
     };
     if is_harmless {
-        privilege_drop::begin_before_a_fence();
+        privilege_drop::begin_session_before_filter();
     } else {
-        end("puts up a filter of system calls that would end it for ours");
+        end_recording("installs a seccomp filter that would kill it for a system call of ours");
     }
 }
 
-/// Before this thread, and those that it starts, may read the time stamp counter no more. errno is left alone.
+/// Handles the loss of the time stamp counter, for this thread and those that it starts, before it
+/// happens. errno is preserved.
 pub(crate) fn before_loss_of_counter() {
     if phase::is_recording() && process::is_own() {
-        end("gives up the processor's time stamp counter, which we read");
+        end_recording("disables the time stamp counter, which heapprof reads");
     }
 }
 
-/// Whether a filter was put up that spares us.
-static IS_UP: AtomicBool = AtomicBool::new(false);
+/// True if a filter was installed that lets us record.
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Notes what a filter that is put up now would end us for.
-fn note(filter: &[Instruction]) {
+/// Notes which of our optional calls the new filter would end us for.
+fn note_forbidden_calls(filter: &[Instruction]) {
     let (process, thread) = (sys::getpid().into(), sys::gettid().into());
     let working_folder = call(libc::SYS_getcwd, [0; 4]);
     let signal_stack_asked = call(libc::SYS_sigaltstack, [0; 4]);
     let stat_at = call(libc::SYS_newfstatat, [libc::AT_FDCWD as u64, 0, 0, 0]);
-    // Of these two filters do look at who is asked.
+    // Filters do inspect which process and thread these two calls are about.
     let thread_asked = call(libc::SYS_tgkill, [process, thread, 0, 0]);
     for (what, calls) in [
-        (Spared::Beginning, TO_BEGIN),
+        (Spared::Beginning, SESSION_START_CALLS),
         (Spared::StatAt, &[stat_at]),
         (Spared::WorkingFolder, &[working_folder]),
         (Spared::SignalStackAsked, &[signal_stack_asked]),
@@ -189,59 +196,60 @@ fn note(filter: &[Instruction]) {
             what.forbid();
         }
     }
-    IS_UP.store(true, Ordering::Relaxed);
+    IS_INSTALLED.store(true, Ordering::Relaxed);
 }
 
-static SAID: AtomicBool = AtomicBool::new(false);
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// In a process about to fork: says once that its children are not recorded, if so it is.
+/// Reports once, in a process about to fork, that its children are not recorded, if a filter
+/// forbids it.
 pub(crate) fn before_fork() {
     if !Spared::Beginning.is_allowed()
         && phase::is_recording()
-        && !SAID.swap(true, Ordering::Relaxed)
+        && !IS_REPORTED.swap(true, Ordering::Relaxed)
     {
         say!(
-            "the program's filter of system calls would end forked processes for ours; they are not recorded"
+            "the program's seccomp filter would kill forked processes for system calls of ours; they are not recorded"
         );
     }
 }
 
-/// In a forked child.
+/// Ends the recording in a forked child, if a filter forbids a session of its own.
 pub(crate) fn after_fork() {
     if !Spared::Beginning.is_allowed() && credentials::is_filtered() {
         phase::end();
     }
-    if IS_UP.load(Ordering::Relaxed) {
-        // Its process's id is another one.
+    if IS_INSTALLED.load(Ordering::Relaxed) {
+        // The child's process id is another one than the filter allows.
         Spared::ThreadAsked.forbid();
     }
 }
 
-/// How long hooks of other threads are waited for that are at it, each a matter of microseconds. In a forked child there may be seats
-/// that nobody will ever leave.
-const PATIENCE_NS: u64 = 10_000_000;
+/// How long to wait for hooks of other threads, which are brief. In a forked child there may be
+/// seats that stay taken for ever.
+const HOOKS_TIMEOUT_NS: u64 = 10_000_000;
 
-/// Ends the recording, as the program does what is said.
+/// Ends the recording. `what` says what the program does.
 #[cold]
-fn end(what: &str) {
+fn end_recording(what: &str) {
     let _deferred = Deferred::begin(); // first made, last dropped
-    errno::left_alone(|| end_now(what));
+    errno::left_alone(|| end_recording_now(what));
 }
 
-fn end_now(what: &str) {
+fn end_recording_now(what: &str) {
     let entered = thread::current().enter();
     if let Some(entered) = &entered {
         entered.thread.inside.set(Inside::Ours);
     }
     phase::end();
-    let deadline = clock::now_ns() + PATIENCE_NS;
-    while !seats::are_free() && clock::now_ns() < deadline {
+    let deadline = clock::now_ns() + HOOKS_TIMEOUT_NS;
+    while !seats::are_idle() && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);
     }
     let say = || say!("the program {what}; recording ends here, the program runs on");
     if let Some(session) = session::current() {
         say();
-        writer::end(session);
+        writer::end_recording(session);
     } else if let Some(mut writer) = session_start::take_pending() {
         say();
         let mask = sys::block_signals();

@@ -1,13 +1,15 @@
-//! The set*id functions: the program changes its ids, and our thread with it.
+//! set*id: the functions by which a program changes its ids, and our thread's ids with them.
 //!
-//! To the kernel ids are a thread's own. libc has every thread of the process change them, ours as well, and ends the
-//! process if one is refused what another is granted. So where the calling thread's rights are no longer what ours are, as
-//! it kept capabilities (`PR_SET_KEEPCAPS`, `capset`: each for one thread) or changed its ids past libc, the writer first
-//! takes on the same (`writer/adopt_credentials.rs`).
+//! For the kernel, ids belong to a thread. libc makes every thread of the process change them, ours
+//! included, and ends the process if one thread is refused what another is granted. The calling
+//! thread's rights may differ from ours: it kept capabilities (`PR_SET_KEEPCAPS`, `capset`; each
+//! for one thread), or it changed its ids past libc. Then the writer first takes on the same
+//! rights.
 //!
-//! Then both are refused or granted the same. Our thread is not ended instead: POSIX allows these functions in signal
-//! handlers, where no thread can be started again. Nothing here takes a lock or memory. libc's functions do not call
-//! each other through the names that a library can replace, so each is exported.
+//! So both threads are granted or refused the same change. Ending our thread instead is no
+//! solution: POSIX allows these functions in signal handlers, where no thread can be started again.
+//! Nothing here takes a lock or memory. libc's functions do not call each other through names that
+//! a library can replace, so each is exported.
 
 use crate::host::privilege_drop;
 use crate::os::cancellation::Deferred;
@@ -19,11 +21,11 @@ use crate::state::process;
 use crate::writer::{self, adopt_credentials};
 use std::ffi::{c_char, c_int};
 
-macro_rules! exported {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) = $place:ident, $c_name:literal;)*) => {
+macro_rules! export {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) = $next:ident, $c_name:literal;)*) => {
         $(
-            /// libc's own.
-            static $place: Next = Next::new($c_name);
+            /// libc's function.
+            static $next: Next = Next::new($c_name);
 
             $(#[$doc])*
             ///
@@ -31,32 +33,32 @@ macro_rules! exported {
             /// As in the manual.
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
-                let Some(real) = $place.address() else {
+                let Some(real) = $next.address() else {
                     return errno::no_function();
                 };
                 // SAFETY: libc's function of that name, which has this type.
                 let real: unsafe extern "C-unwind" fn($($kind),*) -> c_int = unsafe { std::mem::transmute(real) };
-                privilege_drop::begin();
-                let before = ready();
+                privilege_drop::begin_session();
+                let before = align_writer_rights();
                 // SAFETY: the caller's promise.
                 let answer = unsafe { real($($argument),*) };
                 if answer == 0 {
-                    changed(before);
+                    note_new_rights(before);
                 }
                 answer
             }
         )*
 
-        /// At boot: finds libc's functions.
+        /// Finds libc's functions, at boot.
         pub(crate) fn prepare() {
-            for place in [$(&$place),*] {
-                let _ = place.address();
+            for next in [$(&$next),*] {
+                let _ = next.address();
             }
         }
     };
 }
 
-exported! {
+export! {
     /// As setuid(2).
     setuid(id: u32) = SETUID, c"setuid";
     /// As setgid(2).
@@ -79,48 +81,49 @@ exported! {
     initgroups(user: *const c_char, group: u32) = INITGROUPS, c"initgroups";
 }
 
-/// What is known of the writer's rights before a call.
+/// The writer's rights before a call, as far as they are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
-    /// There is no writer, or what it may do cannot be known.
+enum WriterRights {
+    /// There is no writer, or its rights cannot be determined.
     Unknown,
-    /// They are this thread's.
+    /// They are the same as this thread's.
     Same,
 }
 
-/// Has the writer's rights be this thread's. errno is left alone.
-fn ready() -> Before {
+/// Makes the writer's rights the same as this thread's. errno is preserved.
+fn align_writer_rights() -> WriterRights {
     let tid = writer::tid();
     let Some(session) = session::current().filter(|_| tid != 0 && tid != sys::gettid()) else {
-        return Before::Unknown;
+        return WriterRights::Unknown;
     };
     if !process::is_own() {
-        return Before::Unknown; // a child of vfork: libc finds no thread there but itself
+        return WriterRights::Unknown; // a child of vfork: libc finds no other thread there
     }
     if seccomp::has_filtered_itself() {
-        return Before::Unknown;
+        return WriterRights::Unknown;
     }
     let Ok(mine) = Rights::mine() else {
-        return Before::Unknown;
+        return WriterRights::Unknown;
     };
     let are_same =
         || adopt_credentials::is_known(mine) && Capabilities::of(tid) == Ok(mine.capabilities);
     if !are_same() {
         let _deferred = Deferred::begin();
-        adopt_credentials::ask(session, mine);
+        adopt_credentials::request(session, mine);
     }
     if are_same() {
-        Before::Same
+        WriterRights::Same
     } else {
-        Before::Unknown
+        WriterRights::Unknown
     }
 }
 
-/// After a call that succeeded: what was the same still is, or libc would have ended the process.
-fn changed(before: Before) {
-    if before == Before::Same
+/// Notes the writer's rights after a call that succeeded. If they were the same before, they are
+/// the same now, or libc would have ended the process.
+fn note_new_rights(before: WriterRights) {
+    if before == WriterRights::Same
         && let Ok(mine) = Rights::mine()
     {
-        adopt_credentials::know(mine);
+        adopt_credentials::set_known(mine);
     }
 }

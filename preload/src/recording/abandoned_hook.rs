@@ -1,11 +1,17 @@
-//! A hook that was left: a signal handler of the program's has jumped out of it (`siglongjmp`), as language runtimes do when a stack
-//! overflows, and as people do with timers. It will never go on, and its thread would stay inside it for ever.
+//! Abandoned hook: a hook that a signal handler of the program left by a non-local jump
+//! (`siglongjmp`).
 //!
-//! Danger: what was only interrupted must not be taken for left. A handler that runs on the thread's own stack runs below the hook that it
-//! interrupted, and below what the kernel puts between the two. So whoever comes from above that, on the same stack, comes after it; but a
-//! handler's own stack may lie anywhere, also in a frame of the program's, and whether we are on one the kernel says.
+//! Language runtimes jump out of a handler when a stack overflows, and programs jump out of timers.
+//! Such a hook never continues, and its thread would count as inside it for ever.
 //!
-//! What it was at is not repaired: its seat is nobody's from then on, with a walk and a lane in the middle of something.
+//! Danger: an interrupted hook must not be taken for an abandoned one. A handler on the thread's
+//! own stack runs below the hook that it interrupted, and below the signal frame that the kernel
+//! puts between the two. So a call from above that frame, on the same stack, comes after the hook.
+//! An alternate signal stack may lie anywhere, even in a frame of the program. The kernel tells if
+//! a thread is on one.
+//!
+//! The work of the abandoned hook is not repaired. Its seat stays taken for ever, because its walk
+//! and its lane may be half changed.
 
 use crate::arch::registers::stack_pointer;
 use crate::arch::signal_frame;
@@ -18,11 +24,12 @@ use crate::state::thread::{Entered, Inside, Thread};
 use crate::unwind::stack_bounds;
 
 impl Thread {
-    /// Begins a piece of our own code, unless this thread is in one already.
+    /// Begins a section of our own code. Returns `None` if this thread is in such a section
+    /// already.
     #[inline]
     pub(crate) fn enter(&'static self) -> Option<Entered> {
         let sp = stack_pointer();
-        if self.inside.get() != Inside::No && !is_left(self, sp) {
+        if self.inside.get() != Inside::No && !is_abandoned(self, sp) {
             return None;
         }
         self.entered_at.set(sp);
@@ -31,21 +38,24 @@ impl Thread {
     }
 }
 
-/// Whether the hook that this thread is inside of was left: the stack pointer is `sp` now. Then it is counted, and another may begin.
+/// Returns true if the hook that this thread is inside was abandoned. `sp` is the stack pointer
+/// now. An abandoned hook is counted, and its thread may enter another one.
 #[cold]
 #[inline(never)]
-pub(crate) fn is_left(thread: &Thread, sp: u64) -> bool {
+pub(crate) fn is_abandoned(thread: &Thread, sp: u64) -> bool {
     let was = thread.entered_at.get();
-    let is_left = thread.inside.get() == Inside::Hook
-        && seats::may_ever_lose_one() // first: what follows costs a system call at every malloc from then on
+    let is_abandoned = thread.inside.get() == Inside::Hook
+        // First: the rest costs a system call in every malloc from then on.
+        && seats::may_retire_one()
         && sp > was.saturating_sub(signal_frame::LEAST_BYTES)
         && stack_bounds::is_own(thread, was.min(sp), was.max(sp))
         && Spared::SignalStackAsked.is_allowed()
         && !sys::is_on_signal_stack()
-        && seats::may_lose_one();
-    if is_left {
+        && seats::retire_one();
+    if is_abandoned {
         counters::LOST_LEFT.add(1);
-        request_word::post(SEATS); // another seat is needed, and the writer may be asleep
+        // Another seat is needed, and the writer may be asleep.
+        request_word::post(SEATS);
     }
-    is_left
+    is_abandoned
 }

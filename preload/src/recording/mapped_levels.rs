@@ -1,7 +1,8 @@
-//! The levels of our lock-free tables: their memory, mapped for them alone.
+//! MappedLevels levels: the memory of our lock-free tables, one mapping for each level.
 //!
-//! Danger: shared memory handed out as slices. Levels are only ever added, under a flag that nobody waits
-//! for; in a forked child the flag is cleared, since whoever held it is not there.
+//! Danger: shared memory is handed out as slices. Levels are added and never removed, under a flag
+//! that no thread waits for. A forked child clears the flag, because the thread that held it does
+//! not exist there.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
@@ -9,31 +10,31 @@ use heapprof_core::{Growth, LEVELS, Levels, Slot, level_slots};
 
 use crate::os::sys;
 
-/// See the module's text.
-pub(crate) struct Mapped {
-    /// Set once each, in order, before `count` reaches beyond them.
+/// The levels of one table. See the module's text.
+pub(crate) struct MappedLevels {
+    /// Set once each, in order, before `count` passes them.
     levels: [AtomicPtr<Slot>; LEVELS],
     count: AtomicUsize,
-    /// Held by the one thread that adds a level.
+    /// True while one thread adds a level.
     growing: AtomicBool,
 }
 
-impl Mapped {
-    pub(crate) const fn new() -> Mapped {
-        Mapped {
+impl MappedLevels {
+    pub(crate) const fn new() -> MappedLevels {
+        MappedLevels {
             levels: [const { AtomicPtr::new(std::ptr::null_mut()) }; LEVELS],
             count: AtomicUsize::new(0),
             growing: AtomicBool::new(false),
         }
     }
 
-    /// In a forked child.
+    /// Clears the growth flag in a forked child.
     pub(crate) fn after_fork(&self) {
         self.growing.store(false, Ordering::Release);
     }
 }
 
-impl Levels for Mapped {
+impl Levels for MappedLevels {
     #[inline]
     fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
@@ -61,7 +62,7 @@ impl Levels for Mapped {
             return Growth::Busy;
         }
         let outcome = if self.count() != seen {
-            Growth::Grown // somebody was faster
+            Growth::Grown // another thread was faster
         } else if let Some(memory) = sys::map_zeroed(level_slots(seen) * size_of::<Slot>()) {
             self.levels[seen].store(memory.cast(), Ordering::Release);
             self.count.store(seen + 1, Ordering::Release);

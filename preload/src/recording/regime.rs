@@ -1,6 +1,6 @@
-//! The regime of a thread: at which interval its sampler draws now.
+//! Regime: the sampling parameters that this thread draws its next mark under.
 //!
-//! Not here: which interval is in force (`interval`), and the arithmetic (`heapprof_core::Sampler`).
+//! Not here: the interval in force for the process, and the arithmetic (`heapprof_core::Sampler`).
 
 use heapprof_core::Regime;
 
@@ -9,7 +9,7 @@ use crate::recording::byte_count;
 use crate::state::thread::{Inside, Thread};
 use crate::state::{interval, phase, process};
 
-/// Returns what is in force for this thread.
+/// Returns the regime in force for this thread.
 pub(crate) fn of(thread: &Thread) -> Regime {
     if thread.pauses.get() > 0 {
         return Regime::STOPPED;
@@ -20,7 +20,7 @@ pub(crate) fn of(thread: &Thread) -> Regime {
     }
 }
 
-/// Lets this thread go over at once to what is in force.
+/// Makes this thread draw at once under the regime in force.
 pub(crate) fn redraw(thread: &Thread) {
     if !phase::is_recording() || thread.inside.get() != Inside::No {
         return;
@@ -29,7 +29,7 @@ pub(crate) fn redraw(thread: &Thread) {
     let regime = of(thread);
     let recorded_so_far = has_recorded(thread);
     if !recorded_so_far || regime.interval == 0 {
-        byte_count::leave_out(thread, recorded_so_far);
+        byte_count::exclude(thread, recorded_so_far);
     }
     if thread.line.replace(process) == process {
         thread.with_sampler(|sampler| sampler.draw_under(regime));

@@ -1,14 +1,15 @@
-//! The request word: what threads of the program ask of the writer, a bit for each kind, and how they wait.
+//! Request word: the requests of the program's threads to the writer, one bit for each kind.
 //!
 //! ```text
 //!  thread                                   writer
-//!  ask: bit set, bell rung ───────────────> take: bit cleared
+//!  ask: sets the bit, wakes the writer ───> take: clears the bit
 //!       waits for `served`  <────────────── tell_served
-//!       └── its time is over: the bit is cleared again (withdrawn), if the writer has not taken it
+//!       └── on timeout it clears the bit itself (withdraws), if the writer has not taken it
 //! ```
 //!
-//! The writer sleeps only while the word is 0, so a request cannot be forgotten in one place.
-//! Not here: questions that have answers in words (`requests`), and what serving a request means (`writer`).
+//! The writer sleeps only while the word is 0, so no kind of request can be forgotten.
+//!
+//! Not here: requests with answers in text (`requests`), and the work for a request (`writer`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,8 +20,8 @@ use crate::state::wakeup;
 pub(crate) const FINISH: u32 = 1;
 /// The recording ends and the writer's thread with it, while the program goes on. Never taken.
 pub(crate) const END: u32 = 1 << 1;
-/// The writer is to be without a thread for a while ([`LEAVING`]).
-const LEAVE: u32 = 1 << 2;
+/// The writer is to be without a thread for a while ([`THREAD_STOP`]).
+const STOP_THREAD: u32 = 1 << 2;
 /// The writer takes on the rights of the thread that asks ([`RIGHTS`]).
 const TAKE_RIGHTS: u32 = 1 << 3;
 /// The process may become another program: everything so far is written ([`EXEC_FLUSH`]).
@@ -36,19 +37,20 @@ pub(crate) const SEATS: u32 = 1 << 7;
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// The writer's thread is to end for a while: it says so when it has given the writer back.
-pub(crate) static LEAVING: Rendezvous = Rendezvous::new(LEAVE);
+/// The writer's thread ends for a while. Served when the thread has handed the writer back.
+pub(crate) static THREAD_STOP: Rendezvous = Rendezvous::new(STOP_THREAD);
 /// The writer takes on a thread's rights.
 pub(crate) static RIGHTS: Rendezvous = Rendezvous::new(TAKE_RIGHTS);
-/// The writer writes everything so far: the process may become another program.
+/// The writer writes everything so far, because the process may become another program.
 pub(crate) static EXEC_FLUSH: Rendezvous = Rendezvous::new(FLUSH_FOR_EXEC);
-/// The writer writes everything so far: the process may end past our exit.
+/// The writer writes everything so far, because the process may end past our exit functions.
 pub(crate) static END_FLUSH: Rendezvous = Rendezvous::new(FLUSH_FOR_END);
 
-/// Sets these bits and rings the bell. Two atomics and a system call: a signal handler may post.
+/// Sets these bits and wakes the writer. It needs two atomics and a system call, so a signal
+/// handler may call it.
 pub(crate) fn post(bits: u32) {
-    // Sequentially consistent, as is the writer's store of its state before it looks here once more: either
-    // it sees the bits, or the bell finds it asleep.
+    // Sequentially consistent, like the writer's store of its state before its last look at this
+    // word: either the writer sees the bits, or the wake finds the writer asleep.
     ASKED.fetch_or(bits, Ordering::SeqCst);
     wakeup::ring();
 }
@@ -68,15 +70,15 @@ pub(crate) fn take(bits: u32) -> bool {
     is_asked(bits) && ASKED.fetch_and(!bits, Ordering::SeqCst) & bits != 0
 }
 
-/// In a forked child: its threads have asked for nothing.
+/// Clears all requests in a forked child, whose threads have made none.
 pub(crate) fn after_fork() {
     ASKED.store(0, Ordering::SeqCst);
 }
 
-/// A request that the thread waits for.
+/// A kind of request for which the thread waits.
 pub(crate) struct Rendezvous {
     bit: u32,
-    /// How often it was served.
+    /// How many requests the writer has served.
     served: AtomicU32,
 }
 
@@ -88,10 +90,10 @@ impl Rendezvous {
         }
     }
 
-    /// Asks the writer, and waits until it has served the request, until `deadline_ns` by the monotonic
-    /// clock, or until `is_over`, which is asked every `look_ns`. Returns false if the request was
-    /// withdrawn. A request that the writer has taken is waited for no longer than until the deadline
-    /// either, and counts as served then: what it does, it does.
+    /// Asks the writer, and waits until it has served the request, until `deadline_ns` of the
+    /// monotonic clock, or until `is_over`, called every `look_ns`. Returns false if the request
+    /// was withdrawn. A request that the writer has taken cannot be withdrawn: it counts as served
+    /// even if the wait ends.
     pub(crate) fn ask(&self, deadline_ns: u64, look_ns: u64, is_over: impl Fn() -> bool) -> bool {
         let before = self.served.load(Ordering::SeqCst);
         post(self.bit);
@@ -109,17 +111,17 @@ impl Rendezvous {
         true
     }
 
-    /// For the writer: returns true if a thread asks.
+    /// Returns true if a thread asks. For the writer.
     pub(crate) fn is_asked(&self) -> bool {
         is_asked(self.bit)
     }
 
-    /// For the writer: takes the request. Returns false if there is none, or it was withdrawn.
+    /// Takes the request. Returns false if there is none, or it was withdrawn. For the writer.
     pub(crate) fn take(&self) -> bool {
         take(self.bit)
     }
 
-    /// For the writer: the request that it took is served.
+    /// Announces that the taken request is served. For the writer.
     pub(crate) fn tell_served(&self) {
         self.served.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(&self.served);

@@ -1,13 +1,15 @@
-//! The seats: what a hook works with and cannot have for itself, shared by all threads.
+//! Seats: pooled work contexts of hooks, shared by all threads.
 //!
-//! Model: a fixed number of seats, each with a walker (`unwind/walker.rs`) and a lane of the session (`recording/session.rs`). A thread that
-//! samples takes a free one, first the one it had last, whose rule cache is warm, and leaves it when its event is
-//! on its way. So memory does not grow with threads, and nothing need happen when one ends. A thread that always has the same one may keep it
-//! (`lease.rs`).
-//! More are made by the writer when somebody had to wait, and more room in a walker when its rules displace each other (`larger.rs`).
+//! Model: a fixed maximum of seats, each with a walker, two lanes of the session, and a hazard
+//! pointer for the module snapshot of its walk. A sampling thread takes a free seat and leaves it
+//! when its event is sent. It tries its last seat first, because that seat's rule cache is warm. So
+//! memory does not grow with threads, and the end of a thread needs no work. A thread that always
+//! takes the same seat may lease it (`lease`).
 //!
-//! A seat also holds the module snapshot of its walk in use (a hazard pointer), and the spot of the sample that was freed last
-//! (`recording/sampled_blocks.rs`).
+//! The writer makes another seat when a thread had to wait for one. It grows a walker's rule table
+//! when the rules displace each other (`rule_table_growth`).
+//!
+//! A seat also keeps the spot of the sample that was freed last.
 
 mod lease;
 mod rule_table_growth;
@@ -24,93 +26,97 @@ use crate::state::thread::Thread;
 use crate::unwind::modules::{Hazard, Snapshot};
 use crate::unwind::walker::Walker;
 use lease::Lease;
-use rule_table_growth::{Larger, Outcome};
+use rule_table_growth::{Outcome, TableGrowth};
 
-/// Most seats there can be: threads that are inside a hook at once, which on a busy machine are
-/// about as many as processors, plus those preempted in one.
+/// The maximum number of seats. Threads that are inside a hook at once are about as many as
+/// processors, plus those that were preempted in a hook.
 pub(crate) const MOST: usize = 64;
 
-/// Made at boot: one for the first sample, which begins the session and may wait for others in that (`writer/session_start.rs`), and one for them.
-const AT_FIRST: usize = 2;
+/// Seats made at boot: one for the first sample, which begins the session and may wait for other
+/// threads meanwhile, and one for these threads.
+const INITIAL: usize = 2;
 
-/// Made by then when a session begins. A program that is over sooner never has them: each is some eight pages that are written to.
+/// Seats made by the time when a session begins. A program that ends before that does not pay for
+/// them: making a seat writes to several pages.
 const IN_SESSION: usize = 4;
 
-/// As many remain for the others.
-const MOST_LOST: usize = MOST / 2;
-const _: () = assert!(IN_SESSION + MOST_LOST <= MOST);
+/// The most seats that abandoned hooks may take for ever. As many remain for other threads.
+const MOST_RETIRED: usize = MOST / 2;
+const _: () = assert!(IN_SESSION + MOST_RETIRED <= MOST);
 
-/// Looks of the writer at a seat in use: some tens of microseconds, a few walks.
-const TRIES: u32 = 2_000;
+/// How often the writer tries to take a busy seat: as long as a few walks.
+const MAINTENANCE_TRIES: u32 = 2_000;
 
-/// Rounds over all seats before a thread lets others run.
+/// Rounds over all seats before a thread yields.
 const ROUNDS_AT_ONCE: u32 = 10;
 
-/// Looks of the writer at a leased seat from one question to the next whether its thread still lives: half a second or more.
-const LOOKS_A_QUESTION: u32 = 10;
+/// Rounds of the writer between two checks that the thread of a lease still lives.
+const ROUNDS_PER_LIVENESS_CHECK: u32 = 10;
 
-/// Where a seat is.
-pub(crate) struct Place {
+/// The memory of one seat.
+pub(crate) struct SeatSlot {
     walker: UnsafeCell<Walker>,
-    /// Where the sample was that was freed last, if somebody wants it.
-    kept: UnsafeCell<Option<Spot>>,
-    /// Set by the thread that has the seat, and by one that keeps it.
+    /// The spot of the sample that was freed last, if it is kept.
+    kept_spot: UnsafeCell<Option<Spot>>,
+    /// Set by the thread that has the seat, or that leases it.
     busy: AtomicBool,
     lease: Lease,
-    /// Where the walker's rules will have more room.
-    larger: Larger,
-    /// Its index.
+    /// The growth of the walker's rule table.
+    growth: TableGrowth,
+    /// The seat's index.
     number: usize,
-    /// The snapshot that it may be reading.
+    /// The snapshot that the seat's walk may be reading.
     hazard: Hazard,
 }
 
-// SAFETY: `walker` and `kept` are reached only by the thread that changed `busy` from false to true, or, while `busy` stays true, by the
-// one thread that has the lease, and there by what came from outside (`lease.rs`).
-unsafe impl Sync for Place {}
+// SAFETY: `walker` and `kept_spot` are reached only by the thread that changed `busy` from false to
+// true, or, while `busy` stays true, by the one thread that has the lease, and in that thread only
+// by the frame that set `lease.inside`.
+unsafe impl Sync for SeatSlot {}
 
-static PLACES: [AtomicPtr<Place>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
-/// How many of them exist; they are made in order and never freed.
+static SLOTS: [AtomicPtr<SeatSlot>; MOST] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST];
+/// How many seats exist. They are made in order and never freed.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Somebody found none free.
-static WANTED: AtomicBool = AtomicBool::new(false);
+/// A thread found no free seat.
+static SEAT_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// How often the writer has looked at the seats.
-static LOOKS: AtomicU32 = AtomicU32::new(0);
+/// How often the writer has maintained the seats.
+static MAINTENANCE_ROUNDS: AtomicU32 = AtomicU32::new(0);
 
-/// How many nobody will ever leave, [`MOST_LOST`] at the most.
-static LOST: AtomicUsize = AtomicUsize::new(0);
+/// How many seats abandoned hooks have taken for ever, [`MOST_RETIRED`] at most.
+static RETIRED: AtomicUsize = AtomicUsize::new(0);
 
-/// A seat, taken.
+/// A seat that this thread has taken.
 pub(crate) struct Seat {
-    place: &'static Place,
+    slot: &'static SeatSlot,
 }
 
 impl Seat {
-    /// Its number, below [`MOST`]: nobody else has a seat of that number now.
+    /// Returns the seat's number, below [`MOST`]. No other thread has a seat of this number now.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        self.place.number
+        self.slot.number
     }
 
-    /// The walker, and the hazard of its walks.
+    /// Returns the walker, and the hazard pointer of its walks.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&mut Walker, &Hazard) {
-        // SAFETY: this thread has the seat (see `Place`), and `self` is borrowed.
-        (unsafe { &mut *self.place.walker.get() }, &self.place.hazard)
+        // SAFETY: this thread has the seat (see `SeatSlot`), and `self` is borrowed.
+        (unsafe { &mut *self.slot.walker.get() }, &self.slot.hazard)
     }
 
-    /// The walker.
+    /// Returns the walker.
     pub(crate) fn walker(&mut self) -> &mut Walker {
         self.parts().0
     }
 
-    /// After a walk: asks the writer for room for more rules, if the walker's rules displace each other. By
-    /// the writer's usual look, each of some thousand walks would have learnt all its rules anew.
+    /// Requests a larger rule table from the writer, if the walker's rules displace each other.
+    /// Called after a walk. The request wakes the writer: until its next round of maintenance,
+    /// every walk could have to derive all its rules anew.
     #[inline]
     pub(crate) fn request_rule_growth_if_crowded(&mut self) {
-        let looks = LOOKS.load(Ordering::Relaxed);
-        if let Some(wanted) = self.walker().room_wanted(looks) {
+        let round = MAINTENANCE_ROUNDS.load(Ordering::Relaxed);
+        if let Some(wanted) = self.walker().room_wanted(round) {
             self.request_rule_growth(wanted);
         }
     }
@@ -118,55 +124,55 @@ impl Seat {
     #[cold]
     #[inline(never)]
     fn request_rule_growth(&mut self, wanted: usize) {
-        let larger = &self.place.larger;
+        let growth = &self.slot.growth;
         let walker = self.walker();
-        match larger.ask(wanted, &mut walker.rules) {
-            Outcome::Waits => {}
-            Outcome::HasMoved => walker.has_moved(),
-            Outcome::IsAsked => request_word::post(SEATS),
+        match growth.request(wanted, &mut walker.rules) {
+            Outcome::Pending => {}
+            Outcome::Moved => walker.has_moved(),
+            Outcome::Requested => request_word::post(SEATS),
         }
     }
 
-    /// Keeps the spot of a sample that was freed, and gives back the one before.
+    /// Keeps the spot of a freed sample, and gives back the spot before it.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, spot: Spot) {
-        // SAFETY: as in `begin`.
-        *unsafe { &mut *self.place.kept.get() } = Some(spot);
+    pub(crate) fn keep_spot(&mut self, spot: Spot) {
+        // SAFETY: as in `parts`.
+        *unsafe { &mut *self.slot.kept_spot.get() } = Some(spot);
     }
 
-    /// The spot that was kept, if it is that of `ptr`.
+    /// Takes the kept spot, if it belongs to `ptr`.
     #[inline(always)]
-    pub(crate) fn kept_at(&mut self, ptr: *mut c_void) -> Option<Spot> {
-        // SAFETY: as in `begin`.
-        let kept = unsafe { &mut *self.place.kept.get() };
+    pub(crate) fn take_spot_at(&mut self, ptr: *mut c_void) -> Option<Spot> {
+        // SAFETY: as in `parts`.
+        let kept = unsafe { &mut *self.slot.kept_spot.get() };
         kept.take_if(|spot| spot.is_at(ptr))
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.place.hazard.clear();
-        if self.place.lease.is_given() {
-            self.place.lease.leave();
+        self.slot.hazard.clear();
+        if self.slot.lease.is_held() {
+            self.slot.lease.leave_seat();
         } else {
-            self.place.busy.store(false, Ordering::Release);
+            self.slot.busy.store(false, Ordering::Release);
         }
     }
 }
 
-/// Takes a free seat; `None` when all are taken and stay so.
+/// Takes a free seat. `None`: all seats are taken, and stay taken for the whole wait.
 #[inline]
 pub(crate) fn take(thread: &Thread) -> Option<Seat> {
-    if let Some(place) = lease::enter(thread) {
-        return Some(Seat { place });
+    if let Some(slot) = lease::enter(thread) {
+        return Some(Seat { slot });
     }
     let number = usize::from(thread.seat_hint.get());
-    // SAFETY: null or a place, which is never freed.
-    if let Some(place) = unsafe { PLACES[number % MOST].load(Ordering::Acquire).as_ref() }
-        && !place.busy.swap(true, Ordering::Acquire)
+    // SAFETY: null, or a slot, which is never freed.
+    if let Some(slot) = unsafe { SLOTS[number % MOST].load(Ordering::Acquire).as_ref() }
+        && !slot.busy.swap(true, Ordering::Acquire)
     {
-        lease::taken_again(thread, place);
-        return Some(Seat { place });
+        lease::count_take(thread, slot);
+        return Some(Seat { slot });
     }
     take_another(thread)
 }
@@ -180,14 +186,14 @@ fn take_another(thread: &Thread) -> Option<Seat> {
         for i in 0..count {
             let number = (first + i) % count;
             // SAFETY: as in `take`.
-            let place = unsafe { PLACES[number].load(Ordering::Acquire).as_ref() }?;
-            if !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
+            let slot = unsafe { SLOTS[number].load(Ordering::Acquire).as_ref() }?;
+            if !slot.busy.load(Ordering::Relaxed) && !slot.busy.swap(true, Ordering::Acquire) {
                 thread.seat_hint.set(number as u8);
                 thread.alone.set(0);
-                return Some(Seat { place });
+                return Some(Seat { slot });
             }
         }
-        WANTED.store(true, Ordering::Relaxed);
+        SEAT_WANTED.store(true, Ordering::Relaxed);
         if round >= ROUNDS_AT_ONCE && !patience.pause() {
             break;
         }
@@ -195,36 +201,38 @@ fn take_another(thread: &Thread) -> Option<Seat> {
     None
 }
 
-/// Whether one more may ever be held for good by a hook that was left (`recording/abandoned_hook.rs`).
-pub(crate) fn may_ever_lose_one() -> bool {
-    LOST.load(Ordering::Relaxed) < MOST_LOST
+/// Returns true while fewer than [`MOST_RETIRED`] seats have been retired for abandoned hooks.
+pub(crate) fn may_retire_one() -> bool {
+    RETIRED.load(Ordering::Relaxed) < MOST_RETIRED
 }
 
-/// Whether there will be enough without one that is held for good from now on. Then the writer, who is to be woken, makes another.
-pub(crate) fn may_lose_one() -> bool {
-    let most = count().saturating_sub(1).min(MOST_LOST); // one at least remains
-    let one_more = |lost| (lost < most).then_some(lost + 1);
-    LOST.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more)
+/// Counts one more seat as retired, if enough seats remain. Returns false if not. The caller
+/// must wake the writer, which makes another seat.
+pub(crate) fn retire_one() -> bool {
+    let most = count().saturating_sub(1).min(MOST_RETIRED); // at least one remains
+    let one_more = |retired| (retired < most).then_some(retired + 1);
+    RETIRED
+        .fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more)
         .is_ok()
 }
 
-/// How many there are to be, if nobody has to wait.
-fn usual_count() -> usize {
-    IN_SESSION + LOST.load(Ordering::SeqCst)
+/// Returns how many seats there must be if no thread waits.
+fn target_count() -> usize {
+    IN_SESSION + RETIRED.load(Ordering::SeqCst)
 }
 
-/// How many there are.
+/// Returns how many seats there are.
 fn count() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
-/// Bytes that the first ones take.
-pub(crate) fn bytes_at_first() -> usize {
-    AT_FIRST * Walker::bytes()
+/// Returns the bytes that the seats made at boot take.
+pub(crate) fn initial_bytes() -> usize {
+    INITIAL * Walker::bytes()
 }
 
-/// As a session begins, before it has a writer: makes the others that it has. False: there is no memory for them.
-pub(crate) fn complete() -> bool {
+/// Makes the seats of a session that begins, before it has a writer. False: there is no memory.
+pub(crate) fn make_session_seats() -> bool {
     let missing = IN_SESSION.saturating_sub(count());
     let has_room = missing == 0 || allocator::can_have(missing * Walker::bytes());
     if has_room {
@@ -233,51 +241,56 @@ pub(crate) fn complete() -> bool {
     has_room
 }
 
-/// At boot: makes the first ones.
+/// Makes the first seats, at boot.
 pub(crate) fn prepare() {
-    for _ in 0..AT_FIRST {
+    for _ in 0..INITIAL {
         add();
     }
 }
 
-/// In the writer: does that.
-pub(crate) fn serve() {
-    while count() < usual_count() {
+/// Makes missing seats, and grows the rule tables that hooks requested. Called by the writer only.
+pub(crate) fn handle_requests() {
+    while count() < target_count() {
         add();
     }
-    places().for_each(|place| place.larger.serve());
+    slots().for_each(|slot| slot.growth.advance_in_writer());
 }
 
-/// In the writer, now and then: makes another if somebody had to wait for one, and looks after the others.
-pub(crate) fn tend() {
-    if WANTED.swap(false, Ordering::Relaxed) {
+/// Maintains the seats: makes another one if a thread had to wait, and drops spots that are kept.
+/// Called by the writer only, periodically.
+pub(crate) fn maintain() {
+    if SEAT_WANTED.swap(false, Ordering::Relaxed) {
         add();
     }
-    serve();
-    let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
-    for place in places() {
-        if place.lease.is_given() {
-            place.lease.call();
-            if !looks.is_multiple_of(LOOKS_A_QUESTION) || !lease::end_if_orphaned(place) {
+    handle_requests();
+    let round = MAINTENANCE_ROUNDS.fetch_add(1, Ordering::Relaxed);
+    for slot in slots() {
+        if slot.lease.is_held() {
+            slot.lease.ask_for_maintenance();
+            if !round.is_multiple_of(ROUNDS_PER_LIVENESS_CHECK) || !lease::revoke_if_orphaned(slot)
+            {
                 continue;
             }
         }
-        // In a program that does little but walk, a seat is free for a moment between two walks only.
-        let free = (0..TRIES).any(|_| {
+        // In a program that does little but walk, a seat is free only for a moment between two
+        // walks.
+        let free = (0..MAINTENANCE_TRIES).any(|_| {
             std::hint::spin_loop();
-            !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire)
+            !slot.busy.load(Ordering::Relaxed) && !slot.busy.swap(true, Ordering::Acquire)
         });
         if free {
-            // SAFETY: this thread changed `busy`, so both are its own until it changes it back.
+            // SAFETY: this thread changed `busy`, so the spot is its own until it changes `busy`
+            // back.
             unsafe {
-                *place.kept.get() = None; // perhaps nobody wants it any more
+                *slot.kept_spot.get() = None; // perhaps it is not needed any more
             }
-            place.busy.store(false, Ordering::Release);
+            slot.busy.store(false, Ordering::Release);
         }
     }
 }
 
-/// Only one thread adds: the constructor's, the one that begins the session, then the writer, and in a forked child the one there is.
+/// Adds a seat. Only one thread adds: the constructor's, then the one that begins the session, then
+/// the writer, and in a forked child its only thread.
 fn add() {
     let count = COUNT.load(Ordering::Relaxed);
     if count == MOST {
@@ -287,46 +300,47 @@ fn add() {
     COUNT.store(count + 1, Ordering::Release);
 }
 
-/// Puts a new seat in that place.
+/// Makes a new seat in that slot.
 fn make(number: usize) {
-    let place = Box::new(Place {
+    let slot = Box::new(SeatSlot {
         walker: UnsafeCell::new(Walker::new()),
-        kept: UnsafeCell::new(None),
+        kept_spot: UnsafeCell::new(None),
         busy: AtomicBool::new(false),
         lease: Lease::new(),
-        larger: Larger::new(),
+        growth: TableGrowth::new(),
         number,
         hazard: Hazard::new(),
     });
-    PLACES[number].store(Box::into_raw(place), Ordering::Release);
+    SLOTS[number].store(Box::into_raw(slot), Ordering::Release);
 }
 
-/// Those that there are.
-fn places() -> impl Iterator<Item = &'static Place> {
-    let places = PLACES[..count()].iter();
-    // SAFETY: null or a place, which is never freed.
-    places.filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() })
+/// Returns the slots of all seats.
+fn slots() -> impl Iterator<Item = &'static SeatSlot> {
+    let slots = SLOTS[..count()].iter();
+    // SAFETY: null, or a slot, which is never freed.
+    slots.filter_map(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() })
 }
 
-/// Whether nobody is at work with any.
-pub(crate) fn are_free() -> bool {
-    places().all(|place| match place.lease.is_given() {
-        true => !place.lease.is_at_work(),
-        false => !place.busy.load(Ordering::Acquire),
+/// Returns true if no thread is at work with any seat.
+pub(crate) fn are_idle() -> bool {
+    slots().all(|slot| match slot.lease.is_held() {
+        true => !slot.lease.is_at_work(),
+        false => !slot.busy.load(Ordering::Acquire),
     })
 }
 
-/// Whether a walk may be reading that snapshot.
-pub(crate) fn holds(snapshot: *mut Snapshot) -> bool {
-    places().any(|place| place.hazard.names(snapshot))
+/// Returns true if a walk may be reading that snapshot.
+pub(crate) fn may_be_reading(snapshot: *mut Snapshot) -> bool {
+    slots().any(|slot| slot.hazard.names(snapshot))
 }
 
-/// In a forked child, in its one thread: the threads that had seats are not here, and may have left them half changed (Law 7).
-/// Those seats stay taken for ever; if none is left, a new one takes the first's place, as there may be no room for more.
+/// Repairs the seats in a forked child, which has one thread. Threads that had seats do not exist
+/// here and may have left them half changed (Law 7), so those seats stay taken for ever. If none is
+/// free, a new seat replaces the first one, as there may be no room for more.
 pub(crate) fn after_fork(thread: &Thread) {
-    places().for_each(|place| place.larger.after_fork());
-    lease::after_fork(thread, places());
-    let any_free = places().any(|place| !place.busy.load(Ordering::Acquire));
+    slots().for_each(|slot| slot.growth.after_fork());
+    lease::after_fork(thread, slots());
+    let any_free = slots().any(|slot| !slot.busy.load(Ordering::Acquire));
     if !any_free && count() > 0 {
         make(0);
     }

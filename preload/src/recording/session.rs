@@ -1,22 +1,24 @@
-//! A session: the road from the hooks of one process to its writer.
+//! Session: the connection between the hooks of one process and its writer.
 //!
 //! ```text
-//!         ┌─ samples and frees (a lane for each seat) ──────────────┐
-//!         ├─ stacks that were not known (another) ──────────────────┤
-//!  hooks ─┼─ threads, notes (bounded, crossbeam-channel) ───────────┼─> inlet ─> writer
+//!         ┌─ samples and frees (one lane for each seat) ────────────┐
+//!         ├─ stacks that are new (another lane for each seat) ──────┤
+//!  hooks ─┼─ threads, notes (bounded, crossbeam-channel) ───────────┼─> event source ─> writer
 //!         └─ frees that found no room (unbounded, crossbeam-channel)┘
 //! ```
 //!
-//! Samples and frees are what there are millions of; docs/lab-notes/lanes-and-writer.md has what lanes are worth beside one
-//! channel for all. Stacks are few, but long: in a lane a hook takes no memory for them. An allocator has locks, which a
-//! writer that is put off its processor may hold, and takes more of the stack than a thread may have left.
+//! Samples and frees come by the million; docs/lab-notes/lanes-and-writer.md compares lanes with
+//! one channel for all seats. Stacks are few, but long. A lane for stacks spares the hook an
+//! allocation: an allocator takes locks, which a preempted writer may hold, and it may need more
+//! stack than the thread has left.
 //!
-//! A hook only ever tries to send. When there is no room it wakes the writer and tries for a moment
-//! ([`PATIENCE_NS`]); when everything is to be recorded, for as long as the writer gets on
-//! ([`PATIENCE_EXACT_NS`]). Then an allocation is dropped and counted. A free is never dropped (Law 4): it goes the other
-//! way, which has no bound of its own but cannot hold more than there are samples in the table.
+//! A hook only ever tries to send. If there is no room, it wakes the writer and tries again until a
+//! timeout ([`SEND_TIMEOUT_NS`]). If everything is recorded, the timeout begins anew whenever the
+//! writer makes progress ([`SEND_TIMEOUT_EXACT_NS`]). After the timeout, an allocation is dropped
+//! and counted. A free is never dropped (Law 4): it goes into the overflow queue, which is
+//! unbounded but cannot hold more frees than there are samples in the table.
 //!
-//! A forked child makes a session of its own and never touches its parent's (Law 7).
+//! A forked child makes its own session and never touches its parent's (Law 7).
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -28,35 +30,36 @@ use crate::arch::memory::prefetch_to_write;
 use crate::os::backoff::Patience;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
-use crate::recording::mapped_levels::Mapped;
-use crate::recording::requests::{Ask, Request};
+use crate::recording::mapped_levels::MappedLevels;
+use crate::recording::requests::{Request, RequestKind};
 use crate::recording::seats::{self, Seat};
 use crate::recording::{pending_frees, request_word};
 use crate::state::thread::Thread;
 use crate::state::{counters, interval, process, shutdown, wakeup};
 use crate::unwind::walker::{MAX_FRAMES, Walked};
 
-/// What the hooks tell the writer seldom.
-pub(crate) enum Rare {
+/// An event that is too rare for a lane.
+pub(crate) enum SideEvent {
     Thread {
         number: u32,
         tid: u32,
-        /// Its name now, for the case that it has ended when the writer comes to ask.
+        /// The thread's name now, in case the thread has ended before the writer asks for it.
         name: [u8; 16],
     },
     Note(Box<Note>),
 }
 
-/// What is no allocation and no free, and belongs among them in the log.
+/// A note: an event that is neither an allocation nor a free, and has its place among them in the
+/// log.
 pub(crate) struct Note {
     pub(crate) at: Ticks,
-    pub(crate) what: Noted,
+    pub(crate) kind: NoteKind,
 }
 
-pub(crate) enum Noted {
-    /// A moment with that name.
+pub(crate) enum NoteKind {
+    /// A named moment.
     Marker(String),
-    /// Another interval is in force from here on, in bytes; 0: recording is stopped.
+    /// The interval in force from here on, in bytes; 0 if recording is stopped.
     Regime(u64),
 }
 
@@ -68,92 +71,97 @@ pub(crate) struct FreeEvent {
     pub(crate) thread: u32,
 }
 
-const _: () = assert!(size_of::<Rare>() <= 32);
+const _: () = assert!(size_of::<SideEvent>() <= 32);
 const _: () = assert!(seats::MOST <= LANES);
 
-/// Words of a lane when few blocks are sampled: some 1,000 samples with their frees, 256 MiB or more allocated by one thread
-/// between two looks of the writer, which is woken at half of that. To wake it takes tens of microseconds of two processors where they are virtual.
+/// Words of a lane if few blocks are sampled: enough for all samples of one thread between two
+/// rounds of the writer, even if the thread allocates fast. At half of that a hook wakes the
+/// writer, which takes long where processors are virtual.
 const LANE_SPARSE: usize = 8192;
-/// And when many are, or everything: half a millisecond of the program's work and less of the writer's, so that
-/// little is left to do when the program ends. Twice as much saves little more, and takes 32 MiB with 64 seats in use.
+/// Words of a lane if many or all blocks are sampled. A longer lane would leave more work for the
+/// end of the program, and take more memory for each seat.
 const LANE: usize = 32_768;
-/// Words of a lane for stacks: some 190 of 40 frames, or three of the largest depth.
+/// Words of a lane for stacks: enough for many stacks of the usual depth, and for some of the
+/// largest.
 const STACK_LANE: usize = 8192;
 const _: () = assert!(STACK_LANE > 2 * StackLane::words_of(MAX_FRAMES + 1));
-/// Bytes before the lanes' words, for what else they keep: a page.
+/// Bytes in front of the words of the lanes, for the lanes' own fields: a page.
 const LANE_HEADER: usize = 4096;
-/// From this interval on few are.
+/// The interval from which on few blocks are sampled.
 const SPARSE_INTERVAL: u64 = 256 << 10;
-/// Rare events on their way. All of that memory is touched when it is made.
-const RARE: usize = 512;
+/// The capacity of the queue of side events. All of its memory is touched when it is made.
+const SIDE_EVENTS: usize = 512;
 
-/// How long a hook tries to send before it drops the record: as long as a writer that was woken may have to wait for a
-/// processor where ten others want it.
-const PATIENCE_NS: u64 = 100_000_000;
-/// When everything is to be recorded: how long a hook waits for a writer that does not get on at all (a
-/// stuck disk).
-const PATIENCE_EXACT_NS: u64 = 2_000_000_000;
+/// How long a hook tries to send before it drops the record: as long as a woken writer may wait for
+/// a processor that many threads want.
+const SEND_TIMEOUT_NS: u64 = 100_000_000;
+/// If everything is recorded: how long a hook waits for a writer that makes no progress, as with a
+/// stuck disk.
+const SEND_TIMEOUT_EXACT_NS: u64 = 2_000_000_000;
 
 /// States of the writer, in `Session::writer`.
 pub(crate) use crate::state::wakeup::AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
 
-/// Of one seat.
+/// The lanes of one seat.
 pub(crate) struct SeatLanes {
     /// Samples and frees.
     pub(crate) events: Lane,
-    /// Stacks that were not known.
+    /// Stacks that are new.
     pub(crate) stacks: StackLane,
 }
 
-/// See the module's text. Made once for each process and never freed.
+/// The connection. See the module's text. Made once in each process and never freed.
 pub(crate) struct Session {
-    /// Tells sessions apart: the parent's number is not the child's.
+    /// Distinguishes sessions: the child's number differs from the parent's.
     pub(crate) number: u32,
-    /// By the number of the seat, made by the first who has the seat and something to say; never freed.
+    /// The lanes by number of the seat, made by the first thread that has the seat and an event;
+    /// never freed.
     lanes: [AtomicPtr<SeatLanes>; seats::MOST],
-    /// Words of each for samples and frees.
+    /// Words of each lane for samples and frees.
     lane_words: usize,
-    rare: (Sender<Rare>, Receiver<Rare>),
+    side_events: (Sender<SideEvent>, Receiver<SideEvent>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
-    /// Stacks whose frames are in the queue or beyond.
-    pub(crate) stacks: StackSet<Mapped>,
-    /// Next thread number.
+    /// The stacks whose frames are in a lane or already with the writer.
+    pub(crate) stacks: StackSet<MappedLevels>,
+    /// The next thread's number.
     next_thread: AtomicU32,
-    /// [`AWAKE`], [`DOZING`] (comes back by itself) or [`ASLEEP`]. Moved to the latter two by the
-    /// writer before it waits on it, to the first by whoever wakes it: also another process, so it lies on
-    /// the page.
+    /// [`AWAKE`], [`DOZING`] (the writer wakes by itself) or [`ASLEEP`]. The writer stores the
+    /// latter two before it waits on this word, and a waker stores the first. The word lies on the
+    /// page, because another process may be the waker.
     pub(crate) writer: &'static AtomicU32,
-    /// Where another process may leave a command.
+    /// The page where another process may leave a command.
     pub(crate) page: &'static ControlPage,
-    /// What threads of the program have asked for and wait for.
+    /// Requests from threads of the program, which wait for the answer.
     pub(crate) requests: (Sender<Request>, Receiver<Request>),
-    /// Events taken out so far: tells a waiting hook whether the writer gets on.
+    /// How many events the writer has taken: tells a waiting hook that the writer makes progress.
     pub(crate) taken: AtomicU64,
-    /// What `taken` was when somebody's patience with the writer ended: until it is another number, nobody waits for the writer again.
-    given_up_at: AtomicU64,
+    /// The value of `taken` when a hook timed out. While `taken` has this value, no hook waits
+    /// again.
+    timed_out_at: AtomicU64,
     /// Set by the writer when it has finished.
     pub(crate) finished: AtomicU32,
 }
 
-/// The process's session, once it has one.
+/// The session of the process, if it has one.
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(std::ptr::null_mut());
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
 
-/// Ids of samples up to here are not of this process but of the one that it was forked from: they are never given again.
-static FOREIGN_IDS: AtomicU64 = AtomicU64::new(0);
-/// More ids than other threads of the parent can have given while the copy was made: its pages are not of one moment.
-const GIVEN_MEANWHILE: u64 = 1 << 32;
+/// Ids up to this one belong to samples of the parent, and are never given again.
+static INHERITED_IDS: AtomicU64 = AtomicU64::new(0);
+/// More ids than other threads of the parent can give while the kernel copies its pages, which are
+/// not copied at one moment.
+const MOST_GIVEN_DURING_FORK: u64 = 1 << 32;
 
-/// The session, if there is one.
+/// Returns the session, if there is one.
 #[inline]
 pub(crate) fn current() -> Option<&'static Session> {
     // SAFETY: null or a leaked session.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Puts a new session in place of none, or of the parent's. `None`: there is no memory for it.
+/// Installs a new session in place of none, or of the parent's. `None`: there is no memory for it.
 pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'static Session> {
     let session = Box::leak(Box::new(Session {
         number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -163,15 +171,15 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'sta
         } else {
             LANE
         },
-        rare: bounded(RARE),
+        side_events: bounded(SIDE_EVENTS),
         overflow: unbounded(),
-        stacks: StackSet::new(Mapped::new()),
+        stacks: StackSet::new(MappedLevels::new()),
         next_thread: AtomicU32::new(0),
         writer: &page.writer,
         page,
         requests: unbounded(),
         taken: AtomicU64::new(0),
-        given_up_at: AtomicU64::new(u64::MAX),
+        timed_out_at: AtomicU64::new(u64::MAX),
         finished: AtomicU32::new(0),
     }));
     if !session.make_first_lane() {
@@ -182,57 +190,61 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'sta
     Some(session)
 }
 
-/// In a forked child: forget the parent's. It is leaked: its lanes may be in any state.
+/// Forgets the parent's session in a forked child. It is leaked, because its lanes may be in any
+/// state.
 pub(crate) fn abandon() {
     wakeup::after_fork();
     let parent = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: null or a leaked session. Looked at is one number in each lane, which is whole whoever was about to change it.
+    // SAFETY: null or a leaked session. Only one word of each lane is read, an atomic that is valid
+    // in every state of the lane.
     if let Some(parent) = unsafe { parent.as_ref() } {
         let above = parent.lanes().map(|(_, lanes)| lanes.events.above()).max();
-        let above = above.map_or(0, |above| above + GIVEN_MEANWHILE);
-        FOREIGN_IDS.fetch_max(above, Ordering::Relaxed);
+        let above = above.map_or(0, |above| above + MOST_GIVEN_DURING_FORK);
+        INHERITED_IDS.fetch_max(above, Ordering::Relaxed);
     }
 }
 
-/// In a forked child.
+/// Makes the thread of a forked child new to the next session.
 pub(crate) fn after_fork(thread: &Thread) {
     thread.session.set(0);
 }
 
-/// See [`FOREIGN_IDS`].
-pub(crate) fn foreign_ids() -> u64 {
-    FOREIGN_IDS.load(Ordering::Relaxed)
+/// Returns the largest id that may belong to a sample of the parent.
+pub(crate) fn inherited_ids() -> u64 {
+    INHERITED_IDS.load(Ordering::Relaxed)
 }
 
-/// Asks for the line of the cache behind that of an event that was put into a lane (at the lane's end: behind the lane). It will be written soon, and is
-/// the writer's, who read it a round ago: the store to come would wait for it, and with that whatever locked instruction of the program's comes next.
+/// Prefetches for writing the cache line behind the event just stored (at the lane's end: behind
+/// the lane). The writer's core read that line last, so the next store would miss, and the
+/// program's next locked instruction would wait for that store.
 #[inline(always)]
-fn fetch_behind(event: &AtomicU64) {
+fn prefetch_next_line(event: &AtomicU64) {
     const LINE: usize = 64;
     prefetch_to_write(std::ptr::from_ref(event).wrapping_byte_add(LINE).cast());
 }
 
 impl Session {
-    /// Gives a thread that is new here its number, and tells the writer.
-    pub(crate) fn welcome(&self, thread: &Thread) {
+    /// Gives a thread that is new to this session its number, and announces it to the writer.
+    pub(crate) fn register_thread(&self, thread: &Thread) {
         let number = self.next_thread.fetch_add(1, Ordering::Relaxed);
         thread.number.set(number);
         thread.session.set(self.number);
-        // A thread without this record is shown by its number.
-        let _ = self.try_send(Rare::Thread {
+        // If this is lost, the thread is shown by its number.
+        let _ = self.try_send(SideEvent::Thread {
             number,
             tid: sys::gettid(),
             name: sys::thread_name(),
         });
     }
 
-    /// Makes that thread known here, if it is not, and sends what was freed before there was a session, in its order.
+    /// Registers the thread if it is new, and sends the frees from before the session, in their
+    /// order.
     #[cold]
-    pub(crate) fn take_in(&self, thread: &Thread) {
+    pub(crate) fn register_and_replay_frees(&self, thread: &Thread) {
         if thread.session.get() != self.number {
-            self.welcome(thread);
+            self.register_thread(thread);
         }
-        for free in pending_frees::take() {
+        for free in pending_frees::take_all() {
             self.send_free(
                 thread,
                 FreeEvent {
@@ -244,13 +256,14 @@ impl Session {
         }
     }
 
-    /// Whether there is memory for a first lane. Before anybody else knows this session.
+    /// Makes the first lane, before another thread knows this session. Returns false if there is no
+    /// memory.
     fn make_first_lane(&self) -> bool {
         self.make_lanes(0, &self.lanes[0]).is_some()
     }
 
-    /// The lanes of a seat, made if need be: by a system call, whatever the thread was interrupted in. `None`: there is no
-    /// memory for them.
+    /// Returns the lanes of a seat, and makes them if need be, by a system call, because the thread
+    /// may have been interrupted anywhere. `None`: there is no memory for them.
     #[inline]
     pub(crate) fn lanes_of(&self, seat: &Seat) -> Option<&'static SeatLanes> {
         let place = self.lanes.get(seat.number())?;
@@ -268,15 +281,16 @@ impl Session {
         let words = self.lane_words + STACK_LANE;
         let memory = sys::map_zeroed(LANE_HEADER + words * size_of::<AtomicU64>())?;
         const { assert!(size_of::<SeatLanes>() <= LANE_HEADER) };
-        // SAFETY: a zeroed mapping of a page and that many words, page-aligned, never unmapped: the words are reached through
-        // atomics only, and the page before them has room for what is written there (asserted above). This thread has the seat,
-        // so nobody else is here with the same place.
+        // SAFETY: a zeroed mapping of a page and that many words, page-aligned, never unmapped. The
+        // words are reached through atomics only, and the page before them has room for what is
+        // written there (asserted above). This thread has the seat, so no other thread is here with
+        // the same place.
         unsafe {
             let words = std::slice::from_raw_parts(memory.byte_add(LANE_HEADER).cast(), words);
             let (of_events, of_stacks) = words.split_at(self.lane_words);
             let lanes = memory.cast::<SeatLanes>();
             lanes.write(SeatLanes {
-                events: Lane::new(of_events, number, foreign_ids()),
+                events: Lane::new(of_events, number, inherited_ids()),
                 stacks: StackLane::new(of_stacks),
             });
             place.store(lanes, Ordering::Release);
@@ -284,14 +298,14 @@ impl Session {
         }
     }
 
-    /// For the writer: the lanes that there are, with their numbers.
+    /// Returns the lanes that exist, with their numbers. For the writer.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &'static SeatLanes)> {
         let lanes = self.lanes.iter().enumerate();
         // SAFETY: as in `lanes_of`.
         lanes.filter_map(|(n, lanes)| Some((n, unsafe { lanes.load(Ordering::Acquire).as_ref()? })))
     }
 
-    /// Sends the frames of a stack that is not known, of which a sample will tell. False: there was no room.
+    /// Sends the frames of a new stack, which a sample will name. False: there was no room.
     #[cold]
     pub(crate) fn send_stack(
         &self,
@@ -304,15 +318,16 @@ impl Session {
         let callers = callers.map(|frame| (frame.address, !frame.returns));
         let put = || lane.put(walked.hash, walked.end as u8, entry, callers.clone());
         let sent = put() || self.wait_and_send(put);
-        // The sample wakes a writer that sleeps; one that comes back by itself may come too late for more of these.
+        // A sleeping writer is woken by the sample. A dozing writer may wake too late for more
+        // stacks.
         if lane.is_half_full() {
             self.wake();
         }
         sent
     }
 
-    /// Sends a sample, and with it the end of another. False: the sample was lost, for want of room, and the end was not sent; the caller
-    /// counts.
+    /// Sends a sample, and with it the end of another. False: there was no room, the sample is lost
+    /// and the end is not sent; the caller counts the loss.
     #[inline(always)]
     pub(crate) fn send_sampled(
         &self,
@@ -321,9 +336,9 @@ impl Session {
         sampled: &Sampled,
         ended: Ended,
     ) -> bool {
-        let sent = lane.put_sampled(by, sampled, ended, fetch_behind)
+        let sent = lane.put_sampled(by, sampled, ended, prefetch_next_line)
             || self.wait_and_send_sampled(lane, by, *sampled, ended);
-        self.has_put(lane);
+        self.wake_after_put(lane);
         sent
     }
 
@@ -340,22 +355,22 @@ impl Session {
         {
             return self.send_free_in(&lanes.events, free);
         }
-        self.send_around(free);
+        self.send_through_overflow(free);
     }
 
-    /// The same in a lane whose seat this thread has.
+    /// Sends a free through a lane whose seat this thread has.
     #[inline(always)]
     pub(crate) fn send_free_in(&self, lane: &Lane, free: FreeEvent) {
         let FreeEvent { at, id, thread } = free;
         let at = at.raw();
-        if lane.put_freed(thread, &Freed { at, id }, fetch_behind)
+        if lane.put_freed(thread, &Freed { at, id }, prefetch_next_line)
             || self.wait_and_send_free(lane, free)
         {
-            self.has_put(lane);
+            self.wake_after_put(lane);
         }
     }
 
-    /// False: it went the other way.
+    /// Returns false if the free went into the overflow queue.
     #[cold]
     #[inline(never)]
     fn wait_and_send_free(&self, lane: &Lane, free: FreeEvent) -> bool {
@@ -365,14 +380,14 @@ impl Session {
         };
         let sent = self.wait_and_send(|| lane.put_freed(free.thread, &freed, |_| {}));
         if !sent {
-            self.send_around(free);
+            self.send_through_overflow(free);
         }
         sent
     }
 
-    /// The other way.
+    /// Sends a free through the overflow queue.
     #[cold]
-    pub(crate) fn send_around(&self, free: FreeEvent) {
+    pub(crate) fn send_through_overflow(&self, free: FreeEvent) {
         counters::FREES_OVERFLOWED.add(1);
         if self.overflow.0.try_send(free).is_err() {
             counters::LOST_FREES.add(1);
@@ -380,22 +395,23 @@ impl Session {
         self.wake();
     }
 
-    /// Wakes the writer if it must know of what was put into this lane.
+    /// Wakes the writer if it must look into this lane now.
     #[inline]
-    fn has_put(&self, lane: &Lane) {
+    fn wake_after_put(&self, lane: &Lane) {
         match self.writer.load(Ordering::Relaxed) {
             AWAKE => {}
-            // It may have looked into the lane just before, and we at its state: see `Writer::rest`.
+            // The writer may have looked into the lane just before it stored this state: see
+            // `Writer::wait`.
             ASLEEP => self.wake(),
-            // It comes back by itself, but for a burst perhaps too late.
+            // The writer wakes by itself, but perhaps too late for a burst.
             _ if lane.is_half_full() => self.wake(),
             _ => {}
         }
     }
 
-    /// Sends what comes seldom. False: it was lost, for want of room; the caller counts.
+    /// Sends a side event. False: there was no room; the caller counts the loss.
     #[cold]
-    pub(crate) fn send(&self, event: Rare) -> bool {
+    pub(crate) fn send(&self, event: SideEvent) -> bool {
         let mut event = Some(event);
         let mut send = || {
             if let Some(it) = event.take() {
@@ -406,8 +422,8 @@ impl Session {
         send() || self.wait_and_send(send)
     }
 
-    fn try_send(&self, event: Rare) -> Result<(), Rare> {
-        match self.rare.0.try_send(event) {
+    fn try_send(&self, event: SideEvent) -> Result<(), SideEvent> {
+        match self.side_events.0.try_send(event) {
             Ok(()) => {
                 match self.writer.load(Ordering::SeqCst) {
                     ASLEEP => self.wake(),
@@ -420,12 +436,12 @@ impl Session {
         }
     }
 
-    /// Asks the writer and waits for its answer, in a thread that is inside our code.
+    /// Sends a request to the writer and waits for its answer, in a thread that is inside our code.
     ///
     /// # Errors
-    /// With the words of the refusal, also when it does not come.
-    pub(crate) fn ask(&self, ask: Ask) -> Result<String, String> {
-        let (request, answer) = Request::new(ask);
+    /// The text of the refusal, or that there was no answer.
+    pub(crate) fn request(&self, kind: RequestKind) -> Result<String, String> {
+        let (request, answer) = Request::new(kind);
         if self.requests.0.try_send(request).is_err() {
             return Err("the writer is gone".into());
         }
@@ -439,13 +455,13 @@ impl Session {
         wakeup::wake(self.writer);
     }
 
-    /// The writer has finished.
+    /// Announces that the writer has finished.
     pub(crate) fn tell_finished(&self) {
         self.finished.store(1, Ordering::Release);
         sys::futex_wake(&self.finished);
     }
 
-    /// Waits until the writer has finished, or that time by the monotonic clock.
+    /// Waits until the writer has finished, at most until that time of the monotonic clock.
     pub(crate) fn wait_until_finished(&self, deadline_ns: u64) {
         while self.finished.load(Ordering::Acquire) == 0 {
             let now = clock::now_ns();
@@ -456,30 +472,31 @@ impl Session {
         }
     }
 
-    /// Has the writer make room until `send` finds some, or for as long as there is patience.
+    /// Wakes the writer until `send` succeeds or the timeout is over.
     #[cold]
     fn wait_and_send(&self, mut send: impl FnMut() -> bool) -> bool {
         if !process::is_own() {
-            // A copy of the process that was made past the fork handlers (`_Fork`, the bare system call)
-            // has a copy of the queue, and nobody empties it.
+            // A copy of the process that bypassed the fork handlers (`_Fork`, the bare system call)
+            // has a copy of the queue, and no writer.
             return false;
         }
         counters::QUEUE_WAITS.add(1);
         let exact = interval::is_exact();
         let patience = if exact {
-            PATIENCE_EXACT_NS
+            SEND_TIMEOUT_EXACT_NS
         } else {
-            PATIENCE_NS
+            SEND_TIMEOUT_NS
         };
         let mut seen = self.taken.load(Ordering::Relaxed);
-        if seen == self.given_up_at.load(Ordering::Relaxed) {
+        if seen == self.timed_out_at.load(Ordering::Relaxed) {
             self.wake();
-            return false; // a stuck disk stalls each thread once, and not each malloc
+            // A stuck disk must stall each thread once, and not each malloc.
+            return false;
         }
         let mut patience = Patience::of(patience);
         loop {
             self.wake();
-            let goes_on = patience.pause();
+            let may_wait = patience.pause();
             if send() {
                 return true;
             }
@@ -490,33 +507,36 @@ impl Session {
             } else if self.finished.load(Ordering::Relaxed) != 0 {
                 shutdown::wait();
                 return false;
-            } else if !goes_on {
+            } else if !may_wait {
                 if taken == seen {
-                    self.given_up_at.store(seen, Ordering::Relaxed);
+                    self.timed_out_at.store(seen, Ordering::Relaxed);
                 }
                 return false;
             }
         }
     }
 
-    /// For the writer: the next that came seldom.
-    pub(crate) fn next_rare(&self) -> Option<Rare> {
-        self.rare.1.try_recv().ok()
+    /// Takes the next side event. For the writer.
+    pub(crate) fn next_side_event(&self) -> Option<SideEvent> {
+        self.side_events.1.try_recv().ok()
     }
 
-    /// For the writer: the next free that found no room.
+    /// Takes the next free from the overflow queue. For the writer.
     pub(crate) fn next_overflowed(&self) -> Option<FreeEvent> {
         self.overflow.1.try_recv().ok()
     }
 
-    /// For the writer: whether much waits there.
+    /// Returns true if much waits in the queue of side events or in a lane of stacks. For the
+    /// writer.
     pub(crate) fn is_half_full(&self) -> bool {
-        self.rare.1.len() > RARE / 2 || self.lanes().any(|(_, lanes)| lanes.stacks.is_half_full())
+        self.side_events.1.len() > SIDE_EVENTS / 2
+            || self.lanes().any(|(_, lanes)| lanes.stacks.is_half_full())
     }
 
-    /// For the writer: whether nothing waits there. The lanes of events are the inlet's to ask.
+    /// Returns true if nothing waits in the queues and the lanes of stacks. For the writer, which
+    /// asks the event source about the lanes of events.
     pub(crate) fn is_empty(&self) -> bool {
         let has_stacks = self.lanes().any(|(_, lanes)| !lanes.stacks.is_empty());
-        !has_stacks && self.rare.1.is_empty() && self.overflow.1.is_empty()
+        !has_stacks && self.side_events.1.is_empty() && self.overflow.1.is_empty()
     }
 }

@@ -1,15 +1,16 @@
-//! What the writer is asked for: by `heapprof ctl` on the control page, by the program through the C API.
+//! Commands: requests to the writer, by `heapprof ctl` on the control page, and by the C API.
 //!
-//! A dump needs the account of what is in use. It is kept from the start where dumps are wanted (`HEAPPROFILE`) or the log has a
-//! bound (`HEAPPROF_MAX_LOG`); elsewhere it is made up from the log when the first dump is asked for, and kept from then on.
+//! A dump needs the account of the blocks in use. The account is kept from the start if dumps are
+//! wanted (`HEAPPROFILE`) or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the first request
+//! for a dump makes it from the log, and it is kept from then on.
 
 use heapprof_format::{Module, Reader, Record};
 
 use super::Writer;
 use crate::os::{clock, files, sys};
 use crate::recording::request_word::{self, FINISH, QUESTION};
-use crate::recording::requests::{Ask, Request};
-use crate::recording::session::{Noted, Session};
+use crate::recording::requests::{Request, RequestKind};
+use crate::recording::session::{NoteKind, Session};
 use crate::state::settings::MAX_INTERVAL;
 use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;
@@ -18,21 +19,21 @@ use crate::writer::kept_stacks::KeptStack;
 use heapprof_core::Ledger;
 use std::sync::atomic::Ordering;
 
-/// A log that is longer is not read again inside the program: it would take seconds.
+/// The size from which a log is not read again inside the program, because that would take seconds.
 const MAX_REPLAY_BYTES: usize = 256 << 20;
-/// Records between two signs of life for hooks that wait for room.
+/// How many records to read between two signs of progress, for hooks that wait for room.
 const REPLAY_BATCH: u64 = 16 << 10;
 
-/// Markers' names are one line of a table, not a text.
+/// The longest name of a marker: a line of a table, not a text.
 const MAX_NAME: usize = 1000;
 
 impl Writer {
-    /// Answers whoever has asked.
+    /// Answers all requests.
     #[inline]
-    pub(super) fn serve(&mut self, session: &Session) {
-        request_word::take(QUESTION); // before the queue is read: who asks afterwards sets it again
+    pub(super) fn handle_requests(&mut self, session: &Session) {
+        request_word::take(QUESTION); // before the queue is read: a later request sets it again
         while let Ok(request) = session.requests.1.try_recv() {
-            self.drain_all(session); // what was allocated before it was asked belongs into the answer
+            self.drain_all(session); // the answer includes what was allocated before the request
             self.answer(session, request);
         }
         if let Some(command) = session.page.command() {
@@ -46,19 +47,19 @@ impl Writer {
     }
 
     fn answer(&mut self, session: &Session, request: Request) {
-        self.is_ahead = false;
-        let answer = match &request.ask {
-            Ask::Dump(reason) => self.dump_on_request(session, reason),
-            Ask::Profile => self.profile_text(session),
-            Ask::DumpsTo(prefix) => self.dump_to(session, prefix),
+        self.is_provisional = false;
+        let answer = match &request.kind {
+            RequestKind::Dump(reason) => self.dump_on_request(session, reason),
+            RequestKind::Profile => self.profile_text(session),
+            RequestKind::SetDumpPrefix(prefix) => self.set_dump_prefix(session, prefix),
         };
         request.answer(answer);
     }
 
-    /// `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `dump [REASON]`.
+    /// Executes `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, or `dump [REASON]`.
     fn command(&mut self, session: &Session, command: &str) -> Result<String, String> {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
-        self.is_ahead &= verb == "status";
+        self.is_provisional &= verb == "status";
         match (verb, rest) {
             ("status", "") => Ok(self.status()),
             ("start", "") => Ok(self.set_running(true)),
@@ -66,7 +67,7 @@ impl Writer {
             ("interval", bytes) => self.set_interval(bytes),
             ("mark", name) if !name.is_empty() => {
                 let kept = name.chars().take(MAX_NAME).collect();
-                self.note(clock::now_ns(), Noted::Marker(kept));
+                self.note(clock::now_ns(), NoteKind::Marker(kept));
                 Ok(format!("marked as {name:?}"))
             }
             ("dump", "") => self.dump_on_request(session, "asked for by heapprof ctl"),
@@ -110,10 +111,10 @@ impl Writer {
     }
 
     fn note_regime(&mut self) {
-        self.note(clock::now_ns(), Noted::Regime(interval::in_force()));
+        self.note(clock::now_ns(), NoteKind::Regime(interval::in_force()));
     }
 
-    /// `key: value`, a line each.
+    /// Returns the state as `key: value` lines.
     fn status(&self) -> String {
         let lost = counters::losses();
         let state = match interval::is_running() {
@@ -147,7 +148,7 @@ impl Writer {
             format!(
                 "log: {}{}",
                 self.output.log_path(),
-                if self.output.log_is_whole() {
+                if self.output.is_log_whole() {
                     ""
                 } else {
                     " (incomplete: it could not be written)"
@@ -158,7 +159,7 @@ impl Writer {
     }
 
     fn dump_on_request(&mut self, session: &Session, reason: &str) -> Result<String, String> {
-        self.keep_account(session)?;
+        self.ensure_account(session)?;
         if self.dumps.is_none() {
             self.dumps = Some(Dumps::on_request(&self.output.base));
         }
@@ -166,16 +167,16 @@ impl Writer {
     }
 
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
-        self.keep_account(session)?;
-        self.tell_modules();
+        self.ensure_account(session)?;
+        self.log_modules();
         let comments = self.dump_comments();
         let ledger = self.ledger.as_ref().ok_or("there is no account")?;
-        let stacks = &self.kept[..];
+        let stacks = &self.kept_stacks[..];
         let context = Context {
             ledger,
             stacks,
             modules: &self.modules,
-            gone: &self.gone,
+            unloaded: &self.unloaded,
             comments,
         };
         let taken = Snapshot::take("GetHeapProfile", context, || !shutdown::forbids(0));
@@ -187,28 +188,28 @@ impl Writer {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Dumps go to that prefix, unless somebody has said where before: the one who runs the program, by its
-    /// environment, or the program, and has not stopped since.
-    fn dump_to(&mut self, session: &Session, prefix: &[u8]) -> Result<String, String> {
+    /// Writes dumps to that prefix, unless a prefix was set before: by the environment, or by the
+    /// program, which has not stopped recording meanwhile.
+    fn set_dump_prefix(&mut self, session: &Session, prefix: &[u8]) -> Result<String, String> {
         let said = self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit);
         if self.settings.prefix.is_some() || said && interval::is_running() {
             return Ok(String::new());
         }
-        self.keep_account(session)?;
-        let _ = self.finish_dump(); // that goes where it was begun
+        self.ensure_account(session)?;
+        let _ = self.finish_dump(); // it goes where it was begun
         self.dumps = Some(Dumps::new(prefix, &self.settings, clock::now_ns()));
         Ok(String::new())
     }
 
-    /// Has the account of what is in use, from the log if it was not kept so far.
-    fn keep_account(&mut self, session: &Session) -> Result<(), String> {
+    /// Makes the account of the blocks in use from the log, unless it is kept already.
+    fn ensure_account(&mut self, session: &Session) -> Result<(), String> {
         if self.ledger.is_some() {
             return Ok(());
         }
-        self.tell_modules();
+        self.log_modules();
         self.flush();
         let path = self.output.log_path();
-        if !self.output.log_is_whole() {
+        if !self.output.is_log_whole() {
             return Err(format!(
                 "{path} could not be written, so what is in use is not known"
             ));
@@ -224,7 +225,7 @@ impl Writer {
         }
         let mut reader = Reader::new(&log).map_err(|error| format!("{path}: {error}"))?;
         let mut ledger = Ledger::new();
-        let (mut modules, mut gone) = (Vec::new(), Vec::new());
+        let (mut modules, mut unloaded) = (Vec::new(), Vec::new());
         let mut read = 0u64;
         loop {
             match reader.next_record() {
@@ -242,12 +243,12 @@ impl Writer {
                         interrupted: stack.interrupted.into(),
                         end: stack.end,
                     };
-                    self.keep(stack.number, kept);
+                    self.store_stack(stack.number, kept);
                 }
                 Ok(Some(Record::Module(module))) => modules.push(module),
                 Ok(Some(Record::ModuleGone { module, .. })) => {
                     let number = module;
-                    gone.extend(
+                    unloaded.extend(
                         modules.extract_if(.., |module: &mut Module| module.number == number),
                     );
                 }
@@ -262,12 +263,12 @@ impl Writer {
             }
         }
         self.ledger = Some(ledger);
-        self.gone = gone;
+        self.unloaded = unloaded;
         Ok(())
     }
 }
 
-/// The interval in force, or while it is stopped, the one that was asked for.
+/// Describes the interval in force or, while recording is stopped, the interval that was asked for.
 fn interval_in_words() -> String {
     match (interval::in_force(), interval::asked()) {
         (force, asked) if force == 0 || force == asked => interval::in_words(asked),

@@ -1,4 +1,5 @@
-//! Dumps: the heap files that the library itself writes.
+//! Dump: the heap files that the library itself writes (`dumps.rs`), and their content at one
+//! moment (`snapshot.rs`).
 //!
 //! May import: os, state, allocator, unwind, recording, and siblings in writer.
 

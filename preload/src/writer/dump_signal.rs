@@ -1,8 +1,8 @@
-//! `HEAPPROFILESIGNAL`: a dump when the program is told to.
+//! Dump signal: `HEAPPROFILESIGNAL` makes the writer write a dump.
 //!
-//! The handler sets a word and wakes the writer, which writes the dump. It is installed only where the program
-//! left the default: a handler of the program's is never replaced. A program that installs one later replaces
-//! ours, as it has every right to; the writer notices, now and then, and says so once.
+//! The handler sets a request bit and wakes the writer, which writes the dump. It is installed only
+//! if the disposition is the default, so a handler of the program is never replaced. A program may
+//! replace ours later. The writer checks that periodically, and reports it once.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -12,10 +12,10 @@ use crate::os::sys;
 use crate::recording::request_word;
 use crate::state::process;
 
-/// The signal that is ours; 0: none.
-static OURS: AtomicI32 = AtomicI32::new(0);
+/// The signal that we handle; 0 if there is none.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Whether the signal (0: none) is ours now.
+/// Installs our handler. Returns true if the signal (0: none) is ours now.
 pub(crate) fn install(signal: c_int) -> bool {
     if signal == 0 {
         return false;
@@ -39,19 +39,19 @@ pub(crate) fn install(signal: c_int) -> bool {
             return false;
         }
     }
-    OURS.store(signal, Ordering::Release);
+    SIGNAL.store(signal, Ordering::Release);
     true
 }
 
-/// For the writer: says it, if the program has taken the signal for itself.
-pub(crate) fn look() {
-    let signal = OURS.load(Ordering::Acquire);
+/// Reports it if the program has replaced our handler. For the writer.
+pub(crate) fn check_disposition() {
+    let signal = SIGNAL.load(Ordering::Acquire);
     if signal == 0 {
         return;
     }
     let ours = on_signal as *const () as u64;
     let taken = sys::sigaction_of(signal).is_some_and(|action| action.handler != ours);
-    if taken && OURS.swap(0, Ordering::AcqRel) != 0 {
+    if taken && SIGNAL.swap(0, Ordering::AcqRel) != 0 {
         say!(
             "HEAPPROFILESIGNAL={signal}: the program uses that signal now; no dumps on signals from here on"
         );

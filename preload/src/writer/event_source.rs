@@ -1,10 +1,11 @@
-//! The inlet: the writer's end of the road, where what the hooks sent comes out in one order.
+//! Event source: the writer's end of the session, where the events of all hooks come out in one
+//! order.
 //!
-//! Whoever reads the log in its order must find the stack before its first sample, the sample before its free, and a note about
-//! where it was made. For samples and frees that is [`Merge`]'s to see to. Stacks and threads are sent before the
-//! samples that name them are put into a lane: so they are taken out after the lanes were looked at, and
-//! come first. Frees that went the other way have their samples in the lanes: they are taken out before the look,
-//! and come last.
+//! A reader of the log must find a stack before its first sample, a sample before its free, and a
+//! note at the time when it was made. [`Merge`] orders samples and frees. A hook sends stacks and
+//! threads before it puts a sample that names them into a lane. So they are taken after the look at
+//! the lanes, and come first. The samples of frees from the overflow queue are in the lanes. So
+//! these frees are taken before the look, and come last.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -12,39 +13,39 @@ use std::ops::ControlFlow;
 use heapprof_core::{By, Freed, Merge, Sampled, SentStack, Sink};
 
 use crate::os::clock;
-use crate::recording::session::{self, FreeEvent, Note, Rare, Session};
+use crate::recording::session::{self, FreeEvent, Note, Session, SideEvent};
 
-/// Whoever takes what comes out: samples and frees, of which there are millions, and the rest.
-pub(crate) trait Taker: Sink {
-    /// What is none of these, or a free that went the other way.
+/// A consumer of events: samples and frees, which come by the million, and all others.
+pub(crate) trait EventSink: Sink {
+    /// Takes an event that is no sample and no free, or a free from the overflow queue.
     fn other(&mut self, event: Event) -> ControlFlow<()>;
 }
 
-/// What comes out, to be kept.
+/// An event that can be stored.
 pub(crate) enum Event {
     Sampled(By, Sampled),
-    /// With the number of the thread.
+    /// A free, with the number of its thread.
     Freed(u32, Freed),
     Stack(SentStack),
-    Rare(Rare),
+    SideEvent(SideEvent),
 }
 
-/// See the module's text.
-pub(crate) struct Inlet {
+/// The merged events of one session. See the module's text.
+pub(crate) struct EventSource {
     lanes: Merge<'static>,
     /// Stacks and threads, which come first.
     first: VecDeque<Event>,
     /// Notes, by their time.
     notes: VecDeque<Box<Note>>,
-    /// Frees that went the other way, which come last.
+    /// Frees from the overflow queue, which come last.
     overflowed: VecDeque<FreeEvent>,
 }
 
-/// Of a session of this process.
-impl Default for Inlet {
-    fn default() -> Inlet {
-        Inlet {
-            lanes: Merge::new(session::foreign_ids()),
+/// An event source for the session of this process.
+impl Default for EventSource {
+    fn default() -> EventSource {
+        EventSource {
+            lanes: Merge::new(session::inherited_ids()),
             first: VecDeque::new(),
             notes: VecDeque::new(),
             overflowed: VecDeque::new(),
@@ -52,27 +53,28 @@ impl Default for Inlet {
     }
 }
 
-impl Inlet {
-    /// Samples and frees may come so many ticks too late from now on.
+impl EventSource {
+    /// Sets how many ticks samples and frees may be out of order.
     pub(crate) fn set_slack(&mut self, ticks: u64) {
         self.lanes.set_slack(ticks);
     }
 
-    /// Looks what there is by now, for [`pour`](Self::pour). What happens while it looks may stay for the next look.
-    pub(crate) fn look(&mut self, session: &Session) {
-        self.look_until(session, || clock::ticks_between().raw());
+    /// Polls the queues for [`deliver`](Self::deliver). An event that comes meanwhile may stay for
+    /// the next poll.
+    pub(crate) fn poll(&mut self, session: &Session) {
+        self.poll_until(session, || clock::ticks_between().raw());
     }
 
-    /// The same, when there is no next look: nothing stays.
-    pub(crate) fn look_last(&mut self, session: &Session) {
-        self.look_until(session, || u64::MAX);
+    /// Polls the queues for the last time: no event stays.
+    pub(crate) fn poll_last(&mut self, session: &Session) {
+        self.poll_until(session, || u64::MAX);
     }
 
-    fn look_until(&mut self, session: &Session, now: impl FnOnce() -> u64) {
+    fn poll_until(&mut self, session: &Session, now: impl FnOnce() -> u64) {
         while let Some(free) = session.next_overflowed() {
             self.overflowed.push_back(free);
         }
-        // After those frees, whose samples are older than it then.
+        // After these frees, so that their samples are older than `now`.
         let now = now();
         let lanes = session.lanes().map(|(n, lanes)| (n, &lanes.events));
         self.lanes.look(now, lanes);
@@ -80,10 +82,10 @@ impl Inlet {
             let stacks = std::iter::from_fn(|| lanes.stacks.take());
             self.first.extend(stacks.map(Event::Stack));
         }
-        while let Some(rare) = session.next_rare() {
-            match rare {
-                Rare::Thread { .. } => self.first.push_back(Event::Rare(rare)),
-                Rare::Note(note) => {
+        while let Some(event) = session.next_side_event() {
+            match event {
+                SideEvent::Thread { .. } => self.first.push_back(Event::SideEvent(event)),
+                SideEvent::Note(note) => {
                     let place = self
                         .notes
                         .partition_point(|it| it.at.raw() <= note.at.raw());
@@ -93,42 +95,46 @@ impl Inlet {
         }
     }
 
-    /// Gives `taker` the events that were there at the last look, in their order, and up to `left` of them, from which they are taken
-    /// away. `Continue`: that was all; otherwise there are none left to give, or `taker` broke off.
-    pub(crate) fn pour(&mut self, left: &mut usize, taker: &mut impl Taker) -> ControlFlow<()> {
+    /// Delivers the events of the last poll to `sink`, in their order, at most `left`, which counts
+    /// down. `Continue`: those were all. `Break`: `left` is 0, or `sink` broke off.
+    pub(crate) fn deliver(
+        &mut self,
+        left: &mut usize,
+        sink: &mut impl EventSink,
+    ) -> ControlFlow<()> {
         if *left == 0 {
             return ControlFlow::Break(());
         }
         while let Some(event) = self.first.pop_front() {
-            one_of(left, taker.other(event))?;
+            count_delivered(left, sink.other(event))?;
         }
         while let Some(note) = self.notes.front() {
             if note.at.raw() >= self.lanes.looked_at() {
-                break; // what was before it may be at the next look only
+                break; // earlier events may come with the next poll only
             }
             self.lanes
-                .pour(note.at.raw().saturating_add(1), left, taker)?;
+                .pour(note.at.raw().saturating_add(1), left, sink)?;
             if let Some(note) = self.notes.pop_front() {
-                one_of(left, taker.other(Event::Rare(Rare::Note(note))))?;
+                count_delivered(left, sink.other(Event::SideEvent(SideEvent::Note(note))))?;
             }
         }
-        self.lanes.pour(u64::MAX, left, taker)?;
+        self.lanes.pour(u64::MAX, left, sink)?;
         while let Some(free) = self.overflowed.pop_front() {
             let (at, id) = (free.at.raw(), free.id);
-            one_of(
+            count_delivered(
                 left,
-                taker.other(Event::Freed(free.thread, Freed { at, id })),
+                sink.other(Event::Freed(free.thread, Freed { at, id })),
             )?;
         }
         ControlFlow::Continue(())
     }
 
-    /// Whether hooks may soon find no room, if nothing is taken.
-    pub(crate) fn is_pressing(&self, session: &Session) -> bool {
+    /// Returns true if hooks may soon find no room, unless the writer takes events.
+    pub(crate) fn is_nearly_full(&self, session: &Session) -> bool {
         self.lanes.is_half_full() || session.is_half_full()
     }
 
-    /// Whether nothing has come since the last look, or is left from it.
+    /// Returns true if no event has come after the last poll, or is left from it.
     pub(crate) fn is_empty(&self, session: &Session) -> bool {
         session.is_empty()
             && self.lanes.is_empty()
@@ -137,8 +143,8 @@ impl Inlet {
     }
 }
 
-/// One event was given: whether to go on with what is `left`.
-fn one_of(left: &mut usize, flow: ControlFlow<()>) -> ControlFlow<()> {
+/// Counts one delivered event. Returns `Break` if none may follow.
+fn count_delivered(left: &mut usize, flow: ControlFlow<()>) -> ControlFlow<()> {
     *left -= 1;
     match *left {
         0 => ControlFlow::Break(()),

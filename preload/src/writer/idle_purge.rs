@@ -1,55 +1,58 @@
-//! Leisure: what is done while the program does nothing.
+//! Idle purge: returns unused memory to the kernel while the program does nothing.
 //!
-//! jemalloc gives free pages back to the kernel little by little, over ten seconds, and looks at the time when it is called. A program that frees a
-//! gigabyte and then waits for its next request would keep it until that comes. So as long as nothing comes, and there is something to
-//! give back, the writer has jemalloc look.
+//! jemalloc returns free pages little by little, over its decay time, and only looks at the time
+//! when it is called. A program that frees a gigabyte and then waits for its next request would
+//! keep that gigabyte. So while no event comes, and there is memory to return, the writer makes
+//! jemalloc look at the time.
 
 use crate::allocator;
 
-/// Between two looks. Each gives back what has been free for long enough: all at once would keep us from the program's end for as long
-/// as the kernel takes for all of it, a second for ten gigabytes.
-const STEP_NS: u64 = 2_000_000_000;
-/// Until ten seconds are over, and what was freed when it began to be idle is old enough.
-const STEPS: u32 = 6;
-/// An idle process is not woken for less, in bytes.
-const WORTH: usize = 1 << 20;
+/// The time between two rounds. Each round returns only what has been free for long enough. To
+/// return everything at once would keep us from the program's end for as long as the kernel needs.
+const ROUND_NS: u64 = 2_000_000_000;
+/// The number of rounds: until jemalloc's decay time is over for memory that was freed just before
+/// the program became idle.
+const ROUNDS: u32 = 6;
+/// An idle process is not woken for fewer bytes.
+const MIN_BYTES: usize = 1 << 20;
 
-/// When to look next.
-pub(super) enum Leisure {
-    /// There is none.
-    Busy,
-    /// Then, and so often.
-    At { ns: u64, left: u32 },
-    /// All is done that was worth it.
-    Over,
+/// The state of the purge.
+pub(super) enum IdlePurge {
+    /// The program is not idle.
+    Inactive,
+    /// The next round is due at `ns`, and `rounds` are left.
+    Scheduled { ns: u64, rounds: u32 },
+    /// There is no more worth returning.
+    Done,
 }
 
-impl Leisure {
-    /// When there will be something to do; `u64::MAX`: never, as long as the program does nothing.
+impl IdlePurge {
+    /// Returns when the next round is due; `u64::MAX` if none is, as long as the program stays
+    /// idle.
     pub(super) fn due_ns(&self) -> u64 {
         match *self {
-            Leisure::At { ns, .. } => ns,
-            Leisure::Busy | Leisure::Over => u64::MAX,
+            IdlePurge::Scheduled { ns, .. } => ns,
+            IdlePurge::Inactive | IdlePurge::Done => u64::MAX,
         }
     }
 
-    /// In a writer that has nothing else to do: does what is due.
-    pub(super) fn tend(&mut self, now_ns: u64) {
-        let left = match *self {
-            Leisure::Busy => STEPS,
-            Leisure::At { ns, left } if ns <= now_ns => {
+    /// Starts the purge, or runs the round that is due. For a writer that has nothing else to do.
+    pub(super) fn run_if_due(&mut self, now_ns: u64) {
+        let rounds = match *self {
+            IdlePurge::Inactive => ROUNDS,
+            IdlePurge::Scheduled { ns, rounds } if ns <= now_ns => {
                 allocator::decay();
-                left - 1
+                rounds - 1
             }
             _ => return,
         };
         let unused = allocator::dirty_bytes();
-        *self = match left > 0 && unused >= WORTH {
-            true => Leisure::At {
-                ns: now_ns + STEP_NS,
-                left,
+        *self = match rounds > 0 && unused >= MIN_BYTES {
+            true => IdlePurge::Scheduled {
+                ns: now_ns + ROUND_NS,
+                rounds,
             },
-            false => Leisure::Over,
+            false => IdlePurge::Done,
         };
     }
 }

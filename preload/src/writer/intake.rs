@@ -1,4 +1,4 @@
-//! Intake: events become records, and entries of the ledger.
+//! Intake: turns events into records of the log and entries of the ledger.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -11,19 +11,19 @@ use heapprof_format::{
 use super::Writer;
 use crate::os::procfs;
 use crate::recording::byte_count;
-use crate::recording::session::{Noted, Rare, Session};
+use crate::recording::session::{NoteKind, Session, SideEvent};
 use crate::unwind::module_events::{self, Notice};
-use crate::writer::event_source::{Event, Inlet, Taker};
+use crate::writer::event_source::{Event, EventSink, EventSource};
 use crate::writer::kept_stacks::KeptStack;
 
-/// The writer, taking events. `JUST_LOG`: it keeps neither a ledger nor a budget nor a bound, and asks for none of
-/// them at each event.
+/// The writer as an event sink. `JUST_LOG`: it has no ledger, no budget and no bound, so it does
+/// not check for them at each event.
 struct Intake<'a, const JUST_LOG: bool>(&'a mut Writer);
 
 impl<const JUST_LOG: bool> Intake<'_, JUST_LOG> {
-    /// After each event.
+    /// Ends each event: breaks off if the log has a full frame.
     #[inline(always)]
-    fn goes_on(&mut self) -> ControlFlow<()> {
+    fn end_event(&mut self) -> ControlFlow<()> {
         if !JUST_LOG && self.0.has_full_frame() {
             return ControlFlow::Break(());
         }
@@ -53,10 +53,10 @@ impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
             scale: writer.scale,
             stack: writer.last_stack.1,
             bytes: 0,
-            writer: Rest {
+            writer: WriterParts {
                 stacks: &writer.stacks,
                 last_stack: &mut writer.last_stack,
-                told: &mut writer.told,
+                reported: &mut writer.reported,
                 allocs: &mut writer.sampled_allocs,
                 frees: &mut writer.sampled_frees,
             },
@@ -69,7 +69,7 @@ impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
         if !JUST_LOG {
             self.0.account_sampled(&alloc);
         }
-        self.goes_on()
+        self.end_event()
     }
 
     #[inline(always)]
@@ -78,32 +78,33 @@ impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
         if !JUST_LOG {
             self.0.account_freed(&free);
         }
-        self.goes_on()
+        self.end_event()
     }
 }
 
-/// What becomes of events that are usual for the lane and for the log.
+/// The writer for events that are usual for their lane and for the log.
 struct UsualRecords<'a> {
     log: heapprof_format::Usual<'a>,
     scale: Scale,
     /// The number of the last stack.
     stack: u32,
-    /// Bytes that threads told since this was made.
+    /// The bytes that threads have reported to this value.
     bytes: u64,
-    writer: Rest<'a>,
+    writer: WriterParts<'a>,
 }
 
-/// What is seldom needed of the writer meanwhile.
-struct Rest<'a> {
+/// The parts of the writer that are rarely needed meanwhile.
+struct WriterParts<'a> {
     stacks: &'a NumberMap<u64, u32>,
     last_stack: &'a mut (u64, u32),
-    told: &'a mut byte_count::Told,
+    reported: &'a mut byte_count::ReportedBytes,
     allocs: &'a mut u64,
     frees: &'a mut u64,
 }
 
 impl UsualRecords<'_> {
-    /// Has `add` add an allocation's record, given its size, slack and number of the stack, if that is known. Returns whether it did.
+    /// Adds an allocation's record by `add`, which gets its size, slack and stack number, if that
+    /// is known. Returns true if the record was added.
     #[inline(always)]
     fn add(
         &mut self,
@@ -117,7 +118,7 @@ impl UsualRecords<'_> {
                 None => return false,
             },
         };
-        let is_added = it.counted <= MOST_TOLD && add(&mut self.log, it.size, it.slack, number);
+        let is_added = it.counted <= MAX_REPORTED && add(&mut self.log, it.size, it.slack, number);
         if is_added {
             self.bytes += it.counted;
             if let Some(hash) = it.stack {
@@ -128,7 +129,8 @@ impl UsualRecords<'_> {
         is_added
     }
 
-    /// Before the start: far ahead, which is not usual.
+    /// Returns the log's time. A time before the log's start becomes one far ahead, which is not
+    /// usual.
     #[inline(always)]
     fn time(&self, ticks: u64) -> u64 {
         self.scale.at(ticks).cast_unsigned()
@@ -160,57 +162,59 @@ impl Usual for UsualRecords<'_> {
     #[inline(always)]
     fn finish(self, samples: u64, frees: u64) {
         self.log.finish(samples);
-        self.writer.told.add(self.bytes);
+        self.writer.reported.add(self.bytes);
         *self.writer.allocs += samples;
         *self.writer.frees += frees;
     }
 }
 
-/// More than any thread allocates between two samples; the sum of as many as one look shows has room in a word.
-const MOST_TOLD: u64 = 1 << 48;
+/// More bytes than any thread allocates between two samples. The sum over all events of one poll
+/// fits a word.
+const MAX_REPORTED: u64 = 1 << 48;
 
-impl<const JUST_LOG: bool> Taker for Intake<'_, JUST_LOG> {
+impl<const JUST_LOG: bool> EventSink for Intake<'_, JUST_LOG> {
     fn other(&mut self, event: Event) -> ControlFlow<()> {
         self.0.event(event);
-        self.goes_on()
+        self.end_event()
     }
 }
 
 impl Writer {
-    /// Takes up to `limit` of the events that are there now, or are left from last time. Returns how many there were.
+    /// Takes up to `limit` events: those left from the last poll, then those that are there now.
+    /// Returns how many there were.
     pub(super) fn drain(&mut self, session: &Session, limit: usize) -> usize {
-        let taken = self.take(session, limit); // what is left of the last look
+        let taken = self.take(session, limit); // left from the last poll
         if taken == limit {
             return taken;
         }
-        self.look(session);
+        self.poll(session);
         taken + self.take(session, limit - taken)
     }
 
-    fn look(&mut self, session: &Session) {
-        self.inlet.look(session);
-        self.has_looked();
+    fn poll(&mut self, session: &Session) {
+        self.source.poll(session);
+        self.advance_clock();
     }
 
-    fn has_looked(&mut self) {
-        self.clock.advance(); // the events are older than that
+    fn advance_clock(&mut self) {
+        self.clock.advance(); // the polled events are older
         self.scale = self.clock.scale(TIME_UNIT_NS, self.output.start_ns);
         // The log keeps times in microseconds.
-        self.inlet.set_slack(self.clock.ticks_in_a_microsecond());
+        self.source.set_slack(self.clock.ticks_in_a_microsecond());
     }
 
-    /// Takes up to `limit` of the events that the last look showed.
+    /// Takes up to `limit` of the events of the last poll.
     fn take(&mut self, session: &Session, limit: usize) -> usize {
         let mut left = limit;
         loop {
-            // Out of the writer's hands, so that it can be given what comes out.
-            let mut inlet = std::mem::take(&mut self.inlet);
-            let flow = if self.keeps_just_the_log() {
-                self.pour::<true>(&mut inlet, &mut left)
+            // Outside of the writer, so that the writer can be the sink.
+            let mut source = std::mem::take(&mut self.source);
+            let flow = if self.only_logs() {
+                self.deliver::<true>(&mut source, &mut left)
             } else {
-                self.pour::<false>(&mut inlet, &mut left)
+                self.deliver::<false>(&mut source, &mut left)
             };
-            self.inlet = inlet;
+            self.source = source;
             self.rotate_if_due(session);
             if flow.is_continue() || left == 0 {
                 break;
@@ -222,17 +226,17 @@ impl Writer {
         limit - left
     }
 
-    fn keeps_just_the_log(&self) -> bool {
+    fn only_logs(&self) -> bool {
         self.ledger.is_none() && self.budget.is_none() && self.rotation.is_none()
     }
 
     #[inline(never)]
-    fn pour<const JUST_LOG: bool>(
+    fn deliver<const JUST_LOG: bool>(
         &mut self,
-        inlet: &mut Inlet,
+        source: &mut EventSource,
         left: &mut usize,
     ) -> ControlFlow<()> {
-        inlet.pour(left, &mut Intake::<JUST_LOG>(self))
+        source.deliver(left, &mut Intake::<JUST_LOG>(self))
     }
 
     pub(super) fn event(&mut self, event: Event) {
@@ -246,23 +250,24 @@ impl Writer {
                 self.account_freed(&free);
             }
             Event::Stack(stack) => self.new_stack(stack),
-            Event::Rare(rare) => self.rare(rare),
+            Event::SideEvent(event) => self.side_event(event),
         }
     }
 
     fn new_stack(&mut self, new: SentStack) {
-        self.tell_modules();
+        self.log_modules();
         if self.stacks.contains_key(&new.hash) {
             return; // two threads sent it at once
         }
         let number = self.stack_number(new.hash);
         self.frames_walked += new.frames.len() as u64;
         if let Some(rotation) = &mut self.rotation {
-            rotation.keeping.stack(new.frames.len());
+            rotation.checkpoint_state.stack(new.frames.len());
         }
-        let end = WalkEnd::from_u8(new.end).unwrap_or(WalkEnd::Busy); // it was made of one
+        // it was made from a `WalkEnd`
+        let end = WalkEnd::from_u8(new.end).unwrap_or(WalkEnd::Busy);
         if self.ledger.is_some() {
-            self.keep(
+            self.store_stack(
                 number,
                 KeptStack {
                     frames: new.frames.as_slice().into(),
@@ -279,19 +284,20 @@ impl Writer {
         }));
     }
 
-    fn rare(&mut self, rare: Rare) {
-        match rare {
-            Rare::Note(note) => {
-                self.is_ahead = false;
+    fn side_event(&mut self, event: SideEvent) {
+        match event {
+            SideEvent::Note(note) => {
+                self.is_provisional = false;
                 let time_ns = self.clock.ns(note.at);
-                self.note(time_ns, note.what);
+                self.note(time_ns, note.kind);
             }
-            Rare::Thread { number, tid, name } => {
-                // Many name themselves just after they began: its name by now is the better one.
+            SideEvent::Thread { number, tid, name } => {
+                // Many threads name themselves just after their start: the present name is the
+                // better one.
                 let name = procfs::thread_name(tid).unwrap_or_else(|| trimmed(&name));
                 let thread = ThreadRecord { number, tid, name };
                 if let Some(rotation) = &mut self.rotation {
-                    rotation.keeping.thread(thread.clone());
+                    rotation.checkpoint_state.thread(thread.clone());
                 }
                 self.output.encoder.record(&Record::Thread(thread));
             }
@@ -300,7 +306,7 @@ impl Writer {
 
     #[inline(always)]
     fn log_sampled(&mut self, By { thread, interval }: By, it: &Sampled) -> Alloc {
-        self.told.add(it.counted);
+        self.reported.add(it.counted);
         if self.last_stack.0 != it.stack {
             self.last_stack = (it.stack, self.stack_number(it.stack));
         }
@@ -318,7 +324,7 @@ impl Writer {
         alloc
     }
 
-    /// Nanoseconds since the log's start, in whole units of the log.
+    /// Returns nanoseconds since the log's start, in whole units of the log.
     #[inline(always)]
     fn time_ns(&self, ticks: u64) -> u64 {
         let units = self.scale.at(ticks).max(0).cast_unsigned();
@@ -334,7 +340,7 @@ impl Writer {
         if let Some(ledger) = &mut self.ledger {
             ledger.alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
             if let Some(rotation) = &mut self.rotation {
-                rotation.keeping.alloc(alloc, ledger);
+                rotation.checkpoint_state.alloc(alloc, ledger);
             }
             self.dump_if_due();
         }
@@ -354,7 +360,7 @@ impl Writer {
 
     fn account_freed(&mut self, free: &Free) {
         if let Some(rotation) = &mut self.rotation {
-            rotation.keeping.free(free);
+            rotation.checkpoint_state.free(free);
         }
         if let Some(ledger) = &mut self.ledger {
             ledger.free(free.id);
@@ -367,8 +373,8 @@ impl Writer {
         *self.stacks.entry(hash).or_insert(next)
     }
 
-    /// Writes what became known about modules since the last time, oldest first.
-    pub(super) fn tell_modules(&mut self) {
+    /// Logs the modules that were loaded and unloaded after the last call, oldest first.
+    pub(super) fn log_modules(&mut self) {
         let newest = module_events::newest();
         let mut unread = Vec::new();
         let mut at = newest;
@@ -397,11 +403,11 @@ impl Writer {
                         bias: *bias,
                         segments: segments.clone(),
                     };
-                    self.tell(&Record::Module(module.clone()));
+                    self.log_module_record(&Record::Module(module.clone()));
                     self.modules.push(module);
                 }
                 Notice::Gone { number } => {
-                    self.tell(&Record::ModuleGone {
+                    self.log_module_record(&Record::ModuleGone {
                         module: *number,
                         time_ns,
                     });
@@ -411,51 +417,51 @@ impl Writer {
                             .partition(|module| module.number == *number);
                     self.modules = there;
                     if self.ledger.is_some() {
-                        self.gone.extend(gone);
+                        self.unloaded.extend(gone);
                     }
                 }
             }
         }
     }
 
-    /// Writes what a checkpoint must repeat.
-    pub(super) fn tell(&mut self, module: &Record) {
+    /// Logs a record that a checkpoint must repeat.
+    pub(super) fn log_module_record(&mut self, module: &Record) {
         self.output.encoder.record(module);
         if let Some(rotation) = &mut self.rotation {
-            rotation.keeping.module(module);
+            rotation.checkpoint_state.module(module);
         }
     }
 
-    /// Takes all events that are there now. What the program's threads still add meanwhile is theirs to add.
+    /// Takes all events that are there now, but not those that threads add meanwhile.
     pub(super) fn drain_all(&mut self, session: &Session) {
-        self.take(session, usize::MAX); // what is left of the last look
-        self.look(session);
+        self.take(session, usize::MAX); // left from the last poll
+        self.poll(session);
         self.take(session, usize::MAX);
     }
 
-    /// The same, when the log ends: nothing stays behind.
+    /// Takes all events when the log ends: none stays.
     pub(super) fn drain_last(&mut self, session: &Session) {
         self.drain_all(session);
-        self.inlet.look_last(session);
-        self.has_looked();
+        self.source.poll_last(session);
+        self.advance_clock();
         self.take(session, usize::MAX);
     }
 
-    pub(super) fn note(&mut self, time_ns: u64, what: Noted) {
+    pub(super) fn note(&mut self, time_ns: u64, kind: NoteKind) {
         let time_ns = self.since_start(time_ns);
-        match what {
-            Noted::Marker(name) => {
+        match kind {
+            NoteKind::Marker(name) => {
                 let record = Record::Marker { time_ns, name };
                 self.output.encoder.record(&record);
             }
-            Noted::Regime(interval) => self.tell_regime(time_ns, interval, false),
+            NoteKind::Regime(interval) => self.log_regime(time_ns, interval, false),
         }
     }
 
-    /// Another interval is in force, from that time of the log on.
-    pub(super) fn tell_regime(&mut self, time_ns: u64, interval: u64, by_budget: bool) {
+    /// Logs that another interval is in force, from that time of the log on.
+    pub(super) fn log_regime(&mut self, time_ns: u64, interval: u64, by_budget: bool) {
         if let Some(rotation) = &mut self.rotation {
-            rotation.keeping.regime(time_ns, interval);
+            rotation.checkpoint_state.regime(time_ns, interval);
         }
         self.output.encoder.record(&Record::Regime {
             time_ns,
@@ -464,17 +470,17 @@ impl Writer {
         });
     }
 
-    /// For the dumps.
-    pub(super) fn keep(&mut self, number: u32, stack: KeptStack) {
-        let place = number as usize;
-        if self.kept.len() <= place {
-            self.kept.resize_with(place + 1, || None);
+    /// Stores the frames of a stack for dumps and checkpoints.
+    pub(super) fn store_stack(&mut self, number: u32, stack: KeptStack) {
+        let index = number as usize;
+        if self.kept_stacks.len() <= index {
+            self.kept_stacks.resize_with(index + 1, || None);
         }
-        self.kept[place] = Some(stack);
+        self.kept_stacks[index] = Some(stack);
     }
 }
 
-/// The text up to a closing zero or line end.
+/// Returns the text up to a closing zero or line end.
 fn trimmed(name: &[u8]) -> String {
     let end = name.iter().position(|&byte| byte == 0 || byte == b'\n');
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()

@@ -1,8 +1,8 @@
-//! A kept stack: the frames of a stack that the log has, for dumps and checkpoints.
+//! Kept stack: the frames of a logged stack, kept in memory for dumps and checkpoints.
 
 use heapprof_format::WalkEnd;
 
-/// See the module's text.
+/// The frames of one stack, and the end of its walk.
 pub(crate) struct KeptStack {
     pub(crate) frames: Box<[u64]>,
     pub(crate) interrupted: Box<[u32]>,
@@ -10,8 +10,8 @@ pub(crate) struct KeptStack {
 }
 
 impl KeptStack {
-    /// Its addresses as a dump has them: readers take one from all but the first, so one that was interrupted is told
-    /// plus one.
+    /// Returns the addresses as a dump has them. Readers of dumps subtract one from all but the
+    /// first, so the address of an interrupted frame is written plus one.
     pub(crate) fn written(&self) -> impl Iterator<Item = u64> + '_ {
         let frames = self.frames.iter().enumerate();
         frames.map(|(at, &frame)| frame + u64::from(self.interrupted.contains(&(at as u32))))

@@ -1,8 +1,9 @@
-//! The beginning of a session: with the first sample of a process, or before it where somebody may ask, or may be kept from it later.
+//! Session start: a session begins with the first sample, or before it if that is necessary.
 //!
-//! At boot, of what a session takes, the log is made: it says where the process began, and the program may not be allowed to make
-//! it later. It waits here with the writer, which has no thread yet ([`take_pending`]). A forked child has nothing of
-//! that, and makes its log when its session begins.
+//! It begins earlier if the process listens to `heapprof ctl`, or if it may later be kept from it.
+//! Boot makes only the log, which tells where the process began, and which the program may later
+//! not be allowed to make. The writer waits here without a thread ([`take_pending`]). A forked
+//! child has nothing, and makes its log when its session begins.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -20,41 +21,43 @@ use crate::writer::log::output::{NoLog, Output};
 use crate::writer::log::parent_log;
 use crate::writer::{self, Writer};
 
-/// What a session takes: its channels, the writer's first buffers.
+/// Memory that a session takes from our arena: its channels, and the writer's first buffers.
 const SESSION_BYTES: usize = 2 << 20;
-/// And beside our own arena: the writer's stack, a first lane, a first level of the tables.
+/// Memory that a session maps: the writer's stack, a first lane, a first level of the tables.
 const SESSION_MAPPED_BYTES: usize = 1 << 20;
 
-/// Read once; leaked.
+/// The settings, read once and leaked.
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
-/// The writer before it has a thread: the log exists, nothing has been sampled.
+/// The writer before it has a thread: the log exists, and nothing has been sampled.
 static PENDING: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
-/// Held by the thread that begins the session.
-static BEGINNING: AtomicBool = AtomicBool::new(false);
-/// Set when somebody's patience with the thread that begins the session has ended: until it is done, nobody waits for it
-/// again. It may want a lock of libc's whose owner allocates a thousand times before it gives it up (in old glibc, whoever is in dlopen).
-static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-/// When it is tried again to make a log that there was no descriptor for, by the monotonic clock.
-static NOT_BEFORE_NS: AtomicU64 = AtomicU64::new(0);
-/// Between two tries.
-const PAUSE_NS: u64 = 10_000_000;
-/// Whether it begins without a sample (`host/privilege_drop.rs`).
-static AHEAD: AtomicBool = AtomicBool::new(false);
-/// Whether the session is to begin as soon as it can, so that it may be asked (`recording/requests.rs`), and has not.
-static AWAITED: AtomicBool = AtomicBool::new(false);
+/// True while one thread begins the session.
+static IS_BEGINNING: AtomicBool = AtomicBool::new(false);
+/// True if a thread timed out while another one begins the session. Until that one is done, no
+/// thread waits for it again: it may need a lock of libc whose owner allocates many times before it
+/// releases the lock (in old glibc, a thread in dlopen).
+static HAS_TIMED_OUT: AtomicBool = AtomicBool::new(false);
+/// When to try again to make a log for which there was no descriptor, by the monotonic clock.
+static RETRY_AT_NS: AtomicU64 = AtomicU64::new(0);
+/// The time between two tries.
+const RETRY_NS: u64 = 10_000_000;
+/// True while the session begins without a sample, before the process gives up rights.
+static IS_EARLY: AtomicBool = AtomicBool::new(false);
+/// True if the session is to begin as soon as possible, to listen to requests, and has not begun.
+static IS_AWAITED: AtomicBool = AtomicBool::new(false);
 
-/// At boot, when all else is ready. `output`: `None` where the first sample makes it.
+/// Stores the settings and the log, at boot, when everything else is ready. `output` is `None` if
+/// the first sample makes the log.
 pub(crate) fn prepare(settings: Settings, output: Option<Output>) {
-    AWAITED.store(settings.listens_from_the_start(), Ordering::Release);
+    IS_AWAITED.store(settings.listens_from_the_start(), Ordering::Release);
     if let Some(output) = output {
-        parent_log::remember(&output);
-        keep_pending(Box::new(Writer::new(output, &settings)));
+        parent_log::note_log(&output);
+        store_pending(Box::new(Writer::new(output, &settings)));
     }
     SETTINGS.store(Box::into_raw(Box::new(settings)), Ordering::Release);
 }
 
-/// Begins the process's session: its lanes, and the thread that empties them. `None`: another thread is at it and
-/// takes long, or it cannot be done, in which case we have given up.
+/// Begins the process's session: its lanes, and the writer's thread. `None`: another thread takes
+/// long to begin it, or it cannot be begun, and recording has ended.
 #[cold]
 pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
     let mut patience = Patience::of(backoff::SHORT_NS);
@@ -63,51 +66,52 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
             return Some(session);
         }
         if !process::is_own() {
-            // A vfork child in its parent's memory: a thread that it started would end with it.
+            // A vfork child runs in its parent's memory: a thread that it starts would end with it.
             return None;
         }
-        if !BEGINNING.swap(true, Ordering::Acquire) {
-            // What pthread_create allocates is not the program's.
+        if !IS_BEGINNING.swap(true, Ordering::Acquire) {
+            // The allocations of pthread_create are not the program's.
             entered.thread.inside.set(Inside::Ours);
-            // All of it where no signal comes: a handler that waited for the end of it, and jumps out of it, must find it ended.
+            // No signal may come in this part: a handler that waits for its end and jumps out must
+            // find it ended.
             let session = private_stack::run(|| {
                 let session = match session::current() {
-                    // Whoever was at it before us may have given up, and said so.
+                    // Another thread may have tried before, given up, and reported it.
                     None if phase::is_recording() => make(),
                     session => session,
                 };
                 entered.thread.inside.set(Inside::Hook);
-                GIVEN_UP.store(false, Ordering::Relaxed);
-                BEGINNING.store(false, Ordering::Release);
+                HAS_TIMED_OUT.store(false, Ordering::Relaxed);
+                IS_BEGINNING.store(false, Ordering::Release);
                 session
             });
             if let Some(session) = session
-                && pending_frees::are_kept()
+                && pending_frees::exist()
             {
-                session.take_in(entered.thread);
+                session.register_and_replay_frees(entered.thread);
             }
             return session;
         }
-        if GIVEN_UP.load(Ordering::Relaxed) {
+        if HAS_TIMED_OUT.load(Ordering::Relaxed) {
             return None;
         }
         if !patience.pause() {
-            GIVEN_UP.store(true, Ordering::Relaxed);
+            HAS_TIMED_OUT.store(true, Ordering::Relaxed);
             return None; // the sample counts as lost
         }
     }
 }
 
-/// The same without a sample: a forked process that never has one takes its log back.
-pub(crate) fn begin_ahead(entered: &Entered) {
-    AHEAD.store(true, Ordering::Relaxed);
+/// Begins the session without a sample. A forked process that never has a sample deletes its log.
+pub(crate) fn begin_early(entered: &Entered) {
+    IS_EARLY.store(true, Ordering::Relaxed);
     begin(entered);
-    AHEAD.store(false, Ordering::Relaxed);
+    IS_EARLY.store(false, Ordering::Relaxed);
 }
 
 /// Makes the session, if it can be made now.
 fn make() -> Option<&'static Session> {
-    if NOT_BEFORE_NS.load(Ordering::Relaxed) > clock::now_ns() {
+    if RETRY_AT_NS.load(Ordering::Relaxed) > clock::now_ns() {
         return None;
     }
     // SAFETY: null or leaked by `prepare`.
@@ -115,29 +119,30 @@ fn make() -> Option<&'static Session> {
     let writer = match take_pending() {
         Some(writer) => writer,
         None => {
-            let output = match Output::create(settings, parent_log::described()) {
+            let output = match Output::create(settings, parent_log::origin()) {
                 Ok(output) => output,
-                Err(NoLog::Yet) => {
-                    NOT_BEFORE_NS.store(clock::now_ns() + PAUSE_NS, Ordering::Relaxed);
+                Err(NoLog::Transient) => {
+                    RETRY_AT_NS.store(clock::now_ns() + RETRY_NS, Ordering::Relaxed);
                     return None;
                 }
-                Err(NoLog::Ever) => {
+                Err(NoLog::Permanent) => {
                     phase::end();
                     return None;
                 }
             };
-            parent_log::remember(&output);
+            parent_log::note_log(&output);
             let mut writer = Box::new(Writer::new(output, settings));
-            writer.is_ahead = AHEAD.load(Ordering::Relaxed) || AWAITED.load(Ordering::Acquire);
+            writer.is_provisional =
+                IS_EARLY.load(Ordering::Relaxed) || IS_AWAITED.load(Ordering::Acquire);
             writer
         }
     };
-    let was_said = allocator::is_short();
-    let has_seats = seats::complete();
-    // What was there for all of them need not be there for each: then it was said meanwhile.
-    let is_said = was_said || has_seats && allocator::is_short();
+    let was_reported = allocator::is_short();
+    let has_seats = seats::make_session_seats();
+    // There may be room for all seats together and not for each one. Then that has been reported.
+    let is_reported = was_reported || has_seats && allocator::is_short();
     let has_room = has_seats
-        && !is_said
+        && !is_reported
         && allocator::can_have(SESSION_BYTES)
         && allocator::can_map(SESSION_MAPPED_BYTES)
         && sampled_blocks::make_table();
@@ -146,7 +151,7 @@ fn make() -> Option<&'static Session> {
         session::install(interval::in_force(), page)
     });
     let Some(session) = session.flatten() else {
-        match is_said {
+        match is_reported {
             true => phase::end(),
             false => allocator::give_up_for_want_of_memory(),
         }
@@ -154,7 +159,7 @@ fn make() -> Option<&'static Session> {
         writer.end_log(None, EndReason::GaveUp);
         return None;
     };
-    AWAITED.store(false, Ordering::Release);
+    IS_AWAITED.store(false, Ordering::Release);
     if let Err(mut writer) = writer::start(writer, session) {
         session::abandon();
         phase::give_up(format_args!(
@@ -166,53 +171,54 @@ fn make() -> Option<&'static Session> {
     Some(session)
 }
 
-/// Whether a session should begin with the next question of any thread, sample or not.
+/// Returns true if the session is to begin in the next hook of any thread, sample or not.
 #[inline]
 pub(crate) fn is_awaited() -> bool {
-    AWAITED.load(Ordering::Relaxed)
+    IS_AWAITED.load(Ordering::Relaxed)
 }
 
-/// The writer, if no session has begun.
+/// Takes the writer, if no session has begun.
 pub(crate) fn take_pending() -> Option<Box<Writer>> {
     let writer = PENDING.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: null, or made by Box::into_raw in `keep_pending` and taken only once.
+    // SAFETY: null, or made by Box::into_raw in `store_pending` and taken only once.
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
 }
 
-/// Ends the log if no session has begun: none will.
+/// Ends the log if no session has begun. None will begin.
 pub(crate) fn end_pending() {
     if let Some(mut writer) = take_pending() {
         private_stack::run(|| writer.finish(None, EndReason::GaveUp));
     }
 }
 
-/// Lends the writer, if no session has begun or is being begun: none will be meanwhile, with a log of its own.
+/// Lends the writer, if no session has begun or is beginning. Meanwhile none can begin and make its
+/// own log.
 pub(crate) fn with_pending(work: impl FnOnce(&mut Writer)) {
-    if BEGINNING.swap(true, Ordering::Acquire) {
+    if IS_BEGINNING.swap(true, Ordering::Acquire) {
         return;
     }
     if let Some(mut writer) = take_pending() {
         work(&mut writer);
-        keep_pending(writer);
+        store_pending(writer);
     }
-    GIVEN_UP.store(false, Ordering::Relaxed);
-    BEGINNING.store(false, Ordering::Release);
+    HAS_TIMED_OUT.store(false, Ordering::Relaxed);
+    IS_BEGINNING.store(false, Ordering::Release);
 }
 
-fn keep_pending(writer: Box<Writer>) {
+fn store_pending(writer: Box<Writer>) {
     PENDING.store(Box::into_raw(writer), Ordering::Release);
 }
 
-/// In a forked child: its session is still to begin, with files of its own.
+/// Resets the state in a forked child, whose session is still to begin, with its own files.
 pub(crate) fn after_fork() {
-    GIVEN_UP.store(false, Ordering::Relaxed);
-    AHEAD.store(false, Ordering::Relaxed);
-    BEGINNING.store(false, Ordering::Release);
+    HAS_TIMED_OUT.store(false, Ordering::Relaxed);
+    IS_EARLY.store(false, Ordering::Relaxed);
+    IS_BEGINNING.store(false, Ordering::Release);
     // SAFETY: null or leaked by `prepare`.
     if let Some(settings) = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() } {
-        AWAITED.store(settings.listens_from_the_start(), Ordering::Release);
+        IS_AWAITED.store(settings.listens_from_the_start(), Ordering::Release);
     }
-    // The parent's log is the parent's, also if it has not begun. Leaked: dropping it would run code
-    // on memory of the parent's state.
+    // The parent's log is not the child's, even if the parent's session has not begun. Leaked:
+    // dropping it would run code on the parent's state.
     PENDING.store(std::ptr::null_mut(), Ordering::Release);
 }

@@ -1,6 +1,7 @@
-//! The thread that the writer runs in: how it begins, and how it ends.
+//! Writer thread: how the thread of the writer starts and ends.
 //!
-//! It is one of ours for life, so that nothing it does is profiled, and takes no signal.
+//! The thread counts as inside our code for life, so nothing it does is profiled, and it takes no
+//! signals.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -10,78 +11,79 @@ use heapprof_format::EndReason;
 use super::Writer;
 use crate::allocator;
 use crate::os::{clock, credentials, fd_table, libc_trampolines, seccomp, sys};
-use crate::recording::request_word::{self, END, FINISH, LEAVING};
+use crate::recording::request_word::{self, END, FINISH, THREAD_STOP};
 use crate::recording::session::{self, Session};
 use crate::state::{phase, thread};
 use crate::unwind::stack_bounds;
 use crate::writer::{adopt_credentials, last_thread};
 
-/// Bytes of the writer's stack: its own frames are small, formatting and sorting a dump included.
+/// Bytes of the writer's own stack: its frames are small, even while it formats and sorts a dump.
 const STACK_BYTES: usize = 512 << 10;
 
-/// What the thread is given, until it has taken it.
+/// The writer and its session, on the way to the thread or back.
 struct Handover {
-    /// Made from a box. Never freed: a forked child looks at it where it is, and dropping millions of entries would
-    /// delay the end.
-    place: *mut Writer,
+    /// Made from a box, and never freed: dropping millions of entries would delay the end.
+    writer: *mut Writer,
     session: &'static Session,
 }
 
-/// The writer of the session, while it is not the thread's: see [`leave`].
+/// The writer of the session while it has no thread: see [`stop_thread`].
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
-/// In a forked child: its writer is not there yet.
+/// Resets the state in a forked child, whose writer has no thread yet.
 pub(crate) fn after_fork() {
-    THREAD.store(0, Ordering::Relaxed);
-    RUNS.store(0, Ordering::Relaxed);
-    HAS_LEFT.store(false, Ordering::SeqCst);
-    IS_CLAIMED.store(false, Ordering::SeqCst);
+    TID.store(0, Ordering::Relaxed);
+    IS_RUNNING.store(0, Ordering::Relaxed);
+    IS_HANDED_BACK.store(false, Ordering::SeqCst);
+    STOP_IS_CLAIMED.store(false, Ordering::SeqCst);
 }
 
-/// Set when the thread has begun. libc's own steps before that end the process if a seccomp filter forbids them.
-static RUNS: AtomicU32 = AtomicU32::new(0);
+/// Set when the thread runs. Before that, libc's own steps end the process if a seccomp filter
+/// forbids them.
+static IS_RUNNING: AtomicU32 = AtomicU32::new(0);
 /// How long a program's first sample waits for the thread to run.
-const START_PATIENCE_NS: u64 = 100_000_000;
+const START_TIMEOUT_NS: u64 = 100_000_000;
 
-/// A program that fences itself in, or gives up its rights, right after its first sample shall find the thread complete, with its log open.
-fn wait_until_it_runs() {
-    let deadline = clock::now_ns() + START_PATIENCE_NS;
-    while RUNS.load(Ordering::Acquire) == 0 {
+/// Waits until the thread runs. A program may restrict its system calls or give up its rights right
+/// after its first sample, and then needs the thread complete, with its log open.
+fn wait_until_running() {
+    let deadline = clock::now_ns() + START_TIMEOUT_NS;
+    while IS_RUNNING.load(Ordering::Acquire) == 0 {
         let now = clock::now_ns();
         if now >= deadline {
             return;
         }
-        sys::futex_wait(&RUNS, 0, Some(deadline - now));
+        sys::futex_wait(&IS_RUNNING, 0, Some(deadline - now));
     }
 }
 
-/// Starts the thread. On failure the writer is given back.
+/// Starts the thread. On failure it returns the writer.
 pub(crate) fn start(writer: Box<Writer>, session: &'static Session) -> Result<(), Box<Writer>> {
     start_with(Handover {
-        place: Box::into_raw(writer),
+        writer: Box::into_raw(writer),
         session,
     })
 }
 
 fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     HANDOVER.store(Box::into_raw(Box::new(handover)), Ordering::Release);
-    // The new thread inherits a mask that blocks everything: no signal meant for the program is ever
+    // The new thread inherits a mask that blocks every signal: no signal for the program is ever
     // handled there.
     let mask = sys::block_signals();
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut id = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: the attributes are initialised before use and destroyed after; `live` matches the type
-    // that pthread_create wants.
+    // SAFETY: the attributes are initialised before use and destroyed after; the thread's function
+    // matches the type that pthread_create wants.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         // Whole pages, as all other stacks are: see `stack_bounds::learn`.
-        let bytes = STACK_BYTES + least_stack(attributes.as_ptr());
+        let bytes = STACK_BYTES + min_stack_bytes(attributes.as_ptr());
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), bytes.next_multiple_of(4096));
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         let error = libc::pthread_create(
             id.as_mut_ptr(),
             attributes.as_ptr(),
-            live,
+            run_thread,
             std::ptr::null_mut(),
         );
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
@@ -89,68 +91,71 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     };
     sys::restore_signals(mask);
     if error == 0 {
-        wait_until_it_runs();
+        wait_until_running();
         return Ok(());
     }
     let back = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: made above; no thread was started that could have taken it. The writer was made from a box.
-    Err(unsafe { Box::from_raw(Box::from_raw(back).place) })
+    // SAFETY: made above; no thread was started that could have taken it. The writer was made from
+    // a box.
+    Err(unsafe { Box::from_raw(Box::from_raw(back).writer) })
 }
 
-/// libc's `__pthread_get_minstack`; null: it has none.
+/// libc's `__pthread_get_minstack`, or null.
 static GET_MINSTACK: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How the program was to be scheduled when it began. Null: not known.
-static AT_BOOT: AtomicPtr<sys::Scheduling> = AtomicPtr::new(std::ptr::null_mut());
+/// How the program was scheduled when it began; null if unknown.
+static BOOT_SCHEDULING: AtomicPtr<sys::Scheduling> = AtomicPtr::new(std::ptr::null_mut());
 
-/// In our thread: whoever took the first sample may keep to one processor, or be a real-time thread that never sleeps. What our thread has from
-/// it is undone, but not with a filter in front that may not know these calls.
-fn schedule_as_at_boot() {
+/// Gives our thread the scheduling of the program's start. It inherits the scheduling of the thread
+/// that took the first sample, which may be bound to one processor or be a real-time thread that
+/// never sleeps. A filter may not allow these calls, so nothing is done behind one.
+fn restore_scheduling() {
     // SAFETY: null or leaked by `prepare`.
-    if let Some(at_boot) = unsafe { AT_BOOT.load(Ordering::Acquire).as_ref() }
+    if let Some(scheduling) = unsafe { BOOT_SCHEDULING.load(Ordering::Acquire).as_ref() }
         && !credentials::is_filtered()
     {
-        at_boot.take();
+        scheduling.take();
     }
 }
 
-/// At boot, while nobody else loads anything.
+/// Looks up libc's function and the scheduling, at boot, while no other thread uses the loader.
 pub(crate) fn prepare() {
     if !credentials::is_filtered()
         && let Some(now) = sys::Scheduling::mine()
     {
-        AT_BOOT.store(Box::into_raw(Box::new(now)), Ordering::Release);
+        BOOT_SCHEDULING.store(Box::into_raw(Box::new(now)), Ordering::Release);
     }
     let function = libc_trampolines::in_libc(c"__pthread_get_minstack");
     GET_MINSTACK.store(function.unwrap_or(0) as *mut c_void, Ordering::Relaxed);
 }
 
-/// What libc takes of a thread's stack before anything has run on it: thread-local memory of all that is loaded lies there, which may be
-/// megabytes. What libc has for whoever makes threads of a given size (OpenJDK, Rust's library) is asked.
-fn least_stack(attributes: *const libc::pthread_attr_t) -> usize {
+/// Returns how much of a thread's stack libc needs before any code runs on it. Thread-local memory
+/// of all loaded libraries lies there, which may be megabytes. libc has a function for runtimes
+/// that make threads of a given size (OpenJDK, Rust's library).
+fn min_stack_bytes(attributes: *const libc::pthread_attr_t) -> usize {
     let function = GET_MINSTACK.load(Ordering::Relaxed);
     if function.is_null() {
         return 0;
     }
-    // SAFETY: libc's function of that name, whose type this has been since glibc 2.15.
+    // SAFETY: libc's function of that name, which has this type.
     let function: unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize =
         unsafe { std::mem::transmute(function) };
     // SAFETY: as above; it reads two words of the loader's.
     unsafe { function(attributes) }
 }
 
-/// The writer's thread, by the kernel's number; 0: there is none.
-static THREAD: AtomicU32 = AtomicU32::new(0);
+/// The kernel's id of the writer's thread; 0 if there is none.
+static TID: AtomicU32 = AtomicU32::new(0);
 
-/// See [`THREAD`].
+/// Returns the kernel's id of the writer's thread; 0 if there is none.
 pub(crate) fn tid() -> u32 {
-    THREAD.load(Ordering::Relaxed)
+    TID.load(Ordering::Relaxed)
 }
 
-/// There is no memory for what this thread wants. The writer stands still then, for good; a thread of the program's
-/// returns from here.
-pub(crate) fn stop_if_it_is_me() {
-    if THREAD.load(Ordering::Relaxed) != sys::gettid() {
+/// Stops the writer for good if the calling thread is the writer's, for which there is no memory.
+/// Other threads return from here.
+pub(crate) fn stop_if_writer() {
+    if TID.load(Ordering::Relaxed) != sys::gettid() {
         return;
     }
     if let Some(session) = session::current() {
@@ -161,78 +166,79 @@ pub(crate) fn stop_if_it_is_me() {
     }
 }
 
-/// Whether a thread asks the writer to leave, or has had it leave.
-static IS_CLAIMED: AtomicBool = AtomicBool::new(false);
+/// True while a thread asks the writer's thread to end, or has made it end.
+static STOP_IS_CLAIMED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the writer is in [`HANDOVER`], and its thread on its last steps.
-static HAS_LEFT: AtomicBool = AtomicBool::new(false);
+/// True if the writer is in [`HANDOVER`], and its thread is at its last steps.
+static IS_HANDED_BACK: AtomicBool = AtomicBool::new(false);
 
-/// How long the program waits for the writer to leave.
-const LEAVE_PATIENCE_NS: u64 = 2_000_000_000;
+/// How long the program waits for the thread to end.
+const STOP_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// In a thread of the program's that is inside our code: has the writer's thread end, until [`come_back`]. False: it stays.
-pub(crate) fn leave() -> bool {
+/// Ends the writer's thread, until [`restart_thread`]. False: it runs on. Called in a thread of the
+/// program that is inside our code.
+pub(crate) fn stop_thread() -> bool {
     let thread = tid();
-    if thread == 0 || IS_CLAIMED.swap(true, Ordering::SeqCst) {
+    if thread == 0 || STOP_IS_CLAIMED.swap(true, Ordering::SeqCst) {
         return false;
     }
-    let deadline = clock::now_ns() + LEAVE_PATIENCE_NS;
-    LEAVING.ask(deadline, LEAVE_PATIENCE_NS, || {
-        request_word::is_asked(FINISH)
-    });
-    if !HAS_LEFT.load(Ordering::SeqCst) {
-        IS_CLAIMED.store(false, Ordering::SeqCst);
+    let deadline = clock::now_ns() + STOP_TIMEOUT_NS;
+    THREAD_STOP.ask(deadline, STOP_TIMEOUT_NS, || request_word::is_asked(FINISH));
+    if !IS_HANDED_BACK.load(Ordering::SeqCst) {
+        STOP_IS_CLAIMED.store(false, Ordering::SeqCst);
         return false;
     }
-    wait_until_it_is_gone(thread, deadline);
+    wait_until_gone(thread, deadline);
     true
 }
 
-/// For a thread of ours that has said that it ends: a few instructions of libc's and of the kernel's.
-fn wait_until_it_is_gone(thread: u32, deadline: u64) {
+/// Waits until a thread of ours is gone that is at its last instructions, in libc and in the
+/// kernel.
+fn wait_until_gone(thread: u32, deadline: u64) {
     while sys::has_thread(thread) && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);
     }
 }
 
-/// In a thread of the program's: has the writer write what there is, and its thread end. It is waited for, [`LEAVE_PATIENCE_NS`] at
-/// most.
-pub(crate) fn end(session: &Session) {
-    wait_until_it_runs();
+/// Ends the recording in a thread of the program: the writer flushes the log, and its thread ends.
+/// Waits for that for [`STOP_TIMEOUT_NS`] at most.
+pub(crate) fn end_recording(session: &Session) {
+    wait_until_running();
     let thread = tid();
     if thread == 0 {
         return;
     }
     request_word::post(END);
-    let deadline = clock::now_ns() + LEAVE_PATIENCE_NS;
+    let deadline = clock::now_ns() + STOP_TIMEOUT_NS;
     session.wait_until_finished(deadline);
-    wait_until_it_is_gone(thread, deadline);
+    wait_until_gone(thread, deadline);
 }
 
-/// In the writer's thread: gives the writer back, and does not touch it any more. False: that is no longer wanted.
-fn hand_back(place: *mut Writer, session: &'static Session) -> bool {
-    let handover = Box::into_raw(Box::new(Handover { place, session }));
+/// Hands the writer back, in the writer's thread, which does not touch it any more. False: the
+/// request was withdrawn.
+fn hand_back(writer: *mut Writer, session: &'static Session) -> bool {
+    let handover = Box::into_raw(Box::new(Handover { writer, session }));
     HANDOVER.store(handover, Ordering::Release);
-    THREAD.store(0, Ordering::Relaxed);
-    HAS_LEFT.store(true, Ordering::SeqCst); // before the request is served
-    if LEAVING.take() {
-        LEAVING.tell_served();
+    TID.store(0, Ordering::Relaxed);
+    IS_HANDED_BACK.store(true, Ordering::SeqCst); // before the request is served
+    if THREAD_STOP.take() {
+        THREAD_STOP.tell_served();
         return true;
     }
-    HAS_LEFT.store(false, Ordering::SeqCst);
-    THREAD.store(sys::gettid(), Ordering::Relaxed);
+    IS_HANDED_BACK.store(false, Ordering::SeqCst);
+    TID.store(sys::gettid(), Ordering::Relaxed);
     HANDOVER.store(std::ptr::null_mut(), Ordering::Release);
     // SAFETY: made above; only a thread whose request was served takes it.
     drop(unsafe { Box::from_raw(handover) });
     false
 }
 
-/// After [`leave`]: the writer has a thread again. If there is none to be had, recording ends.
-pub(crate) fn come_back(session: &'static Session) {
+/// Starts a thread for the writer after [`stop_thread`]. If that fails, recording ends.
+pub(crate) fn restart_thread(session: &'static Session) {
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    RUNS.store(0, Ordering::Relaxed);
-    HAS_LEFT.store(false, Ordering::SeqCst);
-    IS_CLAIMED.store(false, Ordering::SeqCst);
+    IS_RUNNING.store(0, Ordering::Relaxed);
+    IS_HANDED_BACK.store(false, Ordering::SeqCst);
+    STOP_IS_CLAIMED.store(false, Ordering::SeqCst);
     if handover.is_null() {
         return;
     }
@@ -247,39 +253,45 @@ pub(crate) fn come_back(session: &'static Session) {
     }
 }
 
-/// In the program's main thread, which is about to end (`host/main_thread.rs`): our thread may come to end the process in the name of the
-/// last one, and needs the program's descriptors for that. One that left them ends, and another begins.
+/// Makes the writer's thread share the program's descriptors. Called in the program's main thread,
+/// which is about to end: our thread may have to end the process as its last thread, which needs
+/// the program's descriptors. If our thread has a table of its own, it ends and another one starts.
 pub(crate) fn share_descriptors(session: &'static Session) {
-    wait_until_it_runs();
-    if fd_table::are_own() && !seccomp::has_filtered_itself() && leave() {
-        come_back(session);
+    wait_until_running();
+    if fd_table::are_own() && !seccomp::has_filtered_itself() && stop_thread() {
+        restart_thread(session);
     }
 }
 
-/// The thread's first function, and its last. Not called `main`: a debugger's `break main` stops in every function of that name.
-extern "C" fn live(_: *mut c_void) -> *mut c_void {
+/// The function of the thread. Its name is not `main`: a debugger's `break main` stops in every
+/// function of that name.
+extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
     thread::current().enter_for_life();
-    THREAD.store(sys::gettid(), Ordering::Relaxed);
+    TID.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
-    schedule_as_at_boot();
+    restore_scheduling();
     stack_bounds::learn();
-    adopt_credentials::remember();
-    fd_table::take_own(last_thread::may_leave());
+    adopt_credentials::note_own();
+    fd_table::take_own(last_thread::main_may_have_ended());
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if handover.is_null() {
         return std::ptr::null_mut();
     }
     // SAFETY: made by `start`; the swap made it ours.
-    let Handover { place, session } = *unsafe { Box::from_raw(handover) };
-    // SAFETY: made from a box, and never freed. In this process nobody else uses the address, until `hand_back`.
-    let writer = unsafe { &mut *place };
+    let Handover {
+        writer: address,
+        session,
+    } = *unsafe { Box::from_raw(handover) };
+    // SAFETY: made from a box, and never freed. In this process, no other thread uses the address
+    // until `hand_back`.
+    let writer = unsafe { &mut *address };
     writer.hold_log();
-    RUNS.store(1, Ordering::Release);
-    sys::futex_wake(&RUNS);
+    IS_RUNNING.store(1, Ordering::Release);
+    sys::futex_wake(&IS_RUNNING);
     let work = std::panic::AssertUnwindSafe(|| {
         while writer.run(session) {
             writer.output.log_mut().let_go();
-            if hand_back(place, session) {
+            if hand_back(address, session) {
                 return true;
             }
             writer.hold_log();
@@ -300,12 +312,12 @@ extern "C" fn live(_: *mut c_void) -> *mut c_void {
         Ok(false) => {}
         Err(_) => phase::give_up_after_panic("the writer"),
     }
-    THREAD.store(0, Ordering::Relaxed);
+    TID.store(0, Ordering::Relaxed);
     session.tell_finished();
-    if !request_word::is_asked(FINISH) && last_thread::all_have_left() {
-        // Nobody asked for the end: the program's last thread has left.
+    if !request_word::is_asked(FINISH) && last_thread::is_program_gone() {
+        // There was no request to finish: the program's last thread has ended.
         phase::end();
-        last_thread::exit_for_the_last();
+        last_thread::exit_as_last_thread();
     }
     std::ptr::null_mut()
 }

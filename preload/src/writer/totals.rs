@@ -1,4 +1,4 @@
-//! The account: the writer's running totals, the dumps, and what it says at the end.
+//! Totals: the writer's running totals, the dumps, and the summary at the end.
 
 use std::sync::atomic::Ordering;
 
@@ -17,19 +17,19 @@ impl Writer {
         let mut totals = vec![
             (Counter::SampledAllocs, self.sampled_allocs),
             (Counter::SampledFrees, self.sampled_frees),
-            (Counter::CountedBytes, self.told.bytes()),
-            (Counter::CountedThreads, self.told.threads()),
+            (Counter::CountedBytes, self.reported.bytes()),
+            (Counter::CountedThreads, self.reported.threads()),
         ];
         totals.extend(counters::all().filter(|&(_, value)| value > 0));
         totals
     }
 
-    /// Grows with every one of them that the writer itself makes grow, and with every loss.
-    pub(super) fn counted(&self) -> u64 {
+    /// Returns a number that grows with each total of the writer, and with each loss.
+    pub(super) fn total_count(&self) -> u64 {
         self.sampled_allocs + self.sampled_frees + counters::losses()
     }
 
-    pub(super) fn tell_counters(&mut self, now_ns: u64) {
+    pub(super) fn log_counters(&mut self, now_ns: u64) {
         let values = self.totals();
         let time_ns = self.since_start(now_ns);
         self.output
@@ -42,36 +42,39 @@ impl Writer {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
             && let Some(why) = dumps.due(ledger)
         {
-            let _ = self.take_dump(&why, false); // what went wrong has been said
+            let _ = self.take_dump(&why, false); // the failure has been reported
         }
     }
 
-    /// Begins a dump, which is written while the writer goes on: [`go_on_with_dump`](Self::go_on_with_dump).
+    /// Begins a dump, which is written while the writer goes on:
+    /// [`write_dump_piece`](Self::write_dump_piece).
     #[cold]
     pub(super) fn begin_dump(&mut self, why: &str) {
-        let _ = self.take_dump(why, false); // what went wrong has been said
+        let _ = self.take_dump(why, false); // the failure has been reported
     }
 
-    /// Writes a dump, whole. Returns its path, or why there is none.
+    /// Writes a whole dump. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
         self.take_dump(why, is_last)?;
         self.finish_dump()
     }
 
-    /// The same, asked for: nothing else is done until it is there, so what there is of the log is written first. (Behind the dump's marker,
-    /// which is of now: a frame that began with it would have no place for events that are older.)
+    /// Writes a whole dump on request, and first the log's pending records. (They come behind the
+    /// dump's marker, whose time is now. A frame that began with the marker could not hold older
+    /// events.)
     pub(super) fn dump_at_once(&mut self, why: &str) -> Result<String, String> {
         self.take_dump(why, false)?;
         self.flush();
         self.finish_dump()
     }
 
-    /// Takes a dump of this moment, to be written.
+    /// Takes the snapshot for a dump of this moment.
     #[cold]
     fn take_dump(&mut self, why: &str, is_last: bool) -> Result<(), String> {
-        let _ = self.finish_dump(); // two that fall due at once: one after the other
-        self.tell_modules();
+        // two dumps that are due at once are written one after the other
+        let _ = self.finish_dump();
+        self.log_modules();
         let comments = self.dump_comments();
         let now_ns = clock::now_ns();
         let (Some(dumps), Some(ledger)) = (&mut self.dumps, &self.ledger) else {
@@ -81,9 +84,9 @@ impl Writer {
         let bytes = snapshot::expected_bytes(lines, self.stacks.len(), self.frames_walked);
         let context = Context {
             ledger,
-            stacks: &self.kept,
+            stacks: &self.kept_stacks,
             modules: &self.modules,
-            gone: &self.gone,
+            unloaded: &self.unloaded,
             comments,
         };
         let begun = dumps.begin(why, bytes, context, now_ns, is_last);
@@ -95,14 +98,14 @@ impl Writer {
         begun
     }
 
-    /// The dump at the end, if there is time for it.
+    /// Writes the dump at the end, if there is time for it.
     pub(super) fn last_dump(&mut self) {
         let in_use = self.ledger.as_ref().map_or(0, |l| l.total().in_use.bytes());
         let written = self.dump(&format!("Exiting, {in_use} bytes in use"), true);
-        if written.is_ok() || !self.dumps.as_ref().is_some_and(Dumps::is_late) {
+        if written.is_ok() || !self.dumps.as_ref().is_some_and(Dumps::has_missed_last) {
             return;
         }
-        let instead = if self.output.log_is_whole() {
+        let instead = if self.output.is_log_whole() {
             format!(
                 "; `heapprof export --format gperftools {}` makes it",
                 self.output.log_path()
@@ -111,30 +114,32 @@ impl Writer {
             String::new()
         };
         crate::os::diagnostics::say!(
-            "the last dump is left out: it would hold up the program's end for more than {} ms \
+            "the last dump is skipped: it would delay the program's end by more than {} ms \
              (HEAPPROF_EXIT_WAIT_MS){instead}",
             shutdown::patience_ns() / 1_000_000
         );
     }
 
-    /// Whether a dump is being written.
+    /// Returns true if a dump is being written.
     pub(super) fn is_dumping(&self) -> bool {
-        self.dumps.as_ref().is_some_and(Dumps::is_making)
+        self.dumps.as_ref().is_some_and(Dumps::is_writing)
     }
 
-    /// Writes the next piece of a dump that was begun. When that was the last: its path, or why there is none.
-    pub(super) fn go_on_with_dump(&mut self) -> Option<Result<String, String>> {
-        self.dumps.as_mut()?.go_on(&self.kept)
+    /// Writes the next piece of the dump. After the last piece it returns the path, or why there is
+    /// none.
+    pub(super) fn write_dump_piece(&mut self) -> Option<Result<String, String>> {
+        self.dumps.as_mut()?.write_piece(&self.kept_stacks)
     }
 
-    /// Writes what is left of a dump that was begun.
+    /// Writes the rest of the dump.
     pub(super) fn finish_dump(&mut self) -> Result<String, String> {
         while self.is_dumping() {
-            // No events are taken meanwhile: a hook that waits for room is to see that we get on.
+            // No events are taken meanwhile: a waiting hook must see that the writer makes
+            // progress.
             if let Some(session) = session::current() {
                 session.taken.fetch_add(1, Ordering::Relaxed);
             }
-            if let Some(written) = self.go_on_with_dump() {
+            if let Some(written) = self.write_dump_piece() {
                 return written;
             }
         }
@@ -142,7 +147,7 @@ impl Writer {
     }
 
     pub(super) fn dump_comments(&self) -> Vec<String> {
-        // The longest: what was recorded under another one is stated no less exactly.
+        // The longest interval: estimates from shorter ones are no less exact.
         let interval = self.ledger.as_ref().and_then(Ledger::longest_interval);
         let interval = interval.unwrap_or(self.settings.interval);
         let mut comments = vec![format!("program: {}", self.output.program)];
@@ -160,7 +165,7 @@ impl Writer {
                     .to_owned(),
             },
         ]);
-        if session::foreign_ids() > 0 {
+        if session::inherited_ids() > 0 {
             comments.push(
                 "inherited: what was in use at the fork is missing here; \
                  `heapprof export --format gperftools` of the log has it"
@@ -184,7 +189,7 @@ impl Writer {
             .collect();
         comments.push(format!("account: {}", losses.join(", ")));
         let cut = self
-            .kept
+            .kept_stacks
             .iter()
             .flatten()
             .filter(|stack| stack.end != heapprof_format::WalkEnd::Root)
@@ -196,7 +201,7 @@ impl Writer {
         comments
     }
 
-    pub(super) fn say_summary(&self) {
+    pub(super) fn report_summary(&self) {
         let lost = counters::losses();
         let dumps = counters::DUMPS_WRITTEN.get();
         let dumps_at = self.dumps.as_ref().map(|dumps| &dumps.base);
@@ -211,7 +216,7 @@ impl Writer {
             self.sampled_frees,
             lost,
             self.output.log_path(),
-            if self.output.log_is_whole() {
+            if self.output.is_log_whole() {
                 ""
             } else {
                 " (incomplete)"

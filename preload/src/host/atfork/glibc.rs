@@ -1,6 +1,8 @@
-//! The same over glibc, whose `pthread_atfork` is linked into every program and library and calls `__register_atfork`.
+//! Handlers over glibc: its `pthread_atfork` is linked into every program and library, and calls
+//! `__register_atfork`, which we export.
 //!
-//! Danger: the C boundary, before our constructor, and a function that is found and called by its address.
+//! Danger: the C boundary, before our constructor, and a function that is found and called by its
+//! address.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +11,7 @@ use crate::arch::thread_block::is_ready;
 use crate::host::fork;
 
 unsafe extern "C" {
-    /// What stands for this library in what it registers. Of the compiler's start files.
+    /// The token of this library for what it registers, defined by the compiler's start files.
     static __dso_handle: u8;
 }
 
@@ -24,7 +26,8 @@ pub(super) fn register_ours() {
     };
 }
 
-/// What `pthread_atfork` calls; `owner` is what goes with the library when that is unloaded. 0, or ENOMEM.
+/// Registers handlers, for `pthread_atfork`. `owner` is the token of a library, whose handlers are
+/// removed when it is unloaded. Returns 0, or ENOMEM.
 ///
 /// # Safety
 /// As pthread_atfork(3).
@@ -45,7 +48,7 @@ pub(crate) unsafe extern "C" fn __register_atfork(
     // SAFETY: libc's function of that name, whose type is this one's.
     let real: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
         unsafe { std::mem::transmute(real) };
-    // What jemalloc registers comes here, too, and so does what we do.
+    // The registrations of jemalloc and of this library come here, too.
     if owner.cast_const() != (&raw const __dso_handle).cast() {
         super::register_ours_and_jemallocs();
     }

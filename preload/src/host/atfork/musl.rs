@@ -1,6 +1,7 @@
-//! The same over musl, which has `pthread_atfork` itself.
+//! Handlers over musl, which has `pthread_atfork` itself.
 //!
-//! Danger: the C boundary, before our constructor, a function that is found and called by its address, and assembly under a name that the linker gives.
+//! Danger: the C boundary, before our constructor, a function that is found and called by its
+//! address, and assembly under a name that the linker gives.
 
 use crate::arch::system_call::hidden_jump;
 use crate::host::fork;
@@ -15,10 +16,10 @@ pub(super) fn register_ours() {
     unsafe { register(prepare, parent, child) };
 }
 
-/// As pthread_atfork(3).
+/// Registers handlers, as pthread_atfork(3).
 ///
 /// # Safety
-/// As there.
+/// As pthread_atfork(3).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_atfork(
     prepare: Handler,
@@ -30,10 +31,10 @@ pub(crate) unsafe extern "C" fn pthread_atfork(
     unsafe { register(prepare, parent, child) }
 }
 
-// Where jemalloc registers its own, past the above: see build.rs.
+// Registers jemalloc's handlers, past the export above: see build.rs.
 hidden_jump! { "__wrap_pthread_atfork" => register }
 
-/// musl's own function. 0, or ENOMEM.
+/// Calls musl's own function. Returns 0, or ENOMEM.
 ///
 /// # Safety
 /// As pthread_atfork(3).

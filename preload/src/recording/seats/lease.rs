@@ -1,156 +1,169 @@
-//! A lease: a seat that one thread keeps, so that it need not be taken.
+//! Lease: a seat that one thread keeps between its hooks, so it need not take the seat each time.
 //!
-//! Danger: exclusion without a locked instruction. One, in each hook, is a tenth of what a recorded pair costs (docs/lab-notes/seats.md); it is for other threads,
-//! and mostly no other thread wants that seat.
+//! Danger: mutual exclusion without a locked instruction. One such instruction in each hook is a
+//! noticeable part of the cost of recording everything (docs/lab-notes/seats.md). It excludes other
+//! threads, and mostly no other thread wants that seat.
 //!
-//! Model: a thread that took the same seat [`ALONE`] times in a row and met nobody leaves it `busy` when it goes. From then on nobody takes
-//! the seat, and only that thread asks whether somebody is `inside`: itself, interrupted by a signal whose handler allocates or frees, which then takes
-//! another seat. That is a question between a thread and itself, which plain loads and stores answer.
+//! Model: a thread that took the same seat [`TAKES_BEFORE_LEASE`] times in a row leaves it `busy`
+//! for good. From then on no other thread takes the seat. Only signal handlers of the same thread
+//! can compete for it; a handler that allocates or frees finds `inside` set and takes another seat.
+//! Plain loads and stores are enough between a thread and its own handlers.
 //!
-//! Who wants the seat cannot have it, and takes another; so few are leased ([`MOST`]), and there are others beside. What the writer would do there now and
-//! then, the thread does: the writer calls, and the thread sees that when it comes next. When the thread has ended, the writer gives the lease up.
+//! Other threads take other seats. Few seats are leased ([`MOST`]), and [`UNLEASED`] seats always
+//! remain. The thread does the writer's maintenance of the seat: the writer sets a flag, and the
+//! thread sees it in its next hook. When the thread has ended, the writer revokes the lease.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
-use super::{Place, WANTED, count};
+use super::{SEAT_WANTED, SeatSlot, count};
 use crate::os::seccomp::Spared;
 use crate::os::{credentials, sys};
 use crate::state::process;
 use crate::state::thread::Thread;
 
-/// So often a thread takes a seat in a row before it keeps it. Threads that sample less than that in their life leave no lease behind.
-const ALONE: u8 = 200;
+/// How often in a row a thread takes a seat before it leases it. A thread with fewer samples leaves
+/// no lease behind.
+const TAKES_BEFORE_LEASE: u8 = 200;
 
-/// Most leases at a time.
+/// The most leases at a time.
 const MOST: usize = 8;
 
-/// So many seats are there beside the leased ones.
-const BESIDE: usize = 2;
+/// How many seats stay without a lease.
+const UNLEASED: usize = 2;
 
-/// How many there are.
-static GIVEN: AtomicUsize = AtomicUsize::new(0);
+/// How many leases there are.
+static GRANTED: AtomicUsize = AtomicUsize::new(0);
 
-/// That of a seat.
+/// The lease of one seat.
 pub(super) struct Lease {
-    /// Whether a thread has it. Moved by that thread, which has the seat then; by the writer when the thread is gone; and in a forked child.
-    is_given: AtomicBool,
-    /// Whether that thread is at work with the seat. Moved by that thread only.
+    /// True if a thread has the lease. Changed by that thread while it has the seat, by the writer
+    /// when the thread has ended, and in a forked child.
+    is_held: AtomicBool,
+    /// True while that thread is at work with the seat. Changed by that thread only.
     inside: AtomicBool,
-    /// Whether the writer was here since that thread last looked.
-    is_called: AtomicBool,
-    /// The thread's number, the kernel's.
+    /// True if the writer has asked for maintenance.
+    is_maintenance_asked: AtomicBool,
+    /// The kernel's id of the thread.
     tid: AtomicU32,
 }
 
 impl Lease {
     pub(super) const fn new() -> Lease {
         Lease {
-            is_given: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
             inside: AtomicBool::new(false),
-            is_called: AtomicBool::new(false),
+            is_maintenance_asked: AtomicBool::new(false),
             tid: AtomicU32::new(0),
         }
     }
 
-    /// Whether a thread has it.
+    /// Returns true if a thread has the lease.
     #[inline(always)]
-    pub(super) fn is_given(&self) -> bool {
-        self.is_given.load(Ordering::Acquire)
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
     }
 
-    /// Whether a thread has it, and is at work with the seat.
+    /// Returns true if the thread of the lease is at work with the seat.
     pub(super) fn is_at_work(&self) -> bool {
         self.inside.load(Ordering::Acquire)
     }
 
-    /// The thread that has it leaves the seat.
+    /// Leaves the seat, in the thread of the lease.
     #[inline(always)]
-    pub(super) fn leave(&self) {
+    pub(super) fn leave_seat(&self) {
         self.inside.store(false, Ordering::Release);
     }
 
-    /// In the writer: asks the thread to look after the seat.
-    pub(super) fn call(&self) {
-        self.is_called.store(true, Ordering::Relaxed);
+    /// Asks the thread of the lease to maintain the seat. Called by the writer.
+    pub(super) fn ask_for_maintenance(&self) {
+        self.is_maintenance_asked.store(true, Ordering::Relaxed);
     }
 }
 
-/// Returns the seat that this thread keeps.
+/// Returns the slot of the seat that this thread leases.
 #[inline(always)]
-fn of(thread: &Thread) -> Option<&'static Place> {
-    // SAFETY: null, or a place, which is never freed (`give` sets it, and nobody else).
-    unsafe { thread.lease.get().cast::<Place>().as_ref() }
+fn of(thread: &Thread) -> Option<&'static SeatSlot> {
+    // SAFETY: null, or a slot, which is never freed (only `grant` and `after_fork` set the field).
+    unsafe { thread.lease.get().cast::<SeatSlot>().as_ref() }
 }
 
-/// The seat that this thread keeps, taken. `None`: it keeps none, or is in the middle of something there.
+/// Takes the seat that this thread leases. `None`: it leases none, or a hook of this thread is at
+/// work with the seat.
 #[inline(always)]
-pub(super) fn enter(thread: &Thread) -> Option<&'static Place> {
-    let place = of(thread)?;
-    // Only this thread, and its signal handlers, each of which ends before what it interrupted goes on. (One that jumps out of a hook leaves it
-    // so for ever: `recording/abandoned_hook.rs`.)
-    if place.lease.inside.load(Ordering::Relaxed) {
+pub(super) fn enter(thread: &Thread) -> Option<&'static SeatSlot> {
+    let slot = of(thread)?;
+    // Only this thread and its signal handlers come here. A handler ends before the interrupted
+    // code continues. (A handler that jumps out of a hook leaves the flag set for ever; see the
+    // abandoned hook.)
+    if slot.lease.inside.load(Ordering::Relaxed) {
         return None;
     }
-    place.lease.inside.store(true, Ordering::Relaxed);
-    // What follows is not before that for a signal handler either.
+    slot.lease.inside.store(true, Ordering::Relaxed);
+    // A signal handler must see the flag before any later effect.
     compiler_fence(Ordering::SeqCst);
-    if place.lease.is_called.load(Ordering::Relaxed) {
-        attend(place);
+    if slot.lease.is_maintenance_asked.load(Ordering::Relaxed) {
+        maintain(slot);
     }
-    Some(place)
+    Some(slot)
 }
 
-/// The writer was here while this thread, which has the seat, was not.
+/// Maintains the seat, which this thread has, as the writer asked.
 #[cold]
 #[inline(never)]
-fn attend(place: &Place) {
-    place.lease.is_called.store(false, Ordering::Relaxed);
+fn maintain(slot: &SeatSlot) {
+    slot.lease
+        .is_maintenance_asked
+        .store(false, Ordering::Relaxed);
     // SAFETY: this thread has the seat, and nothing of it is borrowed yet.
-    unsafe { *place.kept.get() = None }; // perhaps nobody wants it any more
+    unsafe { *slot.kept_spot.get() = None }; // perhaps it is not needed any more
 }
 
-/// This thread has taken the seat, which it had the last time, too, in the usual way.
+/// Counts that this thread took, in the usual way, the seat that it had the last time, too.
 #[inline(always)]
-pub(super) fn taken_again(thread: &Thread, place: &'static Place) {
+pub(super) fn count_take(thread: &Thread, slot: &'static SeatSlot) {
     let alone = thread.alone.get();
-    if alone < ALONE {
+    if alone < TAKES_BEFORE_LEASE {
         thread.alone.set(alone + 1);
     } else {
-        give(thread, place);
+        grant(thread, slot);
     }
 }
 
-/// Gives this thread, which has the seat and is outside of any other, the lease of it, if there is one to be had.
+/// Grants this thread the lease of the seat that it has, if a lease is available. The thread has no
+/// other seat.
 #[cold]
 #[inline(never)]
-fn give(thread: &Thread, place: &'static Place) {
+fn grant(thread: &Thread, slot: &'static SeatSlot) {
     thread.alone.set(0);
     let relaxed = Ordering::Relaxed;
     let has_one = of(thread).is_some();
-    if has_one || GIVEN.load(relaxed) >= MOST {
+    if has_one || GRANTED.load(relaxed) >= MOST {
         return;
     }
-    // Not in a child that shares our memory (`vfork`): the thread goes on by another number.
+    // Not in a child that shares our memory (`vfork`): the thread id that it would note is the
+    // child's.
     if !process::is_own() {
         return;
     }
-    // Others must find a seat now, and not only when the writer has made one.
-    let most = MOST.min(count().saturating_sub(BESIDE));
-    let one_more = |given| (given < most).then_some(given + 1);
-    if GIVEN.fetch_update(relaxed, relaxed, one_more).is_err() {
-        return WANTED.store(true, relaxed);
+    // Other threads must find a free seat now, before the writer makes another one.
+    let most = MOST.min(count().saturating_sub(UNLEASED));
+    let one_more = |granted| (granted < most).then_some(granted + 1);
+    if GRANTED.fetch_update(relaxed, relaxed, one_more).is_err() {
+        return SEAT_WANTED.store(true, relaxed);
     }
-    place.lease.tid.store(sys::gettid(), relaxed);
-    place.lease.inside.store(true, relaxed);
-    place.lease.is_given.store(true, Ordering::Release);
-    thread.lease.set(std::ptr::from_ref(place).cast());
+    slot.lease.tid.store(sys::gettid(), relaxed);
+    slot.lease.inside.store(true, relaxed);
+    slot.lease.is_held.store(true, Ordering::Release);
+    thread.lease.set(std::ptr::from_ref(slot).cast());
 }
 
-/// In the writer: gives up the lease of a thread that is no more, and leaves the seat for anybody. False: it lives, or nobody can tell.
-pub(super) fn end_if_orphaned(place: &Place) -> bool {
-    let lease = &place.lease;
-    // Not by `/proc`, which may be another's: one that lives must not be taken for gone. Nor under a filter, which may say that nobody is there, or end
-    // the process for the question.
+/// Revokes the lease of a thread that has ended, and frees the seat. Returns false if the thread
+/// lives, or if that cannot be determined. Called by the writer.
+pub(super) fn revoke_if_orphaned(slot: &SeatSlot) -> bool {
+    let lease = &slot.lease;
+    // `/proc` is no source for this: it may belong to another PID namespace, and a live thread must
+    // not be taken for an ended one. A filter of system calls may answer wrongly, or end the
+    // process for the call.
     if lease.is_at_work()
         || !Spared::ThreadAsked.is_allowed()
         || credentials::is_filtered()
@@ -158,25 +171,27 @@ pub(super) fn end_if_orphaned(place: &Place) -> bool {
     {
         return false;
     }
-    lease.is_given.store(false, Ordering::Release);
-    GIVEN.fetch_sub(1, Ordering::Relaxed);
-    place.busy.store(false, Ordering::Release);
+    lease.is_held.store(false, Ordering::Release);
+    GRANTED.fetch_sub(1, Ordering::Relaxed);
+    slot.busy.store(false, Ordering::Release);
     true
 }
 
-/// In a forked child: other threads' leases are nobody's, and this thread gives up its own. Whether it has the seat then.
-pub(super) fn after_fork(thread: &Thread, places: impl Iterator<Item = &'static Place>) {
-    for place in places {
-        place.lease.is_given.store(false, Ordering::Relaxed);
+/// Ends all leases in a forked child. A seat that this thread leased becomes free, unless the
+/// thread is at work with it.
+pub(super) fn after_fork(thread: &Thread, slots: impl Iterator<Item = &'static SeatSlot>) {
+    for slot in slots {
+        slot.lease.is_held.store(false, Ordering::Relaxed);
     }
-    GIVEN.store(0, Ordering::Relaxed);
+    GRANTED.store(0, Ordering::Relaxed);
     thread.alone.set(0);
-    // A fork in a signal handler that interrupted a hook: the hook goes on, and leaves the seat as any other.
-    let place = of(thread);
+    // If a signal handler forked while it interrupted a hook, the hook continues and leaves the
+    // seat as usual.
+    let slot = of(thread);
     thread.lease.set(std::ptr::null());
-    if let Some(place) = place
-        && !place.lease.is_at_work()
+    if let Some(slot) = slot
+        && !slot.lease.is_at_work()
     {
-        place.busy.store(false, Ordering::Release);
+        slot.busy.store(false, Ordering::Release);
     }
 }

@@ -1,14 +1,15 @@
-//! A larger table of rules for a walker.
+//! Rule table growth: a larger table of unwind rules for a walker, made by the writer.
 //!
-//! Danger: a table that goes from one thread to another and back.
+//! Danger: ownership of a table goes from one thread to another and back.
 //!
-//! Model: the thread that has the seat asks for it, and the writer makes it, who may allocate. The thread moves its rules there, 16,384 at the
-//! most, which takes a seventh of a millisecond (`cargo bench --package heapprof-core --bench walks`), and happens thrice in the life of a
-//! walker at the most. It leaves the table that it has outgrown, which the writer drops. So neither waits for the other, and the
-//! writer need not have the seat for that: in a program that does little but walk it is hardly ever free.
+//! Model: the thread that has the seat requests a table, and the writer makes it, because only the
+//! writer may allocate. The thread moves its rules there, which happens a few times in the life of
+//! a walker. It leaves the outgrown table for the writer to drop. So neither thread waits for the
+//! other, and the writer does not need the seat: in a program that does little but walk, it is
+//! rarely free.
 //!
 //! ```text
-//!  NONE ──thread──> ASKED ──writer──> MADE ──thread──> OUTGROWN ──writer──> NONE
+//!  NONE ──thread──> REQUESTED ──writer──> MADE ──thread──> OUTGROWN ──writer──> NONE
 //!                     ↑                                   │
 //!                     └──────────────thread───────────────┘
 //! ```
@@ -19,87 +20,97 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use heapprof_core::Rules;
 
 const NONE: u8 = 0;
-const ASKED: u8 = 1;
+const REQUESTED: u8 = 1;
 const MADE: u8 = 2;
 const OUTGROWN: u8 = 3;
 
-/// That of a seat.
-pub(super) struct Larger {
+/// The growth of one seat's rule table.
+pub(super) struct TableGrowth {
     state: AtomicU8,
-    /// For how many rules.
+    /// How many rules the new table must have room for.
     wanted: AtomicUsize,
-    /// The new one while the state is `MADE`, the old one while it is `OUTGROWN`; else null. The one of the thread that has the seat in the state `MADE`, and of the
-    /// writer in `ASKED` and `OUTGROWN`, the latter of which it leaves first. Each leaves a state by a Release, and comes upon the other's by an Acquire.
+    /// The new table in the state `MADE`, the outgrown one in `OUTGROWN`, else null. It belongs to
+    /// the thread that has the seat in the state `MADE`, and to the writer in `REQUESTED` and
+    /// `OUTGROWN`. In `OUTGROWN`, the writer takes the table before it leaves the state. Each side
+    /// leaves a state by a Release, and observes the other's by an Acquire.
     table: AtomicPtr<Rules>,
 }
 
-/// What became of a wish for more room.
+/// The result of a request.
 pub(super) enum Outcome {
-    /// The writer is to be told of it.
-    IsAsked,
-    /// The rules have moved.
-    HasMoved,
-    /// The writer knows.
-    Waits,
+    /// The request is new: the writer must be woken.
+    Requested,
+    /// The rules have moved to the larger table.
+    Moved,
+    /// The writer has not made the table yet.
+    Pending,
 }
 
-impl Larger {
-    pub(super) const fn new() -> Larger {
-        Larger {
+impl TableGrowth {
+    pub(super) const fn new() -> TableGrowth {
+        TableGrowth {
             state: AtomicU8::new(NONE),
             wanted: AtomicUsize::new(0),
             table: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
-    /// In the thread that has the seat, whose walker wants room for so many `rules`.
-    pub(super) fn ask(&self, wanted: usize, rules: &mut Rules) -> Outcome {
+    /// Requests room for so many rules, or moves `rules` if the table is there. Called by the
+    /// thread that has the seat.
+    pub(super) fn request(&self, wanted: usize, rules: &mut Rules) -> Outcome {
         match self.state.load(Ordering::Acquire) {
             NONE | OUTGROWN => {
                 self.wanted.store(wanted, Ordering::Relaxed);
-                self.state.store(ASKED, Ordering::Release);
-                Outcome::IsAsked
+                self.state.store(REQUESTED, Ordering::Release);
+                Outcome::Requested
             }
             MADE => {
-                // SAFETY: this thread has the seat, and in this state the table is its own, and whole.
+                // SAFETY: this thread has the seat, and in this state the table is its own, and
+                // complete.
                 if let Some(larger) = unsafe { self.table.load(Ordering::Relaxed).as_mut() } {
                     rules.move_to(larger);
                 }
                 self.state.store(OUTGROWN, Ordering::Release);
-                Outcome::HasMoved
+                Outcome::Moved
             }
-            _ => Outcome::Waits,
+            _ => Outcome::Pending,
         }
     }
 
-    /// In the writer.
-    pub(super) fn serve(&self) {
+    /// Makes the requested table, or drops the outgrown one. Called by the writer.
+    pub(super) fn advance_in_writer(&self) {
         match self.state.load(Ordering::Acquire) {
-            ASKED => {
+            REQUESTED => {
                 let wanted = self.wanted.load(Ordering::Relaxed);
-                self.put(Box::into_raw(Box::new(Rules::with_room_for(wanted))));
+                self.replace_table(Box::into_raw(Box::new(Rules::with_room_for(wanted))));
                 self.state.store(MADE, Ordering::Release);
             }
             OUTGROWN => {
-                self.put(ptr::null_mut());
+                self.replace_table(ptr::null_mut());
                 let (now, then) = (Ordering::AcqRel, Ordering::Relaxed);
-                let _ = self.state.compare_exchange(OUTGROWN, NONE, now, then); // if it has asked, the next look is for that
+                // If this fails, the thread has requested another table, which the next round
+                // makes.
+                let _ = self.state.compare_exchange(OUTGROWN, NONE, now, then);
             }
             _ => {}
         }
     }
 
-    /// In the writer, whose the table is: puts another in its place, and drops it.
-    fn put(&self, table: *mut Rules) {
+    /// Replaces the table and drops the old one. Called by the writer, in a state in which it owns
+    /// the table.
+    fn replace_table(&self, table: *mut Rules) {
         let old = self.table.swap(table, Ordering::Relaxed);
         if !old.is_null() {
-            // SAFETY: made by `Box::into_raw` in `serve`, and by now nobody else's: the swap took it away.
+            // SAFETY: made by `Box::into_raw` in `advance_in_writer`. No other thread has it any
+            // more: the swap took it away.
             drop(unsafe { Box::from_raw(old) });
         }
     }
 
-    /// In a forked child, in its one thread: what there is may be from the middle of anything that the parent's writer did, and is left alone (Law 7). Whose seat
-    /// it is may be this very thread, in a signal handler that interrupted it: it goes on with the table that it has, or finds none.
+    /// Forgets the table in a forked child. The parent's writer may have been building it at the
+    /// moment of the fork, so the child drops the pointer and leaks the table (Law 7). If a signal
+    /// handler forked while this thread was using the table, the thread keeps its own pointer or
+    /// finds none.
     pub(super) fn after_fork(&self) {
         self.table.store(ptr::null_mut(), Ordering::Relaxed);
         self.state.store(NONE, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The dumps: gperftools' heap files, on gperftools' occasions.
+//! Dumps: gperftools' heap files, written on gperftools' occasions.
 //!
-//! The occasions are judged after each event of the ledger, so a dump shows the heap at the very event that
-//! called for it. After any dump all of them count anew, as in gperftools.
+//! The occasions are checked after each event of the ledger, so a dump shows the heap at the very
+//! event that called for it. After any dump, all occasions count anew, as in gperftools.
 
 use heapprof_core::{Ledger, Pace};
 
@@ -14,10 +14,10 @@ use crate::state::{counters, shutdown};
 use crate::writer::dump::snapshot::{Context, Snapshot};
 use crate::writer::kept_stacks::KeptStack;
 
-/// When to dump, and what the last dump was.
+/// When to write dumps, and the state of the last one.
 pub(crate) struct Dumps {
     pub(crate) base: Vec<u8>,
-    /// Number of the last dump.
+    /// The number of the last dump.
     sequence: u32,
     every_allocated: u64,
     every_freed: u64,
@@ -26,18 +26,19 @@ pub(crate) struct Dumps {
     last_allocated: u64,
     last_freed: u64,
     high_water: u64,
-    /// When the next timed dump is due; `u64::MAX`: never.
+    /// When the next dump by the clock is due; `u64::MAX` for never.
     next_ns: u64,
-    /// Whether there is one at exit; not when they were only ever asked for one by one.
+    /// True if there is a dump at exit. False if dumps were only requested one by one.
     pub(crate) at_exit: bool,
     failed: bool,
-    /// Whether there was no time for the last one.
-    late: bool,
-    making: Option<Making>,
+    /// True if there was no time for the last dump.
+    has_missed_last: bool,
+    current: Option<DumpInProgress>,
 }
 
-/// A dump in the making: taken at the event that called for it, and written piece by piece, while the writer goes on.
-struct Making {
+/// A dump that is being written: a snapshot of the event that called for it, written piece by piece
+/// while the writer goes on.
+struct DumpInProgress {
     snapshot: Snapshot,
     file: Unfinished,
     is_last: bool,
@@ -45,9 +46,9 @@ struct Making {
     written: u64,
 }
 
-impl Making {
-    /// What is left of it takes at least so long, and if it is not the last one, with that.
-    fn takes_ns(&self) -> u64 {
+impl DumpInProgress {
+    /// Estimates how long the rest takes at least, with the next dump if this one is not the last.
+    fn remaining_ns(&self) -> u64 {
         let whole = self.snapshot.text_bytes as u64;
         let next = if self.is_last { 0 } else { whole };
         let left = whole.saturating_sub(self.written) + next;
@@ -56,20 +57,21 @@ impl Making {
     }
 }
 
-/// A third of the time that there is shows a dump's pace. Five milliseconds did not: short programs that shared a processor gave
-/// up dumps that they had all the time for.
+/// Returns the measure of a dump's speed, which is trusted after a third of the exit timeout. A
+/// shorter measure is wrong in short programs that share a processor: it gives up dumps that have
+/// enough time.
 fn pace() -> Pace {
     Pace {
         known_after_ns: shutdown::patience_ns() / 3,
     }
 }
 
-/// Why there is no dump.
-enum Trouble {
+/// The reason why there is no dump.
+enum Failure {
     /// The program ends, and does not wait for it.
     Ending,
-    /// In words.
-    Said(String),
+    /// An error, as text.
+    Error(String),
 }
 
 impl Dumps {
@@ -89,7 +91,7 @@ impl Dumps {
         }
     }
 
-    /// On no occasion but when asked.
+    /// Makes the state for dumps on request only.
     pub(crate) fn on_request(base: &[u8]) -> Dumps {
         Dumps {
             base: base.to_vec(),
@@ -104,12 +106,12 @@ impl Dumps {
             next_ns: u64::MAX,
             at_exit: false,
             failed: false,
-            late: false,
-            making: None,
+            has_missed_last: false,
+            current: None,
         }
     }
 
-    /// Whether the ledger's last event calls for a dump, and why.
+    /// Returns the reason for a dump if the ledger's last event calls for one.
     #[inline]
     pub(crate) fn due(&self, ledger: &Ledger) -> Option<String> {
         let reached =
@@ -129,21 +131,23 @@ impl Dumps {
         None
     }
 
-    /// When the clock calls for the next dump.
+    /// Returns when the clock calls for the next dump.
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Whether a dump is in the making: [`go_on`](Self::go_on) is to be called.
-    pub(crate) fn is_making(&self) -> bool {
-        self.making.is_some()
+    /// Returns true if a dump is being written: the caller must call
+    /// [`write_piece`](Self::write_piece).
+    pub(crate) fn is_writing(&self) -> bool {
+        self.current.is_some()
     }
 
-    /// Begins a dump of this moment. `expected_bytes`: of text, nearly. `is_last`: the
-    /// program ends; if there is no time for two, the others give way to this one.
+    /// Begins a dump of this moment. `expected_bytes` is the approximate length of its text.
+    /// `is_last`: the program ends. If there is no time for two dumps, the other ones are abandoned
+    /// for this one.
     ///
     /// # Errors
-    /// Why there is none, which has been said.
+    /// Why there is no dump. It has been reported.
     pub(crate) fn begin(
         &mut self,
         why: &str,
@@ -164,11 +168,11 @@ impl Dumps {
         let taken = (!shutdown::forbids(takes_ns))
             .then(|| Snapshot::take(why, context, || !shutdown::forbids(0)));
         let Some(snapshot) = taken.flatten() else {
-            return Err(self.lost(Trouble::Ending, is_last));
+            return Err(self.count_loss(Failure::Ending, is_last));
         };
         match self.create() {
             Ok(file) => {
-                self.making = Some(Making {
+                self.current = Some(DumpInProgress {
                     snapshot,
                     file,
                     is_last,
@@ -177,26 +181,30 @@ impl Dumps {
                 });
                 Ok(())
             }
-            Err(errno) => Err(self.lost(self.cannot_write(&errno), is_last)),
+            Err(errno) => Err(self.count_loss(self.cannot_write(&errno), is_last)),
         }
     }
 
-    /// Writes the next piece. When that was the last: the dump's path, or why there is none, which has been said.
-    pub(crate) fn go_on(&mut self, stacks: &[Option<KeptStack>]) -> Option<Result<String, String>> {
-        let making = self.making.as_mut()?;
-        let is_last = making.is_last;
-        let trouble = if shutdown::forbids(making.takes_ns()) {
-            Trouble::Ending
-        } else if let Some(piece) = making.snapshot.piece(stacks) {
-            making.written += piece.len() as u64;
-            match making.file.append(piece) {
+    /// Writes the next piece. After the last piece it returns the dump's path, or why there is
+    /// none, which has been reported.
+    pub(crate) fn write_piece(
+        &mut self,
+        stacks: &[Option<KeptStack>],
+    ) -> Option<Result<String, String>> {
+        let current = self.current.as_mut()?;
+        let is_last = current.is_last;
+        let failure = if shutdown::forbids(current.remaining_ns()) {
+            Failure::Ending
+        } else if let Some(piece) = current.snapshot.piece(stacks) {
+            current.written += piece.len() as u64;
+            match current.file.append(piece) {
                 Ok(()) => return None,
                 Err(error) => self.cannot_write(&error),
             }
         } else {
             match self.publish() {
                 Ok(path) => {
-                    self.making = None;
+                    self.current = None;
                     self.failed = false;
                     counters::DUMPS_WRITTEN.add(1);
                     return Some(Ok(path));
@@ -204,18 +212,19 @@ impl Dumps {
                 Err(errno) => self.cannot_write(&errno),
             }
         };
-        self.give_way();
-        Some(Err(self.lost(trouble, is_last)))
+        self.abandon();
+        Some(Err(self.count_loss(failure, is_last)))
     }
 
-    /// Whether there was no time for the last one.
-    pub(crate) fn is_late(&self) -> bool {
-        self.late
+    /// Returns true if there was no time for the last dump.
+    pub(crate) fn has_missed_last(&self) -> bool {
+        self.has_missed_last
     }
 
-    /// What is in the making is left off, and deleted. The next one may have its number.
-    pub(crate) fn give_way(&mut self) {
-        if self.making.take().is_some() {
+    /// Abandons the dump that is being written, and deletes its file. The next one may have its
+    /// number.
+    pub(crate) fn abandon(&mut self) {
+        if self.current.take().is_some() {
             self.sequence -= 1;
         }
     }
@@ -233,46 +242,46 @@ impl Dumps {
         loop {
             self.sequence += 1;
             match Unfinished::create(&self.path()) {
-                // Of a process that was killed, and had our number.
+                // The file belongs to a process that was killed, and had our process id.
                 Err(Errno(libc::EEXIST)) if self.sequence < 9999 => {}
                 made => return made,
             }
         }
     }
 
-    /// Gives it its name, which is returned.
+    /// Gives the file its name, which is returned.
     fn publish(&mut self) -> Result<String, Errno> {
         loop {
             let path = self.path();
-            let Some(making) = &mut self.making else {
+            let Some(current) = &mut self.current else {
                 return Err(Errno(libc::ENOENT));
             };
-            match making.file.publish(&path) {
+            match current.file.publish(&path) {
                 Ok(()) => return Ok(String::from_utf8_lossy(&path).into_owned()),
-                // Somebody else's file: leave it, take the next number.
+                // The file belongs to another program: keep it, and take the next number.
                 Err(Errno(libc::EEXIST)) if self.sequence < 9999 => self.sequence += 1,
                 Err(errno) => return Err(errno),
             }
         }
     }
 
-    fn cannot_write(&self, error: &dyn std::fmt::Display) -> Trouble {
+    fn cannot_write(&self, error: &dyn std::fmt::Display) -> Failure {
         let path = self.path();
-        Trouble::Said(format!(
+        Failure::Error(format!(
             "cannot write {}: {error}",
             String::from_utf8_lossy(&path)
         ))
     }
 
-    /// Accounts for a dump that there will not be. Returns why.
-    fn lost(&mut self, trouble: Trouble, is_last: bool) -> String {
-        match trouble {
-            Trouble::Ending => {
+    /// Counts a dump that there will not be. Returns the reason.
+    fn count_loss(&mut self, failure: Failure, is_last: bool) -> String {
+        match failure {
+            Failure::Ending => {
                 counters::LOST_DUMPS.add(1);
-                self.late |= is_last;
+                self.has_missed_last |= is_last;
                 "the program is ending, and does not wait for it".to_owned()
             }
-            Trouble::Said(words) => {
+            Failure::Error(words) => {
                 counters::LOST_DUMPS.add(1);
                 if !self.failed {
                     say!("{words}; the program runs on, later dumps are tried");

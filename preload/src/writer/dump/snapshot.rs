@@ -1,8 +1,8 @@
-//! A snapshot: what a dump is to say, as of one moment, before it is text.
+//! Snapshot: the content of a dump at one moment, before it is text.
 //!
-//! Numbers are copied and stacks are named, 40 bytes a line; the text, which may be thirty times that, is made
-//! piece by piece and never there as a whole. So a large dump takes little memory, and can be left off between any two
-//! pieces.
+//! The numbers are copied, and stacks are named by number. The text, which is many times as long,
+//! is made piece by piece and never exists as a whole. So a large dump takes little memory, and can
+//! be abandoned between any two pieces.
 
 use std::cmp::Reverse;
 
@@ -12,69 +12,69 @@ use heapprof_format::{DumpNumbers, DumpText, Mapping, Module, Sampling};
 use crate::os::procfs;
 use crate::writer::kept_stacks::KeptStack;
 
-/// What a dump is made of.
+/// The parts that a dump is made of.
 pub(crate) struct Context<'a> {
     pub(crate) ledger: &'a Ledger,
-    /// By number.
+    /// The stacks, by number.
     pub(crate) stacks: &'a [Option<KeptStack>],
     pub(crate) modules: &'a [Module],
     /// Modules that were unloaded, in that order.
-    pub(crate) gone: &'a [Module],
+    pub(crate) unloaded: &'a [Module],
     pub(crate) comments: Vec<String>,
 }
 
-/// So many lines are sorted, the largest in use first, for people who look at the text. No reader needs an order, and to
-/// sort a million takes as long as to write them.
-const SORTED: usize = 10_000;
-/// Between two questions whether to go on, rows: about a millisecond.
-const ROWS_A_LOOK: usize = 16 << 10;
-/// A piece of text is about that long: small enough to stay in a processor's cache, large enough that opening the file for
-/// each costs nothing.
+/// How many lines are sorted, the largest in use first, for people who read the text. No reader
+/// needs an order, and sorting all lines could take as long as writing them.
+const MAX_SORTED: usize = 10_000;
+/// Rows between two checks if the snapshot is still wanted.
+const ROWS_PER_CHECK: usize = 16 << 10;
+/// The approximate length of a piece of text: small enough for a processor's cache, and large
+/// enough that opening the file for each piece costs little.
 const PIECE_BYTES: usize = 256 << 10;
-/// What a line takes besides its addresses, and what an address takes, in bytes, mostly.
+/// The typical bytes of a line besides its addresses, and of an address.
 const LINE_BYTES: usize = 48;
 const ADDRESS_BYTES: usize = 15;
 
-/// Bytes of text that so many lines take, of stacks with so many frames together, nearly.
+/// Estimates the bytes of text of so many lines, of stacks with so many frames together.
 pub(crate) fn expected_bytes(lines: usize, stacks: usize, frames: u64) -> u64 {
     let lines = lines as u64;
     let addresses = u128::from(lines) * u128::from(frames) / (stacks.max(1) as u128);
     lines * LINE_BYTES as u64 + addresses as u64 * ADDRESS_BYTES as u64
 }
 
-struct Line {
+struct SnapshotLine {
     numbers: DumpNumbers,
     stack: u32,
 }
 
-const _: () = assert!(size_of::<Line>() == 40);
+const _: () = assert!(size_of::<SnapshotLine>() == 40);
 
-/// See the module's text.
+/// The content of one dump. See the module's text.
 pub(crate) struct Snapshot {
     comments: Vec<String>,
     sum: DumpNumbers,
-    lines: Vec<Line>,
+    lines: Vec<SnapshotLine>,
     mappings: Vec<Mapping>,
-    /// What the text will take, nearly, in bytes.
+    /// The approximate bytes of the text.
     pub(crate) text_bytes: usize,
-    /// The piece that was made last.
+    /// The last piece.
     text: DumpText,
     progress: Progress,
 }
 
-/// What the next piece begins with.
+/// The beginning of the next piece.
 enum Progress {
     Head,
     Line(usize),
-    Nothing,
+    Done,
 }
 
 impl Snapshot {
-    /// Takes one. `None` when `goes_on` said no, which is asked now and then.
+    /// Takes a snapshot. `None` if `may_continue`, which is called periodically, returned false.
     pub(crate) fn take(
         why: &str,
         context: Context<'_>,
-        goes_on: impl Fn() -> bool,
+        may_continue: impl Fn() -> bool,
     ) -> Option<Snapshot> {
         let mut comments = context.comments;
         comments.push(format!("reason: {why}"));
@@ -90,8 +90,8 @@ impl Snapshot {
         let mut rows = context.ledger.rows();
         snapshot.lines.reserve(rows.len());
         while rows.len() > 0 {
-            snapshot.add(rows.by_ref().take(ROWS_A_LOOK), context.stacks);
-            if !goes_on() {
+            snapshot.add(rows.by_ref().take(ROWS_PER_CHECK), context.stacks);
+            if !may_continue() {
                 return None;
             }
         }
@@ -99,25 +99,25 @@ impl Snapshot {
             snapshot.sum.add_line(&line.numbers);
         }
         largest_first(&mut snapshot.lines);
-        snapshot.mappings = mappings(context.modules, context.gone);
+        snapshot.mappings = mappings(context.modules, context.unloaded);
         Some(snapshot)
     }
 
     fn add(&mut self, rows: impl Iterator<Item = Row>, stacks: &[Option<KeptStack>]) {
         for row in rows {
-            let Some(stack) = kept(stacks, row.stack) else {
+            let Some(stack) = stack_of(stacks, row.stack) else {
                 continue; // its frames were lost
             };
             self.text_bytes += LINE_BYTES + ADDRESS_BYTES * stack.frames.len();
-            self.lines.push(Line {
+            self.lines.push(SnapshotLine {
                 numbers: numbers(&row),
                 stack: row.stack,
             });
         }
     }
 
-    /// The next piece of the text; `None`: there is no more. `stacks` are those of [`take`](Self::take), more may have
-    /// been added.
+    /// Returns the next piece of the text; `None` after the last one. `stacks` are those of
+    /// [`take`](Self::take), and may have grown.
     pub(crate) fn piece(&mut self, stacks: &[Option<KeptStack>]) -> Option<&[u8]> {
         let text = &mut self.text;
         text.clear();
@@ -127,10 +127,10 @@ impl Snapshot {
                 0
             }
             Progress::Line(first) => first,
-            Progress::Nothing => return None,
+            Progress::Done => return None,
         };
         for (line, next) in self.lines[first..].iter().zip(first + 1..) {
-            let Some(stack) = kept(stacks, line.stack) else {
+            let Some(stack) = stack_of(stacks, line.stack) else {
                 continue;
             };
             if stack.interrupted.is_empty() {
@@ -144,13 +144,13 @@ impl Snapshot {
             }
         }
         text.tail(&self.mappings);
-        self.progress = Progress::Nothing;
+        self.progress = Progress::Done;
         Some(text.bytes())
     }
 }
 
-/// The stack of that number.
-fn kept(stacks: &[Option<KeptStack>], number: u32) -> Option<&KeptStack> {
+/// Returns the stack of that number.
+fn stack_of(stacks: &[Option<KeptStack>], number: u32) -> Option<&KeptStack> {
     stacks.get(number as usize)?.as_ref()
 }
 
@@ -164,14 +164,15 @@ fn numbers(row: &Row) -> DumpNumbers {
     }
 }
 
-/// Puts the largest to the front, in order. The rest stays as it was, which is in the order in which stacks lie in
+/// Sorts the largest lines to the front. The others keep their order, in which the stacks lie in
 /// memory.
-fn largest_first(lines: &mut [Line]) {
+fn largest_first(lines: &mut [SnapshotLine]) {
     let mut largest = lines.len();
-    if lines.len() > SORTED {
+    if lines.len() > MAX_SORTED {
         let mut sizes: Vec<u64> = lines.iter().map(|line| line.numbers.in_use_bytes).collect();
-        let (_, &mut least, _) = sizes.select_nth_unstable_by_key(SORTED, |&size| Reverse(size));
-        let is_large = |line: &Line| line.numbers.in_use_bytes > least;
+        let (_, &mut least, _) =
+            sizes.select_nth_unstable_by_key(MAX_SORTED, |&size| Reverse(size));
+        let is_large = |line: &SnapshotLine| line.numbers.in_use_bytes > least;
         largest = lines.iter().filter(|line| is_large(line)).count();
         if largest > 0 {
             lines.sort_by_key(|line| !is_large(line));
@@ -186,9 +187,9 @@ fn largest_first(lines: &mut [Line]) {
     });
 }
 
-/// What is mapped now, with the build-ids that we know, and what was mapped where nothing is now: blocks
-/// outlive the plug-ins that allocated them.
-fn mappings(modules: &[Module], gone: &[Module]) -> Vec<Mapping> {
+/// Returns the present mappings, with the build ids that we know, and former mappings where there
+/// is no other now: blocks outlive the plug-ins that allocated them.
+fn mappings(modules: &[Module], unloaded: &[Module]) -> Vec<Mapping> {
     let maps = procfs::of_process("maps");
     let mut mappings: Vec<Mapping> = String::from_utf8_lossy(&maps)
         .lines()
@@ -206,7 +207,7 @@ fn mappings(modules: &[Module], gone: &[Module]) -> Vec<Mapping> {
             mapping.build_id.clone_from(&module.build_id);
         }
     }
-    for mapping in gone.iter().rev().flat_map(Mapping::of_module) {
+    for mapping in unloaded.iter().rev().flat_map(Mapping::of_module) {
         let free = |other: &Mapping| mapping.end <= other.start || other.end <= mapping.start;
         if mappings.iter().all(free) {
             mappings.push(mapping);

@@ -1,7 +1,9 @@
-//! A checkpoint in the making: what the writer of a log that rotates keeps, and how it is written.
+//! Checkpoint: the state that a rotating log keeps for the start of its next segment, and its
+//! writing.
 //!
-//! Memory: for each block in use 24 bytes beyond the ledger's; each stack that was ever sampled, with its frames;
-//! each module that was ever loaded; each thread that lives or has a block in use; each stop. Nothing for events.
+//! Memory: for each block in use 24 bytes beyond the ledger's; each stack that was ever sampled,
+//! with its frames; each module that was ever loaded; each thread that lives or has a block in use;
+//! each stop of the recording. There is nothing for each event.
 
 use std::collections::BTreeMap;
 
@@ -13,56 +15,58 @@ use heapprof_format::{
 
 use crate::os::procfs;
 use crate::writer::kept_stacks::KeptStack;
-use crate::writer::log::sorted_runs::Runs;
+use crate::writer::log::sorted_runs::SortedRuns;
 
-/// What was done on the way to a whole checkpoint.
+/// A step on the way to a whole checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing to be written; a moment has passed.
-    Nothing,
+    /// There is nothing to write, but time has passed.
+    Progress,
     /// The encoder has another record; the frame may be ended.
     Record,
     /// The frame must be ended.
     EndFrame,
 }
 
-/// Of a block in use, what the ledger does not keep.
+/// The properties of a block in use that the ledger does not keep.
 struct Birth {
     time_ns: u64,
     slack: u32,
     thread: u32,
 }
 
-/// Another interval in force, as the log has it.
-struct Change {
+/// A change of the interval in force.
+struct RegimeChange {
     time_ns: u64,
-    /// 0: recording is stopped.
+    /// 0 if recording is stopped.
     interval: u64,
 }
 
 struct KnownThread {
     record: ThreadRecord,
-    /// Whether it had ended at the checkpoint before: its last events may still have been on their way.
+    /// True if the thread had ended at the last checkpoint. Its last events may have come
+    /// afterwards.
     had_ended: bool,
 }
 
-/// See the module's text. Times are those of the log.
-pub(crate) struct Keeping {
+/// The state for the next checkpoint. Times are those of the log.
+pub(crate) struct CheckpointState {
     pub(crate) start: Start,
-    /// Time of the newest event.
+    /// The time of the newest event.
     pub(crate) reached_ns: u64,
     births: NumberMap<u64, Birth>,
-    /// When each stack was first sampled; `u64::MAX`: never.
+    /// When each stack was first sampled; `u64::MAX` for never.
     first_ns: Vec<u64>,
-    /// What stacks and modules take in a log.
+    /// The bytes that stacks and modules take in a log.
     known_bytes: u64,
-    /// Modules and their ends, in order.
+    /// Modules and their unloads, in order.
     modules: Vec<Record>,
-    /// When recording was stopped and went on, in turn: of what was allocated meanwhile there is nothing in any number.
-    stops: Vec<Change>,
-    /// By their numbers.
+    /// When recording stopped and resumed, in turn. No number includes what was allocated while it
+    /// was stopped.
+    stops: Vec<RegimeChange>,
+    /// Threads by their numbers.
     threads: BTreeMap<u32, KnownThread>,
-    /// Frees of blocks that a forked process had from its parent.
+    /// Frees of blocks that a forked process inherited from its parent.
     inherited: Vec<Free>,
     peak_ns: u64,
     peak_bytes: Fixed,
@@ -70,9 +74,9 @@ pub(crate) struct Keeping {
     requested: Estimate,
 }
 
-impl Keeping {
-    pub(crate) fn new(start: Start) -> Keeping {
-        Keeping {
+impl CheckpointState {
+    pub(crate) fn new(start: Start) -> CheckpointState {
+        CheckpointState {
             start,
             reached_ns: 0,
             births: NumberMap::default(),
@@ -89,7 +93,7 @@ impl Keeping {
         }
     }
 
-    /// After the ledger was told the same.
+    /// Adds an allocation, after the ledger has it.
     pub(crate) fn alloc(&mut self, alloc: &Alloc, ledger: &mut Ledger) {
         self.reached_ns = self.reached_ns.max(alloc.time_ns);
         let birth = Birth {
@@ -134,11 +138,11 @@ impl Keeping {
         self.modules.push(record.clone());
     }
 
-    /// Another interval is in force, or none: 0.
+    /// Notes that another interval is in force, or none: 0.
     pub(crate) fn regime(&mut self, time_ns: u64, interval: u64) {
         let is_stopped = self.stops.last().is_some_and(|last| last.interval == 0);
         if is_stopped != (interval == 0) {
-            self.stops.push(Change { time_ns, interval });
+            self.stops.push(RegimeChange { time_ns, interval });
         }
     }
 
@@ -150,7 +154,7 @@ impl Keeping {
         self.threads.insert(known.record.number, known);
     }
 
-    /// Bytes of a checkpoint at this moment: not less, but by accident.
+    /// Estimates the bytes of a checkpoint at this moment, mostly not too low.
     pub(crate) fn estimated_bytes(&self, ledger: &Ledger) -> u64 {
         let count = |n: usize, bytes: u64| n as u64 * bytes;
         self.known_bytes
@@ -162,8 +166,9 @@ impl Keeping {
             + 2048
     }
 
-    /// Gives the checkpoint's records to the encoder of the new segment. `write` is called at each step, and stops it
-    /// all by an error, which is returned. `checkpoint` is the beginning, to be completed.
+    /// Writes the checkpoint's records to the encoder of the new segment. `write` is called at each
+    /// step, and an error from it ends the writing and is returned. `checkpoint` has the fields
+    /// that are known before.
     pub(crate) fn write<E>(
         &mut self,
         out: &mut Encoder,
@@ -182,7 +187,7 @@ impl Keeping {
         checkpoint.intervals = self.intervals.unwrap_or_default();
         checkpoint.requested = sums(&self.requested);
         out.record(&Record::Checkpoint(checkpoint));
-        for &Change { time_ns, interval } in &self.stops {
+        for &RegimeChange { time_ns, interval } in &self.stops {
             out.record(&Record::Regime {
                 time_ns,
                 interval,
@@ -194,8 +199,8 @@ impl Keeping {
             out.record(module);
             write(out, Step::Record)?;
         }
-        let blocks = self.blocks(ledger, || write(out, Step::Nothing))?;
-        self.forget_threads(&blocks);
+        let blocks = self.blocks(ledger, || write(out, Step::Progress))?;
+        self.forget_ended_threads(&blocks);
         for thread in self.threads.values() {
             out.record(&Record::Thread(thread.record.clone()));
             write(out, Step::Record)?;
@@ -210,7 +215,8 @@ impl Keeping {
             }));
             write(out, Step::Record)?;
         }
-        // Frames begin at the time of their first record: what has none must not stand before what has.
+        // A frame begins at the time of its first record, so records without a time end a frame of
+        // their own.
         write(out, Step::EndFrame)?;
         for row in ledger.rows() {
             let first = self.first_ns.get(row.stack as usize).copied();
@@ -226,7 +232,8 @@ impl Keeping {
             out.alloc(&alloc);
             write(out, Step::Record)?;
         }
-        // These are from before what is in use now, and are to keep their times, too.
+        // Inherited frees may be older than the blocks in use, and need a frame of their own to
+        // keep their times.
         write(out, Step::EndFrame)?;
         for free in &self.inherited {
             out.free(free);
@@ -240,14 +247,14 @@ impl Keeping {
         write(out, Step::EndFrame)
     }
 
-    /// What is in use, in runs that are each in order of time. `step` is called for each block; between two of its calls
-    /// no more is done than to sort one run.
+    /// Collects the blocks in use, in runs that are each sorted by time. `step` is called for each
+    /// block. Between two calls, one run is sorted at most.
     fn blocks<E>(
         &self,
         ledger: &Ledger,
         mut step: impl FnMut() -> Result<(), E>,
-    ) -> Result<Runs, E> {
-        let mut runs = Runs::default();
+    ) -> Result<SortedRuns, E> {
+        let mut runs = SortedRuns::default();
         for (&id, birth) in &self.births {
             step()?;
             let Some(block) = ledger.block(id) else {
@@ -266,8 +273,8 @@ impl Keeping {
         Ok(runs)
     }
 
-    /// A thread that has ended, and has no block in use, is not heard of again.
-    fn forget_threads(&mut self, blocks: &Runs) {
+    /// Forgets threads that have ended and have no block in use.
+    fn forget_ended_threads(&mut self, blocks: &SortedRuns) {
         let count = self.threads.last_key_value();
         let count = count.map_or(0, |(&last, _)| last as usize + 1);
         let mut named = vec![false; count];

@@ -1,4 +1,4 @@
-//! The output of one process: the names of its files, and its log.
+//! Output: the names of one process's files, and its log.
 //!
 //! ```text
 //! HEAPPROFILE=/tmp/s    /tmp/s.heaplog         /tmp/s.0001.heap …          if neither exists yet
@@ -7,8 +7,8 @@
 //! without               ./heapprof.<program>.<pid>.heaplog                 no dumps
 //! ```
 //!
-//! No process ever writes to another's files: a log is made exclusively, and whoever made it owns the
-//! name with all its dumps.
+//! No process writes to another process's files. A log is created exclusively, and the process that
+//! created it owns the name with all its dumps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,50 +23,52 @@ use crate::os::{clock, executable, procfs};
 use crate::state::counters;
 use crate::state::settings::Settings;
 
-/// Where a forked process comes from.
-pub(crate) struct Forked {
-    /// Process id of its parent.
+/// The origin of a forked process.
+pub(crate) struct ForkOrigin {
+    /// The process id of its parent.
     pub(crate) parent: u32,
-    /// When, by the monotonic clock.
+    /// The time of the fork, by the monotonic clock.
     pub(crate) forked_ns: u64,
-    /// Path of the log of its nearest ancestor that has one.
+    /// The path of the log of its nearest ancestor that has one.
     pub(crate) log: String,
 }
 
-/// Why there is no log, which has been said.
+/// The reason why there is no log. It has been reported.
 pub(crate) enum NoLog {
-    /// There is no descriptor to be had now.
-    Yet,
-    /// Nothing can be made anywhere.
-    Ever,
+    /// No descriptor is available now.
+    Transient,
+    /// No log can be made anywhere.
+    Permanent,
 }
 
-/// Bytes that may wait for a descriptor: some minutes of a busy program at the default interval.
-const MOST_WAITING: usize = 8 << 20;
+/// The most bytes that may wait for a descriptor: minutes of a busy program at the default
+/// interval.
+const MAX_WAITING_BYTES: usize = 8 << 20;
 
-/// See the module's text.
+/// The files of one process. See the module's text.
 pub(crate) struct Output {
-    /// Path of all files without their endings, absolute.
+    /// The absolute path of all files, without their endings.
     pub(crate) base: Vec<u8>,
-    /// Zero of the log's times.
+    /// The zero of the log's times.
     pub(crate) start_ns: u64,
     pub(crate) program: String,
-    /// The name by which it was executed, where its file has another.
+    /// The name by which the program was executed, if it differs from the file's name.
     pub(crate) executed_as: Option<String>,
     pub(crate) args: Vec<String>,
     /// The log's first record.
     pub(crate) start: Start,
     pub(crate) encoder: Encoder,
     log: Appended,
-    /// Frames that wait for a descriptor: for one of the program's, where our thread shares its table, or for the limit to be another.
+    /// Frames that wait for a descriptor: for one of the program's if our thread shares its table,
+    /// or for a higher limit.
     waiting: Vec<u8>,
-    /// Set when the log could not be written and was given up.
+    /// True if the log could not be written and was given up.
     failed: bool,
 }
 
 impl Output {
-    /// Makes the log. `forked` tells what this process is a copy of, if it is one.
-    pub(crate) fn create(settings: &Settings, forked: Option<Forked>) -> Result<Output, NoLog> {
+    /// Makes the log. `forked` is the origin of a forked process.
+    pub(crate) fn create(settings: &Settings, forked: Option<ForkOrigin>) -> Result<Output, NoLog> {
         let start_ns = clock::now_ns();
         let exe = executable::path();
         let executed_as = executable::executed_as(&exe);
@@ -89,7 +91,7 @@ impl Output {
             failed: false,
         };
         if output.args.last().is_some_and(String::is_empty) {
-            output.args.pop(); // each word ends with a zero, also the last
+            output.args.pop(); // each word ends with a zero, the last one, too
         }
         let mut listed = settings.listed();
         if let Some(name) = &output.executed_as {
@@ -119,24 +121,24 @@ impl Output {
         Ok(output)
     }
 
-    /// Bytes that are not in the log yet.
+    /// Returns how many bytes are not in the log yet.
     pub(crate) fn pending(&self) -> usize {
         self.encoder.pending() + self.waiting.len()
     }
 
-    /// Appends what there is. Where there is no descriptor to be had there mostly will be: the
-    /// frames then wait for the next time, up to [`MOST_WAITING`]. When the disk is full, `made_room` may make room, and
-    /// says whether it did.
-    pub(crate) fn flush(&mut self, made_room: impl FnMut() -> bool) {
-        self.flush_if(|waiting| waiting <= MOST_WAITING, made_room);
+    /// Appends what is pending. If no descriptor is available, one mostly will be soon: the frames
+    /// then wait for the next flush, up to [`MAX_WAITING_BYTES`]. If the disk is full, `make_room`
+    /// may free space, and returns true if it did.
+    pub(crate) fn flush(&mut self, make_room: impl FnMut() -> bool) {
+        self.flush_if(|waiting| waiting <= MAX_WAITING_BYTES, make_room);
     }
 
-    /// Appends what there is, now or never.
-    pub(crate) fn flush_last(&mut self, made_room: impl FnMut() -> bool) {
-        self.flush_if(|_| false, made_room);
+    /// Appends what is pending, and gives up the log if that fails.
+    pub(crate) fn flush_last(&mut self, make_room: impl FnMut() -> bool) {
+        self.flush_if(|_| false, make_room);
     }
 
-    fn flush_if(&mut self, may_wait: impl Fn(usize) -> bool, mut made_room: impl FnMut() -> bool) {
+    fn flush_if(&mut self, may_wait: impl Fn(usize) -> bool, mut make_room: impl FnMut() -> bool) {
         let frame = self.encoder.finish();
         if self.failed {
             counters::LOST_LOG_BYTES.add(frame.len() as u64);
@@ -158,9 +160,9 @@ impl Output {
                     self.waiting = Vec::new();
                     return;
                 }
-                Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))) if made_room() => {}
-                // The program closes what it does not know, ours among it.
-                Err(AppendError::Kernel(Errno(libc::EBADF))) if closed < MOST_CLOSED => closed += 1,
+                Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))) if make_room() => {}
+                // A program may close all descriptors that it does not know, and ours with them.
+                Err(AppendError::Kernel(Errno(libc::EBADF))) if closed < MAX_RETRIES => closed += 1,
                 Err(AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)))
                     if may_wait(bytes.len()) =>
                 {
@@ -177,7 +179,7 @@ impl Output {
         self.give_up_log(lost, &error);
     }
 
-    /// The log ends here; so many bytes of it could not be written.
+    /// Ends the log, of which `lost` bytes could not be written.
     pub(crate) fn give_up_log(&mut self, lost: usize, error: &AppendError) {
         self.failed = true;
         counters::LOST_LOG_BYTES.add(lost as u64);
@@ -185,7 +187,7 @@ impl Output {
             "cannot write {}: {error}; the log ends here, the program runs on",
             self.log.path()
         );
-        // What did not fit was taken back, so there may be room to say so in the log itself.
+        // A failed append was undone, so there may be room for these records.
         let time_ns = clock::now_ns().saturating_sub(self.start_ns);
         self.encoder.record(&Record::Counters {
             time_ns,
@@ -195,63 +197,64 @@ impl Output {
             time_ns,
             reason: EndReason::LogFailed,
         });
-        let _ = self.log.append(self.encoder.finish()); // if not, then not
-        self.log.let_go(); // who deleted it wants its room
+        let _ = self.log.append(self.encoder.finish()); // a failure has no further effect
+        self.log.let_go(); // a user who deleted the file wants its space back
     }
 
-    /// The log that nothing was recorded in is deleted. False: that is not allowed.
-    pub(crate) fn take_back(&mut self) -> bool {
+    /// Deletes a log in which nothing was recorded. Returns false if that is not allowed.
+    pub(crate) fn delete_unused_log(&mut self) -> bool {
         let is_gone = self.log.remove();
         if is_gone {
             self.failed = true;
-            self.log.let_go(); // else its end is still to be written, by a process that perhaps may not open it
+            // Otherwise the end would still be written, by a process that perhaps may not open it.
+            self.log.let_go();
         }
         is_gone
     }
 
-    /// Bytes in the log's file.
+    /// Returns the bytes in the log's file.
     pub(crate) fn len(&self) -> u64 {
         self.log.len()
     }
 
-    /// The log's file.
+    /// Returns the log's file.
     pub(crate) fn log_mut(&mut self) -> &mut Appended {
         &mut self.log
     }
 
-    /// Path of the log, for people.
+    /// Returns the path of the log, for messages.
     pub(crate) fn log_path(&self) -> String {
         self.log.path()
     }
 
-    /// Whether the log could be written so far.
-    pub(crate) fn log_is_whole(&self) -> bool {
+    /// Returns true if everything so far could be written to the log.
+    pub(crate) fn is_log_whole(&self) -> bool {
         !self.failed
     }
 }
 
-/// How often one append is begun anew because its descriptor was closed.
-const MOST_CLOSED: u32 = 100;
+/// How often one append is tried again because its descriptor was closed.
+const MAX_RETRIES: u32 = 100;
 
-/// The first base under which a log can be made, and that log.
+/// Makes a log under the first base where it is possible. Returns the base and the log.
 fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, Appended), NoLog> {
     let pid = sys::getpid();
     let file = own_name(name, pid);
-    let under_own_name = |path: &[u8]| made_from(settings, path, |base| first_free(numbered(base)));
+    let under_own_name = |path: &[u8]| make_at(settings, path, |base| first_free(numbered(base)));
     let mut first_error = None;
     if let Some(prefix) = &settings.prefix {
         let by_prefix = || {
-            made_from(settings, prefix, |base| {
+            make_at(settings, prefix, |base| {
                 let bare = (!forked).then(|| base.to_vec());
                 let with_pid = [base, format!("_{pid}").as_bytes()].concat();
                 let made = first_free(bare.into_iter().chain(numbered(&with_pid)))?;
                 if !forked && made.0 != base {
-                    say_kept(base, &made.0, settings.verbose);
+                    report_kept_files(base, &made.0, settings.verbose);
                 }
                 Ok(made)
             })
         };
-        // A folder is no name: in it, each process has its own.
+        // A prefix that ends with a slash is a folder, in which each process has its own name.
         let (path, made) = if prefix.ends_with(b"/") {
             let path = [prefix, &file[..]].concat();
             let made = under_own_name(&path);
@@ -261,7 +264,7 @@ fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, 
         };
         match made {
             Ok(made) => return Ok(made),
-            Err(errno) if is_passing(&errno) => return Err(say_not_yet(&path, &errno)),
+            Err(errno) if is_transient(&errno) => return Err(report_transient(&path, &errno)),
             Err(errno) => {
                 first_error = Some((String::from_utf8_lossy(&path).into_owned(), errno));
             }
@@ -270,7 +273,7 @@ fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, 
     let made = under_own_name(&file);
     let shown = String::from_utf8_lossy(&file);
     match (made, first_error) {
-        (Err(errno), None) if is_passing(&errno) => Err(say_not_yet(&file, &errno)),
+        (Err(errno), None) if is_transient(&errno) => Err(report_transient(&file, &errno)),
         (Ok(made), None) => Ok(made),
         (Ok(made), Some((prefix, errno))) => {
             say!(
@@ -284,50 +287,50 @@ fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, 
                 "HEAPPROFILE: cannot create {prefix}.heaplog: {errno}, nor {shown}.heaplog; \
                  nothing is recorded"
             );
-            Err(NoLog::Ever)
+            Err(NoLog::Permanent)
         }
         (Err(errno), None) => {
             say!(
                 "cannot create {shown}.heaplog: {errno}; nothing is recorded \
                  (set HEAPPROFILE=<prefix> to record elsewhere)"
             );
-            Err(NoLog::Ever)
+            Err(NoLog::Permanent)
         }
     }
 }
 
-/// `heapprof.PROGRAM.PID`.
+/// Returns `heapprof.PROGRAM.PID`.
 fn own_name(name: &[u8], pid: u32) -> Vec<u8> {
     let name = match name {
         b"" => b"program",
-        name => &name[..name.len().min(MOST_OF_A_NAME)],
+        name => &name[..name.len().min(MAX_NAME_PART)],
     };
     [b"heapprof.", name, format!(".{pid}").as_bytes()].concat()
 }
 
-/// So much of a program's name is in its files' names, which have 255 bytes at most.
-const MOST_OF_A_NAME: usize = 200;
+/// How much of a program's name is in its files' names, whose length the kernel limits.
+const MAX_NAME_PART: usize = 200;
 
-/// Whether it will mostly be otherwise in a moment.
-fn is_passing(errno: &Errno) -> bool {
+/// Returns true if the error is mostly gone in a moment.
+fn is_transient(errno: &Errno) -> bool {
     matches!(errno, Errno(libc::EMFILE | libc::ENFILE))
 }
 
-/// Says so, once.
-fn say_not_yet(base: &[u8], errno: &Errno) -> NoLog {
-    static IS_SAID: AtomicBool = AtomicBool::new(false);
-    if !IS_SAID.swap(true, Ordering::Relaxed) {
+/// Reports a transient error, once.
+fn report_transient(base: &[u8], errno: &Errno) -> NoLog {
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+    if !IS_REPORTED.swap(true, Ordering::Relaxed) {
         say!(
             "cannot create {}.heaplog: {errno}; recording begins when there is a descriptor",
             String::from_utf8_lossy(base)
         );
     }
-    NoLog::Yet
+    NoLog::Transient
 }
 
-/// A re-run into the same prefix must not take its old dumps for new ones. A child of a profiled
-/// program finds its parent's files each time; that is no news.
-fn say_kept(base: &[u8], used: &[u8], verbose: bool) {
+/// Reports that old files are kept: a user must not take the old dumps for those of a new run. A
+/// child of a profiled program finds its parent's files each time, which is not reported.
+fn report_kept_files(base: &[u8], used: &[u8], verbose: bool) {
     let mut log = base.to_vec();
     log.extend_from_slice(b".heaplog");
     if verbose || !owner_lives(&log) {
@@ -339,9 +342,9 @@ fn say_kept(base: &[u8], used: &[u8], verbose: bool) {
     }
 }
 
-/// Whether the process that made a log still exists.
+/// Returns true if the process that made a log still exists.
 fn owner_lives(log: &[u8]) -> bool {
-    // Its first frame is short: the start of the run.
+    // The log's first frame is short: the start of the run.
     let Some(bytes) = files::head(log, 64 << 10) else {
         return false;
     };
@@ -354,7 +357,7 @@ fn owner_lives(log: &[u8]) -> bool {
     }
 }
 
-/// `base`, `base_2`, `base_3`, …
+/// Yields `base`, `base_2`, `base_3`, …
 fn numbered(base: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     (1..1000u32).map(move |n| match n {
         1 => base.to_vec(),
@@ -362,7 +365,7 @@ fn numbered(base: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     })
 }
 
-/// The first base that has neither a log nor dumps.
+/// Makes a log under the first base that has neither a log nor dumps.
 fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, Appended), Errno> {
     for base in bases {
         if files::exists(&[&base[..], b".0001.heap"].concat()) {
@@ -377,9 +380,10 @@ fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, Appended
     Err(Errno(libc::EEXIST))
 }
 
-/// What can be made at a path. The program may change its directory, and a child of its before it is recorded: where the program was
-/// when it started counts, and where it is now only if nothing can be made there (in another root, or by another user).
-fn made_from<T>(
+/// Makes a file at a path. For a relative path, the program's folder at its start counts, because
+/// the program may change its folder, and so may its child before it is recorded. The present
+/// folder counts only if nothing can be made in the first (in another root, or by another user).
+fn make_at<T>(
     settings: &Settings,
     path: &[u8],
     make: impl Fn(&[u8]) -> Result<T, Errno>,
@@ -389,13 +393,13 @@ fn made_from<T>(
     }
     let now = sys::getcwd().ok().filter(|folder| folder.starts_with(b"/"));
     let now = now.filter(|now| settings.folder.as_ref() != Some(now));
-    let mut made = Err(Errno(libc::ENOENT)); // both are outside the root, or gone
+    let mut made = Err(Errno(libc::ENOENT)); // both folders are outside the root, or gone
     for folder in settings.folder.iter().chain(&now) {
         let here = make(&[folder, b"/".as_slice(), path].concat());
         match (here, &made) {
             (Ok(here), _) => return Ok(here),
             (here, Err(Errno(libc::ENOENT))) => made = here,
-            _ => {} // the first is what there is to say
+            _ => {} // the first error is the one to report
         }
     }
     made

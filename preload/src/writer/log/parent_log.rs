@@ -1,41 +1,41 @@
-//! The origin of a process: what a forked one knows of the process it is a copy of, enough for a reader to find in that one's log
-//! what was in use at the fork.
+//! Parent log: what a forked process knows about the log of its parent. From it, a reader finds the
+//! blocks that were in use at the fork.
 //!
-//! Words only, so that the fork's handler can write them.
+//! The state is words only, so that the fork handler can write it.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::writer::log::output::{Forked, Output};
+use crate::writer::log::output::{ForkOrigin, Output};
 
-/// Process id of the nearest ancestor that has a log; 0: this process was not forked.
+/// The process id of the nearest ancestor that has a log; 0 if this process was not forked.
 static PARENT: AtomicU32 = AtomicU32::new(0);
-/// When that one forked, by the monotonic clock.
+/// When that ancestor forked, by the monotonic clock.
 static FORKED_NS: AtomicU64 = AtomicU64::new(0);
-/// Whether [`LOG`] is this process's own.
+/// True if [`LOG`] is this process's own.
 static HAS_LOG: AtomicBool = AtomicBool::new(false);
-/// Path of that ancestor's log; this process's own, once it has one. Leaked.
+/// The path of that ancestor's log, or of this process's own. Leaked.
 static LOG: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 
-/// As `writer/log/output.rs` wants it; `None` in a process that was not forked.
-pub(crate) fn described() -> Option<Forked> {
+/// Returns the origin of a forked process; `None` in a process that was not forked.
+pub(crate) fn origin() -> Option<ForkOrigin> {
     let parent = PARENT.load(Ordering::Acquire);
-    // SAFETY: null or leaked by `remember`.
+    // SAFETY: null or leaked by `note_log`.
     let log = unsafe { LOG.load(Ordering::Acquire).as_ref() };
-    (parent != 0).then(|| Forked {
+    (parent != 0).then(|| ForkOrigin {
         parent,
         forked_ns: FORKED_NS.load(Ordering::Acquire),
         log: log.cloned().unwrap_or_default(),
     })
 }
 
-/// Notes the log that this process's children will come from.
-pub(crate) fn remember(output: &Output) {
+/// Notes the log of this process, which is the parent log of its children.
+pub(crate) fn note_log(output: &Output) {
     let path = Box::into_raw(Box::new(output.log_path()));
     LOG.store(path, Ordering::Release);
     HAS_LOG.store(true, Ordering::Release);
 }
 
-/// In a forked child. A parent without a log of its own passes on where it came from.
+/// Notes the fork in a forked child. If the parent has no log, the child keeps the parent's origin.
 pub(crate) fn after_fork(parent: u32, forked_ns: u64) {
     if HAS_LOG.swap(false, Ordering::AcqRel) {
         PARENT.store(parent, Ordering::Release);
