@@ -112,7 +112,7 @@ fn read_unit(unit: UnitRef<'_, Slice>, debug: &mut Debug) {
                     let field = field.entry();
                     let offset = number(field, gimli::DW_AT_data_member_location).unwrap_or(0);
                     let (bytes, of) = type_of(unit, field);
-                    let name = name_of(unit, field).unwrap_or_default();
+                    let name = name_of(unit, field).unwrap_or_else(|| format!("union at {offset}"));
                     members.insert(name, Member { offset, bytes, of });
                 }
                 debug.structs.insert(name, (bytes, members));
