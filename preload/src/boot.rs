@@ -2,8 +2,9 @@
 //!
 //! The constructor reads the settings, makes the log, learns the modules, and begins the recording.
 //! It starts no thread: the writer starts with the first sample, so a small program keeps its one
-//! thread. The writer starts at once in three cases: dumps by the clock or by a signal are wanted,
-//! the process listens to `heapprof ctl` from the start, or recording is stopped at the start.
+//! thread. The writer starts at once if dumps by the clock or by a signal are wanted. It also
+//! starts at once if the process listens to `heapprof ctl` from the start, or if recording is
+//! stopped at the start.
 
 use std::ffi::{c_char, c_int};
 

@@ -121,8 +121,8 @@ unsafe extern "C-unwind" fn posix_memalign_called_from(
 }
 
 with_caller! {
-    /// Allocates an aligned block as the glibc in use does: an alignment that is no power of two is
-    /// rounded up by old versions, and EINVAL in new ones.
+    /// Allocates an aligned block as the glibc in use does. Old versions round an alignment that is
+    /// no power of two up; for new versions it is EINVAL.
     #[unsafe(no_mangle)]
     aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
     "rdx", "rcx" => aligned_alloc_called_from

@@ -3,8 +3,8 @@
 //! Danger: the C boundary. Each function has three steps: what libc documents about the arguments,
 //! the call of the allocator, and the call of the hook. Nothing here can panic, and the hooks catch
 //! their own panics (Law 1). `C-unwind` is for another kind of unwinding: libc unwinds a thread
-//! that is cancelled at the end of a hook through these frames. docs/exports.md lists the exports,
-//! and what is deliberately not exported.
+//! that is cancelled at the end of a hook through these frames. The exports, and functions that are
+//! deliberately not exported, are listed in docs/exports.md.
 //!
 //! Frame 0 of every recorded stack is the address of the function here plus one. So readers find
 //! the name of the allocation function there, whatever the compiler inlines or tail-calls.

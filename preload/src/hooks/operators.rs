@@ -5,9 +5,9 @@
 //! defines the operators, too. Its `operator new` never calls our `malloc`, while its `operator
 //! delete` may call our `free`. So we define them as well.
 //!
-//! The hard cases go to the next definition, which is the C++ library's, with the same arguments:
-//! the new-handler, `bad_alloc`, and a handler that throws in a form that must not throw. The C++
-//! library calls our `malloc` again and continues as the standard says.
+//! The hard cases are the new-handler, `bad_alloc`, and a handler that throws in a form that must
+//! not throw. They go to the next definition, which is the C++ library's, with the same arguments.
+//! The C++ library calls our `malloc` again and continues as the standard says.
 //!
 //! In some programs every call goes to the next definition (`decide`). Such a program replaces some
 //! operators, and the others must lead to its own; or its `malloc` is not ours. We change nothing
@@ -260,9 +260,9 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Decides which definition handles calls. Ours does if three conditions hold: the program calls
-/// our definition of each operator, the program calls our `malloc`, and the next definition is a
-/// C++ library's or another allocator's. Any other library defines operators for a purpose.
+/// Decides which definition handles calls. Ours does if the program calls our definition of each
+/// operator and our `malloc`. The next definition must also be a C++ library's or another
+/// allocator's. Any other library defines operators for a purpose.
 #[cold]
 #[inline(never)]
 fn decide() -> u8 {

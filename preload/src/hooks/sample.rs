@@ -402,11 +402,11 @@ fn record(
         OldSample::Taken(taken) => (Some(taken.id), Some(taken.spot())),
         OldSample::InTable => (sampled_blocks::replace(ptr, id), None),
     };
-    // The table comes before the queue: if the queue has no room, the entry can be taken back,
-    // while a record whose block no free can find would be a phantom leak (Law 4). Both come before
-    // the pointer is returned (Law 2). All locked instructions come before the lane: they would
-    // wait for the stores to the lane, whose cache lines another processor has.
-    // The block did not move, and its entry stays in place.
+    // The table comes before the queue: if the queue has no room, the entry can be taken back. A
+    // record whose block no free can find would be a phantom leak (Law 4). Both come before the
+    // pointer is returned (Law 2). All locked instructions come before the lane: they would wait
+    // for the stores to the lane, whose cache lines another processor has. The block did not move,
+    // and its entry stays in place.
     let is_replaced = ended.is_some() && vacated.is_none();
     let is_findable = is_replaced
         || match seat.take_spot_at(ptr) {

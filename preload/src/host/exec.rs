@@ -3,8 +3,8 @@
 //! libc's exec functions do not call each other through names that a library can replace, so each
 //! one is exported. It flushes the log, for at most [`FLUSH_TIMEOUT_NS`], and jumps to libc's
 //! function with the same arguments. The program sees the result of libc's function. In a child of
-//! vfork or of a threaded fork, there is only the jump. libc's functions were looked up at boot,
-//! because the loader must not be called there.
+//! vfork or of a threaded fork, there is only the jump. Boot looks libc's functions up, because the
+//! loader must not be called in such a child.
 //!
 //! `daemon` is here, too: it forks, and its parent leaves through libc's internal `_exit`, which
 //! cannot be interposed. The child inherits the parent's live blocks, which are described only in

@@ -44,7 +44,7 @@ pub(crate) fn owner_of_malloc(entered: &Entered, ours: u64) -> MallocOwner {
 }
 
 /// Allocators with functions that cannot be interposed, because their arguments are more than a
-/// size: the beginning of their files' names, and the function that every such caller needs.
+/// size. Each entry has the beginning of the file's name, and the function that every caller needs.
 const FOREIGN_FUNCTIONS: [(&[u8], &CStr); 3] = [
     (b"libjemalloc", c"mallocx"),
     (b"libmimalloc", c"mi_malloc"),

@@ -3,8 +3,8 @@
 //! The kernel grants another user namespace (`unshare -r`, sandboxes) only to a process with one
 //! thread, and another mount namespace (`nsenter -m`) only if no thread shares the working
 //! directory. Our thread would make these calls fail in a single-threaded program. So our thread
-//! leaves: the writer flushes the log and hands its state back, its thread ends, the call is
-//! repeated, and a new thread starts in the new namespaces. Meanwhile no other thread can add
+//! leaves: the writer flushes the log and hands its state back, and its thread ends. Then the call
+//! is repeated, and a new thread starts in the new namespaces. Meanwhile no other thread can add
 //! events. A program with several threads is refused in any case, so nothing is done for it.
 
 use std::ffi::c_int;

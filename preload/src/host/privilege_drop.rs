@@ -2,9 +2,10 @@
 //! session before that.
 //!
 //! A session begins with the first sample. By then the worker of a server may not be allowed to
-//! make a file in our folder, or to open the log that was made at boot; or neither is visible. So
-//! the session of a process of root begins when it changes its ids or its root directory, and the
-//! log is held open from there on. A forked process that ends without a sample removes its log.
+//! make a file in our folder, or to open the log that was made at boot. Or it cannot see either of
+//! them. So the session of a process of root begins when it changes its ids or its root directory,
+//! and the log is held open from there on. A forked process that ends without a sample removes its
+//! log.
 //!
 //! A session also begins before a filter of system calls that lets us record: behind the filter no
 //! thread may start.

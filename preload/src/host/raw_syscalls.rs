@@ -3,9 +3,9 @@
 //!
 //! Danger: assembly in the path of every such system call. libseccomp installs filters this way,
 //! and some programs end this way. For every other call, only the number is inspected, and the code
-//! jumps to libc's function with registers and stack unchanged. It must be libc's function, and
-//! there must be no frame: a thread that `clone` makes returns on a stack of its own, and a program
-//! may have all system calls intercepted except those of libc's code
+//! jumps to libc's function with registers and stack unchanged. There must be no frame, because a
+//! thread that `clone` makes returns on a stack of its own. It must be libc's function, because a
+//! program may have all system calls intercepted except those of libc's code
 //! (`PR_SET_SYSCALL_USER_DISPATCH`).
 
 use std::ffi::{c_int, c_long};

@@ -1,7 +1,7 @@
 //! set*id: the functions by which a program changes its ids, and our thread's ids with them.
 //!
 //! For the kernel, ids belong to a thread. libc makes every thread of the process change them, ours
-//! included, and ends the process if one thread is refused what another is granted. The calling
+//! included. It ends the process if one thread is refused what another is granted. The calling
 //! thread's rights may differ from ours: it kept capabilities (`PR_SET_KEEPCAPS`, `capset`; each
 //! for one thread), or it changed its ids past libc. Then the writer first takes on the same
 //! rights.

@@ -6,8 +6,8 @@
 //! line from the sample before. The writer adds up these reports. An error in drawing, weighing or
 //! sending samples then shows as a difference between the two sums.
 //!
-//! jemalloc's count of the bytes that it handed to a thread would be no independent witness. It
-//! learns of a small block that a hook takes from the thread's cache only if the hook tells it,
+//! jemalloc's count of the bytes that it handed to a thread would be no independent witness. If a
+//! hook takes a small block from the thread's cache, jemalloc learns of it from the hook alone,
 //! which costs instructions in each malloc and each free. jemalloc's statistics by arena are no use
 //! either: they count a block when a thread's cache is filled or flushed, and that may never
 //! happen.

@@ -9,7 +9,7 @@
 //!
 //! Samples and frees come by the million; docs/lab-notes/lanes-and-writer.md compares lanes with
 //! one channel for all seats. Stacks are few, but long. A lane for stacks spares the hook an
-//! allocation: an allocator takes locks, which a preempted writer may hold, and it may need more
+//! allocation. An allocator takes locks, which a preempted writer may hold, and it may need more
 //! stack than the thread has left.
 //!
 //! A hook only ever tries to send. If there is no room, it wakes the writer and tries again until a
@@ -74,7 +74,7 @@ pub(crate) struct FreeEvent {
 const _: () = assert!(size_of::<SideEvent>() <= 32);
 const _: () = assert!(seats::MOST <= LANES);
 
-/// Words of a lane if few blocks are sampled: enough for all samples of one thread between two
+/// Words of a lane if few blocks are sampled. They hold all samples of one thread between two
 /// rounds of the writer, even if the thread allocates fast. At half of that a hook wakes the
 /// writer, which takes long where processors are virtual.
 const LANE_SPARSE: usize = 8192;

@@ -2,10 +2,10 @@
 //! order.
 //!
 //! A reader of the log must find a stack before its first sample, a sample before its free, and a
-//! note at the time when it was made. [`Merge`] orders samples and frees. A hook sends stacks and
-//! threads before it puts a sample that names them into a lane. So they are taken after the look at
-//! the lanes, and come first. The samples of frees from the overflow queue are in the lanes. So
-//! these frees are taken before the look, and come last.
+//! note at the time when it was made. For samples and frees, [`Merge`] does the ordering. A hook
+//! sends stacks and threads before it puts a sample that names them into a lane. So they are taken
+//! after the look at the lanes, and come first. The samples of frees from the overflow queue are in
+//! the lanes. So these frees are taken before the look, and come last.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

@@ -33,7 +33,7 @@ static PENDING: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
 /// True while one thread begins the session.
 static IS_BEGINNING: AtomicBool = AtomicBool::new(false);
 /// True if a thread timed out while another one begins the session. Until that one is done, no
-/// thread waits for it again: it may need a lock of libc whose owner allocates many times before it
+/// thread waits for it again. It may need a lock of libc whose owner allocates many times before it
 /// releases the lock (in old glibc, a thread in dlopen).
 static HAS_TIMED_OUT: AtomicBool = AtomicBool::new(false);
 /// When to try again to make a log for which there was no descriptor, by the monotonic clock.

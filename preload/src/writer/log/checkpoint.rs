@@ -1,9 +1,9 @@
 //! Checkpoint: the state that a rotating log keeps for the start of its next segment, and its
 //! writing.
 //!
-//! Memory: for each block in use 24 bytes beyond the ledger's; each stack that was ever sampled,
-//! with its frames; each module that was ever loaded; each thread that lives or has a block in use;
-//! each stop of the recording. There is nothing for each event.
+//! Memory: the blocks in use, with a few words each beyond the ledger's; all stacks that were
+//! sampled, with their frames; all modules that were loaded. Also the threads that live or have a
+//! block in use, and the stops of the recording. There is nothing for each event.
 
 use std::collections::BTreeMap;
 

@@ -11,10 +11,10 @@
 //! killed. A file with a number is a segment, or the unfinished beginning of one, which a reader
 //! recognises by its missing end. The oldest segments are deleted to stay within the bound.
 //!
-//! A segment has a quarter of the bound, so that some past is always there, and at least twice its
-//! own checkpoint, so that checkpoints are at most half of what is written. Both fit as long as a
-//! checkpoint is less than a third of the bound. Beyond that the bound is three checkpoints, which
-//! is reported.
+//! A segment has a quarter of the bound, so that some past is always there. It also has at least
+//! twice its own checkpoint, so that checkpoints are at most half of what is written. Both fit as
+//! long as a checkpoint is less than a third of the bound. Beyond that the bound is three
+//! checkpoints, which is reported.
 
 use std::collections::VecDeque;
 
