@@ -150,7 +150,7 @@ extern "C" fn construct(
             "recording pid {} to {}, {}",
             sys::getpid(),
             output.log_path(),
-            interval::in_words(settings.interval)
+            interval::describe(settings.interval)
         );
     }
     sampled_blocks::prepare_filter(settings.interval, early_heap::addresses());

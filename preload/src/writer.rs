@@ -124,7 +124,7 @@ impl Writer {
         let budget = (settings.max_samples_per_sec > 0).then(|| {
             Budget::new(
                 settings.max_samples_per_sec,
-                interval::asked(),
+                interval::requested(),
                 clock::now_ns(),
             )
         });
@@ -161,7 +161,7 @@ impl Writer {
 
     /// Holds the log open, if our thread has a descriptor table of its own. Called in its thread.
     fn hold_log(&mut self) {
-        if fd_table::are_own() {
+        if fd_table::is_separate() {
             self.output.log_mut().hold();
         }
     }
@@ -262,7 +262,7 @@ impl Writer {
 
     /// Writes the remaining events, the last dump, and the log's end.
     pub(crate) fn finish(&mut self, session: Option<&Session>, reason: EndReason) {
-        shutdown::begin_unless_begun();
+        shutdown::ensure_begun();
         if let Some(session) = session {
             self.drain_last(session);
         }
@@ -430,7 +430,7 @@ impl Writer {
             return;
         };
         let before = budget.interval();
-        budget.ask(interval::asked(), now_ns);
+        budget.ask(interval::requested(), now_ns);
         if interval::is_running() {
             budget.adapt(now_ns);
         } else {
@@ -439,7 +439,7 @@ impl Writer {
         let interval = budget.interval();
         if interval != before {
             let was_in_force = interval::in_force();
-            interval::raise(if interval > interval::asked() {
+            interval::raise(if interval > interval::requested() {
                 interval
             } else {
                 0

@@ -12,14 +12,14 @@ use crate::state::thread::Thread;
 #[inline(always)]
 pub(crate) fn run_if_due(thread: &Thread) {
     let laid = thread.with_sampler(|sampler| sampler.laid());
-    if laid.wrapping_sub(thread.strode_at.get()) >= STRIDE {
-        thread.strode_at.set(laid);
+    if laid.wrapping_sub(thread.cache_gc_check_at.get()) >= STRIDE {
+        thread.cache_gc_check_at.set(laid);
         // The counter may be a program's no more (prctl(2), PR_SET_TSC), and then nothing is recorded.
         let now = match phase::is_recording() {
             true => clock::ticks().raw() >> LOOK_BITS,
             false => clock::coarse_ns() >> LOOK_BITS_OF_NS,
         } as u32;
-        if thread.looked_through_at.replace(now) != now {
+        if thread.cache_gc_time.replace(now) != now {
             run(thread);
         }
     }
@@ -39,7 +39,7 @@ fn run(of: &Thread) {
     }
     let thread = bins::thread();
     let counted = bins::word(thread, layout::ALLOCATED);
-    let counted_since = counted.wrapping_sub(of.counted_then.replace(counted));
+    let counted_since = counted.wrapping_sub(of.count_at_cache_gc.replace(counted));
     if !bins::has_cache(thread) {
         return; // there is no cache, or it is not to be touched now
     }
@@ -48,5 +48,5 @@ fn run(of: &Thread) {
     }
     // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation.
     // None of its locks is held but by code that a signal handler interrupted, and there jemalloc's malloc would take them as well, and look.
-    errno::left_alone(|| unsafe { (layout::CACHE_GC.happens)(thread.cast()) });
+    errno::preserve(|| unsafe { (layout::CACHE_GC.happens)(thread.cast()) });
 }

@@ -46,11 +46,11 @@ pub(crate) extern "C" fn give_cache() {
     }
     let thread = thread::current();
     // Before it is given: jemalloc, or a signal's handler meanwhile, may come here again.
-    if !thread.cache_is_settled.replace(true) {
+    if !thread.is_cache_settled.replace(true) {
         // SAFETY: this thread's words, once `nallocx` has made all of them ready. A thread that did nothing
         // but free has only some (`tsd_fetch_min`), and jemalloc would make the others later, and forget a
         // cache that was given before. Whether there is memory for it nobody need know: jemalloc does without.
-        errno::left_alone(|| unsafe {
+        errno::preserve(|| unsafe {
             sys::nallocx(1, 0);
             layout::tcache_enabled_set(bins::thread().cast(), true);
         });
@@ -59,7 +59,7 @@ pub(crate) extern "C" fn give_cache() {
 
 /// In jemalloc, in a thread that ends: gives back what its bins hold.
 extern "C" fn leaves(thread: *mut c_void) {
-    thread::current().cache_is_settled.set(true);
+    thread::current().is_cache_settled.set(true);
     let unused = COMES_LATE
         .load(Ordering::Relaxed)
         .then(|| bins::unused(thread.cast()));

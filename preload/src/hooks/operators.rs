@@ -338,7 +338,7 @@ fn find_next(operator: &Operator) -> *mut c_void {
         next
     };
     if !found.is_null() {
-        dl::keep(found);
+        dl::pin_library_of(found);
         operator.next.store(found, Ordering::Release);
     }
     found
@@ -347,7 +347,7 @@ fn find_next(operator: &Operator) -> *mut c_void {
 /// Returns the definition after ours in the order of the loader; null if there is none.
 fn definition_after_ours(operator: &Operator) -> *mut c_void {
     // SAFETY: a C string, and the handle that means "after this library".
-    dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, operator.name.as_ptr()) })
+    dl::clear_error_if_null(unsafe { libc::dlsym(libc::RTLD_NEXT, operator.name.as_ptr()) })
 }
 
 /// The C++ libraries, by the names that programs are linked with.
@@ -360,7 +360,7 @@ const CXX_FILES: [&[u8]; 3] = [b"libstdc++.so", b"libc++.so", b"libc++abi.so"];
 /// if there is none.
 fn in_cxx_library(operator: &Operator) -> *mut c_void {
     for library in CXX_LIBRARIES {
-        let found = dl::in_loaded(library, operator.name);
+        let found = dl::in_loaded_library(library, operator.name);
         if !found.is_null() {
             return found;
         }
@@ -379,7 +379,8 @@ fn is_of_cxx_library(function: *mut c_void) -> bool {
 /// Returns true if the function belongs to a library that defines `malloc`, too.
 fn is_of_allocator(function: *mut c_void) -> bool {
     // SAFETY: as in `definition_after_ours`.
-    let malloc = dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) });
+    let malloc =
+        dl::clear_error_if_null(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) });
     match (dl::module_of(function), dl::module_of(malloc)) {
         (Some((operator, _)), Some((malloc, _))) => operator == malloc,
         _ => false,

@@ -36,7 +36,7 @@ pub(crate) fn passes(size: usize) -> bool {
 /// Like [`passes`], for a size that [`is_valid_size`] accepts.
 #[inline(always)]
 pub(crate) fn passes_valid(size: usize) -> bool {
-    thread::passes_some(size)
+    thread::passes_nonzero(size)
 }
 
 /// Returns true if `size` is neither 0 nor more than can be allocated.
@@ -320,7 +320,7 @@ fn decide(thread: &Thread, size: usize) -> Verdict {
         return Verdict::Undecided;
     }
     let process = process::generation();
-    let seed = (thread.line.replace(process) != process).then(sys::random_u64);
+    let seed = (thread.line_generation.replace(process) != process).then(sys::random_u64);
     let decided = thread.with_sampler(|sampler| {
         if let Some(seed) = seed {
             sampler.start_under(seed, regime);

@@ -15,13 +15,13 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::arch::entry_stubs::jump_with_flags;
-use crate::os::next_symbol::Next;
+use crate::os::next_symbol::NextSymbol;
 use crate::unwind::{module_lookup, modules};
 
-static REAL_CLOSE: Next = Next::new(c"dlclose");
-static REAL_OPEN: Next = Next::new(c"dlopen");
+static REAL_CLOSE: NextSymbol = NextSymbol::new(c"dlclose");
+static REAL_OPEN: NextSymbol = NextSymbol::new(c"dlopen");
 #[cfg(target_env = "gnu")]
-static REAL_OPEN_IN: Next = Next::new(c"dlmopen");
+static REAL_OPEN_IN: NextSymbol = NextSymbol::new(c"dlmopen");
 
 /// The flag that is removed. musl's loader has neither the flag nor `dlmopen`.
 #[cfg(target_env = "gnu")]

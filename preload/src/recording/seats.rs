@@ -19,7 +19,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::allocator;
-use crate::os::backoff::{self, Patience};
+use crate::os::backoff::{self, Backoff};
 use crate::recording::request_word::{self, SEATS};
 use crate::recording::sampled_blocks::Spot;
 use crate::state::thread::Thread;
@@ -180,7 +180,7 @@ pub(crate) fn take(thread: &Thread) -> Option<Seat> {
 #[cold]
 fn take_another(thread: &Thread) -> Option<Seat> {
     let first = usize::from(thread.seat_hint.get());
-    let mut patience = Patience::of(backoff::SHORT_NS);
+    let mut patience = Backoff::with_limit(backoff::SHORT_NS);
     for round in 0u32.. {
         let count = COUNT.load(Ordering::Acquire);
         for i in 0..count {
@@ -189,7 +189,7 @@ fn take_another(thread: &Thread) -> Option<Seat> {
             let slot = unsafe { SLOTS[number].load(Ordering::Acquire).as_ref() }?;
             if !slot.busy.load(Ordering::Relaxed) && !slot.busy.swap(true, Ordering::Acquire) {
                 thread.seat_hint.set(number as u8);
-                thread.alone.set(0);
+                thread.seat_streak.set(0);
                 return Some(Seat { slot });
             }
         }

@@ -4,7 +4,7 @@
 //! `/proc/self/mem` answers with an error, or with what is there instead, so what was read may be of any value.
 //!
 //! Where there is no `/proc` (a chroot) or the process may not look at itself (it gave up privileges), the bytes are
-//! loaded after every page was asked for (`sys::readable`). That leaves a moment between the question and the load;
+//! loaded after every page was asked for (`sys::is_readable`). That leaves a moment between the question and the load;
 //! it takes a walk that was led astray, into a module that is unloaded at that moment, to fault in it.
 
 use std::mem::MaybeUninit;
@@ -106,7 +106,7 @@ fn load(address: u64, buffer: &mut [u8]) -> usize {
         let from = address.wrapping_add(done as u64);
         let in_page = (PAGE - from % PAGE) as usize;
         let len = in_page.min(buffer.len() - done);
-        if !sys::readable(from & !7) {
+        if !sys::is_readable(from & !7) {
             break;
         }
         // SAFETY: within one page, which could be read just now; the module's text says what is left to chance.

@@ -68,15 +68,15 @@ impl Frames {
     pub(crate) fn header_for_sought(&self) -> &[u8] {
         let thread = thread::current();
         // No module that framehop looks into is larger than the lower half can say.
-        let offset = thread.sought.get().wrapping_sub(self.start as u32);
+        let offset = thread.rule_wanted_for.get().wrapping_sub(self.start as u32);
         let Some((header, at)) = self.entry_of(self.start + u64::from(offset)) else {
             return &self.header;
         };
         if self.jumps_back(at) == Some(true) {
             return &[];
         }
-        thread.header.set(header);
-        let bytes = thread.header.as_ptr().cast::<u8>().cast_const();
+        thread.unwind_header.set(header);
+        let bytes = thread.unwind_header.as_ptr().cast::<u8>().cast_const();
         // SAFETY: the thread's own words, which live as long as it does. framehop reads them before its
         // one call returns, in which nothing sets them again: a signal handler of this thread's takes no walk meanwhile
         // (`Thread::enter`).
@@ -117,9 +117,9 @@ impl Frames {
         };
         let list = header.get(LIST..)?.as_chunks::<PAIR>().0;
         let list = &list[..list.len().min(word(8)? as usize)];
-        let sought = i32::try_from(address.wrapping_sub(self.header_at) as i64).ok()?;
+        let rule_wanted_for = i32::try_from(address.wrapping_sub(self.header_at) as i64).ok()?;
         let first = |pair: &[u8; PAIR]| i32::from_le_bytes([pair[0], pair[1], pair[2], pair[3]]);
-        let after = list.partition_point(|pair| first(pair) <= sought);
+        let after = list.partition_point(|pair| first(pair) <= rule_wanted_for);
         let pair = list.get(after.checked_sub(1)?)?;
         let entry = i32::from_le_bytes([pair[4], pair[5], pair[6], pair[7]]);
         let alone = [word(0)?, word(4)?, 1, first(pair) as u32, entry as u32];

@@ -11,7 +11,7 @@ use framehop::ExplicitModuleSectionInfo;
 use heapprof_core::NumberHasher;
 use heapprof_format::Segment;
 
-use crate::os::seccomp::Spared;
+use crate::os::seccomp::AvoidableCall;
 use crate::os::{executable, sys};
 use crate::unwind::checked_read::Memory;
 use crate::unwind::eh_frame::{Frames, Table};
@@ -168,7 +168,7 @@ impl Image<'_> {
             b"" => executable::path(),
             b"linux-vdso.so.1" | b"linux-gate.so.1" => b"[vdso]".to_vec(),
             [b'/', ..] => self.name.to_vec(),
-            relative if !Spared::WorkingFolder.is_allowed() => relative.to_vec(),
+            relative if !AvoidableCall::WorkingDirectory.is_allowed() => relative.to_vec(),
             relative => {
                 let mut path = sys::getcwd().unwrap_or_default();
                 path.push(b'/');

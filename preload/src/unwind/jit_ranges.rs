@@ -159,7 +159,7 @@ impl Reading {
     /// Reads on. False: that was all.
     fn goes_on(&mut self) -> bool {
         // In the program's table a number is held for one operation only (Law 9).
-        let pieces = match fd_table::are_own() {
+        let pieces = match fd_table::is_separate() {
             true => PIECES_AT_A_TIME,
             false => usize::MAX,
         };

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use framehop::{Unwinder, UnwinderNative};
 
-use crate::os::backoff::{self, Patience};
+use crate::os::backoff::{self, Backoff};
 use crate::os::private_stack;
 use crate::state::thread::Entered;
 use crate::unwind::cfi_storage::Room;
@@ -313,9 +313,9 @@ fn change(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
 }
 
 fn change_here(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
-    let mut patience = Patience::of(backoff::SHORT_NS);
+    let mut backoff = Backoff::with_limit(backoff::SHORT_NS);
     while CHANGING.swap(true, Ordering::Acquire) {
-        if !patience.pause() {
+        if !backoff.pause() {
             return false;
         }
     }

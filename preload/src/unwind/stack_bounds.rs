@@ -7,7 +7,7 @@
 //! main thread the vectors the kernel put there, for others the thread descriptor, which glibc
 //! keeps at the top of each other thread's stack. Where that begins, the descriptor says, once our own thread has learnt in which words
 //! ([`learn`]): a stack pointer below is on a foreign stack, and until then each is taken for one. Every page between is asked
-//! before the first read whether it can be read (`sys::readable`); the answer holds for the life of the thread,
+//! before the first read whether it can be read (`sys::is_readable`); the answer holds for the life of the thread,
 //! because nobody unmaps a piece of a stack in use. If the anchor is not reached, the thread
 //! runs on a foreign stack (a signal stack, a coroutine), which may be gone tomorrow: there each page
 //! is asked anew in each walk.
@@ -180,7 +180,7 @@ impl Readable {
             return Err(());
         }
         while self.high < wanted {
-            if !sys::readable(self.high & !7) {
+            if !sys::is_readable(self.high & !7) {
                 return Err(());
             }
             self.high = (self.high & !(PAGE - 1)) + PAGE;
@@ -266,12 +266,12 @@ fn reaches(thread: &Thread, sp: u64, anchor: u64) -> bool {
     // What is below a hole stays foreign as long as that is there: a question for each page of a pool of other stacks would be
     // thousands, in every walk.
     let hole = thread.stack_hole.get();
-    if (first..end).contains(&hole) && !sys::readable(hole) {
+    if (first..end).contains(&hole) && !sys::is_readable(hole) {
         return false;
     }
     let mut page = first;
     while page < end {
-        if !sys::readable(page) {
+        if !sys::is_readable(page) {
             // The uppermost tells most.
             if page > hole || hole >= anchor {
                 thread.stack_hole.set(page);

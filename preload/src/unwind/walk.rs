@@ -65,13 +65,13 @@ impl Here {
 }
 
 /// The registers at this point of the calling function, to begin a walk there.
-macro_rules! here {
+macro_rules! current_registers {
     () => {{
-        let (pc, sp, bp) = $crate::arch::registers::here!();
+        let (pc, sp, bp) = $crate::arch::registers::current_registers!();
         $crate::unwind::walk::Here::running(pc, sp, bp)
     }};
 }
-pub(crate) use here;
+pub(crate) use current_registers;
 
 /// Address of libc's signal return trampoline, to which handlers return.
 static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
@@ -398,7 +398,7 @@ impl Step {
             };
             let (cache, stack) = (&mut walker.cache, &mut self.stack);
             let mut regs = UnwindRegsNative::new(place.address, place.sp, place.bp);
-            entered.thread.sought.set(lookup as u32);
+            entered.thread.rule_wanted_for.set(lookup as u32);
             let next = snapshot
                 .unwinder
                 .unwind_frame(at, &mut regs, cache, &mut |address| {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use heapprof_format::EndReason;
 
 use crate::allocator;
-use crate::os::backoff::{self, Patience};
+use crate::os::backoff::{self, Backoff};
 use crate::os::{clock, private_stack};
 use crate::recording::session::{self, Session};
 use crate::recording::{pending_frees, requests, sampled_blocks, seats};
@@ -60,7 +60,7 @@ pub(crate) fn prepare(settings: Settings, output: Option<Output>) {
 /// long to begin it, or it cannot be begun, and recording has ended.
 #[cold]
 pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
-    let mut patience = Patience::of(backoff::SHORT_NS);
+    let mut patience = Backoff::with_limit(backoff::SHORT_NS);
     loop {
         if let Some(session) = session::current() {
             return Some(session);

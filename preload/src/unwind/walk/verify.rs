@@ -91,7 +91,7 @@ pub(crate) fn verify(
             return;
         };
         let mut regs = UnwindRegsNative::new(place.address, place.sp, place.bp);
-        entered.thread.sought.set(lookup as u32);
+        entered.thread.rule_wanted_for.set(lookup as u32);
         let read = &mut |address| stack.word(address);
         let caller = snapshot
             .unwinder
