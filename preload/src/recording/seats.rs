@@ -234,7 +234,7 @@ pub(crate) fn initial_bytes() -> usize {
 /// Makes the seats of a session that begins, before it has a writer. False: there is no memory.
 pub(crate) fn make_session_seats() -> bool {
     let missing = IN_SESSION.saturating_sub(count());
-    let has_room = missing == 0 || allocator::can_have(missing * Walker::bytes());
+    let has_room = missing == 0 || allocator::can_allocate(missing * Walker::bytes());
     if has_room {
         (0..missing).for_each(|_| add());
     }

@@ -143,7 +143,7 @@ fn make() -> Option<&'static Session> {
     let is_reported = was_reported || has_seats && allocator::is_short();
     let has_room = has_seats
         && !is_reported
-        && allocator::can_have(SESSION_BYTES)
+        && allocator::can_allocate(SESSION_BYTES)
         && allocator::can_map(SESSION_MAPPED_BYTES)
         && sampled_blocks::make_table();
     let session = has_room.then(|| {
@@ -153,7 +153,7 @@ fn make() -> Option<&'static Session> {
     let Some(session) = session.flatten() else {
         match is_reported {
             true => phase::end(),
-            false => allocator::give_up_for_want_of_memory(),
+            false => allocator::give_up_without_memory(),
         }
         let mut writer = writer;
         writer.end_log(None, EndReason::GaveUp);

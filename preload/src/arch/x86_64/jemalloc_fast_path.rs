@@ -51,7 +51,7 @@ macro_rules! take_from_bin {
             ".cfi_startproc",
             "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
             "lea rcx, [rdi - {smallest}]",
-            "lea rdx, [rip + {known}]",
+            "lea rdx, [rip + {tables}]",
             "cmp rcx, qword ptr [rdx]",
             "jae 2f",
             $($between,)*
@@ -99,7 +99,7 @@ macro_rules! give_cache_if_due {
             "
             mov rax, qword ptr [rcx + {allocated}]
             add rax, qword ptr [rcx + {freed}]
-            cmp rax, {enough}
+            cmp rax, {threshold}
             jb ",
             $jemalloc,
             "
@@ -199,10 +199,10 @@ macro_rules! put_into_bin {
             "mov rsi, rdi",
             "shr rsi, {page_bits}",
             "and esi, (1 << {leaf_bits}) - 1",
-            "cmp rax, qword ptr [rip + {known} + {home}]",
+            "cmp rax, qword ptr [rip + {tables} + {home}]",
             "jne 16f",
             // The order of these two loads matters: see `fast_path::learn`.
-            "mov r8, qword ptr [rip + {known} + {home_leaf}]",
+            "mov r8, qword ptr [rip + {tables} + {home_leaf}]",
             "14:",
             "add rcx, qword ptr fs:[0]",
             "test byte ptr [r8 + 8*rsi], {is_small}",
@@ -219,7 +219,7 @@ macro_rules! put_into_bin {
             "mov qword ptr [rcx + 8*rsi + {bins}], r10",
             "ret",
             "16:",
-            "mov r8, qword ptr [rip + {known} + {root}]",
+            "mov r8, qword ptr [rip + {tables} + {root}]",
             "test r8, r8",
             "jz 3f",
             "mov r8, qword ptr [r8 + 8*rax]",
