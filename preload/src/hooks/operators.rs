@@ -26,7 +26,7 @@ use crate::hooks::malloc_fast::free;
 use crate::hooks::{aligned, early_heap, malloc, sample};
 use crate::os::{diagnostics, dl, link_map};
 use crate::state::thread::{self, Inside};
-use crate::unwind::walk::Here;
+use crate::unwind::walk::WalkStart;
 
 /// The definition that handles calls: one of the constants below.
 static OWNER: AtomicU8 = AtomicU8::new(UNDECIDED);
@@ -176,7 +176,7 @@ extern "C-unwind" fn new_slow_path(
     let ptr = allocator::malloc(size);
     if sampled {
         // SAFETY: the operator passed its own registers.
-        let here = unsafe { Here::caller(sp, bp) };
+        let here = unsafe { WalkStart::caller(sp, bp) };
         sample::on_allocation(entry(index), ptr, size, Fit::Plain, here);
     }
     if ptr.is_null() {
@@ -203,7 +203,7 @@ extern "C-unwind" fn new_aligned_called_from(
     let ptr = allocator::aligned(alignment.max(aligned::MIN_ALIGN), size);
     if !passes {
         // SAFETY: the operator passed its own registers.
-        let here = unsafe { Here::caller(sp, bp) };
+        let here = unsafe { WalkStart::caller(sp, bp) };
         sample::on_allocation(entry(index), ptr, size, Fit::Aligned, here);
     }
     if ptr.is_null() {

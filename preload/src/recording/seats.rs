@@ -116,7 +116,7 @@ impl Seat {
     #[inline]
     pub(crate) fn request_rule_growth_if_crowded(&mut self) {
         let round = MAINTENANCE_ROUNDS.load(Ordering::Relaxed);
-        if let Some(wanted) = self.walker().room_wanted(round) {
+        if let Some(wanted) = self.walker().wanted_capacity(round) {
             self.request_rule_growth(wanted);
         }
     }
@@ -128,7 +128,7 @@ impl Seat {
         let walker = self.walker();
         match growth.request(wanted, &mut walker.rules) {
             Outcome::Pending => {}
-            Outcome::Moved => walker.has_moved(),
+            Outcome::Moved => walker.note_move(),
             Outcome::Requested => request_word::post(SEATS),
         }
     }
