@@ -5,8 +5,8 @@
 //! consist of `large_palloc` and `large_dalloc` and of jemalloc's periodic work. Each large block
 //! exceeds jemalloc's period, so it reads a clock each time, to decide whether to garbage collect
 //! the thread's cache. The fast path triggers that work at the end of each of the sampler's strides
-//! instead. So this file calls the two functions directly where nothing else is needed: in a thread
-//! with a cache, while jemalloc does not require every call.
+//! instead. So this file calls the two functions directly if nothing else is needed. That is so in
+//! a thread with a cache, while jemalloc does not require every call.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

@@ -145,9 +145,9 @@ unsafe fn look_up(root: *const AtomicPtr<AtomicUsize>, ptr: *mut c_void) -> Opti
     let in_root = page >> LEAF_BITS;
     let in_leaf = page & ((1 << LEAF_BITS) - 1);
     // SAFETY: the index is below the root's length, because no address in use has more than 48
-    // bits. A leaf is never freed. The entry of a page where a live block begins is written before
-    // the block is returned, and then only by its owner, in a realloc. So a thread that has the
-    // block has seen the entry, and a relaxed read suffices.
+    // bits. A leaf is never freed. The entry of a live block's first page is written before the
+    // block is returned. Later only the block's owner changes it, in a realloc. So a thread that
+    // has the block has seen the entry, and a relaxed read suffices.
     let leaf = unsafe { (*root.add(in_root)).load(Ordering::Relaxed) };
     if leaf.is_null() {
         return None;
@@ -172,7 +172,7 @@ pub(crate) fn learn(is_wanted: bool) {
     }
     let map = &raw const layout::EMAP;
     let root: *const AtomicPtr<AtomicUsize> = map.wrapping_add(ROOT_AT).cast();
-    // The smallest class, one whose slab has a few pages, the largest small class, the smallest
+    // The smallest class, one with a slab of a few pages, the largest small class, the smallest
     // large class, and the largest class that tells its size.
     let asked = [SMALLEST, 1700, 14336, 14337, LARGEST_SIZED_BY_CLASS];
     if !asked.into_iter().all(|size| agrees(root, size)) {

@@ -1,8 +1,8 @@
 //! Diagnostics: single lines for the user on standard error.
 //!
-//! Descriptor 2 may stop being standard error: a program that closes it and opens a file of its own
-//! under the number must not find our line in it. So boot remembers the file, and lines go to no
-//! other file.
+//! Descriptor 2 may stop being standard error. A program may close it and open a file of its own
+//! under the number, and must not find our line there. So boot remembers the file, and lines go to
+//! no other file.
 //!
 //! Our thread may be unable to reach standard error. Its lines are kept then, and the thread that
 //! ends the process prints them.

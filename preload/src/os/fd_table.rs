@@ -1,10 +1,10 @@
 //! The descriptor table of our thread, separate from the program's.
 //!
 //! Threads normally share one table. A number that our thread opens there, to append or to read
-//! under `/proc`, can collide with the program. The program may be about to take this number
-//! (`dup2` fails with EBUSY while it is being opened), may close it, or may find it taken. So our
-//! thread leaves the program's table as it begins, and takes nothing along. Descriptors that the
-//! program closes are then really closed, and a reader at the other end sees the end.
+//! under `/proc`, can collide with the program. The program may be about to take this number, may
+//! close it, or may find it taken. (`dup2` fails with EBUSY while the number is being opened.) So
+//! our thread leaves the program's table as it begins, and takes nothing along. Descriptors that
+//! the program closes are then really closed, and a reader at the other end sees the end.
 //!
 //! ```text
 //!  program's table   0 1 2 3 …   all threads of the program; our thread, if it cannot leave

@@ -110,8 +110,8 @@ pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
 }
 
 /// At boot: returns the address of a function in a loaded library whose file name begins with one
-/// of `begins`. dlopen and dlsym are not usable: in our constructor, which runs first, dlopen of a
-/// loaded library initializes its dependencies. That includes libc itself, without arguments and
+/// of `begins`. Not by dlopen and dlsym: in our constructor, which runs first, dlopen of a loaded
+/// library initializes its dependencies. That includes libc itself, without arguments and
 /// environment.
 pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
     modules()

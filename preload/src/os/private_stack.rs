@@ -1,5 +1,5 @@
 //! The private stack: memory for work that needs more stack than a thread of the program may have
-//! left, such as the start of a session or learning a module.
+//! left. Such work is the start of a session, or learning a module.
 //!
 //! Danger: the stack pointer moves to other memory and back. So the work may leave only by its
 //! return. A panic is caught on the private stack and resumed from the thread's stack.

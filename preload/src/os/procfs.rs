@@ -2,8 +2,8 @@
 //!
 //! The kernel caches an entry for each file that is looked up there, and removes it with its thread
 //! or process. At the end of a process, entries below `/proc/<process>/task/<thread>` (and
-//! `/proc/thread-self`) are removed from two sides: by the ending thread, and by the process's
-//! parent in wait. Each side spins in the kernel until the other has progressed
+//! `/proc/thread-self`) are removed from two sides. One is the ending thread, the other the
+//! process's parent in wait. Each side spins in the kernel until the other has progressed
 //! (`shrink_dcache_parent`). If a process forks often and its threads keep the processors busy,
 //! this delays each child's end by seconds.
 //!

@@ -45,8 +45,8 @@ pub(crate) fn prepare() {
     WAS_FILTERED.store(credentials::is_filtered(), Ordering::Relaxed);
 }
 
-/// Returns true if the program has put itself under a filter since it began: the filter may end the
-/// process for a call that it does not expect.
+/// Returns true if the program has put itself under a filter after its start. The filter may end
+/// the process for a call that it does not expect.
 pub(crate) fn has_filtered_itself() -> bool {
     credentials::is_filtered() && !WAS_FILTERED.load(Ordering::Relaxed)
 }

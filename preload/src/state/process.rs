@@ -1,8 +1,8 @@
 //! The identity of this process: its process id, its generation, and whether it has forked.
 //!
-//! A copy of the process may run our code before it is prepared: a child of `vfork` in its parent's
-//! memory, a child of `fork` before our handler, and a child of `_Fork` always. Such a copy has the
-//! parent's [`PID`], and a process id of its own.
+//! A copy of the process may run our code before it is prepared. Such copies are a child of `vfork`
+//! in its parent's memory, a child of `fork` before our handler, and any child of `_Fork`. Such a
+//! copy has the parent's [`PID`], and a process id of its own.
 //!
 //! Not here: the fork handlers.
 

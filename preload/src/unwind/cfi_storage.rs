@@ -14,8 +14,8 @@ use gimli::{
 /// The storage policy; see the module's text. Allocates nothing.
 pub(crate) struct CfiStorage;
 
-/// Registers for which a row may have a rule: the 17 of the psABI (16 and the return address), and
-/// some that an unusual table may name.
+/// Registers for which a row may have a rule. The psABI has 17 (16 and the return address), and an
+/// unusual table may name some others.
 const REGISTERS: usize = 24;
 
 /// Rows: the current row, the row of the CIE, and two that `DW_CFA_remember_state` saves. Compilers

@@ -4,10 +4,10 @@
 //! read of `/proc/self/mem` fails, or returns the memory that is there instead, so the bytes may
 //! have any value.
 //!
-//! Without `/proc` (in a chroot), or if the process may not read its own memory (it has dropped
-//! privileges), the bytes are loaded after a check of every page (`sys::is_readable`). A fault
-//! remains possible between check and load. It needs a walk that follows wrong data into a module
-//! that is unloaded at that time.
+//! `/proc` may be missing (in a chroot), or closed to a process that has dropped privileges. Then
+//! the bytes are loaded after a check of every page (`sys::is_readable`). A fault remains possible
+//! between check and load. It needs a walk that follows wrong data into a module that is unloaded
+//! at that time.
 
 use std::mem::MaybeUninit;
 

@@ -3,7 +3,7 @@
 //! Danger: replacing data that other threads' walks are reading.
 //!
 //! Model: an immutable snapshot, replaced as a whole. A walk holds one snapshot through a hazard
-//! pointer. A PC in none of its modules is looked up in the loader, without the loader's lock, and
+//! pointer. A PC in none of its modules is looked up in the loader, without the loader's lock. Then
 //! a snapshot with one more module takes its place.
 //!
 //! The loader's locked list is read once, at boot, when the loader itself calls us. In a sample,

@@ -2,7 +2,7 @@
 //!
 //! Danger: code read as data. musl is built without unwind tables and frame pointers. So a walk
 //! would end at `strdup` or `getline`, and could not recognize the root. A function's effect on the
-//! stack up to its return tells the place of its caller (core's `way_out`). This is computed once
+//! stack up to its return tells the place of its caller (core's `find_epilogue`). This is computed once
 //! for each return address, and then allocates from our arena, like learning a module. The rule is
 //! cached like the rules from tables.
 
@@ -72,7 +72,7 @@ pub(crate) fn contains(address: u64) -> bool {
 /// `returns` is set. `module` is the number of its module plus one.
 #[cold]
 #[inline(never)]
-pub(crate) fn way_out(address: u64, returns: bool, module: u32) -> Epilogue {
+pub(crate) fn find_epilogue(address: u64, returns: bool, module: u32) -> Epilogue {
     let Range { start, end } = range();
     // SAFETY: libc's code, one segment, which is mapped for the life of the process and never
     // written.

@@ -136,8 +136,8 @@ impl ReadableStack {
             self.extend(address)?;
         }
         // SAFETY: eight bytes from `address` lie within low..high, and every page of that range is
-        // readable. It is either this thread's own stack between its stack pointer and its anchor,
-        // which stays mapped, or the foreign stack that the thread runs on, during this walk.
+        // readable. It is this thread's own stack between its stack pointer and its anchor,
+        // which stays mapped. Or it is the foreign stack that the thread runs on during this walk.
         // Memory above a foreign stack may belong to another thread, which can unmap it between the
         // check and the load. A walk reads there only if it follows wrong data, and at most
         // `PAGES_OF_A_FRAME` at a time. The load is unaligned, because a wrong unwind table may

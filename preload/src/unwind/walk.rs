@@ -1,7 +1,7 @@
 //! The walk: from a sampled malloc out to the thread's first function.
 //!
 //! framehop, or a cached rule that it has derived, turns the registers of one frame into those of
-//! the next. This file does the work that framehop leaves to its caller: readable memory
+//! the next. This file does the work that framehop leaves to its caller. That is readable memory
 //! (`stack_bounds`), loaded modules (`modules`), our own frames, signal frames, and the decision to
 //! stop.
 //!

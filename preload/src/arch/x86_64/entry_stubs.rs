@@ -97,7 +97,7 @@ macro_rules! jump_with_flags {
 }
 
 /// Defines a function that calls `$before` and then jumps to the address in the first word of
-/// `$real`, or to `$missing` if that word is null. All arguments are passed on unchanged.
+/// `$real`. If that word is null, it jumps to `$missing`. All arguments are passed on unchanged.
 macro_rules! call_before_jump {
     ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $before:path, $real:path, $missing:path) => {
         $(#[$attribute])*

@@ -1,10 +1,9 @@
 //! jemalloc's fast path: takes a block out of a thread's bin, and puts a block back into it.
 //!
 //! Two macros define `malloc` and two define `free`: one with the sampler's check first, one
-//! without. All are leaf functions. They leave the stack alone, and they return to the program or
-//! end in a jump, so the target of the jump returns to the program. A walk from there finds the
-//! program's frame in its usual place. Unwind tables (`.cfi_…`) describe this state at each
-//! instruction.
+//! without. All are leaf functions. They leave the stack alone, and return to the program or end in
+//! a jump. So the target of the jump returns to the program. A walk from there finds the program's
+//! frame in its usual place. Unwind tables (`.cfi_…`) describe this state at each instruction.
 //!
 //! Each function begins at a cache line. A naked function has no alignment attribute, so `.p2align`
 //! stands behind the function: it aligns the function's section, which contains this function

@@ -1,8 +1,8 @@
 //! The thread block: a piece of initial-exec thread-local storage.
 //!
 //! Stable Rust has no initial-exec thread-locals. The general-dynamic model calls `__tls_get_addr`,
-//! which is slow inside malloc and may itself allocate. So assembly declares a block of zero bytes,
-//! and code reaches it through its offset from the thread pointer: one load from the GOT and one
+//! which is slow inside malloc and may itself allocate. So assembly declares a block of zero bytes.
+//! Code reaches it through its offset from the thread pointer, by one load from the GOT and one
 //! addition. Initial-exec is legal because this library is loaded with the program, not by dlopen.
 
 use std::arch::asm;

@@ -2,7 +2,7 @@
 //! `_dl_find_object` (before 2.35).
 //!
 //! Danger: another thread may change the list meanwhile, and free its nodes. So all reads are
-//! checked reads, values are trusted only as far as they can be verified, and a list without a
+//! checked reads, and values are trusted only as far as they can be verified. A list without a
 //! proper end counts as unreadable.
 //!
 //! The loader's lock is not taken, unlike in `dl_iterate_phdr`: a thread that allocates inside the

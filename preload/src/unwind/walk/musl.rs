@@ -14,7 +14,7 @@ impl Walk {
     pub(super) fn leave_libc(&mut self, entered: &Entered, walker: &mut Walker) -> Option<WalkEnd> {
         let place = self.place;
         let new_frames = &mut walker.new_frames;
-        match musl_code::way_out(place.address, place.returns, self.module_number) {
+        match musl_code::find_epilogue(place.address, place.returns, self.module_number) {
             Epilogue::Returns(rule) => {
                 new_frames.push(self.frame());
                 let words = self.stack.words();
