@@ -1,12 +1,12 @@
-//! The processor: what Rust has no words for, and what only assembly makes fast enough.
+//! The processor: code that Rust cannot express, and code that only assembly makes fast enough.
 //!
-//! Each file below is one group of functions and macros that another processor implements in a folder
-//! beside `x86_64`, under the same names. Macros take what they jump to as arguments, so this folder
-//! imports nothing.
+//! Each file below is one group of functions and macros. Another processor implements the same
+//! names in a folder beside `x86_64`. Macros take the addresses that they jump to as arguments, so
+//! this folder imports nothing.
 //!
 //! May import: nothing.
 //!
-//! Not here: what any of it is for.
+//! Not here: the purpose of these functions.
 
 #[cfg(not(all(
     target_os = "linux",

@@ -31,9 +31,9 @@ const BOOT_BYTES: usize = 2 << 20;
 
 /// Returns true if there is so much memory for us. Otherwise it reports that there is not.
 fn has_room_for(bytes: usize) -> bool {
-    let has_room = allocator::can_have(bytes);
+    let has_room = allocator::can_allocate(bytes);
     if !has_room {
-        allocator::give_up_for_want_of_memory();
+        allocator::give_up_without_memory();
     }
     has_room
 }
@@ -89,7 +89,7 @@ extern "C" fn construct(
     allocator::remember_environment(environment);
     libc_trampolines::prepare();
     diagnostics::remember();
-    allocator::be_quiet();
+    allocator::redirect_messages();
     exec::prepare();
     raw_syscalls::prepare();
     seccomp::prepare();
@@ -111,7 +111,7 @@ extern "C" fn construct(
         }
         return;
     }
-    allocator::stop_writer_by(writer::stop_if_writer);
+    allocator::set_writer_stop(writer::stop_if_writer);
     allocator::prepare();
     if !has_room_for(BOOT_BYTES) {
         return;
@@ -151,7 +151,7 @@ extern "C" fn construct(
             "recording pid {} to {}, {}",
             sys::getpid(),
             output.log_path(),
-            interval::in_words(settings.interval)
+            interval::describe(settings.interval)
         );
     }
     sampled_blocks::prepare_filter(settings.interval, early_heap::addresses());

@@ -1,8 +1,8 @@
 //! The operating system: system calls, libc and the dynamic loader, callable from inside malloc.
 //!
-//! May import: core and format value types only.
+//! May import: arch, and value types of core and format.
 //!
-//! Not here: what is profiled, and whether anything is.
+//! Not here: profiling, and whether anything is profiled.
 
 pub(crate) mod backoff;
 pub(crate) mod cancellation;

@@ -1,8 +1,8 @@
-//! State: what is true of the process or of the calling thread right now.
+//! State: the present state of the process and of the calling thread.
 //!
-//! May import: os.
+//! May import: arch, os.
 //!
-//! Not here: how a value comes about; a folder above decides and stores it here.
+//! Not here: the decisions that change a value. A folder above decides, and stores the value here.
 
 pub(crate) mod counters;
 pub(crate) mod interval;

@@ -1,8 +1,8 @@
 //! Unwinding: from registers and a stack to a list of return addresses.
 //!
-//! May import: os, state.
+//! May import: arch, os, state.
 //!
-//! Not here: who asks for a stack, and what becomes of it.
+//! Not here: the callers of a walk, and the use of its stack.
 
 pub(crate) mod cfi_storage;
 pub(crate) mod checked_read;

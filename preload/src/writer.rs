@@ -31,7 +31,7 @@ use crate::recording::session::{ASLEEP, AWAKE, DOZING, NoteKind, Session};
 use crate::recording::{byte_count, seats};
 use crate::state::settings::Settings;
 use crate::state::{interval, process, shutdown};
-use crate::unwind::module_events::NoticeNode;
+use crate::unwind::module_events::ModuleEventNode;
 use crate::unwind::{jit_ranges, modules};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::event_source::EventSource;
@@ -89,7 +89,7 @@ pub(crate) struct Writer {
     modules: Vec<Module>,
     /// Modules that were unloaded. Stacks may still name them.
     unloaded: Vec<Module>,
-    last_notice: *const NoticeNode,
+    last_module_event: *const ModuleEventNode,
     /// Kept if dumps may be requested, or the log rotates.
     ledger: Option<Ledger>,
     dumps: Option<Dumps>,
@@ -114,7 +114,7 @@ pub(crate) struct Writer {
     scale: Scale,
 }
 
-// SAFETY: `last_notice` points into a list that is never freed; everything else is owned. The
+// SAFETY: `last_module_event` points into a list that is never freed; everything else is owned. The
 // writer is made in one thread and handed over to another.
 unsafe impl Send for Writer {}
 
@@ -124,7 +124,7 @@ impl Writer {
         let budget = (settings.max_samples_per_sec > 0).then(|| {
             Budget::new(
                 settings.max_samples_per_sec,
-                interval::asked(),
+                interval::requested(),
                 clock::now_ns(),
             )
         });
@@ -140,7 +140,7 @@ impl Writer {
             kept_stacks: Vec::new(),
             modules: Vec::new(),
             unloaded: Vec::new(),
-            last_notice: std::ptr::null(),
+            last_module_event: std::ptr::null(),
             reported: byte_count::ReportedBytes::default(),
             sampled_allocs: 0,
             sampled_frees: 0,
@@ -161,7 +161,7 @@ impl Writer {
 
     /// Holds the log open, if our thread has a descriptor table of its own. Called in its thread.
     fn hold_log(&mut self) {
-        if fd_table::are_own() {
+        if fd_table::is_separate() {
             self.output.log_mut().hold();
         }
     }
@@ -262,7 +262,7 @@ impl Writer {
 
     /// Writes the remaining events, the last dump, and the log's end.
     pub(crate) fn finish(&mut self, session: Option<&Session>, reason: EndReason) {
-        shutdown::begin_unless_begun();
+        shutdown::ensure_begun();
         if let Some(session) = session {
             self.drain_last(session);
         }
@@ -335,7 +335,7 @@ impl Writer {
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
         let mut logged_count = 0;
         let mut last_maintenance = 0;
-        let mut jit_ranges_reader = jit_ranges::Looked::not_yet();
+        let mut jit_ranges_reader = jit_ranges::ReadSchedule::new();
         let mut idle_purge = IdlePurge::Inactive;
         self.log_modules();
         while !request_word::is_asked(FINISH | END) {
@@ -397,7 +397,7 @@ impl Writer {
                 dump_signal::check_disposition();
                 last_maintenance = now;
             }
-            let is_reading = jit_ranges_reader.tend(now);
+            let is_reading = jit_ranges_reader.read_if_due(now);
             if self.is_dumping() {
                 let _ = self.write_dump_piece(); // the failure has been reported
                 continue;
@@ -430,7 +430,7 @@ impl Writer {
             return;
         };
         let before = budget.interval();
-        budget.ask(interval::asked(), now_ns);
+        budget.ask(interval::requested(), now_ns);
         if interval::is_running() {
             budget.adapt(now_ns);
         } else {
@@ -439,7 +439,7 @@ impl Writer {
         let interval = budget.interval();
         if interval != before {
             let was_in_force = interval::in_force();
-            interval::raise(if interval > interval::asked() {
+            interval::raise(if interval > interval::requested() {
                 interval
             } else {
                 0

@@ -1,4 +1,6 @@
-//! The garbage collection of a thread's cache, which the fast path keeps jemalloc from counting for.
+//! Garbage collection of a thread's jemalloc cache, in place of jemalloc's own trigger.
+//!
+//! The trigger counts bytes, and the fast path omits that count.
 
 use heapprof_core::STRIDE;
 
@@ -7,46 +9,49 @@ use crate::os::{clock, errno};
 use crate::state::phase;
 use crate::state::thread::Thread;
 
-/// To be called where a thread that allocates is asked anyway, at the end of a stride at the latest: has jemalloc look through its cache, as jemalloc
-/// would every 64 KiB, had it counted them.
+/// Lets jemalloc garbage collect the thread's cache, if that is due. Called in an allocating thread
+/// at the end of each stride at the latest.
 #[inline(always)]
 pub(crate) fn run_if_due(thread: &Thread) {
     let laid = thread.with_sampler(|sampler| sampler.laid());
-    if laid.wrapping_sub(thread.strode_at.get()) >= STRIDE {
-        thread.strode_at.set(laid);
-        // The counter may be a program's no more (prctl(2), PR_SET_TSC), and then nothing is recorded.
+    if laid.wrapping_sub(thread.cache_gc_check_at.get()) >= STRIDE {
+        thread.cache_gc_check_at.set(laid);
+        // Without the recording, the counter may be forbidden to the process (prctl(2),
+        // PR_SET_TSC).
         let now = match phase::is_recording() {
-            true => clock::ticks().raw() >> LOOK_BITS,
-            false => clock::coarse_ns() >> LOOK_BITS_OF_NS,
+            true => clock::ticks().raw() >> PERIOD_BITS,
+            false => clock::coarse_ns() >> PERIOD_BITS_OF_NS,
         } as u32;
-        if thread.looked_through_at.replace(now) != now {
+        if thread.cache_gc_time.replace(now) != now {
             run(thread);
         }
     }
 }
 
-/// Of the clock's ticks those bits that say nothing to that: 2^25 are some ten milliseconds of a counter. jemalloc looks no more often, and asks a clock
-/// that takes longer.
-const LOOK_BITS: u32 = 25;
-/// And of nanoseconds.
-const LOOK_BITS_OF_NS: u32 = 24;
+/// Low bits of ticks that are ignored: 2^25 ticks of a counter are about ten milliseconds. jemalloc
+/// collects no more often, and reads a slower clock to decide.
+const PERIOD_BITS: u32 = 25;
+/// Low bits of nanoseconds that are ignored.
+const PERIOD_BITS_OF_NS: u32 = 24;
 
 #[cold]
 #[inline(never)]
 fn run(of: &Thread) {
     if !fast_path::is_known() {
-        return; // jemalloc counts by itself
+        return; // jemalloc itself counts
     }
     let thread = bins::thread();
     let counted = bins::word(thread, layout::ALLOCATED);
-    let counted_since = counted.wrapping_sub(of.counted_then.replace(counted));
+    let counted_since = counted.wrapping_sub(of.count_at_cache_gc.replace(counted));
     if !bins::has_cache(thread) {
-        return; // there is no cache, or it is not to be touched now
+        return; // there is no cache, or it must not be touched now
     }
     if counted_since >= STRIDE / 2 {
-        return; // most of it was not out of the cache, and jemalloc has looked
+        return; // most blocks did not come from the cache, so jemalloc has collected
     }
-    // SAFETY: a table that jemalloc never changes, and its function for this thread, called from where jemalloc would: in an allocation.
-    // None of its locks is held but by code that a signal handler interrupted, and there jemalloc's malloc would take them as well, and look.
-    errno::left_alone(|| unsafe { (layout::CACHE_GC.happens)(thread.cast()) });
+    // SAFETY: a table that jemalloc never changes, and its function for this thread, called where
+    // jemalloc calls it: in an allocation. jemalloc's locks are free, unless a signal handler has
+    // interrupted code that holds one. In that case jemalloc's own malloc would take the same
+    // locks, and collect, too.
+    errno::preserve(|| unsafe { (layout::CACHE_GC.happens)(thread.cast()) });
 }

@@ -1,24 +1,27 @@
-//! The fast path: blocks of up to [`layout::LARGEST_CACHED`] bytes out of a thread's cache and back into it.
+//! The fast path: blocks of up to [`layout::LARGEST_CACHED`] bytes, from a thread's cache and back
+//! into it.
 //!
-//! Danger: memory laid out by another library (`layout`), changed by machine code on the way of every
-//! allocation (`arch`). What is done is what jemalloc calls its own fast path (`imalloc_fastpath`,
-//! `free_fastpath`); but jemalloc's ends at 4 KiB for malloc, and with small classes for free. Where the
+//! Danger: another library's memory (`layout`), changed by machine code (`arch`) in every
+//! allocation. The code does the work of jemalloc's own fast path (`imalloc_fastpath`,
+//! `free_fastpath`), which covers fewer sizes for malloc, and only small classes for free. If the
 //! cache does not suffice, nothing has been changed yet, and jemalloc's own function is called.
 //!
-//! It serves only where all of this holds; elsewhere every call is jemalloc's:
+//! The fast path is used only if all of these hold; otherwise every call goes to jemalloc:
 //!
-//! * the user has not switched it off (`HEAPPROF_FAST_PATH=0`);
-//! * at boot two blocks, allocated and freed by jemalloc, change a thread's words as described;
-//! * no option wants more done (`junk`, `tcache`): then jemalloc's limits are 0;
-//! * the thread has a cache: without one its bins are zero, empty and full at once.
+//! * the user has not disabled it (`HEAPPROF_FAST_PATH=0`);
+//! * at boot, two blocks that jemalloc allocates and frees change the thread's words as described;
+//! * no option requires more work (`junk`, `tcache`): such an option sets jemalloc's limits to 0;
+//! * the thread has a cache: without one, the words of each bin are zero, so it is empty and full
+//!   at once.
 //!
-//! What is left out is counting. jemalloc adds up the bytes that a thread allocates and frees, and requests
-//! by class, which nobody here asks for, and looks through the cache every 64 KiB of them. That is done
-//! at the end of each of the sampler's strides (`cache_gc`), and where a bin is full.
+//! The fast path omits counting. jemalloc counts the bytes that a thread allocates and frees, and
+//! requests by class, which this library never reads. After some bytes it garbage collects the
+//! cache. Here, the end of each of the sampler's strides and a full bin trigger the collection
+//! (`cache_gc`).
 //!
-//! Why it is faster: a size leads to its bin in one step, from the thread-local word that is needed anyway;
-//! what both hooks and jemalloc ask of a size is asked once; one count is kept, and not four; there is no
-//! jump to jemalloc.
+//! It is faster for these reasons. A size leads to its bin in one step, relative to the
+//! thread-local word that is needed anyway. The checks of a size that hooks and jemalloc need are
+//! made once. One count is kept instead of four. No jump to jemalloc is needed.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -34,33 +37,38 @@ pub(crate) const LOW_WATER: usize = std::mem::offset_of!(Bin, low_water);
 pub(crate) const FULL: usize = std::mem::offset_of!(Bin, full);
 pub(crate) const EMPTY: usize = std::mem::offset_of!(Bin, empty);
 pub(crate) const MOST: usize = std::mem::offset_of!(Bin, most);
-const _: () = assert!(size_of::<Bin>() == 24); // `put_into_bin` multiplies by that
-const _: () = assert!(layout::CLASS_AT == 48); // and reads the class as a word's last two bytes
+const _: () = assert!(size_of::<Bin>() == 24); // `put_into_bin` multiplies by 24
+const _: () = assert!(layout::CLASS_AT == 48); // `put_into_bin` reads the last two bytes
 
-/// The largest request that has a place in the table: what a thread's cache has. (jemalloc's own ends at a page, `SC_LOOKUP_MAXCLASS`.)
+/// The largest size in the table: the limit of a thread's cache. (jemalloc's own table ends at a
+/// page, `SC_LOOKUP_MAXCLASS`.)
 const LARGEST: usize = layout::LARGEST_CACHED;
-/// So many sizes are served, and eight that follow each other have a place in common: classes are multiples of eight.
+/// Number of sizes that have a bin. Eight consecutive sizes share a place in the table, because
+/// classes are multiples of eight.
 const SIZES: usize = LARGEST - SMALLEST + 1;
 const PLACES: usize = SIZES.div_ceil(8);
 const _: () = assert!(SMALLEST % 8 == 1);
 
-/// What is known of jemalloc; all zero until it is. In the order in which assembly reaches it with short instructions.
+/// Verified facts about jemalloc, zero until they are verified. The fields are in the order in
+/// which assembly reaches them with short instructions.
 #[repr(C, align(64))]
-pub(crate) struct Known {
-    /// How many sizes are served, from [`SMALLEST`] on.
+pub(crate) struct Tables {
+    /// Number of sizes that have a bin, from [`SMALLEST`] on; 0 disables the fast path for malloc.
     sizes: AtomicUsize,
-    /// The root of the map of addresses; null: no block is taken back.
+    /// The root of the map of addresses; null disables the fast path for free.
     root: AtomicPtr<c_void>,
-    /// Where the first block is, as the root counts addresses, and the leaf of the map for that. Most blocks of most programs are there, in a gibibyte, and their class is
-    /// found without waiting for the root: until a free knows its bin, no later malloc can be sure of its own.
+    /// Index in the root of the first block, and the leaf for that index. In most programs, most
+    /// blocks are in this range of a gibibyte. Their class is then found without a load from the
+    /// root. This matters because a later malloc depends on the bin that a free changes.
     home: AtomicUsize,
     home_leaf: AtomicPtr<c_void>,
-    /// By what a size is above the smallest, in eights: where the bin is, from `heapprof_thread` on (`state/thread.rs`). In the one block of thread-local
-    /// memory that a library has, the same in all threads.
+    /// The distance of a size's bin from `heapprof_thread`, indexed by the size's distance from the
+    /// smallest size, in units of eight. A library has one block of thread-local memory, so the
+    /// distance is equal in all threads.
     places: [AtomicI32; PLACES],
 }
 
-pub(crate) static KNOWN: Known = Known {
+pub(crate) static TABLES: Tables = Tables {
     sizes: AtomicUsize::new(0),
     root: AtomicPtr::new(std::ptr::null_mut()),
     home: AtomicUsize::new(usize::MAX), // no address
@@ -68,18 +76,18 @@ pub(crate) static KNOWN: Known = Known {
     places: [const { AtomicI32::new(0) }; PLACES],
 };
 
-pub(crate) const ROOT_AT: usize = std::mem::offset_of!(Known, root);
-pub(crate) const HOME_AT: usize = std::mem::offset_of!(Known, home);
-pub(crate) const HOME_LEAF_AT: usize = std::mem::offset_of!(Known, home_leaf);
-pub(crate) const PLACES_AT: usize = std::mem::offset_of!(Known, places);
+pub(crate) const ROOT_AT: usize = std::mem::offset_of!(Tables, root);
+pub(crate) const HOME_AT: usize = std::mem::offset_of!(Tables, home);
+pub(crate) const HOME_LEAF_AT: usize = std::mem::offset_of!(Tables, home_leaf);
+pub(crate) const PLACES_AT: usize = std::mem::offset_of!(Tables, places);
 
-/// Defines malloc with these operands: all that a macro of `arch` is told.
+/// Defines malloc with the operands that a macro of `arch` needs.
 macro_rules! define_malloc {
     ($define:ident: $(#[$attribute:meta])* fn $name:ident; $($question:tt)*) => {
         $crate::arch::jemalloc_fast_path::$define! {
             $(#[$attribute])* fn $name;
             $($question)*
-            known = sym $crate::allocator::fast_path::operands::KNOWN,
+            tables = sym $crate::allocator::fast_path::operands::TABLES,
             places = const $crate::allocator::fast_path::operands::PLACES_AT,
             low_water = const $crate::allocator::fast_path::operands::LOW_WATER,
             empty = const $crate::allocator::fast_path::operands::EMPTY,
@@ -89,7 +97,7 @@ macro_rules! define_malloc {
             allocated = const $crate::allocator::fast_path::operands::ALLOCATED,
             allocated_limit = const $crate::allocator::fast_path::operands::ALLOCATED_LIMIT,
             freed = const $crate::allocator::fast_path::operands::FREED,
-            enough = const $crate::allocator::fast_path::operands::ENOUGH,
+            threshold = const $crate::allocator::fast_path::operands::CACHE_THRESHOLD,
             give_cache = sym $crate::allocator::fast_path::operands::give_cache,
             malloc = sym $crate::allocator::fast_path::operands::malloc,
             malloc_large = sym $crate::allocator::fast_path::operands::malloc_large,
@@ -97,13 +105,13 @@ macro_rules! define_malloc {
     };
 }
 
-/// Defines free, as [`define_malloc`].
+/// Defines free with the operands that a macro of `arch` needs.
 macro_rules! define_free {
     ($define:ident: $(#[$attribute:meta])* fn $name:ident; $($question:tt)*) => {
         $crate::arch::jemalloc_fast_path::$define! {
             $(#[$attribute])* fn $name;
             $($question)*
-            known = sym $crate::allocator::fast_path::operands::KNOWN,
+            tables = sym $crate::allocator::fast_path::operands::TABLES,
             root = const $crate::allocator::fast_path::operands::ROOT_AT,
             home = const $crate::allocator::fast_path::operands::HOME_AT,
             home_leaf = const $crate::allocator::fast_path::operands::HOME_LEAF_AT,
@@ -121,7 +129,7 @@ macro_rules! define_free {
             allocated_limit = const $crate::allocator::fast_path::operands::ALLOCATED_LIMIT,
             freed = const $crate::allocator::fast_path::operands::FREED,
             freed_limit = const $crate::allocator::fast_path::operands::FREED_LIMIT,
-            enough = const $crate::allocator::fast_path::operands::ENOUGH,
+            threshold = const $crate::allocator::fast_path::operands::CACHE_THRESHOLD,
             give_cache = sym $crate::allocator::fast_path::operands::give_cache,
             free = sym $crate::allocator::fast_path::operands::free,
             first_large = sym $crate::allocator::fast_path::operands::FIRST_CLASS,
@@ -131,7 +139,7 @@ macro_rules! define_free {
 }
 pub(crate) use {define_free, define_malloc};
 
-/// What the macros above name: functions, symbols, offsets.
+/// The functions, symbols and offsets that the macros above name.
 pub(crate) mod operands {
     pub(crate) use crate::allocator::large::{
         FIRST_CLASS, free as free_large, malloc as malloc_large,
@@ -140,31 +148,32 @@ pub(crate) mod operands {
         ALLOCATED, ALLOCATED_LIMIT, BINS, CLASS_AT, CLASS_BYTES, FREED, FREED_LIMIT, IS_SMALL,
         LARGEST_CACHED, LEAF_BITS, PAGE_BITS, SMALL_CLASSES, SMALLEST, THREAD_WORDS,
     };
-    pub(crate) use crate::allocator::tcache_policy::{ENOUGH, give_cache};
+    pub(crate) use crate::allocator::tcache_policy::{CACHE_THRESHOLD, give_cache};
     pub(crate) use tikv_jemalloc_sys::{free, malloc};
 
     pub(crate) use super::{
-        EMPTY, FULL, HOME_AT, HOME_LEAF_AT, KNOWN, LOW_WATER, MOST, PLACES_AT, ROOT_AT,
+        EMPTY, FULL, HOME_AT, HOME_LEAF_AT, LOW_WATER, MOST, PLACES_AT, ROOT_AT, TABLES,
     };
 }
 
 define_malloc! { cached_malloc:
-    /// A block of `size` bytes, which are [`SMALLEST`] at least; null with ENOMEM.
+    /// Returns a block of `size` bytes, at least [`SMALLEST`], or null with ENOMEM.
     ///
     /// # Safety
-    /// As malloc(3).
+    /// The contract of malloc(3).
     fn malloc;
 }
 
 define_free! { cached_free:
-    /// Frees a block; null is nothing. errno is left alone.
+    /// Frees a block. Null is ignored. errno is unchanged.
     ///
     /// # Safety
-    /// As free(3).
+    /// The contract of free(3).
     fn free;
 }
 
-/// At boot, after [`rtree::learn`]: whether jemalloc is as described here.
+/// At boot, after [`rtree::learn`]: verifies jemalloc's layout, and enables the fast path if it
+/// matches.
 pub(crate) fn learn(is_wanted: bool) {
     let Some(root) = rtree::root().filter(|_| is_wanted) else {
         return;
@@ -174,7 +183,7 @@ pub(crate) fn learn(is_wanted: bool) {
         return;
     }
     let mut class = 0;
-    for (eights, place) in KNOWN.places.iter().enumerate() {
+    for (eights, place) in TABLES.places.iter().enumerate() {
         while rtree::size_of_class(class) < SMALLEST + 7 + eights * 8 {
             class += 1;
         }
@@ -183,8 +192,8 @@ pub(crate) fn learn(is_wanted: bool) {
             .wrapping_sub(thread_block().addr()) as isize;
         place.store(distance as i32, Ordering::Relaxed);
     }
-    KNOWN.root.store(root, Ordering::Relaxed);
-    // SAFETY: a new block, which may be null, asked about and freed once.
+    TABLES.root.store(root, Ordering::Relaxed);
+    // SAFETY: a new block, which may be null, is queried and freed once.
     let home = unsafe {
         let block = sys::malloc(64);
         let home = rtree::leaf_of(block);
@@ -192,38 +201,40 @@ pub(crate) fn learn(is_wanted: bool) {
         home
     };
     if let Some((home, leaf)) = home {
-        // The leaf first, and `put_asm` reads it last: another library may have threads by now, and who sees the address sees its leaf.
-        KNOWN.home_leaf.store(leaf, Ordering::Relaxed);
-        KNOWN.home.store(home, Ordering::Release);
+        // The leaf is stored first, and assembly reads it last. Another library may have started
+        // threads, and a thread that sees the index must see its leaf.
+        TABLES.home_leaf.store(leaf, Ordering::Relaxed);
+        TABLES.home.store(home, Ordering::Release);
     }
-    KNOWN.sizes.store(SIZES, Ordering::Release);
+    TABLES.sizes.store(SIZES, Ordering::Release);
 }
 
-/// Returns true if jemalloc is as described here.
+/// Returns true if jemalloc has the layout described here.
 pub(crate) fn is_known() -> bool {
-    KNOWN.sizes.load(Ordering::Acquire) != 0
+    TABLES.sizes.load(Ordering::Acquire) != 0
 }
 
-/// Whether a block of `size` bytes, a class, is taken and put back as described here. The program's own, of a class that every program
-/// uses: nothing else of its heap's lies elsewhere for it.
+/// Returns true if jemalloc takes and returns a block of `size` bytes, which is a class, as
+/// described here. It uses a block of the program's arena, of a class that every program uses, so
+/// no other block changes its address.
 fn agrees(thread: *mut u8, size: usize) -> bool {
-    // SAFETY: a new block, which may be null, and is freed.
+    // SAFETY: a new block, which may be null, is freed.
     unsafe { sys::free(sys::malloc(size)) };
-    let before = Look::at(thread, size);
+    let before = CacheState::read(thread, size);
     // SAFETY: any size is allowed.
     let ptr = unsafe { sys::malloc(size) };
-    let taken = Look::at(thread, size);
+    let taken = CacheState::read(thread, size);
     // SAFETY: just allocated, or null.
     unsafe { sys::free(ptr) };
-    let after = Look::at(thread, size);
-    let behind = |look: &Look| look.bin.head.wrapping_add(1);
-    let bytes = |look: &Look| look.bin.empty.wrapping_sub(look.bin.head.addr() as u16);
+    let after = CacheState::read(thread, size);
+    let next = |state: &CacheState| state.bin.head.wrapping_add(1);
+    let bytes = |state: &CacheState| state.bin.empty.wrapping_sub(state.bin.head.addr() as u16);
     let low = before.bin.empty.wrapping_sub(before.bin.low_water);
     let room = before.bin.empty.wrapping_sub(before.bin.full);
     !ptr.is_null()
-        && taken.bin.head == behind(&before)
+        && taken.bin.head == next(&before)
         && after.bin.head == before.bin.head
-        // SAFETY: a stack's head, since it moved as one: the word below it is another block.
+        // SAFETY: the head of a stack that has just moved as one; the word at the head is a block.
         && unsafe { *after.bin.head } == ptr
         && taken.bin.requests == before.bin.requests.wrapping_add(1)
         && taken.allocated == before.allocated.wrapping_add(size as u64)
@@ -235,8 +246,8 @@ fn agrees(thread: *mut u8, size: usize) -> bool {
         && after.freed < after.freed_limit
 }
 
-/// What was looked at.
-struct Look {
+/// The words of a thread's cache at one time.
+struct CacheState {
     bin: Bin,
     allocated: u64,
     allocated_limit: u64,
@@ -244,14 +255,15 @@ struct Look {
     freed_limit: u64,
 }
 
-impl Look {
-    /// At the bin of blocks of `size` bytes.
-    fn at(thread: *mut u8, size: usize) -> Look {
+impl CacheState {
+    /// Reads the words of the bin for blocks of `size` bytes.
+    fn read(thread: *mut u8, size: usize) -> CacheState {
         let class = (0..).find(|&class| rtree::size_of_class(class) >= size);
         let bin = bin(thread, class.unwrap_or(0));
-        // SAFETY: words of this thread's, more than 1,000 bytes of them, to which nobody holds a reference; as numbers they have no invalid values.
+        // SAFETY: words of this thread, within its `tsd_t`, to which no reference exists; every bit
+        // pattern is a valid number.
         unsafe {
-            Look {
+            CacheState {
                 bin: bin.read(),
                 allocated: word(thread, layout::ALLOCATED),
                 allocated_limit: word(thread, layout::ALLOCATED_LIMIT),

@@ -1,7 +1,7 @@
-//! The heap of the program: its blocks, on jemalloc.
+//! The heap of the program: its blocks, in jemalloc.
 //!
-//! Danger: foreign functions. What each promises is in `tikv-jemalloc-sys`; here it is bent where
-//! glibc documents something else (alignment of small blocks), and nowhere else.
+//! Danger: foreign functions. `tikv-jemalloc-sys` documents their promises. This file deviates only
+//! where glibc documents another behaviour (alignment of small blocks).
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -13,13 +13,13 @@ use crate::allocator::layout::{
 use crate::allocator::rtree::{self, Class};
 use crate::allocator::{fast_path, large};
 
-/// Options compiled in. Read by jemalloc before its first allocation; the variable
-/// `_RJEM_MALLOC_CONF` can still override them.
+/// Compiled-in options. jemalloc reads them before its first allocation; the variable
+/// `_RJEM_MALLOC_CONF` can override them.
 ///
-/// * `abort_conf:false`: a wrong option in the environment must not end the program.
-/// * `oversize_threshold:33554432`: jemalloc gives free ranges of 8 MiB and more back to the kernel at once, and the program
-///   gets them back page fault by page fault: 1.7 times glibc's CPU time for blocks of 64 KiB to 16 MiB. From 32 MiB on,
-///   it is a twentieth. What is smaller goes back after ten seconds unused, as all else (docs/lab-notes/jemalloc-options.md).
+/// * `abort_conf:false`: an invalid option in the environment must not end the program.
+/// * `oversize_threshold:33554432`: by default jemalloc returns free ranges of 8 MiB and more to
+///   the kernel at once, and each reuse costs page faults. With this threshold, smaller ranges
+///   decay like all other pages (docs/lab-notes/jemalloc-options.md).
 #[unsafe(no_mangle)]
 #[used]
 static _rjem_malloc_conf: Options =
@@ -28,22 +28,22 @@ static _rjem_malloc_conf: Options =
 /// A `const char *` that a C library reads.
 #[repr(transparent)]
 struct Options(*const c_char);
-// SAFETY: points to a literal, which nobody writes.
+// SAFETY: points to a literal, which is never written.
 unsafe impl Sync for Options {}
 
-/// At boot: what jemalloc has to say goes our way, and not to whatever is descriptor 2.
-pub(crate) fn be_quiet() {
-    extern "C" fn hear(_: *mut c_void, words: *const c_char) {
+/// At boot: sends jemalloc's messages through our diagnostics, instead of to descriptor 2.
+pub(crate) fn redirect_messages() {
+    extern "C" fn print_message(_: *mut c_void, words: *const c_char) {
         // SAFETY: jemalloc passes a C string.
         let words = unsafe { CStr::from_ptr(words) }.to_bytes();
         if words.starts_with(b"<jemalloc>: Failed to allocate") {
-            return; // it gets on without, and whoever wanted memory is told by a null
+            return; // jemalloc continues, and the caller gets a null
         }
-        crate::os::diagnostics::bytes(words); // jemalloc may hold its locks: nothing is allocated
+        crate::os::diagnostics::bytes(words); // allocates nothing: jemalloc may hold its locks
     }
-    // SAFETY: a variable that jemalloc reads before each message; no other thread runs yet, or they say nothing
-    // worth hearing.
-    unsafe { sys::malloc_message = Some(hear) };
+    // SAFETY: a variable that jemalloc reads before each message. No other thread runs yet, or its
+    // messages may be lost.
+    unsafe { sys::malloc_message = Some(print_message) };
 }
 
 #[inline(always)]
@@ -52,9 +52,10 @@ pub(crate) fn malloc(size: usize) -> *mut c_void {
     unsafe { fast_path::malloc(size.max(SMALLEST)) }
 }
 
-/// Zeroed.
+/// Returns a zeroed block.
 ///
-/// A small block is zeroed here, all that can be used of it, as jemalloc does: its calloc lacks the short way that its malloc has.
+/// A small block is zeroed here, all its usable bytes, as jemalloc does. jemalloc's calloc lacks
+/// the fast path of its malloc.
 #[inline(always)]
 pub(crate) fn calloc(size: usize) -> *mut c_void {
     if size > LARGEST_SMALL {
@@ -69,15 +70,16 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
     }
     let ptr = malloc(size);
     if !ptr.is_null() {
-        // SAFETY: a new block, of which so much can be used.
+        // SAFETY: a new block with this number of usable bytes.
         unsafe { ptr.cast::<u8>().write_bytes(0, small_class_of(size)) };
     }
     ptr
 }
 
-/// Resizes a block. What jemalloc's realloc does, in a fraction of its instructions
-/// (docs/lab-notes/entry-points.md): one whose size class stays the same stays where it is, and one of up to [`LARGEST_CACHED`] is moved to another of these. Larger ones may grow
-/// in place; that is left to jemalloc.
+/// Resizes a block, with the result of jemalloc's realloc in fewer instructions
+/// (docs/lab-notes/entry-points.md). If the size class stays the same, the block stays in place.
+/// Otherwise a block of up to [`LARGEST_CACHED`] is moved to another such block. Larger blocks may
+/// grow in place, which is left to jemalloc.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours; `size` is not 0 unless `ptr` is null.
@@ -88,17 +90,18 @@ pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
         return ptr;
     }
     // SAFETY: the caller's promise.
-    unsafe { realloc_on(ptr, size) }
+    unsafe { realloc_slow(ptr, size) }
 }
 
-/// The same, for what is large or does not stay: a function of its own, so that the frequent way needs no stack.
+/// Slow path of [`realloc`], for large blocks and blocks that do not stay in place. It is a
+/// separate function so that the fast path needs no stack.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`realloc`].
 #[inline(never)]
-unsafe fn realloc_on(ptr: *mut c_void, size: usize) -> *mut c_void {
+unsafe fn realloc_slow(ptr: *mut c_void, size: usize) -> *mut c_void {
     if ptr.is_null() {
-        return malloc(size); // as growing arrays begin: jemalloc's realloc would take its long way
+        return malloc(size); // growing arrays begin with null: jemalloc's realloc would be slow
     }
     // SAFETY: the caller's promise.
     let class = unsafe { class(ptr) };
@@ -109,7 +112,8 @@ unsafe fn realloc_on(ptr: *mut c_void, size: usize) -> *mut c_void {
     unsafe { realloc_elsewhere(ptr, class.bytes(), size) }
 }
 
-/// The class of a block; of a large one, what jemalloc's size classes would be, if it had them. That of null fits nothing.
+/// Returns the class of a block. For a large block it is the class that jemalloc's size classes
+/// would give. Nothing fits the class of null.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours.
@@ -125,10 +129,10 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     Class::new(bytes.wrapping_sub(spacing(bytes)), bytes)
 }
 
-/// The rest of [`realloc`]: of a block that has `usable` bytes and does not stay in place.
+/// Resizes a block of `usable` bytes that does not stay in place.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`realloc`].
 #[inline(always)]
 pub(crate) unsafe fn realloc_elsewhere(
     ptr: *mut c_void,
@@ -136,7 +140,7 @@ pub(crate) unsafe fn realloc_elsewhere(
     size: usize,
 ) -> *mut c_void {
     if usable == 0 {
-        return malloc(size); // there was none
+        return malloc(size); // null: there is no old block
     }
     if usable > LARGEST_CACHED || size > LARGEST_CACHED {
         // SAFETY: the caller's promise.
@@ -144,7 +148,8 @@ pub(crate) unsafe fn realloc_elsewhere(
     }
     let new = malloc(size);
     if !new.is_null() {
-        // SAFETY: both blocks have that many bytes and are two; the old one is not used hereafter.
+        // SAFETY: two distinct blocks of at least that many bytes; the old one is not used
+        // afterwards.
         unsafe {
             new.cast::<u8>()
                 .copy_from_nonoverlapping(ptr.cast(), usable.min(size));
@@ -154,20 +159,25 @@ pub(crate) unsafe fn realloc_elsewhere(
     new
 }
 
+/// Frees a block.
+///
 /// # Safety
-/// `ptr` is null or a live block of ours, not used hereafter.
+/// `ptr` is null or a live block of ours, not used afterwards.
 #[inline(always)]
 pub(crate) unsafe fn free(ptr: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { fast_path::free(ptr) }
 }
 
-/// A block aligned to `alignment`, a power of two and no less than glibc promises of every block; null when there is no memory.
-/// errno is left alone, but where the block would be small, and there is none, as glibc leaves it.
+/// Returns a block aligned to `alignment`, or null if there is no memory. `alignment` is a power of
+/// two, and at least glibc's alignment of every block. errno is set only if the block would be
+/// small and there is no memory, as in glibc.
 ///
-/// Blocks of a small class lie one behind another from the beginning of a page, so each is aligned to whatever power of two up to a page
-/// divides its class. And `alignment` divides the class of any multiple of it: where classes are as far apart as that, or farther, it divides them
-/// all, and where they are closer the multiple is a class. jemalloc reckons the same, but not on the short way that its malloc has.
+/// Blocks of a small class lie consecutively from the start of a page. So each is aligned to every
+/// power of two, up to a page, that divides its class. `alignment` divides the class of each
+/// multiple of `alignment`. If classes there are at least `alignment` apart, it divides all of
+/// them; if they are closer, the multiple is itself a class. jemalloc uses the same argument, but
+/// not in the fast path of its malloc.
 #[inline(always)]
 pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
     if size <= LARGEST_SMALL && alignment <= PAGE {
@@ -191,11 +201,11 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
             return ptr;
         }
     }
-    // SAFETY: mallocx wants a size above 0 and an alignment that is a power of two.
+    // SAFETY: mallocx requires a size above 0 and an alignment that is a power of two.
     unsafe { sys::mallocx(size.max(SMALLEST), sys::MALLOCX_ALIGN(alignment)) }
 }
 
-/// Bytes that may be used of a block.
+/// Returns the usable bytes of a block.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours.
@@ -209,27 +219,30 @@ pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
     }
 }
 
-/// How a block was asked for.
+/// How a block was requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
     /// By its size alone.
     Plain,
-    /// By an alignment, too.
+    /// By its size and an alignment.
     Aligned,
-    /// By its size, but there was one already: if large, it may have stayed what it was.
+    /// By its size, for an existing block: a large block may have kept its pages.
     Resized,
 }
 
-/// Usable bytes of a block that was just allocated, or resized, for `size` bytes. Without looking it up, if the size alone
-/// tells: in what jemalloc keeps about blocks, that of a new one is rarely in the cache.
+/// Returns the usable bytes of a block that has just been allocated or resized for `size` bytes. If
+/// the size alone tells, the map is not read, because jemalloc's entry of a new block is rarely in
+/// the processor's cache.
 ///
 /// # Safety
-/// As [`usable`].
+/// The contract of [`usable`].
 #[inline(always)]
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
         Fit::Plain | Fit::Resized if size <= LARGEST_SMALL => small_class_of(size),
-        Fit::Plain if size <= LARGEST_CACHED && large::is_pages() => size.next_multiple_of(PAGE),
+        Fit::Plain if size <= LARGEST_CACHED && large::has_exact_pages() => {
+            size.next_multiple_of(PAGE)
+        }
         // SAFETY: the caller's promise.
         _ => unsafe { usable(ptr) },
     }

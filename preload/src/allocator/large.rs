@@ -1,9 +1,12 @@
-//! Large blocks, of whole pages, beyond what jemalloc keeps in its caches of threads: from jemalloc's arenas and back into them.
+//! Large blocks: whole pages, above the limit of a thread's cache, taken from jemalloc's arenas
+//! directly.
 //!
-//! Danger: functions of another library, which does not promise any. jemalloc's malloc and free are, for such a block, `large_palloc` and `large_dalloc` and, around
-//! these, what is done for its own sake as threads allocate: each large block is more than the 64 KiB after which it reads a clock, to see whether it is
-//! time to look through the thread's cache. We have it do so at the end of each of the sampler's strides (`allocator/fast_path.rs`), and call the two
-//! where that is all that they are called for: in a thread with a cache, and while jemalloc does not want every call.
+//! Danger: private functions of another library. For such a block, jemalloc's malloc and free
+//! consist of `large_palloc` and `large_dalloc` and of jemalloc's periodic work. Each large block
+//! exceeds jemalloc's period, so it reads a clock each time, to decide whether to garbage collect
+//! the thread's cache. The fast path triggers that work at the end of each of the sampler's strides
+//! instead. So this file calls the two functions directly if nothing else is needed. That is so in
+//! a thread with a cache, while jemalloc does not require every call.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -14,47 +17,50 @@ use tikv_jemalloc_sys as sys;
 use crate::allocator::layout::{self, LARGE_ALIGNMENT, LARGEST_CACHED, PAGE};
 use crate::allocator::{bins, own_arena, rtree};
 
-/// Whether that is how such blocks are allocated.
+/// True if large blocks are allocated in this way.
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
-/// Blocks of this class and above, as the map of addresses has it, and which are not small, come to [`free`]. 0: all of these.
+/// The first class, by the number in the map of addresses, that goes to [`free`] if it is not
+/// small. 0: all classes do.
 pub(crate) static FIRST_CLASS: AtomicU32 = AtomicU32::new(0);
 
-/// How many of them are not the block's (`sz_large_pad`): that of a page, which a block begins within.
+/// Padding in a large extent (`sz_large_pad`): one page, within which the block begins, or 0.
 static PAD: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a large block that was asked for by its size has as many pages as that takes, and no more. So
-/// it is unless an option of jemalloc's says otherwise (`disable_large_size_classes`).
-static IS_PAGES: AtomicBool = AtomicBool::new(false);
+/// True if a large block that is requested by size alone has exactly the pages for that size. It is
+/// false if an option of jemalloc changes it (`disable_large_size_classes`).
+static HAS_EXACT_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// See [`IS_PAGES`]; to be asked after [`learn`].
-pub(crate) fn is_pages() -> bool {
-    IS_PAGES.load(Ordering::Relaxed)
+/// Returns [`HAS_EXACT_PAGES`]; valid after [`learn`].
+pub(crate) fn has_exact_pages() -> bool {
+    HAS_EXACT_PAGES.load(Ordering::Relaxed)
 }
 
-/// At boot, after `fast_path::learn`, which found jemalloc as described or not: tries whether large blocks
-/// are as described here.
+/// At boot, after `fast_path::learn`, whose result is the argument: verifies that large blocks have
+/// the layout described here.
 pub(crate) fn learn(is_fast_path_known: bool) {
-    // SAFETY: asks what a block of that size would have; any above 0 may be asked for.
+    // SAFETY: computes the usable size for a request; any size above 0 is valid.
     let usable = |size| unsafe { sys::nallocx(size, 0) };
-    // By jemalloc's size classes, which an option brings back, it would have 80 pages, and not 65.
+    // With jemalloc's optional size classes, this block would be larger than its pages.
     let pages = (64 << layout::PAGE_BITS) + 1;
-    IS_PAGES.store(
+    HAS_EXACT_PAGES.store(
         usable(pages) == pages.next_multiple_of(PAGE),
         Ordering::Relaxed,
     );
-    // SAFETY: not written any more once jemalloc has allocated.
+    // SAFETY: constant once jemalloc has allocated.
     let cached = unsafe { layout::CACHED_BYTES };
-    if is_fast_path_known && is_pages() && cached == LARGEST_CACHED && knows_bytes() {
+    if is_fast_path_known && has_exact_pages() && cached == LARGEST_CACHED && is_extent_size_known()
+    {
         let first = (0u32..).find(|&class| rtree::size_of_class(class as usize) > LARGEST_CACHED);
         FIRST_CLASS.store(first.unwrap_or(0), Ordering::Relaxed);
         IS_KNOWN.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether the bytes of a large block are found where they are said to be. One of our own: no other of the program's lies elsewhere for it.
-fn knows_bytes() -> bool {
+/// Returns true if the size of a large block is found where the layout says. Uses a block of our
+/// own arena, so the program's blocks keep their addresses.
+fn is_extent_size_known() -> bool {
     let block = own_arena::allocate(LARGEST_CACHED + PAGE + 1, 1, false);
-    // SAFETY: a live block may be asked about, and freed once; null is none.
+    // SAFETY: a live block may be queried, and freed once; null is ignored.
     unsafe {
         let Some(entry) = rtree::entry(block.cast()).filter(|&entry| entry != 0) else {
             return false;
@@ -68,7 +74,7 @@ fn knows_bytes() -> bool {
     }
 }
 
-/// Usable bytes of a block of which the map does not say them.
+/// Returns the usable bytes of a block whose class does not tell them.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours.
@@ -85,13 +91,13 @@ pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
     }
 }
 
-/// Usable bytes of the large block whose pages that describes.
+/// Returns the usable bytes of the large block with this extent.
 ///
 /// # Safety
-/// It describes those of a live block.
+/// The extent is that of a live block.
 #[inline(always)]
 pub(crate) unsafe fn bytes_of(extent: *mut c_void) -> usize {
-    // SAFETY: the caller's promise; the block's owner is the only one to change it.
+    // SAFETY: the caller's promise; only the block's owner changes this word.
     let word = unsafe {
         extent
             .byte_add(layout::EXTENT_BYTES_AT)
@@ -101,10 +107,10 @@ pub(crate) unsafe fn bytes_of(extent: *mut c_void) -> usize {
     (word & !(PAGE - 1)).wrapping_sub(PAD.load(Ordering::Relaxed))
 }
 
-/// A block of `size` bytes, more than [`LARGEST_CACHED`]; null with ENOMEM.
+/// Returns a block of `size` bytes, more than [`LARGEST_CACHED`], or null with ENOMEM.
 ///
 /// # Safety
-/// As malloc(3).
+/// The contract of malloc(3).
 pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     let ptr = allocate(size, LARGE_ALIGNMENT, false);
     if !ptr.is_null() {
@@ -114,35 +120,38 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     unsafe { sys::malloc(size) }
 }
 
-/// The same, zeroed. Null: ask jemalloc; errno says nothing.
+/// Returns a zeroed block of `size` bytes. After null, the caller must ask jemalloc; errno is then
+/// meaningless.
 #[inline(always)]
 pub(crate) fn calloc(size: usize) -> *mut c_void {
     allocate(size, LARGE_ALIGNMENT, true)
 }
 
-/// The same, aligned to a power of two of at least [`LARGE_ALIGNMENT`], or zeroed. Null: ask jemalloc; errno says nothing.
+/// Returns a block with an alignment of at least [`LARGE_ALIGNMENT`], a power of two, zeroed on
+/// request. After null, the caller must ask jemalloc; errno is then meaningless.
 #[inline(always)]
 pub(crate) fn allocate(size: usize, alignment: usize, is_zeroed: bool) -> *mut c_void {
     let thread = bins::thread();
     let can = IS_KNOWN.load(Ordering::Relaxed) && bins::has_cache(thread);
-    // No block can be as large as that, and rounded up it could be 0.
+    // No block can be that large, and rounding up could give 0.
     if !can || size > isize::MAX as usize {
         return null_mut();
     }
     let bytes = size.next_multiple_of(PAGE);
-    // SAFETY: what jemalloc's malloc and its like do in a thread that is as `has_cache` says.
+    // SAFETY: the call that jemalloc's own malloc makes in a thread for which `has_cache` is true.
     unsafe { layout::large_palloc(thread.cast(), null_mut(), bytes, alignment, is_zeroed) }
 }
 
-/// Frees a block of [`FIRST_CLASS`] or above, of which the map of addresses has `entry`, in a thread with a cache.
+/// Frees a block of [`FIRST_CLASS`] or above in a thread with a cache. `entry` is the block's entry
+/// in the map of addresses.
 ///
 /// # Safety
-/// As free(3).
+/// The contract of free(3).
 pub(crate) unsafe extern "C" fn free(ptr: *mut c_void, entry: usize) {
     if !IS_KNOWN.load(Ordering::Relaxed) {
         // SAFETY: the caller's promise.
         return unsafe { sys::free(ptr) };
     }
-    // SAFETY: what jemalloc's free does with it, in such a thread.
+    // SAFETY: the call that jemalloc's own free makes in such a thread.
     unsafe { layout::large_dalloc(bins::thread().cast(), rtree::extent(entry)) };
 }

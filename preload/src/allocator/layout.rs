@@ -1,12 +1,13 @@
-//! The layout of jemalloc: every offset, constant and symbol of its private parts that this library uses.
+//! The layout of jemalloc: every offset, constant and symbol of its private parts that this library
+//! uses.
 //!
-//! Danger: another library's memory, which does not promise how it is laid out. All of it is that of the
-//! exact version in Cargo.toml; `tests/tests/jemalloc_layout.rs` compares each line of this file with the
-//! debug information of the jemalloc that is linked. So another version is a failed test, and not a
-//! corrupted heap. At boot, [`fast_path`](super::fast_path) and its neighbours also try what they rely on,
-//! and leave a call to jemalloc where the answer differs.
+//! Danger: another library's memory, whose layout is not guaranteed. All values are those of the
+//! exact version in Cargo.toml. A test (`jemalloc_layout`) compares each line of this file with the
+//! debug information of the linked jemalloc. So another version fails a test, and does not corrupt
+//! a heap. At boot, [`fast_path`](super::fast_path) and its neighbours also verify the values that
+//! they use, and leave a call to jemalloc if one differs.
 //!
-//! This file uses nothing of this crate: the test includes it as it is.
+//! This file uses nothing of this crate, because the test includes it unchanged.
 //!
 //! ```text
 //!  tsd_t (a thread's words)             rtree: two levels over the 48 bits of an address
@@ -20,71 +21,76 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-/// Offset in `tsd_t`: usable bytes of all that the thread allocated.
+/// Offset in `tsd_t`: usable bytes of all blocks that the thread has allocated.
 pub(crate) const ALLOCATED: usize = 0x3a0;
-/// Offset in `tsd_t`: the count of allocated bytes that calls jemalloc. 0: jemalloc wants every call.
+/// Offset in `tsd_t`: the count of allocated bytes at which jemalloc's slow path runs. 0: jemalloc
+/// requires every call.
 pub(crate) const ALLOCATED_LIMIT: usize = 0x3a8;
-/// Offset in `tsd_t`: usable bytes of all that the thread freed.
+/// Offset in `tsd_t`: usable bytes of all blocks that the thread has freed.
 pub(crate) const FREED: usize = 0x3b0;
-/// Offset in `tsd_t`: the count of freed bytes that calls jemalloc. 0: jemalloc wants every call.
+/// Offset in `tsd_t`: the count of freed bytes at which jemalloc's slow path runs. 0: jemalloc
+/// requires every call.
 pub(crate) const FREED_LIMIT: usize = 0x3b8;
-/// Offset in `tsd_t`: the first of the bins of the thread's cache, in order of their classes.
+/// Offset in `tsd_t`: the first bin of the thread's cache. Bins are in the order of their classes.
 pub(crate) const BINS: usize = 0x3c8;
 
-/// A bin of a thread's cache (`cache_bin_s`). Its stack grows downwards; places in it are told apart by
-/// the lowest 16 bits of their addresses.
+/// A bin of a thread's cache (`cache_bin_s`). Its stack grows downwards. Fields of 16 bits hold the
+/// lowest bits of addresses in the stack.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Bin {
-    /// The block that was put there last.
+    /// The top of the stack: the block that was put there last.
     pub(crate) head: *const *mut c_void,
-    /// How many blocks were taken.
+    /// Number of blocks that were taken.
     pub(crate) requests: u64,
-    /// The highest head since jemalloc last looked.
+    /// The highest head since jemalloc's last collection.
     pub(crate) low_water: u16,
-    /// The head when there is room for no more.
+    /// The head of a full bin.
     pub(crate) full: u16,
-    /// The head when there is none.
+    /// The head of an empty bin.
     pub(crate) empty: u16,
-    /// How many there is room for, at most.
+    /// Capacity of the bin, in blocks.
     pub(crate) most: u16,
 }
 
-/// Bytes of the smallest request that jemalloc is asked for. Its smallest class is 8 bytes, aligned to 8;
-/// glibc documents 16 for every block, and a request of 9 is the smallest that gets 16.
+/// Bytes of the smallest request to jemalloc. jemalloc's smallest class is 8 bytes, aligned to 8.
+/// glibc documents an alignment of 16 for every block, and 9 bytes is the smallest request that
+/// gets it.
 pub(crate) const SMALLEST: usize = 9;
-/// Classes of which several blocks share a slab (`SC_NBINS`). They come first.
+/// Number of small classes: several blocks share a slab (`SC_NBINS`). They come first.
 pub(crate) const SMALL_CLASSES: usize = 36;
 /// Bytes of the largest block of a small class (`SC_SMALL_MAXCLASS`).
 pub(crate) const LARGEST_SMALL: usize = 14336;
-/// Bytes of the largest block that a thread's cache keeps, unless an option says otherwise (`tcache_max`).
+/// Bytes of the largest block that a thread's cache holds, unless an option changes it
+/// (`tcache_max`).
 pub(crate) const LARGEST_CACHED: usize = 32 << 10;
 /// Bytes of the largest block whose class tells its size (`USIZE_GROW_SLOW_THRESHOLD`).
-pub(crate) const LARGEST_TOLD_BY_CLASS: usize = 8 << PAGE_BITS;
+pub(crate) const LARGEST_SIZED_BY_CLASS: usize = 8 << PAGE_BITS;
 
 /// Bits of an address below the page number (`LG_PAGE`).
 pub(crate) const PAGE_BITS: u32 = 12;
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
-/// Alignment of blocks that nobody wants aligned, of those without a slab (`CACHELINE`).
+/// Alignment of blocks without a slab that are requested without an alignment (`CACHELINE`).
 pub(crate) const LARGE_ALIGNMENT: usize = 64;
 
-/// Offset of `root` in `rtree_s`, behind the pointer to what it is allocated from and a mutex.
+/// Offset of `root` in `rtree_s`, after a pointer to the allocator of its nodes and a mutex.
 pub(crate) const ROOT_AT: usize = 0x78;
-/// Bits of an address that the root does not tell: the page's place in a leaf. The others are in the root.
+/// Number of address bits that select a page's entry in a leaf. The bits above them select the leaf
+/// in the root.
 pub(crate) const LEAF_BITS: u32 = 18;
-/// Where an entry has the class.
+/// Lowest bit of the class in an entry.
 pub(crate) const CLASS_AT: u32 = 48;
-/// The bit of an entry that says that its block shares a slab.
+/// Bit of an entry that marks a block in a slab.
 pub(crate) const IS_SMALL: usize = 1;
 /// Alignment of an `edata_t` (`EDATA_ALIGNMENT`).
 pub(crate) const EXTENT_ALIGNMENT: usize = 128;
-/// Offset in `edata_t` of how many bytes there are, in all but the lowest bits (`e_size_esn`).
+/// Offset in `edata_t` of the extent's bytes, without the lowest bits (`e_size_esn`).
 pub(crate) const EXTENT_BYTES_AT: usize = 16;
-/// Classes that an entry can name; there is none beyond.
+/// Number of classes that an entry can name, more than exist.
 pub(crate) const CLASSES: usize = 256;
 
-/// What jemalloc does for its own sake as threads allocate (`te_base_cb_s`).
+/// Periodic work of jemalloc in allocating threads (`te_base_cb_s`).
 #[repr(C)]
 pub(crate) struct ThreadEvent {
     pub(crate) is_enabled: extern "C" fn() -> c_int,
@@ -97,33 +103,34 @@ unsafe extern "C" {
     /// A thread's words (`tsd_t`), in initial-exec thread-local storage: reached by assembly only.
     #[link_name = "_rjem_je_tsd_tls"]
     pub(crate) static THREAD_WORDS: u8;
-    /// `emap_t`: an `rtree_t`, which ends in its root.
+    /// `emap_t`: an `rtree_t`, whose last field is its root.
     #[link_name = "_rjem_je_arena_emap_global"]
     pub(crate) static EMAP: u8;
-    /// `size_t[]`: bytes of each class; its first place.
+    /// `size_t[]`, bytes of each class: its first element.
     #[link_name = "_rjem_je_sz_index2size_tab"]
     pub(crate) static CLASS_BYTES: usize;
 
-    /// Looks through a thread's cache, if that was not done in the last 10 ms: gives back half and more of
-    /// what was not used meanwhile.
+    /// Garbage collection of a thread's cache: returns half or more of the blocks that were not
+    /// used since the last collection. It has no effect if the last one is less than 10 ms ago.
     #[link_name = "_rjem_je_tcache_gc_te_handler"]
     pub(crate) static CACHE_GC: ThreadEvent;
 
-    /// Whether a thread has a cache from its first allocation on.
+    /// True if a thread has a cache from its first allocation on.
     #[link_name = "_rjem_je_opt_tcache"]
     pub(crate) static CACHE_FROM_THE_START: AtomicBool;
-    /// Bytes of the largest block that caches keep. Written while jemalloc reads its options.
+    /// Bytes of the largest block that caches hold. Written while jemalloc reads its options.
     #[link_name = "_rjem_je_global_do_not_change_tcache_maxclass"]
     pub(crate) static CACHED_BYTES: usize;
-    /// How many arenas threads are divided among; those after them are made by hand.
+    /// Number of arenas that threads are distributed over. Arenas with higher numbers are created
+    /// explicitly.
     #[link_name = "_rjem_je_narenas_auto"]
     pub(crate) static ARENAS_FOR_THREADS: AtomicU32;
-    /// How an arena is made if nobody wants it otherwise (`arena_config_t`).
+    /// Default configuration of an arena (`arena_config_t`).
     #[link_name = "_rjem_je_arena_config_default"]
     pub(crate) static ARENA_CONFIG: u8;
 
-    /// A block of `bytes`, a number of pages; `arena` null: the thread's. Null: there is no memory, and
-    /// errno says nothing.
+    /// Returns a block of `bytes`, a multiple of the page size, from `arena`, or from the thread's
+    /// arena if it is null. Returns null if there is no memory; errno is then meaningless.
     #[link_name = "_rjem_je_large_palloc"]
     pub(crate) fn large_palloc(
         thread: *mut c_void,
@@ -132,31 +139,32 @@ unsafe extern "C" {
         alignment: usize,
         is_zeroed: bool,
     ) -> *mut c_void;
-    /// Frees the block that `extent` describes.
+    /// Frees the block of `extent`.
     #[link_name = "_rjem_je_large_dalloc"]
     pub(crate) fn large_dalloc(thread: *mut c_void, extent: *mut c_void);
 
-    /// How many arenas there are.
+    /// Returns the number of arenas.
     #[link_name = "_rjem_je_narenas_total_get"]
     pub(crate) fn arenas_total() -> c_uint;
-    /// Makes the arena of this number; one that there is stays as it is. Null: there is no memory.
+    /// Creates the arena of this number, or returns the existing one. Returns null if there is no
+    /// memory.
     #[link_name = "_rjem_je_arena_init"]
     pub(crate) fn arena_init(
         thread: *mut c_void,
         number: c_uint,
         config: *const c_void,
     ) -> *mut c_void;
-    /// Makes a cache for the thread, or takes it away.
+    /// Creates or removes the thread's cache.
     #[link_name = "_rjem_je_tcache_enabled_set"]
     pub(crate) fn tcache_enabled_set(thread: *mut c_void, is_enabled: bool);
     /// Makes a bin one of a class that is not cached.
     #[link_name = "_rjem_je_cache_bin_init_disabled"]
     pub(crate) fn cache_bin_init_disabled(bin: *mut c_void, most: u16);
 
-    /// Empties a thread's cache at its end; by the linker's name for what it wraps.
+    /// Empties a thread's cache at its end. The linker gives this name to the wrapped function.
     #[link_name = "__real__rjem_je_tcache_cleanup"]
     pub(crate) fn tcache_cleanup(thread: *mut c_void);
-    /// Makes an arena's first block; by the linker's name for what it wraps.
+    /// Allocates an arena's first block. The linker gives this name to the wrapped function.
     #[link_name = "__real__rjem_je_base_new"]
     pub(crate) fn base_new(
         thread: *mut c_void,
@@ -166,16 +174,16 @@ unsafe extern "C" {
     ) -> *mut c_void;
 }
 
-/// Returns how far the class of a block of `size` bytes is from the next smaller one.
+/// Returns the difference between the class of a block of `size` bytes and the next smaller class.
 ///
-/// jemalloc's classes (jemalloc(3), "Implementation notes") are multiples of 16 up to 128, then four to
-/// each doubling. So the class below one in (2^k, 2^(k+1)] is 2^(k-2) smaller.
+/// jemalloc's classes (jemalloc(3), "Implementation notes") are multiples of 16 up to 128, and then
+/// four per doubling. So the class below one in (2^k, 2^(k+1)] is 2^(k-2) smaller.
 #[inline(always)]
 pub(crate) fn spacing(size: usize) -> usize {
     (1usize << (usize::BITS - 1 - (size.wrapping_sub(1) | 64).leading_zeros())) >> 2
 }
 
-/// Returns the usable bytes of a small block that was asked for by its size.
+/// Returns the usable bytes of a small block that is requested by size alone.
 #[inline(always)]
 pub(crate) fn small_class_of(size: usize) -> usize {
     let size = size.max(SMALLEST);

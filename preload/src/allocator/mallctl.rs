@@ -1,10 +1,12 @@
-//! jemalloc's values, by their names: its account of the process, and what gives memory back.
+//! jemalloc's control values (`mallctl`): statistics of the process, and commands that return
+//! memory.
 //!
-//! Danger: `mallctl` writes as many bytes as the value of that name has, wherever it is told to. The names, and what they hold, are in
-//! jemalloc(3), "MALLCTL NAMESPACE".
+//! Danger: `mallctl` writes as many bytes as the named value has, to the given address.
+//! jemalloc(3), "MALLCTL NAMESPACE", has the names and their types.
 //!
-//! The first of these calls makes what answers them, 450 KiB, of which some 40 pages are written to: as much as a tenth of what a short program takes to start with us.
-//! So none is made before somebody wants the account, or memory back; what boot and threads need is in `allocator/own_arena.rs` and `allocator/tcache_policy.rs`.
+//! The first call allocates jemalloc's control structures, which is a large part of the start-up
+//! cost of a short program. So no call happens before statistics or a purge are requested. Boot and
+//! threads use direct calls of jemalloc's functions instead.
 
 use std::ffi::{CStr, c_int};
 use std::io::Write as _;
@@ -15,13 +17,13 @@ use tikv_jemalloc_sys as sys;
 use crate::allocator::layout::PAGE;
 use crate::allocator::own_arena;
 
-/// MALLCTL_ARENAS_ALL: all of them together.
+/// MALLCTL_ARENAS_ALL: the sum of all arenas.
 const ALL_ARENAS: c_int = 4096;
 
-/// The value of that name; `None`: jemalloc has no such value, or could not make it.
+/// Returns the named value, or `None` if jemalloc has no such value or fails to compute it.
 ///
 /// # Safety
-/// It is a `T`, and nothing need be given to read it. A `T` is an integer or a raw pointer.
+/// The value is a `T`, and reading it needs no input. A `T` is an integer or a raw pointer.
 unsafe fn read<T>(name: &CStr, mut value: T) -> Option<T> {
     let mut len = size_of::<T>();
     let place = (&raw mut value).cast();
@@ -30,27 +32,28 @@ unsafe fn read<T>(name: &CStr, mut value: T) -> Option<T> {
     (error == 0).then_some(value)
 }
 
-/// jemalloc's own account of the whole process, in bytes. What is ours is mapped, and not allocated.
+/// jemalloc's statistics of the whole process, in bytes. Our own arena counts as mapped, but not as
+/// allocated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stats {
-    /// In blocks that the program has.
+    /// Bytes in live blocks of the program.
     pub(crate) allocated: usize,
-    /// In pages that hold such blocks.
+    /// Bytes in pages that contain such blocks.
     pub(crate) active: usize,
-    /// In pages that are mapped for blocks.
+    /// Bytes in pages that are mapped for blocks.
     pub(crate) mapped: usize,
-    /// In pages that the kernel holds for us.
+    /// Bytes in pages that are resident.
     pub(crate) resident: usize,
 }
 
 impl Stats {
-    /// Mapped, and in no block of the program's.
+    /// Returns the mapped bytes that are in no block of the program.
     pub(crate) fn free(&self) -> usize {
         self.mapped.saturating_sub(self.allocated)
     }
 }
 
-/// Has jemalloc draw its account up afresh: what it answers is of that moment until the next.
+/// Makes jemalloc recompute its statistics, which are otherwise those of the last refresh.
 fn refresh() {
     let mut epoch = 1u64;
     let mut len = size_of::<u64>();
@@ -59,10 +62,10 @@ fn refresh() {
     unsafe { sys::mallctl(c"epoch".as_ptr(), place, &raw mut len, place, len) };
 }
 
-/// Reads the account afresh.
+/// Returns refreshed statistics.
 pub(crate) fn stats() -> Stats {
     refresh();
-    // SAFETY: what has these names is a size_t.
+    // SAFETY: the values of these names are of type size_t.
     let bytes = |name: &CStr| unsafe { read(name, 0usize) }.unwrap_or(0);
     let ours =
         |arena: c_int| of_arena(arena, "small.allocated") + of_arena(arena, "large.allocated");
@@ -74,7 +77,7 @@ pub(crate) fn stats() -> Stats {
     }
 }
 
-/// Bytes of the program's in pages that are unused and have not been given back to the kernel.
+/// Returns the bytes in unused pages of the program that are not returned to the kernel.
 pub(crate) fn dirty_bytes() -> usize {
     refresh();
     let pages = |arena| of_arena(arena, "pdirty");
@@ -82,25 +85,26 @@ pub(crate) fn dirty_bytes() -> usize {
     pages(ALL_ARENAS).saturating_sub(ours).saturating_mul(PAGE)
 }
 
-/// What jemalloc counts of an arena under that name; 0: nothing, or it does not say.
+/// Returns jemalloc's count of that name for an arena, or 0 if there is none.
 fn of_arena(arena: c_int, what: &str) -> usize {
-    let mut name = [0u8; 64]; // of which the last stays zero
+    let mut name = [0u8; 64]; // the last byte stays zero
     let mut rest = &mut name[..63];
     let _ = write!(rest, "stats.arenas.{arena}.{what}");
     let name = CStr::from_bytes_until_nul(&name);
-    // SAFETY: what has these names is a size_t.
+    // SAFETY: the values of these names are of type size_t.
     let count = name.map(|name| unsafe { read(name, 0usize) });
     count.ok().flatten().unwrap_or(0)
 }
 
-/// Gives those unused pages of all arenas back to the kernel that have been unused for long enough, which else is done as threads allocate.
+/// Returns the unused pages of all arenas to the kernel that have been unused long enough.
+/// Otherwise this happens as threads allocate.
 pub(crate) fn decay() {
     let all = c"arena.4096.decay"; // 4096 is MALLCTL_ARENAS_ALL
     // SAFETY: the call neither reads nor writes.
     unsafe { sys::mallctl(all.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
 }
 
-/// Gives unused pages of all arenas back to the kernel.
+/// Returns all unused pages of all arenas to the kernel.
 pub(crate) fn purge() {
     let all = c"arena.4096.purge"; // 4096 is MALLCTL_ARENAS_ALL
     // SAFETY: the call neither reads nor writes.

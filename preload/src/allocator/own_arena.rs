@@ -1,4 +1,4 @@
-//! Our own arena: blocks of this library's, which never pass through the exports.
+//! Our own arena: blocks of this library, which never pass through the exports.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -7,10 +7,10 @@ use tikv_jemalloc_sys as sys;
 
 use crate::allocator::{bins, layout};
 
-/// The arena, apart from the program's: its blocks never pass through the exports.
+/// Number of the arena, which is separate from the program's arenas; 0: not created yet.
 static NUMBER: AtomicI32 = AtomicI32::new(0);
 
-/// Its number, once it was made.
+/// Returns the arena's number, once it is created.
 pub(crate) fn number() -> Option<c_int> {
     Some(NUMBER.load(Ordering::Relaxed)).filter(|&arena| arena > 0)
 }
@@ -19,11 +19,12 @@ fn flags() -> c_int {
     let mut arena = NUMBER.load(Ordering::Relaxed);
     if arena == 0 {
         arena = create_arena().unwrap_or(-1);
-        // Two threads that come here at once make one arena or two; one is used from then on, and blocks
-        // of the other are freed by their address all the same.
+        // Two threads that come here at once create one arena or two. One is used from then on.
+        // Blocks of the other can be freed all the same, because their address identifies the
+        // arena.
         NUMBER.store(arena, Ordering::Relaxed);
     }
-    // No thread cache: ours must not hold the program's blocks, nor the program's ours.
+    // No thread cache: it must not mix our blocks with the program's.
     let arena = if arena > 0 {
         sys::MALLOCX_ARENA(arena as usize)
     } else {
@@ -32,14 +33,16 @@ fn flags() -> c_int {
     arena | sys::MALLOCX_TCACHE_NONE
 }
 
-/// A block of our own.
+/// Returns a block of our own, or null.
 pub(crate) fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
     let zero = if zeroed { sys::MALLOCX_ZERO } else { 0 };
     let flags = sys::MALLOCX_ALIGN(alignment) | zero | flags();
-    // SAFETY: the global allocator never asks for 0 bytes, and alignments are powers of two.
+    // SAFETY: the global allocator never requests 0 bytes, and alignments are powers of two.
     unsafe { sys::mallocx(size.max(1), flags).cast() }
 }
 
+/// Resizes a block of our own.
+///
 /// # Safety
 /// `ptr` is a live block from [`allocate`].
 pub(crate) unsafe fn reallocate(ptr: *mut u8, size: usize, alignment: usize) -> *mut u8 {
@@ -48,21 +51,25 @@ pub(crate) unsafe fn reallocate(ptr: *mut u8, size: usize, alignment: usize) -> 
     unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() }
 }
 
+/// Frees a block of our own.
+///
 /// # Safety
-/// `ptr` is a live block from [`allocate`], not used hereafter.
+/// `ptr` is a live block from [`allocate`], not used afterwards.
 pub(crate) unsafe fn free(ptr: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { sys::dallocx(ptr.cast(), sys::MALLOCX_TCACHE_NONE) }
 }
 
-/// Makes another arena, and returns its number.
+/// Creates an arena, and returns its number.
 ///
-/// jemalloc counts them once more where its account is made. That is not before the first call by a name; before it, which is when ours is made, at
-/// our first block, one more is found then. After it there would be one that the account does not have, and that is all.
+/// jemalloc counts its arenas again when it creates its statistics, at the first `mallctl`. Our
+/// arena normally exists by then, because our first block creates it. An arena that is created
+/// later is missing from the statistics, which is harmless.
 fn create_arena() -> Option<c_int> {
     let config = &raw const layout::ARENA_CONFIG;
-    // SAFETY: `nallocx` makes jemalloc ready, and this thread's words, if they are not, and says 0 where it cannot. The next free number, or, if another thread
-    // makes one meanwhile, that one's: we share it then. The configuration is jemalloc's.
+    // SAFETY: `nallocx` initializes jemalloc and this thread's words, and returns 0 if it fails.
+    // The number is the next free one. If another thread creates that arena meanwhile, both share
+    // it. The configuration is jemalloc's.
     unsafe {
         if sys::nallocx(1, 0) == 0 {
             return None;

@@ -1,15 +1,19 @@
-//! The spare: room for two more arenas, for when the kernel has none.
+//! The spare: reserved address space for two more arenas, for when the kernel refuses memory.
 //!
-//! Danger: a variable of jemalloc's that is not meant for others. A program may limit its own address space
-//! while it runs, or use up what there is, and then start a thread. jemalloc 5.3 wants an arena for such a thread, and
-//! when that finds no room, dereferences null. So the linker leads its call for an arena's first block through
-//! [`first_block`] (`--wrap`, build.rs). If that fails, the arenas that exist, and this one, are said to be all
-//! there can be: threads share them from then on. And this one is made of address space that was laid by at boot.
-//! So is one other: a thread that was waiting for its turn meanwhile had read how many arenas there can be, takes
-//! the next number for free, which is that of the arena for large blocks, and makes that one.
+//! Danger: a private variable of jemalloc. A program may limit its own address space while it runs,
+//! or exhaust it, and then start a thread. jemalloc 5.3 wants an arena for such a thread, and
+//! dereferences null if there is no memory for one. So the linker redirects its call for an arena's
+//! first block to [`first_block`] (`--wrap`, build script).
 //!
-//! Where the address space is limited from the start there is one arena only (`allocator/os_shims.rs`), and no need of
-//! a spare.
+//! If the allocation fails, [`first_block`] declares the existing arenas and this one to be all
+//! that can exist; later threads share them. This arena is made from address space that is reserved
+//! at boot.
+//!
+//! A second arena is reserved for one case. A thread that waited for its turn meanwhile has already
+//! read the old number of arenas. It takes the next number as free, which is that of the arena for
+//! large blocks, and creates that arena.
+//!
+//! If the address space is limited from the start, there is only one arena, and no spare is needed.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -21,71 +25,72 @@ use crate::state::thread::{self, Thread};
 
 /// Size and alignment of an arena's first block, in bytes.
 const BLOCK: usize = 2 << 20;
-/// What is mapped to have an aligned one, before it is trimmed.
-const PIECE: usize = 2 * BLOCK;
-/// See the module's text.
-const PIECES: usize = 2;
+/// Bytes to map for an aligned block, before trimming.
+const REGION: usize = 2 * BLOCK;
+/// Number of reserved arenas; see the module's text.
+const REGIONS: usize = 2;
 
-/// Where the rest of the spare begins; 0: there is none.
+/// Start of the reserved address space; 0: none.
 static START: AtomicUsize = AtomicUsize::new(0);
-/// Pieces that are left.
-static LEFT: AtomicUsize = AtomicUsize::new(0);
-/// Number of the arena for large blocks: that of arenas for threads, when there was no want.
-static LARGE: AtomicU32 = AtomicU32::new(0);
-/// The thread that makes an arena of a piece.
-static MAKING: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+/// Number of unused regions.
+static REGIONS_LEFT: AtomicUsize = AtomicUsize::new(0);
+/// Number of the arena for large blocks: the original number of arenas for threads.
+static LARGE_ARENA: AtomicU32 = AtomicU32::new(0);
+/// The thread that creates an arena from a reserved region.
+static MAKER: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 
-/// At boot: lays the spare by.
+/// At boot: reserves the address space.
 pub(crate) fn prepare() {
-    // Has jemalloc begin, if nobody has allocated yet: with musl nobody has. (With glibc a name that the loader does not find costs it a block.)
-    // SAFETY: a block that nobody else has.
+    // Initializes jemalloc if nothing is allocated yet, which is so with musl. (With glibc, a name
+    // that the loader does not find costs it a block.)
+    // SAFETY: a block that no other code has.
     unsafe { heap::free(heap::malloc(1)) };
     if !sys::address_space_is_limited()
-        && let Some(start) = sys::map_zeroed(PIECES * PIECE)
+        && let Some(start) = sys::map_zeroed(REGIONS * REGION)
     {
-        // SAFETY: as in `first_block`; jemalloc is initialised.
+        // SAFETY: the argument of `first_block`; jemalloc is initialized.
         let large = unsafe { layout::ARENAS_FOR_THREADS.load(Ordering::Relaxed) };
-        LARGE.store(large, Ordering::Relaxed);
+        LARGE_ARENA.store(large, Ordering::Relaxed);
         START.store(start as usize, Ordering::Relaxed);
-        LEFT.store(PIECES, Ordering::Release);
+        REGIONS_LEFT.store(REGIONS, Ordering::Release);
     }
 }
 
 hidden_jump! { "__wrap__rjem_je_base_new" => first_block }
 
-/// In jemalloc, with its lock of the list of arenas held where the arena is for threads: makes the first block of an
-/// arena; null when there is no memory.
+/// In jemalloc, with its lock of the arena list held if the arena is for threads: allocates an
+/// arena's first block. Returns null if there is no memory.
 extern "C" fn first_block(
     thread: *mut c_void,
     arena: c_uint,
     hooks: *const c_void,
     flags: bool,
 ) -> *mut c_void {
-    // SAFETY: jemalloc's own arguments, handed on.
+    // SAFETY: jemalloc's own arguments, passed on.
     let block = unsafe { layout::base_new(thread, arena, hooks, flags) };
-    // SAFETY: a variable of this library's of 32 bits. jemalloc writes it at initialisation, and reads it for threads'
-    // arenas under the lock that this call holds.
+    // SAFETY: a 32-bit variable in this library. jemalloc writes it at initialization, and reads it
+    // for threads' arenas under the lock that this call holds.
     let for_threads = unsafe { &layout::ARENAS_FOR_THREADS };
-    if !block.is_null() || arena == 0 || arena > LARGE.load(Ordering::Relaxed) {
-        return block; // an arena made by hand may fail
+    if !block.is_null() || arena == 0 || arena > LARGE_ARENA.load(Ordering::Relaxed) {
+        return block; // an explicitly created arena may fail
     }
     if arena < for_threads.load(Ordering::Relaxed) {
-        // Those with smaller numbers exist: jemalloc makes them in order.
+        // Arenas with smaller numbers exist: jemalloc creates them in order.
         for_threads.store(arena + 1, Ordering::Relaxed);
     }
-    MAKING.store(
+    MAKER.store(
         std::ptr::from_ref(thread::current()).cast_mut(),
         Ordering::Relaxed,
     );
-    // SAFETY: as above.
+    // SAFETY: jemalloc's own arguments, passed on.
     let block = unsafe { layout::base_new(thread, arena, hooks, flags) };
-    MAKING.store(std::ptr::null_mut(), Ordering::Relaxed);
+    MAKER.store(std::ptr::null_mut(), Ordering::Relaxed);
     block
 }
 
-/// When the kernel has refused jemalloc a mapping with this negative `error`: the mapping, if it is for an arena of the spare,
-/// or -1 with errno set.
-pub(crate) extern "C" fn refused(
+/// Called if the kernel has refused jemalloc a mapping, with the negative `error`. Returns a
+/// reserved region if the mapping is for a spare arena, or else -1 with errno set.
+pub(crate) extern "C" fn map_from_spare(
     _: *mut c_void,
     len: usize,
     _: c_int,
@@ -93,13 +98,13 @@ pub(crate) extern "C" fn refused(
     _: c_int,
     error: i64,
 ) -> *mut c_void {
-    if std::ptr::eq(MAKING.load(Ordering::Relaxed), thread::current()) && len <= PIECE {
-        // Only one thread at a time comes here, by jemalloc's lock.
-        let left = LEFT.load(Ordering::Acquire);
+    if std::ptr::eq(MAKER.load(Ordering::Relaxed), thread::current()) && len <= REGION {
+        // jemalloc's lock admits only one thread at a time.
+        let left = REGIONS_LEFT.load(Ordering::Acquire);
         if left > 0 {
-            LEFT.store(left - 1, Ordering::Relaxed);
-            let start = START.load(Ordering::Relaxed) + (left - 1) * PIECE;
-            // A block must lie as blocks do. What is larger is trimmed by jemalloc itself.
+            REGIONS_LEFT.store(left - 1, Ordering::Relaxed);
+            let start = START.load(Ordering::Relaxed) + (left - 1) * REGION;
+            // A block must have a block's alignment. jemalloc itself trims larger mappings.
             let whole = len > BLOCK;
             let start = if whole {
                 start

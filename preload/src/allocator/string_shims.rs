@@ -1,8 +1,10 @@
-//! jemalloc's comparisons of C strings, past whoever intercepts libc's.
+//! jemalloc's comparisons of C strings, independent of interceptors of libc's functions.
 //!
-//! Danger: assembly under libc's names. jemalloc reads its options at its first allocation, with these. Before glibc 2.34 that may be
-//! ThreadSanitizer's own, which begins before our constructor and allocates while it looks for the functions that it intercepts; asked for one of them then, it ends the program.
-//! They are defined here, hidden: only this library's own calls reach them, which are few, and of short strings.
+//! Danger: assembly with libc's names. jemalloc uses these functions to read its options at its
+//! first allocation. Before glibc 2.34 that allocation may come from ThreadSanitizer, which starts
+//! before our constructor and allocates while it looks for the functions that it intercepts. If one
+//! of them is called then, it ends the program. So they are defined here, hidden: only this
+//! library's own calls reach them, which are few and have short strings.
 
 use crate::arch::strings::hidden_string_functions;
 

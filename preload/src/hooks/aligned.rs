@@ -9,7 +9,7 @@ use crate::arch::entry_stubs::with_caller;
 use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::{early_heap, sample};
 use crate::os::errno;
-use crate::unwind::walk::Here;
+use crate::unwind::walk::WalkStart;
 
 const PAGE: usize = 4096;
 /// glibc's smallest alignment of memalign: twice the size of a word.
@@ -34,7 +34,7 @@ fn aligned_sampled(alignment: usize, size: usize, entry: u64, (sp, bp): Register
     }
     let ptr = allocator::aligned(alignment, size);
     // SAFETY: the exported function passed its own registers.
-    let here = unsafe { Here::caller(sp, bp) };
+    let here = unsafe { WalkStart::caller(sp, bp) };
     sample::on_allocation(entry, ptr, size, Fit::Aligned, here);
     ptr
 }
@@ -191,7 +191,7 @@ extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -
     };
     if sampled {
         // SAFETY: pvalloc passed its own registers.
-        let here = unsafe { Here::caller(sp, bp) };
+        let here = unsafe { WalkStart::caller(sp, bp) };
         sample::on_allocation(entry!(pvalloc), ptr, size, Fit::Aligned, here);
     }
     if ptr.is_null() {

@@ -16,7 +16,7 @@ use crate::recording::requests::RequestKind;
 use crate::recording::session::{Note, NoteKind, Session, SideEvent};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{counters, interval, phase, process};
-use crate::unwind::walk::here;
+use crate::unwind::walk::current_registers;
 
 /// The longest name of a marker, in bytes; a longer name is cut.
 const MAX_NAME: usize = 1000;
@@ -30,7 +30,7 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
     let _deferred = Deferred::begin(); // first made, last dropped
     let entered = thread::current().enter()?;
     let guarded = std::panic::AssertUnwindSafe(|| {
-        let session = sample::ready_session(&entered, here!())?;
+        let session = sample::ready_session(&entered, current_registers!())?;
         entered.thread.inside.set(Inside::Ours);
         Some(work(&entered, session))
     });

@@ -17,7 +17,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::arch::memory::copy_without_a_call;
+use crate::arch::memory::copy_inline;
 use crate::arch::thread_block::is_ready;
 use crate::recording::sampled_blocks;
 
@@ -104,5 +104,5 @@ pub(crate) unsafe fn copy(from: *mut c_void, to: *mut c_void, size: usize) {
     let known = usable(from);
     let len = if size < known { size } else { known };
     // SAFETY: both blocks have so many bytes and do not overlap.
-    unsafe { copy_without_a_call(from.cast(), to.cast(), len) };
+    unsafe { copy_inline(from.cast(), to.cast(), len) };
 }

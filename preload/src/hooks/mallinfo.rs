@@ -104,7 +104,7 @@ pub(crate) extern "C-unwind" fn malloc_stats() {
          Total (incl. mmap):\nsystem bytes     = {:10}\nin use bytes     = {:10}\n",
         stats.mapped, stats.allocated, stats.mapped, stats.allocated
     ));
-    sys::File::of_others(2).write_line(&text.bytes[..text.len]);
+    sys::File::borrowed(2).write_line(&text.bytes[..text.len]);
 }
 
 /// Writes the statistics to `stream` as XML. Options other than 0 are EINVAL.

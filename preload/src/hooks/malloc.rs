@@ -21,7 +21,7 @@ use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::malloc_fast::{free, malloc};
 use crate::hooks::sample::{self, OldSample};
 use crate::recording::sampled_blocks;
-use crate::unwind::walk::Here;
+use crate::unwind::walk::WalkStart;
 
 /// Returns the address of our malloc.
 pub(crate) fn malloc_address() -> u64 {
@@ -41,7 +41,7 @@ extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     }
     let ptr = allocator::malloc(size);
     // SAFETY: the first half passed its own registers.
-    let here = unsafe { Here::caller(sp, bp) };
+    let here = unsafe { WalkStart::caller(sp, bp) };
     sample::on_allocation(entry!(malloc), ptr, size, Fit::Plain, here);
     ptr
 }
@@ -52,7 +52,7 @@ extern "C-unwind" fn calloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     }
     let ptr = allocator::calloc(size);
     // SAFETY: the first half passed its own registers.
-    let here = unsafe { Here::caller(sp, bp) };
+    let here = unsafe { WalkStart::caller(sp, bp) };
     sample::on_allocation(entry!(calloc), ptr, size, Fit::Plain, here);
     ptr
 }
@@ -242,7 +242,7 @@ extern "C-unwind" fn resize_called_from(
     // The caller has advanced the sampler by these bytes. The sampler knows if a mark fell on them.
     if sample::is_due() {
         // SAFETY: the first half passed its own registers.
-        let here = unsafe { Here::caller(sp, bp) };
+        let here = unsafe { WalkStart::caller(sp, bp) };
         sample::on_reallocation(entry, new, size, here, old);
     } else {
         old.end(new);

@@ -26,7 +26,7 @@ use crate::hooks::malloc_fast::free;
 use crate::hooks::{aligned, early_heap, malloc, sample};
 use crate::os::{diagnostics, dl, link_map};
 use crate::state::thread::{self, Inside};
-use crate::unwind::walk::Here;
+use crate::unwind::walk::WalkStart;
 
 /// The definition that handles calls: one of the constants below.
 static OWNER: AtomicU8 = AtomicU8::new(UNDECIDED);
@@ -176,7 +176,7 @@ extern "C-unwind" fn new_slow_path(
     let ptr = allocator::malloc(size);
     if sampled {
         // SAFETY: the operator passed its own registers.
-        let here = unsafe { Here::caller(sp, bp) };
+        let here = unsafe { WalkStart::caller(sp, bp) };
         sample::on_allocation(entry(index), ptr, size, Fit::Plain, here);
     }
     if ptr.is_null() {
@@ -203,7 +203,7 @@ extern "C-unwind" fn new_aligned_called_from(
     let ptr = allocator::aligned(alignment.max(aligned::MIN_ALIGN), size);
     if !passes {
         // SAFETY: the operator passed its own registers.
-        let here = unsafe { Here::caller(sp, bp) };
+        let here = unsafe { WalkStart::caller(sp, bp) };
         sample::on_allocation(entry(index), ptr, size, Fit::Aligned, here);
     }
     if ptr.is_null() {
@@ -338,7 +338,7 @@ fn find_next(operator: &Operator) -> *mut c_void {
         next
     };
     if !found.is_null() {
-        dl::keep(found);
+        dl::pin_library_of(found);
         operator.next.store(found, Ordering::Release);
     }
     found
@@ -347,7 +347,7 @@ fn find_next(operator: &Operator) -> *mut c_void {
 /// Returns the definition after ours in the order of the loader; null if there is none.
 fn definition_after_ours(operator: &Operator) -> *mut c_void {
     // SAFETY: a C string, and the handle that means "after this library".
-    dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, operator.name.as_ptr()) })
+    dl::clear_error_if_null(unsafe { libc::dlsym(libc::RTLD_NEXT, operator.name.as_ptr()) })
 }
 
 /// The C++ libraries, by the names that programs are linked with.
@@ -360,7 +360,7 @@ const CXX_FILES: [&[u8]; 3] = [b"libstdc++.so", b"libc++.so", b"libc++abi.so"];
 /// if there is none.
 fn in_cxx_library(operator: &Operator) -> *mut c_void {
     for library in CXX_LIBRARIES {
-        let found = dl::in_loaded(library, operator.name);
+        let found = dl::in_loaded_library(library, operator.name);
         if !found.is_null() {
             return found;
         }
@@ -379,7 +379,8 @@ fn is_of_cxx_library(function: *mut c_void) -> bool {
 /// Returns true if the function belongs to a library that defines `malloc`, too.
 fn is_of_allocator(function: *mut c_void) -> bool {
     // SAFETY: as in `definition_after_ours`.
-    let malloc = dl::or_forget(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) });
+    let malloc =
+        dl::clear_error_if_null(unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc".as_ptr()) });
     match (dl::module_of(function), dl::module_of(malloc)) {
         (Some((operator, _)), Some((malloc, _))) => operator == malloc,
         _ => false,

@@ -22,7 +22,7 @@ use crate::recording::{byte_count, pending_frees, regime};
 use crate::state::phase::{self, Phase};
 use crate::state::thread::{self, Entered, Inside, Thread};
 use crate::state::{counters, interval, process, shutdown};
-use crate::unwind::walk::{self, Here};
+use crate::unwind::walk::{self, WalkStart};
 use crate::unwind::walker::{Walked, Walker};
 use crate::writer::session_start;
 
@@ -36,7 +36,7 @@ pub(crate) fn passes(size: usize) -> bool {
 /// Like [`passes`], for a size that [`is_valid_size`] accepts.
 #[inline(always)]
 pub(crate) fn passes_valid(size: usize) -> bool {
-    thread::passes_some(size)
+    thread::passes_nonzero(size)
 }
 
 /// Returns true if `size` is neither 0 nor more than can be allocated.
@@ -172,7 +172,7 @@ struct CallSite {
     /// A PC inside that function.
     entry: u64,
     /// Where the walk begins: in that function, or at its caller.
-    here: Here,
+    here: WalkStart,
 }
 
 /// Slow path of every allocation that [`passes`] rejected. `entry` is a PC inside the exported
@@ -184,7 +184,7 @@ pub(crate) fn on_allocation(
     ptr: *mut c_void,
     size: usize,
     fit: allocator::Fit,
-    here: Here,
+    here: WalkStart,
 ) {
     let block = Block { ptr, size, fit };
     on_countdown_expired(entry, &block, &here, &mut OldSample::None);
@@ -197,7 +197,7 @@ pub(crate) fn on_reallocation(
     entry: u64,
     ptr: *mut c_void,
     size: usize,
-    here: Here,
+    here: WalkStart,
     mut old: OldSample,
 ) {
     let fit = allocator::Fit::Resized;
@@ -207,7 +207,7 @@ pub(crate) fn on_reallocation(
 }
 
 #[inline(always)]
-fn on_countdown_expired(entry: u64, block: &Block, here: &Here, old: &mut OldSample) {
+fn on_countdown_expired(entry: u64, block: &Block, here: &WalkStart, old: &mut OldSample) {
     let thread = thread::current();
     let _deferred = Deferred::begin(); // first made, last dropped
     if !thread.with_sampler(Sampler::goes_on) {
@@ -245,7 +245,7 @@ extern "C" fn sample_deferred(
     entered: &Entered,
     entry: u64,
     block: &Block,
-    here: &Here,
+    here: &WalkStart,
     old: &mut OldSample,
 ) {
     let thread = entered.thread;
@@ -320,7 +320,7 @@ fn decide(thread: &Thread, size: usize) -> Verdict {
         return Verdict::Undecided;
     }
     let process = process::generation();
-    let seed = (thread.line.replace(process) != process).then(sys::random_u64);
+    let seed = (thread.line_generation.replace(process) != process).then(sys::random_u64);
     let decided = thread.with_sampler(|sampler| {
         if let Some(seed) = seed {
             sampler.start_under(seed, regime);
@@ -340,10 +340,10 @@ fn decide(thread: &Thread, size: usize) -> Verdict {
 /// Begins the session. `None`: it could not be begun, another thread takes long to begin it, or no
 /// thread can be created here.
 #[cold]
-fn begin_session(entered: &Entered, here: Here) -> Option<&'static Session> {
+fn begin_session(entered: &Entered, here: WalkStart) -> Option<&'static Session> {
     let mut seat = seats::take(entered.thread)?;
     let (walker, hazard) = seat.parts();
-    if walk::is_in_iteration(entered, walker, hazard, here) {
+    if walk::is_in_dl_iterate_phdr(entered, walker, hazard, here) {
         return None;
     }
     drop(seat);
@@ -352,7 +352,7 @@ fn begin_session(entered: &Entered, here: Here) -> Option<&'static Session> {
 
 /// Returns the session to record into, with this thread registered. Begins it if need be, in a
 /// thread that is `here`. `None` as in [`begin_session`].
-pub(crate) fn ready_session(entered: &Entered, here: Here) -> Option<&'static Session> {
+pub(crate) fn ready_session(entered: &Entered, here: WalkStart) -> Option<&'static Session> {
     if process::is_unprepared_child(entered.thread) {
         return None;
     }
@@ -481,11 +481,11 @@ fn walk_stack(
     #[cfg(feature = "verify")]
     walk::verify(entered, walker, hazard, here);
     let known = (session.number, walked.hash);
-    if walker.known != known {
+    if walker.known_stack != known {
         if !send_stack_if_new(session, lanes, walker, entry, &walked) {
             return None;
         }
-        walker.known = known;
+        walker.known_stack = known;
         // A stack unlike the last one mostly has other frames, and only other frames need rules.
         seat.request_rule_growth_if_crowded();
     }

@@ -15,13 +15,13 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::arch::entry_stubs::jump_with_flags;
-use crate::os::next_symbol::Next;
+use crate::os::next_symbol::NextSymbol;
 use crate::unwind::{module_lookup, modules};
 
-static REAL_CLOSE: Next = Next::new(c"dlclose");
-static REAL_OPEN: Next = Next::new(c"dlopen");
+static REAL_CLOSE: NextSymbol = NextSymbol::new(c"dlclose");
+static REAL_OPEN: NextSymbol = NextSymbol::new(c"dlopen");
 #[cfg(target_env = "gnu")]
-static REAL_OPEN_IN: Next = Next::new(c"dlmopen");
+static REAL_OPEN_IN: NextSymbol = NextSymbol::new(c"dlmopen");
 
 /// The flag that is removed. musl's loader has neither the flag nor `dlmopen`.
 #[cfg(target_env = "gnu")]
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let real: unsafe extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(real) };
     // SAFETY: the caller's promise.
     let answer = unsafe { real(handle) };
-    modules::something_was_closed();
+    modules::note_dlclose();
     answer
 }
 
@@ -61,7 +61,7 @@ extern "C" fn real_dlopen() -> *mut c_void {
     extern "C" fn none(_: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()
     }
-    module_lookup::something_opens();
+    module_lookup::note_dlopen();
     REAL_OPEN
         .address()
         .unwrap_or(none as extern "C" fn(*const c_char, c_int) -> *mut c_void as *mut c_void)
@@ -84,7 +84,7 @@ extern "C" fn real_dlmopen() -> *mut c_void {
     extern "C" fn none(_: libc::Lmid_t, _: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()
     }
-    module_lookup::something_opens(); // the library may be of the program's own namespace
+    module_lookup::note_dlopen(); // the library may be of the program's own namespace
     REAL_OPEN_IN.address().unwrap_or(
         none as extern "C" fn(libc::Lmid_t, *const c_char, c_int) -> *mut c_void as *mut c_void,
     )

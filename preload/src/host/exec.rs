@@ -16,7 +16,7 @@ use heapprof_format::EndReason;
 
 use crate::arch::entry_stubs::call_before_jump;
 use crate::os::cancellation::Deferred;
-use crate::os::next_symbol::Next;
+use crate::os::next_symbol::NextSymbol;
 use crate::os::{clock, errno, private_stack};
 use crate::recording::request_word::{self, Rendezvous};
 use crate::recording::session;
@@ -31,7 +31,7 @@ macro_rules! export {
     ($($(#[$doc:meta])* $name:ident = $next:ident, $c_name:literal, $flush:ident;)*) => {
         $(
             /// libc's function.
-            static $next: Next = Next::new($c_name);
+            static $next: NextSymbol = NextSymbol::new($c_name);
 
             call_before_jump! {
                 $(#[$doc])*

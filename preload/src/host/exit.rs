@@ -38,7 +38,7 @@ fn finish() {
     // First: when other threads can see that the end has begun, a signal handler of this thread
     // would wait for its own thread.
     let was_inside = thread.inside.replace(Inside::Ours);
-    if !shutdown::take() {
+    if !shutdown::claim() {
         thread.inside.set(was_inside);
         return;
     }
@@ -50,7 +50,7 @@ fn finish() {
         // processors with all of them, and find ever more events in their lanes.
         phase::begin_ending();
         session.wait_until_finished(deadline);
-        diagnostics::what_is_unsaid();
+        diagnostics::print_kept_lines();
         phase::end();
     } else {
         phase::end();
@@ -58,7 +58,7 @@ fn finish() {
             private_stack::run(|| writer.finish(None, EndReason::Exit));
         }
     }
-    shutdown::has_gone_on();
+    shutdown::note_end_of_wait();
     thread.inside.set(was_inside);
 }
 
@@ -67,7 +67,7 @@ fn finish() {
 pub(crate) extern "C" fn finish_last() {
     finish();
     // If a signal handler interrupted this thread's own end, waiting would never end.
-    if shutdown::is_under_way() && thread::current().inside.get() != Inside::Ours {
+    if shutdown::is_in_progress() && thread::current().inside.get() != Inside::Ours {
         shutdown::wait();
     }
 }

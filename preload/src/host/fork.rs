@@ -28,18 +28,18 @@ pub(crate) extern "C" fn before() {
     // If recording has ended, the clock may not be readable, and the time is not needed.
     let now_ns = if is_recording { clock::now_ns() } else { 0 };
     thread.forking_ns.set(now_ns);
-    thread.forking.set(true);
+    thread.is_forking.set(true);
 }
 
 pub(crate) extern "C" fn in_parent() {
     let thread = thread::current();
-    thread.forking.set(false);
+    thread.is_forking.set(false);
 }
 
 pub(crate) extern "C" fn in_child() {
     let thread = thread::current();
     if !process::has_booted() {
-        return thread.forking.set(false);
+        return thread.is_forking.set(false);
     }
     // If recording has ended, a filter may end this process for the call. The id is then not
     // needed.
@@ -68,7 +68,7 @@ pub(crate) extern "C" fn in_child() {
     parent_log::after_fork(parent, thread.forking_ns.get());
     session_start::after_fork();
     session::after_fork(thread);
-    thread.forking.set(false);
+    thread.is_forking.set(false);
     thread.inside.set(Inside::No);
     // Draws a new mark from here on. The parent's next mark is the same in all its children, and
     // lies behind a part of the line that the child has not laid.

@@ -10,15 +10,15 @@
 use std::ffi::c_int;
 
 use crate::os::cancellation::Deferred;
-use crate::os::next_symbol::Next;
+use crate::os::next_symbol::NextSymbol;
 use crate::os::{errno, seccomp, sys};
 use crate::recording::session;
 use crate::state::process;
 use crate::state::thread::{self, Inside};
 use crate::writer;
 
-static UNSHARE: Next = Next::new(c"unshare");
-static SETNS: Next = Next::new(c"setns");
+static UNSHARE: NextSymbol = NextSymbol::new(c"unshare");
+static SETNS: NextSymbol = NextSymbol::new(c"setns");
 
 /// Finds libc's functions, at boot.
 pub(crate) fn prepare() {
@@ -40,7 +40,7 @@ pub(crate) extern "C-unwind" fn setns(file: c_int, kind: c_int) -> c_int {
 }
 
 /// Makes the call, and repeats it without our thread if the refusal may be due to our thread.
-fn call_without_our_thread_if_refused(function: &Next, first: c_int, second: c_int) -> c_int {
+fn call_without_our_thread_if_refused(function: &NextSymbol, first: c_int, second: c_int) -> c_int {
     let Some(real) = function.address() else {
         return errno::no_function();
     };
@@ -73,6 +73,6 @@ fn retry_without_our_thread(call: impl Fn() -> c_int) -> Option<c_int> {
         return None;
     }
     let answer = call();
-    errno::left_alone(|| writer::restart_thread(session));
+    errno::preserve(|| writer::restart_thread(session));
     Some(answer)
 }

@@ -17,13 +17,13 @@
 use std::ffi::{c_char, c_int};
 
 use crate::os::cancellation::Deferred;
-use crate::os::next_symbol::Next;
+use crate::os::next_symbol::NextSymbol;
 use crate::os::{credentials, errno};
 use crate::recording::session;
 use crate::state::{phase, process, thread};
 use crate::writer::{last_thread, session_start};
 
-static CHROOT: Next = Next::new(c"chroot");
+static CHROOT: NextSymbol = NextSymbol::new(c"chroot");
 
 /// Finds libc's function, at boot.
 pub(crate) fn prepare() {
@@ -55,7 +55,7 @@ fn is_possible() -> bool {
 
 fn begin_now() {
     let _deferred = Deferred::begin(); // first made, last dropped
-    errno::left_alone(|| {
+    errno::preserve(|| {
         let thread = thread::current();
         if !process::is_unprepared_child(thread)
             && let Some(entered) = thread.enter()

@@ -12,12 +12,12 @@ use std::ffi::{c_int, c_long};
 
 use crate::arch::entry_stubs::{forward_prctl, forward_system_call};
 use crate::host::{exit, main_thread, seccomp_filters};
-use crate::os::next_symbol::Next;
+use crate::os::next_symbol::NextSymbol;
 
 /// libc's function; null before boot.
-static SYSCALL: Next = Next::new(c"syscall");
+static SYSCALL: NextSymbol = NextSymbol::new(c"syscall");
 /// libc's function; null before boot.
-static PRCTL: Next = Next::new(c"prctl");
+static PRCTL: NextSymbol = NextSymbol::new(c"prctl");
 
 /// Finds libc's functions, at boot.
 pub(crate) fn prepare() {

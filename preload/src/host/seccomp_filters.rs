@@ -19,7 +19,7 @@ use heapprof_format::EndReason;
 use crate::host::privilege_drop;
 use crate::os::cancellation::Deferred;
 use crate::os::diagnostics::say;
-use crate::os::seccomp::Spared;
+use crate::os::seccomp::AvoidableCall;
 use crate::os::{clock, credentials, errno, sys};
 use crate::recording::{seats, session};
 use crate::state::thread::{self, Inside};
@@ -119,8 +119,8 @@ struct SockFprog {
 unsafe fn read_filter<'a>(program: *const SockFprog) -> Option<&'a [Instruction]> {
     let at = program as u64;
     if !at.is_multiple_of(align_of::<SockFprog>() as u64)
-        || !sys::readable(at)
-        || !sys::readable(at + 8)
+        || !sys::is_readable(at)
+        || !sys::is_readable(at + 8)
     {
         return None;
     }
@@ -131,7 +131,7 @@ unsafe fn read_filter<'a>(program: *const SockFprog) -> Option<&'a [Instruction]
         return None;
     }
     let last = from.wrapping_add(((len - 1) * size_of::<Instruction>()) as u64);
-    let is_there = sys::readable(last) && (from..last).step_by(4096).all(sys::readable);
+    let is_there = sys::is_readable(last) && (from..last).step_by(4096).all(sys::is_readable);
     // SAFETY: aligned, and every page that it lies in can be read.
     is_there.then(|| unsafe { std::slice::from_raw_parts(filter, len) })
 }
@@ -186,11 +186,11 @@ fn note_forbidden_calls(filter: &[Instruction]) {
     // Filters do inspect which process and thread these two calls are about.
     let thread_asked = call(libc::SYS_tgkill, [process, thread, 0, 0]);
     for (what, calls) in [
-        (Spared::Beginning, SESSION_START_CALLS),
-        (Spared::StatAt, &[stat_at]),
-        (Spared::WorkingFolder, &[working_folder]),
-        (Spared::SignalStackAsked, &[signal_stack_asked]),
-        (Spared::ThreadAsked, &[thread_asked]),
+        (AvoidableCall::SessionStart, SESSION_START_CALLS),
+        (AvoidableCall::StatAt, &[stat_at]),
+        (AvoidableCall::WorkingDirectory, &[working_folder]),
+        (AvoidableCall::SignalStackCheck, &[signal_stack_asked]),
+        (AvoidableCall::ThreadCheck, &[thread_asked]),
     ] {
         if !spares(filter, calls) {
             what.forbid();
@@ -204,7 +204,7 @@ static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 /// Reports once, in a process about to fork, that its children are not recorded, if a filter
 /// forbids it.
 pub(crate) fn before_fork() {
-    if !Spared::Beginning.is_allowed()
+    if !AvoidableCall::SessionStart.is_allowed()
         && phase::is_recording()
         && !IS_REPORTED.swap(true, Ordering::Relaxed)
     {
@@ -216,12 +216,12 @@ pub(crate) fn before_fork() {
 
 /// Ends the recording in a forked child, if a filter forbids a session of its own.
 pub(crate) fn after_fork() {
-    if !Spared::Beginning.is_allowed() && credentials::is_filtered() {
+    if !AvoidableCall::SessionStart.is_allowed() && credentials::is_filtered() {
         phase::end();
     }
     if IS_INSTALLED.load(Ordering::Relaxed) {
         // The child's process id is another one than the filter allows.
-        Spared::ThreadAsked.forbid();
+        AvoidableCall::ThreadCheck.forbid();
     }
 }
 
@@ -233,7 +233,7 @@ const HOOKS_TIMEOUT_NS: u64 = 10_000_000;
 #[cold]
 fn end_recording(what: &str) {
     let _deferred = Deferred::begin(); // first made, last dropped
-    errno::left_alone(|| end_recording_now(what));
+    errno::preserve(|| end_recording_now(what));
 }
 
 fn end_recording_now(what: &str) {

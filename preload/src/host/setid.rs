@@ -14,7 +14,7 @@
 use crate::host::privilege_drop;
 use crate::os::cancellation::Deferred;
 use crate::os::credentials::{Capabilities, Rights};
-use crate::os::next_symbol::Next;
+use crate::os::next_symbol::NextSymbol;
 use crate::os::{errno, seccomp, sys};
 use crate::recording::session;
 use crate::state::process;
@@ -25,7 +25,7 @@ macro_rules! export {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) = $next:ident, $c_name:literal;)*) => {
         $(
             /// libc's function.
-            static $next: Next = Next::new($c_name);
+            static $next: NextSymbol = NextSymbol::new($c_name);
 
             $(#[$doc])*
             ///
@@ -102,7 +102,7 @@ fn align_writer_rights() -> WriterRights {
     if seccomp::has_filtered_itself() {
         return WriterRights::Unknown;
     }
-    let Ok(mine) = Rights::mine() else {
+    let Ok(mine) = Rights::of_this_thread() else {
         return WriterRights::Unknown;
     };
     let are_same =
@@ -122,7 +122,7 @@ fn align_writer_rights() -> WriterRights {
 /// the same now, or libc would have ended the process.
 fn note_new_rights(before: WriterRights) {
     if before == WriterRights::Same
-        && let Ok(mine) = Rights::mine()
+        && let Ok(mine) = Rights::of_this_thread()
     {
         adopt_credentials::set_known(mine);
     }

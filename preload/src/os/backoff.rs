@@ -1,38 +1,39 @@
-//! Patience: how a hook waits for another thread that is at something short.
+//! Backoff: how a hook waits for another thread that holds something for a short time.
 //!
-//! First it offers its processor, then it sleeps a moment at a time: threads that only offer theirs, and are many, keep the one
-//! that they wait for from running.
+//! First it yields its processor, and then it sleeps for short times. If many threads only yielded,
+//! they would keep the thread that they wait for from running.
 
 use crate::os::{clock, sys};
 
-/// How often the processor is offered first.
+/// Number of yields before the first sleep.
 const OFFERS: u32 = 20;
-/// How long each sleep is then.
+/// Length of each sleep.
 const SLEEP_NS: u64 = 50_000;
 
-/// What suffices for anything that takes another thread microseconds, and which may have to wait for a processor that ten others
-/// want.
+/// Limit for work that takes another thread microseconds. It allows for a wait for a processor that
+/// ten other threads want.
 pub(crate) const SHORT_NS: u64 = 100_000_000;
 
-/// One wait, with an end.
-pub(crate) struct Patience {
+/// One wait with a limit.
+pub(crate) struct Backoff {
     limit_ns: u64,
     offers: u32,
-    /// When the first sleep began; 0: none has.
+    /// Time at which the first sleep began; 0 before it.
     since_ns: u64,
 }
 
-impl Patience {
-    /// One that ends after sleeping for so long.
-    pub(crate) fn of(limit_ns: u64) -> Patience {
-        Patience {
+impl Backoff {
+    /// Returns a wait that ends after `limit_ns` of sleep.
+    pub(crate) fn with_limit(limit_ns: u64) -> Backoff {
+        Backoff {
             limit_ns,
             offers: 0,
             since_ns: 0,
         }
     }
 
-    /// Lets others run for a moment. False, and at once: it has ended.
+    /// Lets other threads run for a moment. Returns false, without a pause, if the limit has
+    /// passed.
     pub(crate) fn pause(&mut self) -> bool {
         if self.offers < OFFERS {
             self.offers += 1;
@@ -43,15 +44,15 @@ impl Patience {
         if self.since_ns == 0 {
             self.since_ns = now;
         }
-        let goes_on = now.saturating_sub(self.since_ns) <= self.limit_ns;
-        if goes_on {
+        let is_within = now.saturating_sub(self.since_ns) <= self.limit_ns;
+        if is_within {
             sys::sleep_ns(SLEEP_NS);
         }
-        goes_on
+        is_within
     }
 
-    /// What is waited for got on: the end is as far away as it was at first.
-    pub(crate) fn renew(&mut self) {
+    /// Restarts the limit, because the other thread has made progress.
+    pub(crate) fn restart(&mut self) {
         self.since_ns = 0;
     }
 }

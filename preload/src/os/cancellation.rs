@@ -1,12 +1,12 @@
-//! Asynchronous cancellation: not while a thread is in one of our pieces of code.
+//! Asynchronous cancellation: deferred while a thread is in this library's code.
 //!
-//! A thread with `PTHREAD_CANCEL_ASYNCHRONOUS` may be ended between any two instructions. In the middle of a hook
-//! that would leave a seat taken for ever, and perhaps a place in the channel of what comes seldom claimed and never filled, at which
-//! the writer would wait. So a hook is deferred, and what was asked for meanwhile happens at its
-//! end, or at the program's next cancellation point.
+//! A thread with `PTHREAD_CANCEL_ASYNCHRONOUS` may end between any two instructions. In the middle
+//! of a hook that would leave a seat taken for ever. It could also leave a claimed place of a queue
+//! unfilled, at which the writer would wait. So a hook defers cancellation. A cancellation that is
+//! requested meanwhile happens at the hook's end, or at the program's next cancellation point.
 //!
-//! Hardly any thread is of that type, and libc has no question for it, only an exchange. So at boot we look which bit of the
-//! thread's descriptor an exchange changes, and a hook asks that bit.
+//! Hardly any thread has this type, and libc offers no query for it, only an exchange. So boot
+//! determines which bit of the thread descriptor an exchange changes, and a hook reads that bit.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,14 +14,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::arch::registers::descriptor_byte;
 
 unsafe extern "C-unwind" {
-    // POSIX.1-2008; the thread may be unwound from here. In glibc an exchange on the thread's own descriptor; no lock, no allocation.
+    // POSIX.1-2008; the thread may be unwound from here. In glibc this is an exchange on the
+    // thread's own descriptor, without a lock or an allocation.
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
 }
 
 const DEFERRED: c_int = 0;
 const ASYNCHRONOUS: c_int = 1;
 
-/// Cancellation of this thread is deferred while this lives.
+/// A region in which cancellation of this thread is deferred.
 pub(crate) struct Deferred(c_int);
 
 impl Deferred {
@@ -41,22 +42,23 @@ impl Drop for Deferred {
     #[inline]
     fn drop(&mut self) {
         if self.0 == ASYNCHRONOUS {
-            // SAFETY: reads nothing, writes nothing of ours. The thread may end here: whoever holds a
-            // `Deferred` drops it last.
+            // SAFETY: reads nothing, and writes nothing of ours. The thread may end here; the owner
+            // of a `Deferred` drops it last.
             unsafe { pthread_setcanceltype(ASYNCHRONOUS, std::ptr::null_mut()) };
         }
     }
 }
 
-/// How much of the descriptor is looked at. It has had the type in its first 800 bytes, and itself twice as many, since glibc 2.3; musl's is
-/// 200 bytes long.
-const LOOKED_AT: usize = if cfg!(target_env = "musl") { 192 } else { 1024 };
+/// Number of the descriptor's bytes that are searched. In glibc the type lies in the first 800
+/// bytes of a descriptor twice as long; musl's descriptor is 200 bytes long.
+const DESCRIPTOR_BYTES: usize = if cfg!(target_env = "musl") { 192 } else { 1024 };
 
-/// Where the descriptor says that the type is asynchronous: the offset of the byte in the upper 24 bits, and in the lower 8 the bit of
-/// that byte. 0: not known.
+/// Place of the bit in the descriptor that means "asynchronous". The upper 24 bits have the offset
+/// of the byte, the lower 8 bits the mask. 0 means that it is unknown.
 static PLACE: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this thread's cancellation is deferred as it is. False: it may be.
+/// Returns true if this thread's cancellation type is known to be deferred already. False means
+/// unknown.
 #[inline(always)]
 fn is_known_to_be_deferred() -> bool {
     let place = PLACE.load(Ordering::Relaxed);
@@ -65,33 +67,35 @@ fn is_known_to_be_deferred() -> bool {
 
 #[inline(always)]
 fn byte_of_descriptor(at: usize) -> u8 {
-    // SAFETY: within `LOOKED_AT` of this thread's descriptor: libc, asked for the type, reads there too.
+    // SAFETY: within `DESCRIPTOR_BYTES` of this thread's descriptor, where libc's own function
+    // reads, too.
+    // reads, too.
     unsafe { descriptor_byte(at) }
 }
 
-/// At boot, in the program's first thread, which nobody knows yet to cancel it: finds out where the type is. What is not
-/// found, or not in one bit, is not known.
+/// At boot, in the program's first thread, which no thread can cancel yet: finds the bit of the
+/// type. The place stays unknown if not exactly one bit changes.
 pub(crate) fn learn() {
     let one = bit_of_the_type();
-    let again = bit_of_the_type(); // something else may have changed, too, and not twice
+    let again = bit_of_the_type(); // another bit may change by chance, but not twice
     if one == again {
         PLACE.store(one.unwrap_or(0), Ordering::Relaxed);
     }
 }
 
-/// The place of the one bit that is set with the asynchronous type, and clear without.
+/// Returns the place of the one bit that is set with the asynchronous type, and clear without.
 fn bit_of_the_type() -> Option<u32> {
     let mut old = ASYNCHRONOUS;
     let before = descriptor();
-    // SAFETY: writes one int. Nobody cancels this thread before the next exchange: see `learn`.
+    // SAFETY: writes one int. No thread cancels this one before the next exchange: see `learn`.
     unsafe { pthread_setcanceltype(ASYNCHRONOUS, &raw mut old) };
     let with = descriptor();
-    // SAFETY: as above; writes nothing of ours.
+    // SAFETY: the same argument; writes nothing of ours.
     unsafe { pthread_setcanceltype(old, std::ptr::null_mut()) };
     if old != DEFERRED || descriptor() != before {
         return None;
     }
-    let mut changed = (0..LOOKED_AT).filter(|&at| before[at] != with[at]);
+    let mut changed = (0..DESCRIPTOR_BYTES).filter(|&at| before[at] != with[at]);
     let (Some(at), None) = (changed.next(), changed.next()) else {
         return None;
     };
@@ -99,6 +103,6 @@ fn bit_of_the_type() -> Option<u32> {
     is_one_bit.then(|| (at as u32) << 8 | u32::from(before[at] ^ with[at]))
 }
 
-fn descriptor() -> [u8; LOOKED_AT] {
+fn descriptor() -> [u8; DESCRIPTOR_BYTES] {
     std::array::from_fn(byte_of_descriptor)
 }

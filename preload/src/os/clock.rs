@@ -1,13 +1,17 @@
-//! The clock: monotonic nanoseconds, and the processor's own ticks, which the writer turns into them.
+//! The clock: monotonic nanoseconds, and the processor's own ticks, which the writer converts.
 //!
-//! The monotonic clock is read through libc's vDSO entry: no system call, but a call, a barrier and arithmetic. A hook reads
-//! the time stamp counter instead, in a third of the time, where the kernel itself keeps its time by that
-//! counter (clock source `tsc`: synchronous on all processors, constant rate, watched). Elsewhere ticks are nanoseconds. The
-//! writer reads both clocks after each look at the lanes, and puts every event on the line through such readings.
+//! libc's vDSO entry reads the monotonic clock without a system call, but with a call, a barrier
+//! and arithmetic. A hook reads the time stamp counter instead, which is faster. It does so only if
+//! the kernel itself keeps its time by that counter. The kernel's clock source `tsc` means that the
+//! counter is synchronous on all processors, has a constant rate, and is monitored. Otherwise ticks
+//! are nanoseconds.
 //!
-//! Ticks also order the events of different threads; `heapprof_core::Merge` says what becomes of their being inexact.
+//! The writer reads both clocks after each look at the lanes, and interpolates the time of each
+//! event between such readings. Ticks also order the events of different threads; core's merge of
+//! lanes handles their inexactness.
 //!
-//! A program that replaces `clock_gettime` (libfaketime) does not change our times: it is not asked (`os/libc_trampolines.rs`).
+//! A program that replaces `clock_gettime` (libfaketime) does not change our times, because our
+//! calls go to libc's own function.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,68 +30,69 @@ fn read(clock: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000) + time.tv_nsec as u64
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns nanoseconds of the monotonic clock.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// The same, to some milliseconds, without a look at the time stamp counter: for a process that may not read it, and whose libc may not.
+/// Returns the monotonic clock with a resolution of some milliseconds. It does not read the time
+/// stamp counter, so it works in a process that must not read it.
 pub(crate) fn coarse_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_COARSE)
 }
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970.
 pub(crate) fn wall_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
-/// A moment on the processor's own scale; a [`Clock`] knows when it was.
+/// A time on the processor's own scale; a [`Clock`] converts it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticks(u64);
 
 impl Ticks {
-    /// As a number, which orders them.
+    /// Returns the ticks as a number, which orders them.
     #[inline(always)]
     pub(crate) fn raw(self) -> u64 {
         self.0
     }
 }
 
-/// Whether ticks are those of the time stamp counter. Set at boot, before there are any.
+/// True if ticks are those of the time stamp counter. Set at boot, before the first use of ticks.
 static COUNTER: AtomicBool = AtomicBool::new(false);
 
-/// At boot: finds out what ticks are.
+/// At boot: decides whether ticks are the time stamp counter or nanoseconds.
 pub(crate) fn choose() {
     let source = files::read(b"/sys/devices/system/clocksource/clocksource0/current_clocksource");
     COUNTER.store(source.is_ok_and(|name| name == b"tsc\n"), Ordering::Relaxed);
 }
 
-/// Now.
+/// Returns the present ticks.
 #[inline(always)]
 pub(crate) fn ticks() -> Ticks {
     Ticks(match COUNTER.load(Ordering::Relaxed) {
         true => counter::read(),
-        false => ticks_of_the_clock(),
+        false => ticks_of_monotonic_clock(),
     })
 }
 
 #[cold]
 #[inline(never)]
-fn ticks_of_the_clock() -> u64 {
+fn ticks_of_monotonic_clock() -> u64 {
     now_ns()
 }
 
-/// Now, after all that was read from memory before and before all that is read next.
-pub(crate) fn ticks_between() -> Ticks {
+/// Returns the present ticks, read after all earlier memory reads and before all later ones.
+pub(crate) fn fenced_ticks() -> Ticks {
     counter::barrier();
     let now = ticks();
     counter::barrier();
     now
 }
 
-/// Both clocks at one moment. Between the two readings of the counter may lie an interruption; of a few tries
-/// the closest is taken.
+/// Reads both clocks at one time. An interruption between the two readings of the counter makes a
+/// pair inexact, so the closest of a few tries is returned.
 fn reading() -> ClockReading {
     let mut best = (u64::MAX, ClockReading { ticks: 0, ns: 0 });
     for _ in 0..8 {
@@ -98,23 +103,23 @@ fn reading() -> ClockReading {
             let ticks = before.wrapping_add(width / 2);
             best = (width, ClockReading { ticks, ns });
         }
-        if width < CLOSE {
+        if width < CLOSE_TICKS {
             break;
         }
     }
     best.1
 }
 
-/// Ticks within which a reading of both is close enough: a tenth of a microsecond at 3 GHz, and three times what it
-/// takes when nothing comes between.
-const CLOSE: u64 = 300;
+/// Distance in ticks at which a pair of readings is close enough: a tenth of a microsecond at 3
+/// GHz. Without an interruption a pair takes a third of it.
+const CLOSE_TICKS: u64 = 300;
 
-/// When ticks were.
+/// The conversion of ticks to nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Clock(Timeline);
 
 impl Clock {
-    /// Begins now.
+    /// Returns a clock that begins now.
     pub(crate) fn new() -> Clock {
         Clock(match COUNTER.load(Ordering::Relaxed) {
             true => Timeline::new(reading()),
@@ -122,25 +127,27 @@ impl Clock {
         })
     }
 
-    /// Takes a new reading of both clocks. Ticks that are asked for next should be older than it.
+    /// Takes a new reading of both clocks. Ticks that are converted next should be older than it.
     pub(crate) fn advance(&mut self) {
         if COUNTER.load(Ordering::Relaxed) {
             self.0.advance(reading());
         }
     }
 
-    /// Ticks in a microsecond, as soon as that is known; from readings that lie close together not well, but no counter has more than
-    /// ten in a nanosecond.
+    /// Returns the ticks in a microsecond, once they are known. Readings that lie close together
+    /// give an inexact number, so it is limited: no counter has more than ten ticks in a
+    /// nanosecond.
     pub(crate) fn ticks_in_a_microsecond(&self) -> u64 {
         self.0.ticks_in(1000).min(10_000)
     }
 
-    /// For many moments, in units of so many nanoseconds since then: as of the last reading.
+    /// Returns a conversion for many times, to units of `unit_ns` since `zero_ns`, as of the last
+    /// reading.
     pub(crate) fn scale(&self, unit_ns: u64, zero_ns: u64) -> Scale {
         self.0.scale(unit_ns, zero_ns)
     }
 
-    /// Nanoseconds of the monotonic clock at that moment.
+    /// Returns the nanoseconds of the monotonic clock at `ticks`.
     #[inline(always)]
     pub(crate) fn ns(&self, ticks: Ticks) -> u64 {
         self.0.ns(ticks.0)

@@ -1,11 +1,12 @@
-//! Rights: what the kernel lets a thread do, as far as it decides whether a thread may change its ids.
+//! Credentials: the rights of a thread that decide whether it may change its ids.
 //!
-//! User and group ids, capabilities, and the bits that say what becomes of those when the ids change. To the kernel they
-//! are a thread's own; libc makes the ids those of the whole process (`host/setid.rs`).
+//! They consist of user and group ids, capabilities, and the bits that determine what a change of
+//! ids does to the capabilities. The kernel keeps them for each thread; libc applies a change of
+//! ids to all threads of the process.
 
 use crate::os::sys::{self, Errno};
 
-/// Sets of capabilities, a bit for each.
+/// Sets of capabilities, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capabilities {
     effective: u64,
@@ -13,13 +14,14 @@ pub(crate) struct Capabilities {
     inheritable: u64,
 }
 
-/// Bit of [`Rights::bits`]: capabilities stay when the ids change from root's to others (`SECBIT_KEEP_CAPS`).
+/// Bit of [`Rights::bits`]: keeps the capabilities when the ids change from root's to others
+/// (`SECBIT_KEEP_CAPS`).
 const KEEP: u32 = 1 << 4;
 /// `_LINUX_CAPABILITY_VERSION_3`: sets of 64 bits, in two halves.
 const VERSION: u32 = 0x2008_0522;
 
 impl Capabilities {
-    /// Those of a thread of this process; 0 is the caller's own.
+    /// Returns the capabilities of a thread of this process; 0 is the calling thread.
     pub(crate) fn of(tid: u32) -> Result<Capabilities, Errno> {
         let head = [VERSION, tid];
         let mut halves = [[0u32; 3]; 2];
@@ -39,8 +41,8 @@ impl Capabilities {
         })
     }
 
-    /// Makes them this thread's.
-    fn take(self) -> Result<(), Errno> {
+    /// Applies the capabilities to this thread.
+    fn apply(self) -> Result<(), Errno> {
         let head = [VERSION, 0];
         let all = [self.effective, self.permitted, self.inheritable];
         let halves = [all.map(|set| set as u32), all.map(|set| (set >> 32) as u32)];
@@ -55,7 +57,7 @@ impl Capabilities {
     }
 }
 
-/// See the module's text.
+/// The credentials of one thread; see the module's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rights {
     /// Real, effective, saved.
@@ -67,8 +69,8 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// This thread's.
-    pub(crate) fn mine() -> Result<Rights, Errno> {
+    /// Returns the credentials of this thread.
+    pub(crate) fn of_this_thread() -> Result<Rights, Errno> {
         Ok(Rights {
             uids: ids(libc::SYS_getresuid)?,
             gids: ids(libc::SYS_getresgid)?,
@@ -77,11 +79,12 @@ impl Rights {
         })
     }
 
-    /// Makes them this thread's, as far as the kernel allows. It does if another thread came to these rights from those that this
-    /// one has now: on that way permitted capabilities never grow, and an id was either one of the thread's before, or was
-    /// set by means of a capability that this thread has as well.
-    pub(crate) fn take(&self) -> Result<(), Errno> {
-        let now = Rights::mine()?;
+    /// Applies the credentials to this thread, as far as the kernel allows. The kernel allows it if
+    /// another thread came from this thread's present credentials to these. On that way permitted
+    /// capabilities never grew. Each id either belonged to that thread before, or was set by a
+    /// capability that this thread has, too.
+    pub(crate) fn apply(&self) -> Result<(), Errno> {
+        let now = Rights::of_this_thread()?;
         if now == *self {
             return Ok(());
         }
@@ -91,17 +94,17 @@ impl Rights {
         }
         if now.uids != self.uids {
             set_ids(libc::SYS_setresuid, self.uids)?;
-            raise_all()?; // the effective ones went with root's id
+            raise_all()?; // the change from root's id cleared the effective ones
         }
         if (now.bits ^ self.bits) & !KEEP != 0 {
             prctl(libc::PR_SET_SECUREBITS, self.bits.into())?;
         }
-        self.capabilities.take()?;
+        self.capabilities.apply()?;
         kept.and_then(|_| prctl(libc::PR_SET_KEEPCAPS, (self.bits & KEEP != 0).into()))
             .map(drop)
     }
 
-    /// As words, to be handed over: ids and bits in the first four.
+    /// Returns the credentials as words for another thread. The first four words hold ids and bits.
     pub(crate) fn to_words(self) -> [u64; 7] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let ([r, e, s], [rg, eg, sg]) = (self.uids, self.gids);
@@ -117,7 +120,7 @@ impl Rights {
         ]
     }
 
-    /// From what [`Rights::to_words`] made.
+    /// Returns the credentials that [`Rights::to_words`] encoded.
     pub(crate) fn from_words(words: [u64; 7]) -> Rights {
         let halves = |word: u64| (word as u32, (word >> 32) as u32);
         let [(r, e), (s, rg), (eg, sg), (bits, _)] =
@@ -135,12 +138,12 @@ impl Rights {
     }
 }
 
-/// Whether this thread acts as root.
+/// Returns true if this thread has root's effective id.
 pub(crate) fn is_root() -> bool {
     matches!(ids(libc::SYS_getresuid), Ok([_, 0, _]))
 }
 
-/// Whether this thread is under a system call filter.
+/// Returns true if this thread has a system call filter.
 pub(crate) fn is_filtered() -> bool {
     prctl(libc::PR_GET_SECCOMP, 0) == Ok(libc::SECCOMP_MODE_FILTER.into())
 }
@@ -152,7 +155,7 @@ fn raise_all() -> Result<(), Errno> {
         effective: now.permitted,
         ..now
     }
-    .take()
+    .apply()
 }
 
 fn ids(call: i64) -> Result<[u32; 3], Errno> {
@@ -166,7 +169,7 @@ fn ids(call: i64) -> Result<[u32; 3], Errno> {
     Ok(ids)
 }
 
-/// Of this thread alone.
+/// Sets the ids of this thread alone.
 fn set_ids(call: i64, ids: [u32; 3]) -> Result<(), Errno> {
     let [real, effective, saved] = ids.map(u64::from);
     // SAFETY: numbers only.
@@ -174,6 +177,6 @@ fn set_ids(call: i64, ids: [u32; 3]) -> Result<(), Errno> {
 }
 
 fn prctl(what: i32, value: u64) -> Result<u64, Errno> {
-    // SAFETY: those that are asked for here take and return numbers only.
+    // SAFETY: the options that callers use here take and return only numbers.
     unsafe { sys::syscall(libc::SYS_prctl, [what as u64, value, 0, 0, 0, 0]) }
 }

@@ -1,10 +1,11 @@
-//! What we tell the user on standard error: one line each, and few of them.
+//! Diagnostics: single lines for the user on standard error.
 //!
-//! Descriptor 2 is standard error only as long as the program says so: one that closed it and opened a
-//! file of its own under the number must not find our line in it. So the first look at it is
-//! remembered, and nothing is written to anything else.
+//! Descriptor 2 may stop being standard error. A program may close it and open a file of its own
+//! under the number, and must not find our line there. So boot remembers the file, and lines go to
+//! no other file.
 //!
-//! Our thread may not come by it (`os/fd_table.rs`). What it has to say then is said at the end, by the thread that waits for it.
+//! Our thread may be unable to reach standard error. Its lines are kept then, and the thread that
+//! ends the process prints them.
 
 use std::cell::UnsafeCell;
 use std::fmt::Write;
@@ -16,15 +17,16 @@ use crate::os::sys::File;
 /// Device and inode of standard error at boot.
 static KNOWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// At boot: remembers what standard error is.
+/// At boot: remembers the file of standard error.
 pub(crate) fn remember() {
-    if let Ok(stat) = File::of_others(2).stat() {
+    if let Ok(stat) = File::borrowed(2).stat() {
         KNOWN[0].store(stat.device, Ordering::Relaxed);
         KNOWN[1].store(stat.inode, Ordering::Relaxed);
     }
 }
 
-/// A line in the making, on the stack: what is said about a want of memory, or before there may be any, needs none.
+/// A line under construction, on the stack. Messages about lack of memory, or before memory is
+/// available, allocate nothing.
 struct Line {
     bytes: [u8; 400],
     len: usize,
@@ -46,12 +48,13 @@ impl Write for Line {
     }
 
     fn write_char(&mut self, each: char) -> std::fmt::Result {
-        self.push(harmless(each).encode_utf8(&mut [0; 4]).as_bytes())
+        self.push(printable(each).encode_utf8(&mut [0; 4]).as_bytes())
     }
 }
 
-/// What a terminal does not obey, and what does not end the line: values of variables and paths are whatever they are.
-fn harmless(each: char) -> char {
+/// Replaces control characters, which a terminal would obey or which would end the line. Values of
+/// variables and paths may contain any character.
+fn printable(each: char) -> char {
     if each.is_control() { '?' } else { each }
 }
 
@@ -64,19 +67,19 @@ pub(crate) fn line(words: std::fmt::Arguments<'_>) {
     let fits = write!(line, "heapprof: {words}").and_then(|()| line.push(b"\n"));
     match fits {
         Ok(()) => bytes(&line.bytes[..line.len]),
-        // Long paths.
+        // The line is too long for the buffer, mostly due to long paths.
         Err(_) => {
             let words = words.to_string();
-            let words: String = words.chars().map(harmless).collect();
+            let words: String = words.chars().map(printable).collect();
             bytes(format!("heapprof: {words}\n").as_bytes());
         }
     }
 }
 
-/// Writes that, as it is.
+/// Writes `line` unchanged.
 pub(crate) fn bytes(line: &[u8]) {
     let Some(stderr) = fd_table::standard_error() else {
-        return UNSAID.keep(line);
+        return KEPT.push(line);
     };
     let known = [
         KNOWN[0].load(Ordering::Relaxed),
@@ -90,27 +93,29 @@ pub(crate) fn bytes(line: &[u8]) {
     }
 }
 
-/// Lines for the end.
-struct Unsaid {
+/// Lines that are kept for the end of the process.
+struct KeptLines {
     bytes: UnsafeCell<[u8; 1024]>,
-    /// As many of them are lines.
+    /// Number of bytes in use.
     len: AtomicUsize,
 }
 
-// SAFETY: one thread adds, behind what is there (`keep`); others read what is there by its length.
-unsafe impl Sync for Unsaid {}
+// SAFETY: one thread appends after the bytes in use (`push`); other threads read only the bytes in
+// use.
+unsafe impl Sync for KeptLines {}
 
-static UNSAID: Unsaid = Unsaid {
+static KEPT: KeptLines = KeptLines {
     bytes: UnsafeCell::new([0; 1024]),
     len: AtomicUsize::new(0),
 };
 
-impl Unsaid {
-    /// In our thread, of which there is one: keeps a line, if there is room for it.
-    fn keep(&self, line: &[u8]) {
+impl KeptLines {
+    /// In our thread, which is the only one that calls this: keeps a line, if there is room for it.
+    fn push(&self, line: &[u8]) {
         let len = self.len.load(Ordering::Relaxed);
         if len + line.len() <= size_of_val(&self.bytes) {
-            // SAFETY: within the array, by the line above; nobody reads behind `len`, and nobody else writes.
+            // SAFETY: within the array, by the check above. No thread reads beyond `len`, and no
+            // other thread writes.
             unsafe {
                 let place = self.bytes.get().cast::<u8>().add(len);
                 place.copy_from_nonoverlapping(line.as_ptr(), line.len());
@@ -120,19 +125,19 @@ impl Unsaid {
     }
 }
 
-/// In the thread that ends the process: what our thread could not say.
-pub(crate) fn what_is_unsaid() {
-    let len = UNSAID.len.load(Ordering::Acquire);
+/// In the thread that ends the process: prints the lines that our thread could not print.
+pub(crate) fn print_kept_lines() {
+    let len = KEPT.len.load(Ordering::Acquire);
     if len > 0 {
-        // SAFETY: so many were written before the length was, and are not written again.
-        let lines = unsafe { std::slice::from_raw_parts(UNSAID.bytes.get().cast::<u8>(), len) };
+        // SAFETY: these bytes are written before the length, and never again.
+        let lines = unsafe { std::slice::from_raw_parts(KEPT.bytes.get().cast::<u8>(), len) };
         bytes(lines);
     }
 }
 
-/// In a forked child: what its parent has to say, its parent says.
+/// In a forked child: discards the parent's lines, which the parent prints.
 pub(crate) fn after_fork() {
-    UNSAID.len.store(0, Ordering::Relaxed);
+    KEPT.len.store(0, Ordering::Relaxed);
 }
 
 macro_rules! say {

@@ -1,6 +1,8 @@
-//! The environment: the variables that the program was started with, and what their values mean.
+//! The environment: the variables that the program is started with, and the meaning of their
+//! values.
 //!
-//! A value that makes no sense is one line on standard error and the default; it never stops the program.
+//! An invalid value costs one line on standard error and is replaced by the default. It never stops
+//! the program.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
@@ -8,10 +10,11 @@ use std::ops::RangeInclusive;
 
 use crate::os::diagnostics::say;
 
-/// The environment block that the kernel gave the program.
+/// The environment block that the kernel gives the program.
 pub(crate) struct Environment {
     block: *const *const c_char,
-    /// Names of the settings that were asked for, by all but [`get`](Self::get).
+    /// Names of the settings that are known, because a method other than [`get`](Self::get) read
+    /// them.
     asked: RefCell<Vec<&'static str>>,
 }
 
@@ -25,7 +28,8 @@ impl Environment {
         }
     }
 
-    /// Its entries, `name=value`. Not `std::env`: that takes a lock which the program may hold.
+    /// Returns the entries, `name=value`. `std::env` is not usable here: it takes a lock that the
+    /// program may hold.
     fn entries(&self) -> impl Iterator<Item = &[u8]> {
         let mut at = self.block;
         std::iter::from_fn(move || {
@@ -37,14 +41,14 @@ impl Environment {
             if entry.is_null() {
                 return None;
             }
-            // SAFETY: that was not the null: the array goes on.
+            // SAFETY: the entry is not the final null, so the array continues.
             at = unsafe { at.add(1) };
             // SAFETY: not null, so one of the C strings.
             Some(unsafe { CStr::from_ptr(entry) }.to_bytes())
         })
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
         self.entries().find_map(|entry| {
             let rest = entry.strip_prefix(name.as_bytes())?;
@@ -52,9 +56,10 @@ impl Environment {
         })
     }
 
-    /// When all settings were asked for: a line for each variable that begins so and was none of them, nor is one of `others`. A name
-    /// that is not spelled as it should be would otherwise be taken for no setting at all.
-    pub(crate) fn refuse_rest(&self, beginning: &str, others: &[&str]) {
+    /// Prints a line for each variable that begins with `beginning`, unless it is a known setting
+    /// or one of `others`. Called once all settings are read. Without the line, a misspelled
+    /// setting would be ignored silently.
+    pub(crate) fn report_unknown(&self, beginning: &str, others: &[&str]) {
         let asked = self.asked.borrow();
         for entry in self.entries() {
             let name = entry.split(|&byte| byte == b'=').next().unwrap_or_default();
@@ -69,14 +74,15 @@ impl Environment {
         }
     }
 
-    /// The value as text, and nothing when it is empty.
+    /// Returns the value as text, or `None` if it is empty.
     pub(crate) fn text(&self, name: &'static str) -> Option<String> {
         self.asked.borrow_mut().push(name);
         let value = self.get(name).filter(|value| !value.is_empty())?;
         Some(String::from_utf8_lossy(value).into_owned())
     }
 
-    /// The value as a number of bytes (`524288`, `512K`, `64MiB`), or `default` with a line said.
+    /// Returns the value as a number of bytes (`524288`, `512K`, `64MiB`). If it is invalid, prints
+    /// a line and returns `default`.
     pub(crate) fn bytes(&self, name: &'static str, default: u64, most: u64) -> u64 {
         let Some(text) = self.text(name) else {
             return default;
@@ -120,7 +126,7 @@ impl Environment {
         self.choice(name, "using 0").unwrap_or(false)
     }
 
-    /// Yes, no, or (with a line said) nothing of both.
+    /// Returns yes or no. If the value is neither, prints a line and returns `None`.
     pub(crate) fn choice(&self, name: &'static str, otherwise: &str) -> Option<bool> {
         let text = self.text(name)?;
         match text.as_str() {
@@ -163,7 +169,8 @@ impl Environment {
     }
 }
 
-/// `524288`, `512K`, `512KB`, `512KiB`, `64M`, `1G`: powers of 1024, as gperftools' users write.
+/// Parses `524288`, `512K`, `512KB`, `512KiB`, `64M`, `1G`. Units are powers of 1024, as in
+/// gperftools.
 fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,30 +1,31 @@
-//! errno: how the functions that we export fail, and what all else that we do for the program leaves alone.
+//! errno: the error number that exported functions set, and that all our other work for the program
+//! preserves.
 //!
-//! It is a word of libc's for each thread, reached by a call that only computes its address.
+//! libc keeps it in a word for each thread. The call to reach it only computes an address.
 
 use std::ffi::c_int;
 
-/// This thread's.
+/// Returns this thread's errno.
 pub(crate) fn get() -> c_int {
-    // SAFETY: a word of this thread's, which lives as long as the thread.
+    // SAFETY: a word of this thread, which lives as long as the thread.
     unsafe { *libc::__errno_location() }
 }
 
-/// Sets this thread's.
+/// Sets this thread's errno.
 pub(crate) fn set(value: c_int) {
-    // SAFETY: as above.
+    // SAFETY: the same argument.
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Does something, and has errno be what it was before.
-pub(crate) fn left_alone<R>(work: impl FnOnce() -> R) -> R {
+/// Runs `work` and restores errno.
+pub(crate) fn preserve<R>(work: impl FnOnce() -> R) -> R {
     let before = get();
     let done = work();
     set(before);
     done
 }
 
-/// In place of a function that this libc does not have.
+/// Takes the place of a function that this libc lacks.
 pub(crate) extern "C" fn no_function() -> c_int {
     set(libc::ENOSYS);
     -1

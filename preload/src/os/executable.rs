@@ -1,8 +1,9 @@
-//! The program: the file that this process runs.
+//! The executable: the file that this process runs.
 //!
-//! Mostly that is `/proc/self/exe`. Where the loader was told to run it (`ld-linux-x86-64.so.2 ./server`, as programs are
-//! started that bring a libc of their own), the kernel knows the loader only; then it is the file that a part of the program is mapped from.
-//! Below a root without `/proc` it is what was executed, by the words of whoever did.
+//! Mostly it is `/proc/self/exe`. If the program is started through the loader
+//! (`ld-linux-x86-64.so.2 ./server`), the kernel knows only the loader. Programs that bring their
+//! own libc are started in this way. Then the executable is the file from which a part of the
+//! program is mapped. Below a root without `/proc` it is the path that was passed to execve.
 
 use std::ffi::CStr;
 
@@ -10,7 +11,7 @@ use heapprof_format::Mapping;
 
 use crate::os::{link_map, procfs, sys};
 
-/// Its absolute path, or nothing where that is not known.
+/// Returns the absolute path of the executable, or an empty path if it is unknown.
 pub(crate) fn path() -> Vec<u8> {
     let executed = || {
         let path = sys::readlink(c"/proc/self/exe")
@@ -24,48 +25,50 @@ pub(crate) fn path() -> Vec<u8> {
     }
 }
 
-/// The name by which it was executed, without folders, where its file has another: it is what people know the process by, as `ps` does.
-/// `path` is [`path`].
+/// Returns the name by which the program was executed, without folders, if its file has another
+/// name. People know the process by this name, as `ps` does. `path` is [`path`].
 pub(crate) fn executed_as(path: &[u8]) -> Option<Vec<u8>> {
     if address_if_run_by_the_loader().is_some() {
-        return None; // that is the loader's
+        return None; // the name is the loader's
     }
     let executed = executed_path()?;
-    // What is executed by its descriptor has its number for a name.
+    // A program that is executed by a descriptor has the descriptor's number as its name.
     let name = file_name(executed);
     let is_name = !name.is_empty() && !executed.starts_with(b"/dev/fd/");
     (is_name && name != file_name(path)).then(|| name.to_vec())
 }
 
-/// The last part of a program's path.
+/// Returns the last component of a program's path.
 pub(crate) fn file_name(path: &[u8]) -> &[u8] {
     let name = path.rsplit(|&byte| byte == b'/').next();
     let name = name.unwrap_or_default();
     name.strip_suffix(b" (deleted)").unwrap_or(name)
 }
 
-/// An address in the program's file, if the loader is what the kernel was told to run: then there is no other that it loaded beside.
+/// Returns an address in the program's file, if the kernel was asked to run the loader. Then the
+/// kernel has loaded no other interpreter.
 fn address_if_run_by_the_loader() -> Option<u64> {
-    // SAFETY: asks for a number of the auxiliary vector.
+    // SAFETY: reads a number of the auxiliary vector.
     let base = unsafe { libc::getauxval(libc::AT_BASE) };
     (base == 0).then(link_map::address_in_program)
 }
 
-/// The path by which it was executed, if that is absolute: from which folder another led on is forgotten.
+/// Returns the path passed to execve, if it is absolute. The folder of a relative path is unknown.
 fn named_to_the_kernel() -> Option<Vec<u8>> {
     let path = executed_path()?;
     path.starts_with(b"/").then(|| path.to_vec())
 }
 
-/// The path by which it was executed. Of a script, that is the script's.
+/// Returns the path passed to execve. For a script it is the script's path.
 fn executed_path() -> Option<&'static [u8]> {
-    // SAFETY: asks for a number of the auxiliary vector.
+    // SAFETY: reads a number of the auxiliary vector.
     let name = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
     if name.is_null() {
         return None;
     }
-    // SAFETY: the kernel put the name, with a zero at its end, above the first thread's stack, behind the environment's strings: mapped for
-    // as long as the process lives, and nobody's to write to.
+    // SAFETY: the kernel puts the name, with a terminator, above the first thread's stack, after
+    // the environment's strings. It is mapped as long as the process lives, and no code writes to
+    // it.
     Some(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 

@@ -1,37 +1,45 @@
-//! The files we write: where they may go, how they are made, how they grow.
+//! The files that this library writes: how they are created, appended to, renamed and deleted.
 //!
-//! Law 9: no descriptor is kept in the program's table. A file is made once, exclusively, readable by its owner only, never through
-//! a symbolic link; to append, it is opened again, and written to only if it is still the same file. Our thread, in a table of its
-//! own, holds the log open, for when it may no longer be opened: the program has given up its rights, or its root.
-//! Nothing of others' is ever overwritten or deleted; of ours, the oldest segments of a log that rotates are.
+//! Law 9: no descriptor is kept in the program's table. A file is created once, exclusively,
+//! readable by its owner only, never through a symbolic link. To append, it is opened again, and
+//! written to only if it is still the same file.
+//!
+//! Our thread has a descriptor table of its own and holds the log open there. So it can append
+//! after the log can no longer be opened, because the program has dropped its rights or changed its
+//! root.
+//!
+//! Files of others are never overwritten or deleted. Our own files are kept, too, except the oldest
+//! segments of a log that rotates.
 
 use std::ffi::{CStr, CString, NulError};
 
-use crate::os::seccomp::{self, Spared};
+use crate::os::seccomp::{self, AvoidableCall};
 use crate::os::sys::{self, Errno, File, Stat};
 
-/// Flags for every opening: no link is followed, and a FIFO that took the file's place does not block.
+/// Flags for every open: follow no link, and do not block on a FIFO that has taken the file's
+/// place.
 const SAFELY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// How often a descriptor is opened that turns out not to be ours.
+/// Most attempts to open a file whose descriptor turns out not to be ours.
 const TRIES: u32 = 10;
 
-/// A file that we made and append to.
+/// A file that this library has created and appends to.
 pub(crate) struct Appended {
     path: CString,
-    /// Which file it was when we made it.
+    /// The file's identity at its creation.
     identity: Stat,
-    /// Bytes in it that are known to be whole.
+    /// Number of bytes that are completely written.
     len: u64,
-    /// Open to append, in a thread that has a table of descriptors of its own. Dropped there, too.
+    /// The file, held open to append by a thread that has a descriptor table of its own. That
+    /// thread drops it, too.
     held: Option<File>,
 }
 
-/// Why nothing was appended.
+/// The reason why nothing is appended.
 pub(crate) enum AppendError {
-    /// The kernel said no.
+    /// The kernel refused.
     Kernel(Errno),
-    /// Another file is at our path now.
+    /// Another file has our path now.
     Replaced,
 }
 
@@ -46,21 +54,21 @@ impl std::fmt::Display for AppendError {
     }
 }
 
-/// The path as a C string; a path with a zero byte names nothing.
+/// Returns the path as a C string. A path with a zero byte names no file.
 fn c_path(path: &[u8]) -> Result<CString, Errno> {
     CString::new(path).map_err(|_: NulError| Errno(libc::ENOENT))
 }
 
-/// [`File::aside`], where that is not a call too many.
-fn out_of_the_way(file: File) -> Result<File, Errno> {
+/// Moves the file to a high descriptor number, unless a filter may forbid the call.
+fn move_if_allowed(file: File) -> Result<File, Errno> {
     match seccomp::has_filtered_itself() {
-        true => Ok(file), // with a filter that may not know it
-        false => file.aside(),
+        true => Ok(file), // the filter may not expect the call
+        false => file.move_to_high_number(),
     }
 }
 
 impl Appended {
-    /// Makes the file, which must not exist.
+    /// Creates the file, which must not exist.
     pub(crate) fn create(path: &[u8]) -> Result<Appended, Errno> {
         let path = c_path(path)?;
         let made = File::open(
@@ -69,12 +77,13 @@ impl Appended {
             0o600,
         )?;
         let mut tries = 1;
-        let mut identity = out_of_the_way(made).and_then(|file| file.stat());
-        // The program closed our descriptor, and perhaps opened its own: the file is there by now, and empty.
+        let mut identity = move_if_allowed(made).and_then(|file| file.stat());
+        // The program has closed our descriptor, and perhaps opened its own. The file exists
+        // already, and is empty.
         while !identity.as_ref().is_ok_and(|it| it.size == 0) && tries < TRIES {
             tries += 1;
             let again = File::open(&path, SAFELY | libc::O_WRONLY, 0);
-            identity = again.and_then(out_of_the_way).and_then(|file| file.stat());
+            identity = again.and_then(move_if_allowed).and_then(|file| file.stat());
         }
         Ok(Appended {
             path,
@@ -84,14 +93,15 @@ impl Appended {
         })
     }
 
-    /// Opens it to append, if it is still the same. The program may close our descriptor at any moment, and open its own under the
-    /// number: what is not our file is looked at some more times, and then it is another.
+    /// Opens the file to append, if it is still the same file. The program may close our descriptor
+    /// at any time and open its own under the number. So a file that is not ours is checked some
+    /// more times before it counts as replaced.
     fn open(&self) -> Result<File, AppendError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let file = File::open(&self.path, SAFELY | libc::O_WRONLY | libc::O_APPEND, 0)
-                .and_then(out_of_the_way);
+                .and_then(move_if_allowed);
             let found = file.and_then(|file| Ok((file.stat()?, file)));
             match found {
                 Ok((now, file)) if self.is(&now) => return Ok(file),
@@ -103,25 +113,26 @@ impl Appended {
         }
     }
 
-    /// Whether a file is this one, as we left it. The length too: a file system may give a deleted file's number to the next one at
-    /// once.
+    /// Returns true if `file` is this file as last written. The length is compared because a file
+    /// system may give a deleted file's inode number to the next file at once.
     fn is(&self, file: &Stat) -> bool {
         (file.device, file.inode, file.size)
             == (self.identity.device, self.identity.inode, self.len)
     }
 
-    /// Holds it open from here on. For a thread that has a table of descriptors of its own, which must let it go before it ends.
+    /// Holds the file open from now on. Only for a thread with a descriptor table of its own, which
+    /// must release the file before it ends.
     pub(crate) fn hold(&mut self) {
         self.held = self.open().ok();
     }
 
-    /// See [`hold`](Self::hold).
+    /// Ends [`hold`](Self::hold).
     pub(crate) fn let_go(&mut self) {
         self.held = None;
     }
 
-    /// What is held, if the file is only out of our reach, or no second descriptor is to be had: it still has a name somewhere. Whoever
-    /// deletes it ends it.
+    /// Returns the held file if `error` only means that the path is out of reach, or that no second
+    /// descriptor is available. The file must still have a name: deleting it ends the log.
     fn out_of_reach(&self, error: &AppendError) -> Option<&File> {
         let AppendError::Kernel(Errno(
             libc::EACCES | libc::EPERM | libc::ENOENT | libc::ENOTDIR | libc::EMFILE | libc::ENFILE,
@@ -151,7 +162,7 @@ impl Appended {
             }
             Err((done, errno)) => {
                 if done > 0 {
-                    // Half a frame helps nobody. If even this fails, the reader finds a torn tail.
+                    // Removes a partial frame. If this fails, the reader finds a torn tail.
                     let _ = file.truncate(self.len);
                 }
                 Err(AppendError::Kernel(errno))
@@ -163,17 +174,17 @@ impl Appended {
         self.path.to_string_lossy().into_owned()
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in the file.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether the file at that path is this one, as we left it.
+    /// Returns true if the file at `path` is this file as last written.
     fn is_at(&self, path: &CStr) -> bool {
         let file = File::open(path, libc::O_PATH | libc::O_NOFOLLOW, 0);
         let now = match file.and_then(|file| file.stat()) {
-            // No descriptor is to be had: it is looked at without one.
-            Err(Errno(libc::EMFILE | libc::ENFILE)) if Spared::StatAt.is_allowed() => {
+            // If no descriptor is available, checks the path without one.
+            Err(Errno(libc::EMFILE | libc::ENFILE)) if AvoidableCall::StatAt.is_allowed() => {
                 sys::stat_at(path)
             }
             now => now,
@@ -181,18 +192,19 @@ impl Appended {
         now.is_ok_and(|now| self.is(&now))
     }
 
-    /// Whether its name is still its own.
+    /// Returns true if the file's name still names this file.
     pub(crate) fn is_there(&self) -> bool {
         self.is_at(&self.path)
     }
 
-    /// Deletes it, if it is still ours. False: something else has its name, which stays.
+    /// Deletes the file if it is still ours. Returns false if another file has its name; that file
+    /// stays.
     pub(crate) fn remove(&self) -> bool {
         self.is_at(&self.path) && sys::unlink(&self.path).is_ok()
     }
 
-    /// This file, written under another name, takes the name of `old`, and `old` gets this one's: at no instant
-    /// does the name name nothing. On failure nothing has changed.
+    /// Gives this file, which has another name so far, the name of `old`, and gives `old` this
+    /// file's name. The name exists at every instant. On failure nothing has changed.
     pub(crate) fn take_name_of(&mut self, old: &mut Appended) -> Result<(), AppendError> {
         if !self.is_at(&self.path) {
             return Err(AppendError::Replaced);
@@ -203,23 +215,23 @@ impl Appended {
         match sys::rename_exchange(&self.path, &old.path) {
             Ok(()) => {
                 if !old.is_at(&self.path) {
-                    // Somebody was between our look and our step: it gets its name back.
+                    // Another process replaced `old` after the check: undo the exchange.
                     let _ = sys::rename_exchange(&self.path, &old.path);
                     return Err(AppendError::Replaced);
                 }
                 std::mem::swap(&mut self.path, &mut old.path);
                 Ok(())
             }
-            // A file system without that kind of rename.
+            // The file system has no exchange of names.
             Err(Errno(libc::EINVAL | libc::ENOSYS)) => self.take_name_in_two_steps(old),
-            // It was moved away between our look and our step.
+            // `old` was moved away after the check.
             Err(Errno(libc::ENOENT)) => self.take_name_that_is_free(old),
             Err(errno) => Err(AppendError::Kernel(errno)),
         }
     }
 
-    /// Somebody has moved `old` away, as people do who put logs aside: it is theirs from now on, and its name is to be had. If
-    /// something else is there it is not.
+    /// Takes the name of `old`, which another process has moved away, as log rotation tools do. The
+    /// moved file is left to that process. Fails if another file has the name.
     fn take_name_that_is_free(&mut self, old: &Appended) -> Result<(), AppendError> {
         match put_where_nothing_is(&self.path, &old.path) {
             Ok(()) => {
@@ -231,7 +243,7 @@ impl Appended {
         }
     }
 
-    /// `old` gets a second name, and then the first is taken from it.
+    /// Gives `old` a second name, and then replaces its first name.
     fn take_name_in_two_steps(&mut self, old: &mut Appended) -> Result<(), AppendError> {
         let mut second = self.path.to_bytes().to_vec();
         second.extend_from_slice(OLD);
@@ -242,7 +254,7 @@ impl Appended {
             return Err(AppendError::Kernel(errno));
         }
         std::mem::swap(&mut self.path, &mut old.path);
-        // If this fails the second name stays, and it is known by that.
+        // If this fails, the second name remains, and `old` keeps it.
         if sys::rename_new(&second, &old.path).is_err()
             && sys::link(&second, &old.path)
                 .and_then(|()| sys::unlink(&second))
@@ -254,17 +266,17 @@ impl Appended {
     }
 }
 
-/// Ending of a segment's second name while it changes names, on a file system that cannot do that in one step.
+/// Ending of a segment's temporary second name, on a file system without an exchange of names.
 const OLD: &[u8] = b".old";
 
-/// A file that gets its name when it is whole. Dropped before, it is deleted.
+/// A file that gets its name once it is complete. If it is dropped earlier, it is deleted.
 pub(crate) struct Unfinished {
-    /// `None` when it has its name.
+    /// `None` once it has its name.
     file: Option<Appended>,
 }
 
 impl Unfinished {
-    /// Makes one that is to become `path`.
+    /// Creates a file that will be published as `path`.
     pub(crate) fn create(path: &[u8]) -> Result<Unfinished, Errno> {
         let mut unfinished = path.to_vec();
         unfinished.extend_from_slice(format!(".{}.unfinished", sys::getpid()).as_bytes());
@@ -279,7 +291,8 @@ impl Unfinished {
         }
     }
 
-    /// Gives it its name. EEXIST when there is such a file already: then another name may be tried.
+    /// Gives the file its name. Fails with EEXIST if a file of that name exists, so the caller may
+    /// try another name.
     pub(crate) fn publish(&mut self, path: &[u8]) -> Result<(), Errno> {
         let Some(file) = &self.file else {
             return Err(Errno(libc::ENOENT));
@@ -291,11 +304,11 @@ impl Unfinished {
     }
 }
 
-/// EEXIST when something is there.
+/// Renames `from` to `to`. Fails with EEXIST if `to` exists.
 fn put_where_nothing_is(from: &CStr, to: &CStr) -> Result<(), Errno> {
     match sys::rename_new(from, to) {
-        // A file system without that kind of rename: give it a second name, which fails just as well if the name
-        // exists, and take away the first.
+        // The file system has no exclusive rename. A second name fails in the same way if the name
+        // exists; then the first name is removed.
         Err(Errno(libc::EINVAL | libc::ENOSYS)) => {
             sys::link(from, to)?;
             let _ = sys::unlink(from);
@@ -313,15 +326,15 @@ impl Drop for Unfinished {
     }
 }
 
-/// Whether something is seen to have that name.
+/// Returns true if a file with that name exists and is reachable.
 pub(crate) fn exists(path: &[u8]) -> bool {
     c_path(path)
         .and_then(|path| File::open(&path, libc::O_PATH | libc::O_NOFOLLOW, 0))
         .is_ok()
 }
 
-/// The first bytes of a file that somebody put where ours would be: at most `most` of them, and none if it
-/// is not a regular file.
+/// Returns the first bytes, at most `most`, of a foreign file that has our path. Returns `None` if
+/// it is not a regular file.
 pub(crate) fn head(path: &[u8], most: usize) -> Option<Vec<u8>> {
     let file = File::open(&c_path(path).ok()?, SAFELY | libc::O_RDONLY, 0).ok()?;
     let stat = file.stat().ok()?;
@@ -331,12 +344,12 @@ pub(crate) fn head(path: &[u8], most: usize) -> Option<Vec<u8>> {
     file.read_up_to(most, stat.size as usize).ok()
 }
 
-/// A small file of the kernel's, whole.
+/// Returns the content of a small file of the kernel.
 pub(crate) fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
     open_to_read(path)?.read_to_end()
 }
 
-/// A file of the kernel's.
+/// Opens a file of the kernel.
 pub(crate) fn open_to_read(path: &[u8]) -> Result<File, Errno> {
     File::open(&c_path(path)?, libc::O_RDONLY, 0)
 }

@@ -1,14 +1,17 @@
-//! Genuine functions: libc's own, whatever the program exports under their names.
+//! Trampolines to libc: libc's own functions, even if the program exports functions with their
+//! names.
 //!
-//! Danger: assembly under libc's names. A program may export
-//! a `pthread_mutex_lock` that counts, a `write` that logs, a `dlsym` that forwards. The loader binds our calls, and
-//! those of jemalloc and of Rust's library inside us, to them: called in the middle of an allocation, by a thread that
-//! the program does not know, before its constructors. So each of these names is defined here, hidden, as a jump
-//! to what libc itself defines (`os/link_map.rs`).
+//! Danger: assembly with libc's names. A program may export a `pthread_mutex_lock` that counts, a
+//! `write` that logs, a `dlsym` that forwards. The loader would bind our calls, and those of
+//! jemalloc and Rust's library inside this library, to them. They would run in the middle of an
+//! allocation, in a thread that the program does not know, before its constructors. So each of
+//! these names is defined here, hidden, as a jump to libc's own definition in the [link
+//! map](crate::os::link_map).
 //!
-//! The jump's target is found when it is first wanted; at the latest at boot, where the list that is read
-//! cannot change. Functions without a state (`memcpy`, `strlen`) and libc's private ones are bound as usual.
-//! `allocator/os_shims.rs`, `allocator/string_shims.rs` and `os/std_shims.rs` do the same for the functions that are better made than found.
+//! The target of a jump is found at the first call, and at the latest at boot, when the loader's
+//! list cannot change. Stateless functions (`memcpy`, `strlen`) and libc's private functions are
+//! bound as usual. Shims in the allocator folder and in this one replace further functions by our
+//! own definitions.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -17,8 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::arch::trampolines::define_trampolines;
 use crate::os::link_map::{self, Module};
 
-/// Where glibc's functions are: since 2.34 all in the second. Before, those of the first come first: the second has some of them as well, which do
-/// nothing as long as the first is not initialised, and some not, so that a mutex would be locked and never unlocked.
+/// The files of glibc's functions. From 2.34 on, all are in libc.so.6. Before, libpthread must be
+/// searched first. libc.so.6 has some of its functions as well, which do nothing until libpthread
+/// is initialized, and lacks others. A mix would lock a mutex and never unlock it.
 #[cfg(target_env = "gnu")]
 const LIBC: [&[u8]; PARTS] = [b"libpthread.so.0", b"libc.so.6", b"libdl.so.2"];
 #[cfg(target_env = "gnu")]
@@ -27,26 +31,26 @@ const PARTS: usize = 3;
 #[cfg(target_env = "musl")]
 const PARTS: usize = 1;
 
-/// Which part of libc that is.
+/// Returns the index of the module among libc's files.
 #[cfg(target_env = "gnu")]
 fn part(module: &Module) -> Option<usize> {
     LIBC.iter().position(|file| *file == module.file())
 }
 
-/// The same of musl: it is the loader, by whatever name that is there.
+/// Returns the index of the module among libc's files. musl is the loader, under any file name.
 #[cfg(target_env = "musl")]
 fn part(module: &Module) -> Option<usize> {
     module.is_loader().then_some(0)
 }
 
-macro_rules! genuine {
+macro_rules! trampolines {
     ($($name:literal)*) => {
-        /// Their names, in the order of `heapprof_trampolines`.
+        /// The names, in the order of `heapprof_trampolines`.
         const NAMES: &[&CStr] = &[$({
             const NAME: &str = concat!($name, "\0");
             match CStr::from_bytes_with_nul(NAME.as_bytes()) {
                 Ok(name) => name,
-                // While compiling: this is a constant.
+                // At compile time: this is a constant.
                 Err(_) => panic!("a name without zeros"),
             }
         }),*];
@@ -54,12 +58,12 @@ macro_rules! genuine {
     };
 }
 
-// Everything that this library imports from libc but for memory and string functions, `gettimeofday` (which libc
-// chooses by a resolver), libc's private names (`__cxa_*`, `__errno_location`), and the loader's
-// data. A test compares.
-macro_rules! genuine_and {
+// All imports from libc, except memory and string functions, `gettimeofday` (which a resolver
+// selects), libc's private names (`__cxa_*`, `__errno_location`), and the loader's data. A test
+// compares this list with the library.
+macro_rules! trampolines_and {
     ($($of_one:literal)*) => {
-        genuine! {
+        trampolines! {
             "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
             "pthread_attr_destroy" "pthread_attr_init"
             "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
@@ -75,60 +79,61 @@ macro_rules! genuine_and {
 }
 
 #[cfg(target_env = "gnu")]
-genuine_and! { "gnu_get_libc_version" "lseek64" "mmap64" "open64" }
+trampolines_and! { "gnu_get_libc_version" "lseek64" "mmap64" "open64" }
 
-// Rust's library has other names there, and its unwinder is part of ours (`build.rs`).
+// Rust's library uses other names there, and its unwinder is linked into ours by the build script.
 #[cfg(target_env = "musl")]
-genuine_and! {
+trampolines_and! {
     "at_quick_exit" "atexit" "fflush" "fprintf" "fstat" "fwrite" "lseek" "open"
     "pthread_rwlock_rdlock" "pthread_rwlock_unlock" "pthread_rwlock_wrlock" "snprintf" "stat"
 }
 
 unsafe extern "C" {
-    /// One word for each name: where the jump of that name leads. Ours, above.
+    /// One word for each name: the target of its jump. Defined by the macro above.
     static heapprof_trampolines: [AtomicUsize; NAMES.len()];
 }
 
-/// At boot: finds all, while nobody can change the loader's list.
+/// At boot: finds all targets while the loader's list cannot change.
 pub(crate) fn prepare() {
     let libc = libc();
-    // SAFETY: ours, above: so many words.
+    // SAFETY: defined above, with this number of words.
     for (slot, name) in unsafe { &heapprof_trampolines }.iter().zip(NAMES) {
-        lead(slot, function(&libc, name));
+        set_target(slot, function(&libc, name));
     }
 }
 
-/// Finds the function whose jump leads over `slot`, and lets it lead there. Two threads that come here at once find
-/// the same.
+/// Finds the target of the jump over `slot`, and stores it there. Two threads that do so at once
+/// find the same target.
 extern "C" fn find(slot: &AtomicUsize) -> usize {
     let first = (&raw const heapprof_trampolines) as usize;
     let index = (std::ptr::from_ref(slot) as usize - first) / size_of::<AtomicUsize>();
-    lead(slot, NAMES.get(index).and_then(|name| code_in_libc(name)))
+    set_target(slot, NAMES.get(index).and_then(|name| code_in_libc(name)))
 }
 
-/// Lets a jump lead to that function, and returns where it is.
-fn lead(slot: &AtomicUsize, code: Option<Range<usize>>) -> usize {
+/// Sets the target of a jump, and returns its address.
+fn set_target(slot: &AtomicUsize, code: Option<Range<usize>>) -> usize {
     let start = code.map_or(missing as *const () as usize, |code| code.start);
     slot.store(start, Ordering::Release);
     start
 }
 
-/// In place of a function that this libc does not have.
+/// Takes the place of a function that this libc lacks.
 extern "C" fn missing() -> isize {
     -1
 }
 
-/// Where libc defines that function.
+/// Returns the address of libc's definition of a function.
 pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
     code_in_libc(name).map(|code| code.start)
 }
 
-/// The code of that function in libc.
+/// Returns the code of a function in libc.
 pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
     function(&libc(), name)
 }
 
-/// Those of [`LIBC`] that are loaded, in that order. The loader's is another: of a program that is linked with libc alone, libc comes first.
+/// Returns the loaded modules of [`LIBC`], in the order of that list. The loader's order differs:
+/// in a program that is linked with libc alone, libc comes first.
 fn libc() -> [Option<&'static Module>; PARTS] {
     let mut found = [None; PARTS];
     for module in link_map::modules() {
@@ -139,7 +144,7 @@ fn libc() -> [Option<&'static Module>; PARTS] {
     found
 }
 
-/// The code of a function in the first of these that has it.
+/// Returns the code of a function in the first of these modules that defines it.
 fn function(libc: &[Option<&Module>], name: &CStr) -> Option<Range<usize>> {
     let mut loaded = libc.iter().flatten();
     loaded.find_map(|module| module.function(name))

@@ -1,40 +1,42 @@
-//! The loader's list of what is loaded, and the functions that each module defines.
+//! The link map: the loader's list of loaded modules, and the functions that each module defines.
 //!
-//! Danger: the loader's list and ELF's symbol tables, read by hand. `dlsym` says what the program would call, which may be a
-//! function of its own; here the question is what one module defines. It is asked at boot and before, where nobody else can
-//! change the list, and of libc, which is never unloaded. Nothing is allocated, and no function of the loader's is called but
-//! `dladdr`.
+//! Danger: this file reads the loader's list and ELF symbol tables directly. `dlsym` finds the
+//! definition that the program would call, which may be the program's own; here the question is
+//! what one module defines. It is asked at boot and before, when no other thread can change the
+//! list, and about libc, which is never unloaded. Nothing is allocated, and the only loader
+//! function called is `dladdr`.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
 
 #[cfg(target_env = "gnu")]
 unsafe extern "C" {
-    /// The loader's own account for debuggers.
+    /// The loader's structure for debuggers.
     static _r_debug: RDebug;
 }
 
 #[cfg(target_env = "musl")]
 unsafe extern "C" {
-    /// Where that is, in musl's words.
+    /// The address of the loader's structure for debuggers, in musl.
     static _dl_debug_addr: &'static RDebug;
 }
 
-/// The loader's own account for debuggers.
-fn account() -> &'static RDebug {
-    // SAFETY: the loader's, set before it relocates anything (musl's: before it calls constructors).
+/// Returns the loader's structure for debuggers.
+fn debug_structure() -> &'static RDebug {
+    // SAFETY: the loader's structure, set before it relocates anything (in musl: before it calls
+    // constructors).
     #[cfg(target_env = "gnu")]
     unsafe {
         &_r_debug
     }
-    // SAFETY: as above.
+    // SAFETY: the same argument.
     #[cfg(target_env = "musl")]
     unsafe {
         _dl_debug_addr
     }
 }
 
-/// The head of `struct r_debug`, the same in both libraries.
+/// The head of `struct r_debug`, which is equal in both libraries.
 #[repr(C)]
 struct RDebug {
     version: i32,
@@ -44,10 +46,10 @@ struct RDebug {
     loader: usize,
 }
 
-// SAFETY: the loader's own; what is read of it is a pointer and an address that are set once.
+// SAFETY: the loader's own structure; the pointer and the address that are read are set once.
 unsafe impl Sync for RDebug {}
 
-/// `struct link_map`, its public part.
+/// The public part of `struct link_map`.
 #[repr(C)]
 pub(crate) struct Module {
     bias: usize,
@@ -56,48 +58,50 @@ pub(crate) struct Module {
     next: *const Module,
 }
 
-/// What is loaded, in the order in which the loader looks for functions: the program first.
+/// Returns the loaded modules in the order of the loader's symbol search: the program is first.
 pub(crate) fn modules() -> impl Iterator<Item = &'static Module> {
-    let mut next = account().map;
+    let mut next = debug_structure().map;
     std::iter::from_fn(move || {
-        // SAFETY: the loader's list: a chain of nodes that ends with null. At boot and before, only the thread that is
-        // here could change it.
+        // SAFETY: the loader's list is a chain of nodes that ends with null. At boot and before,
+        // only this thread could change it.
         let module = unsafe { next.as_ref() }?;
         next = module.next;
         Some(module)
     })
 }
 
-/// The address of the first node of that list, the program's.
+/// Returns the address of the list's first node, which is the program's.
 pub(crate) fn first() -> u64 {
-    account().map as u64
+    debug_structure().map as u64
 }
 
-/// An address in the program's memory: of its dynamic section.
+/// Returns an address in the program's memory: that of its dynamic section.
 pub(crate) fn address_in_program() -> u64 {
-    // SAFETY: as in `modules`.
-    unsafe { account().map.as_ref() }.map_or(0, |program| program.dynamic as u64)
+    // SAFETY: the argument of `modules`.
+    unsafe { debug_structure().map.as_ref() }.map_or(0, |program| program.dynamic as u64)
 }
 
-/// An address in the loader's memory, where that begins.
+/// Returns the address at which the loader's memory begins.
 pub(crate) fn start_of_loader() -> u64 {
-    account().loader as u64
+    debug_structure().loader as u64
 }
 
-/// At boot or before: whether the program itself, or a library that stands before us, defines that function. What the loader
-/// finds first does not tell: in a program that is not position-independent and takes a function's address, that is a
-/// jump in the program to whoever defines it.
+/// At boot or before: returns true if the program, or a library that precedes this one, defines the
+/// function. The address that the loader finds first does not tell. In a program that is not
+/// position-independent and takes the function's address, it is a jump in the program to the
+/// definition.
 pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address of ours; writes one Dl_info, and zeros are one.
+    // SAFETY: an address of ours; writes one Dl_info, and zeros are a valid one.
     let us = unsafe {
         libc::dladdr(is_defined_before_us as *const c_void, info.as_mut_ptr());
         info.assume_init().dli_fbase as usize
     };
-    // A module whose table is of another kind is taken to define everything: nothing is then changed for it.
+    // A module with another kind of symbol table counts as defining everything, so that nothing is
+    // changed for it.
     let defines = |module: &Module| {
         let symbols = module.symbols();
-        // SAFETY: as in `Module::function`.
+        // SAFETY: the argument of `Module::function`.
         symbols.is_none_or(|symbols| unsafe { symbols.function(name) }.is_some())
     };
     modules()
@@ -105,9 +109,10 @@ pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
         .any(|module| module.path() != c"linux-vdso.so.1" && defines(module))
 }
 
-/// At boot: where a loaded library whose file's name begins in one of these ways defines that function. Not by dlopen and
-/// dlsym: in our constructor, which is the first of all, dlopen of a library that is there already initialises what
-/// that needs, libc itself, without arguments and environment.
+/// At boot: returns the address of a function in a loaded library whose file name begins with one
+/// of `begins`. Not by dlopen and dlsym: in our constructor, which runs first, dlopen of a loaded
+/// library initializes its dependencies. That includes libc itself, without arguments and
+/// environment.
 pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
     modules()
         .filter(|module| begins.iter().any(|begin| module.file().starts_with(begin)))
@@ -115,7 +120,8 @@ pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
         .map(|code| code.start)
 }
 
-/// At boot: the path of the first module that calls that function, as the loader knows it; that of the program is empty.
+/// At boot: returns the path of the first module that calls the function, in the loader's spelling.
+/// The program's path is empty.
 pub(crate) fn caller_of(name: &CStr) -> Option<&'static CStr> {
     modules()
         .find(|module| module.calls(name))
@@ -123,37 +129,38 @@ pub(crate) fn caller_of(name: &CStr) -> Option<&'static CStr> {
 }
 
 impl Module {
-    /// Its path as the loader knows it; that of the program is empty.
+    /// Returns the module's path in the loader's spelling. The program's path is empty.
     fn path(&self) -> &CStr {
         // SAFETY: the loader's C string.
         unsafe { CStr::from_ptr(self.name) }
     }
 
-    /// Whether it is the loader's.
+    /// Returns true if the module is the loader.
     #[cfg(target_env = "musl")]
     pub(crate) fn is_loader(&self) -> bool {
         self.bias as u64 == start_of_loader()
     }
 
-    /// The name of its file, without folders.
+    /// Returns the name of the module's file, without folders.
     pub(crate) fn file(&self) -> &[u8] {
         let path = self.path().to_bytes();
         path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
     }
 
-    /// The code of a function, in its default version, if it is defined here.
+    /// Returns the code of a function's default version, if the module defines it.
     pub(crate) fn function(&self, name: &CStr) -> Option<Range<usize>> {
         let symbols = self.symbols()?;
-        // SAFETY: the loader has mapped the module, and does not unload what it begins a program with.
+        // SAFETY: the loader has mapped the module, and never unloads the modules that a program
+        // starts with.
         unsafe { symbols.function(name) }
     }
 
-    /// Whether it asks the loader for that function. By its relocations: GNU's table of symbols is one of what is defined, and
-    /// does not say how many there are besides.
+    /// Returns true if the module imports the function. It searches the relocations, because GNU's
+    /// hash table lists only the defined symbols and does not tell the number of the others.
     fn calls(&self, name: &CStr) -> bool {
         let (mut tables, mut bytes) = ([0; 2], [0; 2]);
         let (mut symbols, mut strings) = (0, 0);
-        // SAFETY: as above.
+        // SAFETY: the argument of `function`.
         for entry in unsafe { entries(self) } {
             match entry.tag {
                 DT_JMPREL => tables[0] = address(self, entry.value),
@@ -170,8 +177,10 @@ impl Module {
         tables.iter().zip(bytes).any(|(&table, bytes)| {
             let table = table as *const libc::Elf64_Rela;
             (0..bytes / size_of::<libc::Elf64_Rela>()).any(|index| {
-                // SAFETY: as above; within a table as the dynamic section says, which has no bytes where there is none. What
-                // is asked for is one of the module's symbols, with a name among its strings; the first symbol is none.
+                // SAFETY: the module is mapped, as above. Each index is within the table, whose
+                // size the dynamic section contains; a missing table has size 0. Each relocation
+                // refers to one of the module's symbols, whose name is in its string table. The
+                // first symbol is no symbol.
                 unsafe {
                     let symbol = &*symbols.add(((*table.add(index)).r_info >> 32) as usize);
                     symbol.st_shndx == 0
@@ -182,9 +191,9 @@ impl Module {
         })
     }
 
-    /// `None`: its table is of another kind than GNU's.
+    /// Returns the module's symbols, or `None` if its table is not GNU's kind.
     fn symbols(&self) -> Option<Symbols> {
-        // SAFETY: as above.
+        // SAFETY: the argument of `function`.
         unsafe { Symbols::of(self) }
     }
 }
@@ -202,23 +211,24 @@ struct Symbols {
     hash: *const u32,
     symbols: *const libc::Elf64_Sym,
     strings: *const c_char,
-    /// Null in a module that names no versions.
+    /// Null in a module without symbol versions.
     versions: *const u16,
 }
 
-/// The dynamic section of a module.
+/// Returns the entries of the module's dynamic section.
 ///
 /// # Safety
 /// The module is mapped.
 unsafe fn entries<'a>(module: &Module) -> impl Iterator<Item = &'a Dynamic> + Clone {
     let first = module.dynamic;
-    // SAFETY: a dynamic section ends with an entry of tag 0, beyond which nothing is read.
+    // SAFETY: a dynamic section ends with an entry of tag 0, and nothing beyond it is read.
     (0..)
         .map(move |index| unsafe { &*first.add(index) })
         .take_while(|entry| entry.tag != 0)
 }
 
-/// An address in a dynamic section; glibc has added the bias to it, other loaders have not.
+/// Returns the address for a value in a dynamic section. glibc has already added the bias; other
+/// loaders have not.
 fn address(module: &Module, value: usize) -> usize {
     if value < module.bias {
         value + module.bias
@@ -235,9 +245,10 @@ const DT_RELASZ: i64 = 8;
 const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
-/// Bit of a version: not the one that new programs are bound to.
+/// Bit of a version that new programs are not bound to.
 const HIDDEN: u16 = 0x8000;
-/// Type of a symbol: an ordinary function. One that a resolver chooses (`STT_GNU_IFUNC`) is not asked for.
+/// Type of an ordinary function. A function that a resolver selects (`STT_GNU_IFUNC`) is never
+/// looked up.
 const STT_FUNC: u8 = 2;
 
 impl Symbols {
@@ -265,7 +276,7 @@ impl Symbols {
         })
     }
 
-    /// The code of the function's default version.
+    /// Returns the code of the function's default version.
     ///
     /// # Safety
     /// The module is mapped.
@@ -273,8 +284,8 @@ impl Symbols {
         let wanted = name.to_bytes().iter().fold(5381u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
-        // SAFETY: a GNU hash table: four words of head, `bloom` 8-byte words, `buckets` words, and a word for each
-        // symbol from `first` on; the lowest bit of that word ends a chain.
+        // SAFETY: a GNU hash table has four header words, `bloom` 8-byte words, `buckets` words,
+        // and one word for each symbol from `first` on. The lowest bit of that word ends a chain.
         unsafe {
             let (buckets, first, bloom) = (*self.hash, *self.hash.add(1), *self.hash.add(2));
             let bucket = self.hash.add(4 + 2 * bloom as usize);

@@ -1,31 +1,31 @@
-//! The next definition of a function that we export: libc's own, mostly.
+//! The next definition of a function that we export, mostly libc's own.
 //!
-//! Danger: `dlsym`. It takes the loader's lock, so it is called from these wrappers only, never from a
-//! hook: whoever calls `dlclose` or `unshare` may as well call the loader.
+//! Danger: `dlsym` takes the loader's lock. So only exported wrappers call it, and never a hook: a
+//! caller of `dlclose` or `unshare` may as well call the loader.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function that is looked up when it is first wanted.
+/// A function that is looked up at its first use.
 #[repr(C)]
-pub(crate) struct Next {
-    /// Null until then. Assembly jumps there, once boot has looked it up.
+pub(crate) struct NextSymbol {
+    /// Null before the look-up. Assembly jumps to this address, after boot has looked it up.
     found: AtomicPtr<c_void>,
     name: &'static CStr,
 }
 
-// `host/exec.rs` and `host/raw_syscalls.rs` load the address from where the whole is.
-const _: () = assert!(std::mem::offset_of!(Next, found) == 0);
+// Assembly stubs load the address from the start of the structure.
+const _: () = assert!(std::mem::offset_of!(NextSymbol, found) == 0);
 
-impl Next {
-    pub(crate) const fn new(name: &'static CStr) -> Next {
-        Next {
+impl NextSymbol {
+    pub(crate) const fn new(name: &'static CStr) -> NextSymbol {
+        NextSymbol {
             name,
             found: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
-    /// Its address, if any library after us defines it.
+    /// Returns the address, if a library after this one defines the function.
     pub(crate) fn address(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Ordering::Acquire);
         if found.is_null() {

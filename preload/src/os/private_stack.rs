@@ -1,10 +1,12 @@
-//! A stack of our own, for work that takes more of one than a thread of the program's may have left: to begin a session, to learn a
-//! module.
+//! The private stack: memory for work that needs more stack than a thread of the program may have
+//! left. Such work is the start of a session, or learning a module.
 //!
-//! Danger: the stack pointer is moved to other memory, and back. So nothing may leave the work but by its return: a panic is caught on
-//! that stack and goes on from this one, and signals are blocked. A handler of the program's may run on an alternate stack, and what runs on one
-//! comes here too: with the stack pointer elsewhere the kernel would take that stack for free, and begin the next handler over frames in
-//! use.
+//! Danger: the stack pointer moves to other memory and back. So the work may leave only by its
+//! return. A panic is caught on the private stack and resumed from the thread's stack.
+//!
+//! Signals are blocked. A handler of the program may run on an alternate stack, and hooks called
+//! from there come here, too. While the stack pointer is elsewhere, the kernel would take the
+//! alternate stack for free, and start the next handler over frames in use.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -13,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::arch::stack_switch::call_on;
 use crate::os::sys;
 
-/// Bytes of it, above a page that faults. To begin a session in a forked child takes some ten thousand.
+/// Size in bytes, above a guard page. The start of a session in a forked child needs a sixth of it.
 const BYTES: usize = 64 << 10;
 
 struct Job<W, R> {
@@ -21,7 +23,8 @@ struct Job<W, R> {
     result: Option<Result<R, Box<dyn Any + Send>>>,
 }
 
-/// Does the work on a stack of our own, with signals blocked; where there is no memory for one, on this one.
+/// Runs `work` on a private stack, with signals blocked. If there is no memory for one, runs it on
+/// the thread's stack.
 pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     run_as(Job {
         work: Some(work),
@@ -33,23 +36,24 @@ fn run_as<R, W: FnOnce() -> R>(mut job: Job<W, R>) -> R {
     let mask = sys::block_signals();
     let data = (&raw mut job).cast();
     if let Some(stack) = sys::map_stack(BYTES) {
-        // SAFETY: `stack.top` is the end of memory that nobody else uses, aligned to pages. The job outlives the call and is not touched
-        // meanwhile; its types are those that this `start` is for, which returns, and does not unwind.
+        // SAFETY: `stack.top` is the end of memory that no other code uses, aligned to pages. The
+        // job outlives the call and is not accessed meanwhile. Its types are those of this `start`,
+        // which returns and does not unwind.
         unsafe { call_on(stack.top, start::<R, W>, data) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: the same argument for the job and `start`.
         unsafe { start::<R, W>(data) };
     }
     sys::restore_signals(mask);
     match job.result {
         Some(Ok(result)) => result,
         Some(Err(panic)) => resume_unwind(panic),
-        None => resume_unwind(Box::new("the work was not done")), // cannot be: `start` returned
+        None => resume_unwind(Box::new("the work was not done")), // unreachable: `start` returned
     }
 }
 
 /// # Safety
-/// `job` points to a `Job<W, R>` that nobody else uses.
+/// `job` points to a `Job<W, R>` that no other code uses.
 unsafe extern "C" fn start<R, W: FnOnce() -> R>(job: *mut c_void) {
     // SAFETY: the caller's promise.
     let job = unsafe { &mut *job.cast::<Job<W, R>>() };

@@ -1,51 +1,52 @@
-//! What the program's filters of system calls may end it for although they let us record: behind such a filter each of these is left
-//! out, or done another way. `host/seccomp_filters.rs` finds out which; of filters that were there when we came nothing is known.
+//! Avoidable system calls: calls that recording can do without, and for which the program's seccomp
+//! filter may end the process. Under such a filter, each is skipped or replaced. The host folder
+//! determines which calls a new filter forbids; filters that precede this library are unknown.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::os::credentials;
 
-/// Something that needs other system calls than recording does.
+/// An action that needs other system calls than recording needs.
 #[derive(Clone, Copy)]
 #[repr(u32)]
-pub(crate) enum Spared {
-    /// A session that begins, in a forked process.
-    Beginning = 1,
-    /// Looking at a path without a descriptor.
+pub(crate) enum AvoidableCall {
+    /// The start of a session in a forked process.
+    SessionStart = 1,
+    /// The status of a path, without a descriptor.
     StatAt = 2,
-    /// Asking for a thread by signal 0.
-    ThreadAsked = 4,
-    /// Asking which folder is the current one.
-    WorkingFolder = 8,
-    /// Asking whether this thread is on a signal stack.
-    SignalStackAsked = 16,
+    /// A check for a thread by signal 0.
+    ThreadCheck = 4,
+    /// A query for the working directory.
+    WorkingDirectory = 8,
+    /// A check whether this thread is on a signal stack.
+    SignalStackCheck = 16,
 }
 
-/// Those that are not.
+/// Bits of the forbidden actions.
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
 
-impl Spared {
-    /// It may not be done from now on, in this process and those that it forks.
+impl AvoidableCall {
+    /// Forbids the action from now on, in this process and in processes that it forks.
     pub(crate) fn forbid(self) {
         FORBIDDEN.fetch_or(self as u32, Ordering::Relaxed);
     }
 
-    /// Whether it may be done.
+    /// Returns true if the action is allowed.
     pub(crate) fn is_allowed(self) -> bool {
         FORBIDDEN.load(Ordering::Relaxed) & self as u32 == 0
     }
 }
 
-/// Whether the program was under a system call filter when it began.
+/// True if the program started under a system call filter.
 static WAS_FILTERED: AtomicBool = AtomicBool::new(false);
 
-/// At boot.
+/// At boot: checks whether the process is under a filter already.
 pub(crate) fn prepare() {
     WAS_FILTERED.store(credentials::is_filtered(), Ordering::Relaxed);
 }
 
-/// Returns true if the program has put itself under a filter since it began: the filter may end the
-/// process for a call that it does not expect.
+/// Returns true if the program has put itself under a filter after its start. The filter may end
+/// the process for a call that it does not expect.
 pub(crate) fn has_filtered_itself() -> bool {
     credentials::is_filtered() && !WAS_FILTERED.load(Ordering::Relaxed)
 }

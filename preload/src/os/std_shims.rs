@@ -1,14 +1,17 @@
-//! Rust's library's way to the kernel, where libc may have none.
+//! System calls for Rust's standard library that an older libc may lack.
 //!
-//! Danger: assembly under libc's names. `stat64` and `fstat64` are functions of libc's since 2.33 only (before that a
-//! compiler puts other names in their place), `gettid` since 2.30, `statx` since 2.28; and of a version that any of a library's imports wants, a weak one as well, the
-//! loader asks libc, and runs no program without. So they are defined here as plain system calls, hidden: only this library's own
-//! calls reach them. What a kernel does not know fails with ENOSYS, as in libc, and Rust's library has other ways.
+//! Danger: assembly with libc's names. `stat64` and `fstat64` are functions of libc only from 2.33
+//! on (older compilers substitute other names), `gettid` from 2.30, `statx` from 2.28. The loader
+//! requires the version of every import, even of a weak one, and starts no program without it. So
+//! these functions are defined here as plain system calls. They are hidden: only this library's own
+//! calls reach them. A call that the kernel lacks fails with ENOSYS, as in libc, and Rust's library
+//! has a fallback.
 
 use crate::arch::system_call::hidden_system_calls;
 
-// The kernel's `struct stat` is libc's. Rust's library imports the last two weakly, and an assembler that sees both would make
-// these weak as well: there the linker puts our names in place of libc's (`build.rs`).
+// The kernel's `struct stat` is libc's. Rust's library imports the last two weakly, and an
+// assembler that sees both would make these definitions weak, too. So the linker puts our names in
+// place of libc's (the build script passes `--wrap`).
 hidden_system_calls! {
     sets_errno:
     "stat64" = libc::SYS_stat;

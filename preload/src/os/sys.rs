@@ -1,10 +1,10 @@
 //! System calls, made directly.
 //!
-//! Danger: inline `syscall`. libc's wrappers are not used because a program may export functions of
-//! those names (a `write` that logs, an `open` that allocates), because they are cancellation
-//! points (malloc must not become one), and because they set errno.
+//! Danger: inline `syscall`. libc's wrappers are not usable for three reasons. A program may export
+//! functions with those names (a `write` that logs, an `open` that allocates). The wrappers are
+//! cancellation points, and malloc must not become one. They also set errno.
 //!
-//! Here is the call itself and what it answers; each file below has the calls about one thing.
+//! This file has the call itself and its result. Each file below has the calls about one subject.
 
 use std::fmt;
 
@@ -20,10 +20,10 @@ mod signals;
 mod stderr;
 mod wait;
 
-pub(crate) use fd_table::leave_descriptors;
+pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at};
 pub(crate) use memory::{
-    address_space_is_limited, can_map, map_attachable, map_stack, map_zeroed, readable, unshare,
+    address_space_is_limited, can_map, is_readable, map_attachable, map_stack, map_zeroed, unshare,
 };
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
@@ -66,9 +66,10 @@ impl fmt::Display for Errno {
     }
 }
 
-/// # Safety
-/// The arguments must be what the call of that number expects: pointers valid for what it reads and
-/// writes.
+/// Makes a system call, and returns the kernel's value or error.
+///
+/// # Safety The arguments are valid for the system call `number`: pointers are valid for its reads
+/// and writes.
 #[inline]
 pub(crate) unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     // SAFETY: the caller's promise.

@@ -15,7 +15,7 @@
 
 use crate::arch::registers::stack_pointer;
 use crate::arch::signal_frame;
-use crate::os::seccomp::Spared;
+use crate::os::seccomp::AvoidableCall;
 use crate::os::sys;
 use crate::recording::request_word::{self, SEATS};
 use crate::recording::seats;
@@ -49,7 +49,7 @@ pub(crate) fn is_abandoned(thread: &Thread, sp: u64) -> bool {
         && seats::may_retire_one()
         && sp > was.saturating_sub(signal_frame::LEAST_BYTES)
         && stack_bounds::is_own(thread, was.min(sp), was.max(sp))
-        && Spared::SignalStackAsked.is_allowed()
+        && AvoidableCall::SignalStackCheck.is_allowed()
         && !sys::is_on_signal_stack()
         && seats::retire_one();
     if is_abandoned {

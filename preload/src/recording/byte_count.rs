@@ -20,8 +20,8 @@ use crate::state::thread::Thread;
 /// Starts the count of this thread. Called before anything is recorded, in the thread that boots:
 /// the log does not contain its earlier allocations.
 pub(crate) fn begin(thread: &Thread) {
-    thread.told_bytes.set(counted(thread));
-    thread.untold_bytes.set(0);
+    thread.reported_bytes.set(counted(thread));
+    thread.unreported_bytes.set(0);
 }
 
 /// Excludes the bytes since the last call from the totals. Call it when a thread stops recording
@@ -30,11 +30,11 @@ pub(crate) fn begin(thread: &Thread) {
 pub(crate) fn exclude(thread: &Thread, recorded_so_far: bool) {
     let counted = counted(thread);
     if recorded_so_far {
-        let unreported = counted.wrapping_sub(thread.told_bytes.get());
-        thread.untold_bytes.set(unreported);
+        let unreported = counted.wrapping_sub(thread.reported_bytes.get());
+        thread.unreported_bytes.set(unreported);
     }
-    let told = counted.wrapping_sub(thread.untold_bytes.get());
-    thread.told_bytes.set(told);
+    let told = counted.wrapping_sub(thread.unreported_bytes.get());
+    thread.reported_bytes.set(told);
 }
 
 /// Returns how many bytes this thread has laid on its line.
@@ -49,8 +49,8 @@ const NEW: u64 = 1 << 63;
 /// Returns the bytes since the last sample that was reported, with [`NEW`] if there was none.
 #[inline]
 pub(crate) fn unreported(thread: &Thread) -> u64 {
-    let bytes = counted(thread).wrapping_sub(thread.told_bytes.get()) & !NEW;
-    if thread.told_session.get() == thread.session.get() {
+    let bytes = counted(thread).wrapping_sub(thread.reported_bytes.get()) & !NEW;
+    if thread.reported_session.get() == thread.session.get() {
         bytes
     } else {
         bytes | NEW
@@ -82,7 +82,7 @@ impl ReportedBytes {
 /// writer.
 #[inline]
 pub(crate) fn mark_reported(thread: &Thread, unreported: u64) {
-    let bytes = thread.told_bytes.get().wrapping_add(unreported & !NEW);
-    thread.told_bytes.set(bytes);
-    thread.told_session.set(thread.session.get());
+    let bytes = thread.reported_bytes.get().wrapping_add(unreported & !NEW);
+    thread.reported_bytes.set(bytes);
+    thread.reported_session.set(thread.session.get());
 }

@@ -19,7 +19,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::allocator;
-use crate::os::backoff::{self, Patience};
+use crate::os::backoff::{self, Backoff};
 use crate::recording::request_word::{self, SEATS};
 use crate::recording::sampled_blocks::Spot;
 use crate::state::thread::Thread;
@@ -116,7 +116,7 @@ impl Seat {
     #[inline]
     pub(crate) fn request_rule_growth_if_crowded(&mut self) {
         let round = MAINTENANCE_ROUNDS.load(Ordering::Relaxed);
-        if let Some(wanted) = self.walker().room_wanted(round) {
+        if let Some(wanted) = self.walker().wanted_capacity(round) {
             self.request_rule_growth(wanted);
         }
     }
@@ -128,7 +128,7 @@ impl Seat {
         let walker = self.walker();
         match growth.request(wanted, &mut walker.rules) {
             Outcome::Pending => {}
-            Outcome::Moved => walker.has_moved(),
+            Outcome::Moved => walker.note_move(),
             Outcome::Requested => request_word::post(SEATS),
         }
     }
@@ -180,7 +180,7 @@ pub(crate) fn take(thread: &Thread) -> Option<Seat> {
 #[cold]
 fn take_another(thread: &Thread) -> Option<Seat> {
     let first = usize::from(thread.seat_hint.get());
-    let mut patience = Patience::of(backoff::SHORT_NS);
+    let mut patience = Backoff::with_limit(backoff::SHORT_NS);
     for round in 0u32.. {
         let count = COUNT.load(Ordering::Acquire);
         for i in 0..count {
@@ -189,7 +189,7 @@ fn take_another(thread: &Thread) -> Option<Seat> {
             let slot = unsafe { SLOTS[number].load(Ordering::Acquire).as_ref() }?;
             if !slot.busy.load(Ordering::Relaxed) && !slot.busy.swap(true, Ordering::Acquire) {
                 thread.seat_hint.set(number as u8);
-                thread.alone.set(0);
+                thread.seat_streak.set(0);
                 return Some(Seat { slot });
             }
         }
@@ -234,7 +234,7 @@ pub(crate) fn initial_bytes() -> usize {
 /// Makes the seats of a session that begins, before it has a writer. False: there is no memory.
 pub(crate) fn make_session_seats() -> bool {
     let missing = IN_SESSION.saturating_sub(count());
-    let has_room = missing == 0 || allocator::can_have(missing * Walker::bytes());
+    let has_room = missing == 0 || allocator::can_allocate(missing * Walker::bytes());
     if has_room {
         (0..missing).for_each(|_| add());
     }

@@ -27,7 +27,7 @@ use heapprof_core::{By, Ended, Freed, LANES, Lane, Memo, Sampled, StackLane, Sta
 use heapprof_format::{ControlPage, WalkEnd};
 
 use crate::arch::memory::prefetch_to_write;
-use crate::os::backoff::Patience;
+use crate::os::backoff::Backoff;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
 use crate::recording::mapped_levels::MappedLevels;
@@ -493,7 +493,7 @@ impl Session {
             // A stuck disk must stall each thread once, and not each malloc.
             return false;
         }
-        let mut patience = Patience::of(patience);
+        let mut patience = Backoff::with_limit(patience);
         loop {
             self.wake();
             let may_wait = patience.pause();
@@ -503,7 +503,7 @@ impl Session {
             let taken = self.taken.load(Ordering::Relaxed);
             if exact && taken != seen {
                 seen = taken;
-                patience.renew();
+                patience.restart();
             } else if self.finished.load(Ordering::Relaxed) != 0 {
                 shutdown::wait();
                 return false;

@@ -1,7 +1,7 @@
-//! Our own account: every loss by its cause (Law 10).
+//! Loss counters: every loss by its cause (Law 10).
 //!
-//! The frequent counts (samples, frees) are kept by the writer, which sees each event; here are those
-//! that happen in the program's threads, all of them rare.
+//! The writer keeps the frequent counts (samples, frees), because it sees each event. The counters
+//! here are changed by the program's threads, rarely.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,13 +15,13 @@ impl Count {
         Count(AtomicU64::new(0), counter)
     }
 
-    /// So many more.
+    /// Adds `n` to the total.
     #[cold]
     pub(crate) fn add(&self, n: u64) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The total so far.
+    /// Returns the total so far.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -49,19 +49,20 @@ counts! {
     LOST_LEFT = LostLeft;
 }
 
-/// All of them, with their totals.
+/// Returns all counters with their totals.
 pub(crate) fn all() -> impl Iterator<Item = (Counter, u64)> {
     ALL.iter().map(|count| (count.1, count.get()))
 }
 
-/// How much was lost, in pieces: not the bytes of a log that could not be written, which each have had their line.
+/// Returns the number of lost records. Bytes that could not be written to a log are excluded: each
+/// failed write prints a line of its own.
 pub(crate) fn losses() -> u64 {
     let losses =
         all().filter(|(counter, _)| counter.is_loss() && *counter != Counter::LostLogBytes);
     losses.map(|(_, value)| value).sum()
 }
 
-/// In a forked child: its account begins anew.
+/// In a forked child: sets all counters to zero.
 pub(crate) fn reset() {
     for count in ALL {
         count.0.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The phase of the process: whether hooks record, and why they stopped.
+//! The phase of the process: whether hooks record.
 //!
 //! ```text
 //!            begin            begin_ending          end
@@ -6,25 +6,25 @@
 //!    └───────────────────┴── end, give_up ──────────────> Off
 //! ```
 //!
-//! Boot, fork, exit and whoever gives up move the phase; a hook only reads it.
-//! Not here: the interval (`interval`), which can stop the sampling for a while.
+//! Boot, fork, the end of the process and giving up change the phase; hooks only read it. Not here:
+//! the interval, which can stop the sampling for a time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::os::diagnostics;
 
-/// What the hooks do.
+/// The work that hooks do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// Allocate, and count the allocations that pass: our constructor has not run.
+    /// Allocate, and count the allocations that are not recorded: our constructor has not run yet.
     Boot = 0,
-    /// Record what is sampled.
+    /// Record sampled blocks.
     Recording = 1,
-    /// Allocate only: nothing is recorded in this process, or nothing any more.
+    /// Allocate only: recording is not wanted in this process, or has ended.
     Off = 2,
-    /// Allocate only, while the end of the log is being written. A thread that would sample waits for
+    /// Allocate only, while the end of the log is written. A thread with a sampled block waits for
     /// that (`shutdown::wait`).
     Ending = 3,
 }
@@ -53,26 +53,26 @@ pub(crate) fn begin() {
     set(Phase::Recording);
 }
 
-/// In the thread that ends the process: hooks wait from here on.
+/// In the thread that ends the process: makes hooks wait from now on.
 pub(crate) fn begin_ending() {
     set(Phase::Ending);
 }
 
-/// Ends the recording as intended: the process ends, or nothing is to be recorded, which the caller
-/// has said where a user may wonder.
+/// Ends the recording as intended: the process ends, or recording is not wanted. In the second case
+/// the caller has printed the reason where a user may wonder.
 pub(crate) fn end() {
     set(Phase::Off);
 }
 
-/// Gives up (Law 6): nothing is recorded from here on, the program allocates on, and one line on
-/// standard error says why.
+/// Gives up (Law 6): ends the recording while the program runs on, and prints the reason on
+/// standard error.
 #[cold]
 pub(crate) fn give_up(why: fmt::Arguments<'_>) {
     set(Phase::Off);
     diagnostics::line(why);
 }
 
-/// Gives up after a panic in a part of ours, which `part` names.
+/// Gives up after a panic in the component `part`.
 #[cold]
 pub(crate) fn give_up_after_panic(part: &str) {
     give_up(format_args!(

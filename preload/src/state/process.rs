@@ -1,29 +1,30 @@
-//! The identity of this process: its number, its generation, and whether it has forked.
+//! The identity of this process: its process id, its generation, and whether it has forked.
 //!
-//! A copy of the process may run our code before it has prepared itself: a child of `vfork` in its
-//! parent's memory, a child of `fork` before our handler, a child of `_Fork` for ever. Those have
-//! the parent's [`PID`] and their own number.
-//! Not here: the fork handlers (`host/fork.rs`).
+//! A copy of the process may run our code before it is prepared. Such copies are a child of `vfork`
+//! in its parent's memory, a child of `fork` before our handler, and any child of `_Fork`. Such a
+//! copy has the parent's [`PID`], and a process id of its own.
+//!
+//! Not here: the fork handlers.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::os::sys;
 use crate::state::thread::Thread;
 
-/// The process that our state belongs to; 0: none, so that nothing is recorded.
+/// Id of the process that our state belongs to; 0: no process, so nothing is recorded.
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// Whether boot has finished: a copy of the process has state of ours to renew.
+/// True once boot has finished. A copy of the process must then reset our state.
 static BOOTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process has forked: its children name its log as their parent's.
+/// True if this process has forked. Its children name its log as their parent log.
 static HAS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Tells this process from the one that it was forked from. A thread's sampler belongs to one
-/// generation.
+/// Number that distinguishes this process from the process that forked it. A thread's sampler
+/// belongs to one generation.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// At boot, when all else is ready.
+/// At boot, after all other preparations: stores the process id.
 pub(crate) fn register() {
     PID.store(sys::getpid(), Ordering::Release);
     BOOTED.store(true, Ordering::Release);
@@ -34,19 +35,19 @@ pub(crate) fn has_booted() -> bool {
     BOOTED.load(Ordering::Acquire)
 }
 
-/// Returns true if our state belongs to this process, and not to the parent of a `vfork` child that
-/// borrows it.
+/// Returns true if our state belongs to this process. Returns false in a `vfork` child, which
+/// borrows the state of its parent.
 #[cold]
 #[inline(never)]
 pub(crate) fn is_own() -> bool {
     PID.load(Ordering::Acquire) == sys::getpid()
 }
 
-/// Returns true in a forked child before our handler has run in it: a handler that was registered
-/// earlier, past us, runs first. The session in force is still the parent's.
+/// Returns true in a forked child before our handler has run in it. Handlers that were registered
+/// earlier, past our library, run first. The session in force is then still the parent's.
 #[inline]
 pub(crate) fn is_unprepared_child(thread: &Thread) -> bool {
-    thread.forking.get() && !is_own()
+    thread.is_forking.get() && !is_own()
 }
 
 /// Returns true if this process has forked.
@@ -54,7 +55,7 @@ pub(crate) fn has_forked() -> bool {
     HAS_FORKED.load(Ordering::Relaxed)
 }
 
-/// In a process that is about to fork.
+/// In a process that is about to fork: notes the fork.
 pub(crate) fn will_fork() {
     HAS_FORKED.store(true, Ordering::Relaxed);
 }
@@ -65,8 +66,8 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// In a forked child, whose number is `pid` (0: nothing is recorded in it). Returns that of its
-/// parent.
+/// In a forked child with id `pid` (0: record nothing in it): begins a new generation. Returns the
+/// parent's process id.
 pub(crate) fn after_fork(pid: u32) -> u32 {
     HAS_FORKED.store(false, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);

@@ -1,73 +1,77 @@
 //! The settings: environment variables, read once at boot.
 //!
-//! gperftools' names keep their meanings and defaults; ours begin with `HEAPPROF_`.
+//! gperftools' names keep their meanings and defaults; our own names begin with `HEAPPROF_`.
 
 use crate::os::diagnostics::say;
 use crate::os::environment::Environment;
 use crate::os::sys;
 
-/// No interval is longer: a terabyte between samples. Readers take more for a damaged log.
+/// Longest interval: a terabyte between samples. Readers treat a longer one as damage of the log.
 pub(crate) const MAX_INTERVAL: u64 = 1 << 40;
 
-/// Mean sampling interval in bytes when nothing else is said: that of jemalloc and Go.
+/// Default mean sampling interval, in bytes: the value of jemalloc and Go.
 const DEFAULT_INTERVAL: u64 = 512 << 10;
-/// The end of a program waits for us at most so many milliseconds, unless it is told to wait longer.
+/// Default of the longest delay of the program's end, in milliseconds.
 const DEFAULT_EXIT_WAIT_MS: u64 = 100;
-/// An hour.
+/// Longest delay that can be set: an hour.
 const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
-/// Segments of a quarter of it must hold the modules of a program and some stacks.
+/// Least bound of a log. A segment is a quarter of it, and must hold the program's modules and some
+/// stacks.
 const MIN_MAX_LOG: u64 = 64 << 10;
 
-/// With what our own names begin.
+/// Prefix of our own variables.
 const OURS: &str = "HEAPPROF_";
-/// The `heapprof` program's.
+/// Variables that the `heapprof` program reads.
 const OTHERS: &[&str] = &["HEAPPROF_LIBRARY"];
 
-/// Returns false if `HEAPPROF_FAST_PATH=0` leaves every allocation to the allocator's own functions. Asked
-/// before the other settings are read.
+/// Returns false if `HEAPPROF_FAST_PATH=0` leaves every allocation to the allocator's own
+/// functions. Called before the other settings are read.
 pub(crate) fn uses_fast_path(environment: &Environment) -> bool {
     environment.get("HEAPPROF_FAST_PATH") != Some(b"0")
 }
 
-/// What is in force.
+/// The values of all settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Mean sampling interval in bytes; 1: every allocation; 0: none, we are an allocator only.
+    /// Mean sampling interval in bytes; 1: every allocation; 0: no sampling, so this library is
+    /// only an allocator.
     pub(crate) interval: u64,
-    /// Most frames of a stack, the allocation function's not counted.
+    /// Most frames of a stack, without that of the allocation function.
     pub(crate) depth: u32,
     /// Most bytes of log, all segments together; 0: one log without a bound.
     pub(crate) max_log: u64,
-    /// The end of the program waits for the last records and the last dump at most that long, in milliseconds.
+    /// Longest delay of the program's end for the last records and the last dump, in milliseconds.
     pub(crate) exit_wait_ms: u64,
-    /// A line at start and one at exit.
+    /// Prints a line at start and one at exit.
     pub(crate) verbose: bool,
-    /// `HEAPPROFILE`: where files go. Dumps are written only when it is set.
+    /// `HEAPPROFILE`: prefix of all files. Dumps are written only if it is set.
     pub(crate) prefix: Option<Vec<u8>>,
-    /// Where the program started: what paths are meant from, in its forked children too. `None`: outside the root, or gone.
+    /// The program's folder at its start, from which paths are resolved, in forked children too.
+    /// `None`: outside the root, or deleted.
     pub(crate) folder: Option<Vec<u8>>,
-    /// A dump every so many bytes allocated; 0: none.
+    /// Bytes allocated between dumps; 0: no such dumps.
     pub(crate) dump_allocated: u64,
-    /// A dump every so many bytes freed; 0: none.
+    /// Bytes freed between dumps; 0: no such dumps.
     pub(crate) dump_freed: u64,
-    /// A dump whenever in-use bytes exceed the last high-water mark by that; 0: none.
+    /// Bytes by which a dump's in-use total exceeds the last high-water mark; 0: no such dumps.
     pub(crate) dump_in_use: u64,
-    /// A dump every so many seconds; 0: none.
+    /// Seconds between dumps; 0: no such dumps.
     pub(crate) dump_seconds: u64,
-    /// A dump on this signal; 0: none.
+    /// Signal that requests a dump; 0: none.
     pub(crate) dump_signal: i32,
-    /// Samples a second that the interval is to keep to; 0: no budget.
+    /// Most samples a second, to which the budget adjusts the interval; 0: no budget.
     pub(crate) max_samples_per_sec: u64,
-    /// Blocks of at least so many bytes are all recorded; 0: none for its size.
+    /// Size in bytes from which every block is recorded; 0: no block for its size.
     pub(crate) record_over: u64,
-    /// Nothing is recorded until somebody starts it.
+    /// Records nothing until a request starts the recording.
     pub(crate) start_paused: bool,
-    /// Whether `heapprof ctl` is listened to: from the start, never, or (`None`) from the first sample.
+    /// When the writer listens to `heapprof ctl`: from the start, never, or (`None`) from the first
+    /// sample.
     pub(crate) control: Option<bool>,
 }
 
 impl Settings {
-    /// Reads them all, with a line for each that makes no sense.
+    /// Reads all settings. Prints a line for each invalid one.
     pub(crate) fn read(environment: &Environment) -> Settings {
         let settings = Settings {
             interval: environment.bytes("HEAPPROF_SAMPLE_INTERVAL", DEFAULT_INTERVAL, MAX_INTERVAL),
@@ -122,17 +126,17 @@ impl Settings {
             start_paused: environment.is_paused("HEAPPROF_START"),
             control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
         };
-        let _ = environment.choice("HEAPPROF_FAST_PATH", "on"); // a line, if it makes no sense
-        environment.refuse_rest(OURS, OTHERS);
+        let _ = environment.choice("HEAPPROF_FAST_PATH", "on"); // prints a line if it is invalid
+        environment.report_unknown(OURS, OTHERS);
         settings
     }
 
-    /// Whether somebody may ask before there is a sample.
+    /// Returns true if requests are answered before the first sample.
     pub(crate) fn listens_from_the_start(&self) -> bool {
         self.control == Some(true) || self.start_paused && self.control.is_none()
     }
 
-    /// By the names of their variables, for the log.
+    /// Returns the settings by their variables' names, for the log.
     pub(crate) fn listed(&self) -> Vec<(String, String)> {
         let mut all = vec![
             ("HEAPPROF_SAMPLE_INTERVAL", self.interval.to_string()),

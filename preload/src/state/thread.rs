@@ -1,7 +1,7 @@
-//! The thread's own words, in initial-exec thread-local storage.
+//! The thread record: this library's words of each thread, in initial-exec thread-local storage.
 //!
-//! Law 5: nothing here has a destructor or a constructor. All zero is the valid initial state, so a
-//! thread's first malloc works before anything of ours has run in it.
+//! Law 5: no field has a destructor or a constructor. All zero is the valid initial state, so a
+//! thread's first malloc works before any of our code has run in it.
 
 use std::cell::{Cell, UnsafeCell};
 
@@ -11,70 +11,74 @@ use crate::arch::thread_block::{
     RECORD_AT, declare_thread_block, subtract_in_thread_block, thread_block,
 };
 
-/// What a thread keeps. Only its own thread reads or writes it; a signal handler of that thread may
-/// do so between any two instructions, which is why there are no references into it that outlive
-/// a statement.
+/// The record of one thread. Only its own thread accesses it, and a signal handler of that thread
+/// may do so between any two instructions. So no reference into it outlives a statement.
 #[repr(C, align(64))]
 pub(crate) struct Thread {
     sampler: UnsafeCell<Sampler>,
-    /// Whether this thread runs our code: allocations then pass through unseen (Law 1).
+    /// The code that this thread runs. While it is ours, allocations pass through unrecorded (Law
+    /// 1).
     pub(crate) inside: Cell<Inside>,
-    /// The stack pointer with which it came there; see `recording/abandoned_hook.rs`.
+    /// Stack pointer at the entry into our code, by which an abandoned hook is recognized.
     pub(crate) entered_at: Cell<u64>,
-    /// Seat that this thread had last: its walker's rule cache is warm.
+    /// The seat that this thread used last; its walker's rule cache is warm.
     pub(crate) seat_hint: Cell<u8>,
-    /// How often in a row it had that one; see `recording/seats/lease.rs`.
-    pub(crate) alone: Cell<u8>,
-    /// Whether this thread is between our fork handlers.
-    pub(crate) forking: Cell<bool>,
-    /// Whether it was given a cache of jemalloc's, or ends; see `allocator/tcache_policy.rs`.
-    pub(crate) cache_is_settled: Cell<bool>,
-    /// How often the program has asked that this thread be left out, and not taken it back.
+    /// Number of consecutive uses of that seat, after which the thread gets a lease.
+    pub(crate) seat_streak: Cell<u8>,
+    /// True while this thread is between our fork handlers.
+    pub(crate) is_forking: Cell<bool>,
+    /// True if this thread needs no decision about a jemalloc cache any more: it has got one, or it
+    /// ends.
+    pub(crate) is_cache_settled: Cell<bool>,
+    /// Number of the program's requests to leave this thread out, minus those that it has taken
+    /// back.
     pub(crate) pauses: Cell<u16>,
-    /// The session in which `number` was given; another value means that it must be given anew.
+    /// The session in which `number` is valid. In another session the thread needs a new number.
     pub(crate) session: Cell<u32>,
-    /// The process (`process::generation`) in which the sampler's line was begun. Not the session: a thread may free a
-    /// sampled block before it ever allocates, and may allocate for long before it is sampled.
-    pub(crate) line: Cell<u32>,
-    /// When this thread last began to fork, by the monotonic clock: what was in use then, the child has.
+    /// The process (`process::generation`) to which the sampler's line belongs. The session does
+    /// not suffice for this. A thread may free a sampled block before it ever allocates, and may
+    /// allocate for a long time before it is sampled.
+    pub(crate) line_generation: Cell<u32>,
+    /// Time of this thread's last fork, by the monotonic clock. The child inherits the blocks in
+    /// use at that time.
     pub(crate) forking_ns: Cell<u64>,
     /// Number of this thread in the session's log.
     pub(crate) number: Cell<u32>,
-    /// About when jemalloc last looked through this thread's cache; see `allocator/fast_path.rs`.
-    pub(crate) looked_through_at: Cell<u32>,
-    /// The part of this thread's own stack that is known to be readable; see `unwind/stack_bounds.rs`.
+    /// Coarse time of the last garbage collection of this thread's jemalloc cache.
+    pub(crate) cache_gc_time: Cell<u32>,
+    /// The part of this thread's own stack that is known to be readable.
     pub(crate) stack_low: Cell<u64>,
     pub(crate) stack_high: Cell<u64>,
-    /// A page above foreign stacks that could not be read.
+    /// A page above foreign stacks that is not readable.
     pub(crate) stack_hole: Cell<u64>,
-    /// Of the bytes on the sampler's line, those that the writer has been told of. See `recording/byte_count.rs`.
-    pub(crate) told_bytes: Cell<u64>,
-    /// Those that it was still to be told of when this thread last stopped recording.
-    pub(crate) untold_bytes: Cell<u64>,
-    /// The session whose writer has been told of some.
-    pub(crate) told_session: Cell<u32>,
-    /// The seat that this thread keeps, or null. Typed accessors: `recording/seats/lease.rs`.
+    /// Bytes of the sampler's line that the writer has been told about.
+    pub(crate) reported_bytes: Cell<u64>,
+    /// Bytes not yet reported to the writer when this thread last stopped recording.
+    pub(crate) unreported_bytes: Cell<u64>,
+    /// The session to whose writer this thread has reported bytes.
+    pub(crate) reported_session: Cell<u32>,
+    /// The seat that this thread has a lease of, or null. The seats have typed accessors.
     pub(crate) lease: Cell<*const ()>,
-    /// Lower half of the address whose rule a walk wants next; see `unwind/eh_frame.rs`.
-    pub(crate) sought: Cell<u32>,
-    /// What framehop is given to find it by.
-    pub(crate) header: Cell<[u32; 5]>,
-    /// Where the sampler's line was when it was last asked whether jemalloc is to look again.
-    pub(crate) strode_at: Cell<u64>,
-    /// What jemalloc itself had counted of this thread's allocations when it last looked.
-    pub(crate) counted_then: Cell<u64>,
+    /// Lower half of the address whose unwind rule a walk needs next.
+    pub(crate) rule_wanted_for: Cell<u32>,
+    /// The unwind table unwind_header that framehop gets for that address.
+    pub(crate) unwind_header: Cell<[u32; 5]>,
+    /// Position of the sampler's line at the last check for a garbage collection.
+    pub(crate) cache_gc_check_at: Cell<u64>,
+    /// jemalloc's own count of this thread's allocated bytes at its last garbage collection.
+    pub(crate) count_at_cache_gc: Cell<u64>,
 }
 
-/// Whose code a thread is running.
+/// The code that a thread runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Inside {
     /// The program's.
     No = 0,
-    /// A hook's. What is allocated now comes from a signal handler that interrupted it: the program's,
-    /// and lost.
+    /// A hook. An allocation now comes from a signal handler that interrupted the hook. It belongs
+    /// to the program, and it is lost.
     Hook = 1,
-    /// Ours, calling libc, which may allocate: not the program's.
+    /// Ours, in a call of libc that may allocate. Such an allocation is not the program's.
     Ours = 2,
 }
 
@@ -84,51 +88,55 @@ const _: () = assert!(!std::mem::needs_drop::<Thread>());
 
 declare_thread_block!(RECORD_AT + SIZE);
 
-/// This thread's words.
+/// Returns this thread's record.
 #[inline(always)]
 pub(crate) fn current() -> &'static Thread {
-    // SAFETY: the block has room for a Thread at RECORD_AT, aligned (asserted above), is zero at first, which is a valid Thread
-    // (integers, and a Sampler documented to be valid when zero), and lives as long as the thread;
-    // the reference is never stored or sent, so 'static stands for "until this hook returns".
+    // SAFETY: the block has room for a Thread at RECORD_AT, aligned (asserted above), and lives as
+    // long as the thread. It is zero at first, which is a valid Thread: integers, and a Sampler
+    // that is documented to be valid when zero. The reference is never stored or sent, so 'static
+    // stands for "until this hook returns".
     unsafe { &*thread_block().byte_add(RECORD_AT).cast() }
 }
 
-/// Offset of the sampler's count from `heapprof_thread`.
+/// Offset of the sampler's countdown from `heapprof_thread`.
 pub(crate) const LEFT: usize = RECORD_AT + std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
 
-/// Lays `size` bytes on this thread's line; true when no mark fell on them, nor a stride or a piece ended in them: [`Sampler::goes_on`] is still to
-/// be asked ([`Sampler::LEFT`]).
+/// Lays `size` bytes on this thread's line. Returns true if no mark fell on them, and no stride or
+/// piece ended in them. If false, the caller must ask [`Sampler::goes_on`] (see [`Sampler::LEFT`]).
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
-    passes_some((bytes_on_the_line(size as u64) as isize).max(0) as usize)
+    passes_nonzero((bytes_on_the_line(size as u64) as isize).max(0) as usize)
 }
 
-/// The same of at most `isize::MAX` bytes, and not of an empty block: in one subtraction from thread-local memory, which a compiler that must
-/// first have the address makes two loads and an addition longer.
+/// Advances the line like [`passes`] by 1 to `isize::MAX` bytes, by one subtraction in thread-local
+/// memory. Compiled code would need two loads and an addition more, because it computes the address
+/// first.
 #[inline(always)]
-pub(crate) fn passes_some(bytes: usize) -> bool {
-    // SAFETY: as in `current`; the eight bytes are the sampler's count, to which no reference is held now (those of
-    // `with_sampler` end with it). A signal handler that interrupts us and allocates finds a count that is one block
-    // old or new: a block more or less on the line, which the process, having no memory, forgives.
+pub(crate) fn passes_nonzero(bytes: usize) -> bool {
+    // SAFETY: the argument of `current`. The eight bytes are the sampler's countdown, and no
+    // reference to it exists now (references of `with_sampler` end with it). A signal handler that
+    // interrupts this and allocates finds the countdown before or after this block. An error of one
+    // block on the line is harmless, because the Poisson process has no memory.
     unsafe { subtract_in_thread_block!(LEFT, bytes) }
 }
 
 impl Thread {
     /// Runs `change` on the sampler.
     pub(crate) fn with_sampler<R>(&self, change: impl FnOnce(&mut Sampler) -> R) -> R {
-        // SAFETY: as in `passes`; `change` is arithmetic that neither allocates nor calls back here.
+        // SAFETY: the argument of `passes`; `change` is arithmetic that neither allocates nor calls
+        // back here.
         change(unsafe { &mut *self.sampler.get() })
     }
 
-    /// Makes this thread one of ours for good: nothing it allocates is ever sampled.
-    pub(crate) fn enter_for_life(&self) {
+    /// Makes this thread ours permanently: its allocations are never sampled.
+    pub(crate) fn enter_permanently(&self) {
         self.inside.set(Inside::Ours);
         self.with_sampler(Sampler::stop);
     }
 }
 
-/// Proof that this thread is inside our code: what may allocate from our own arena, walk or
-/// queue a record asks for it.
+/// Proof that this thread is inside our code. Functions that allocate from our own arena, walk, or
+/// queue a record take it as an argument.
 pub(crate) struct Entered {
     pub(crate) thread: &'static Thread,
 }

@@ -1,9 +1,9 @@
-//! Room for unwinding: how much the evaluation of one unwind table entry may hold.
+//! CFI storage: fixed-size memory for the evaluation of one unwind table entry.
 //!
-//! framehop's own allocation-free policy holds 192 register rules a row. A row is made on the stack of the thread that
-//! is sampled, 4.6 KB of it, and one with 6 KiB left must be able to allocate. x86-64 has 17 registers in its
-//! tables. An entry that wants more room than there is here has no rule: the walk goes on by the frame pointer, or
-//! ends and says so.
+//! framehop's own allocation-free policy has room for 192 register rules in a row, which is several
+//! kilobytes. A row lies on the stack of the sampled thread, and a thread with little stack left
+//! must be able to allocate. x86-64's tables use 17 registers. An entry that needs more room than
+//! there is here has no rule: the walk continues by the frame pointer, or ends with that reason.
 
 use framehop::AllocationPolicy;
 use gimli::{
@@ -11,31 +11,32 @@ use gimli::{
     UnwindTableRow, Value,
 };
 
-/// See the module's text. Nothing is allocated.
-pub(crate) struct Room;
+/// The storage policy; see the module's text. Allocates nothing.
+pub(crate) struct CfiStorage;
 
-/// Registers for which a row may have a rule: the 17 of the psABI (16 and the return address), and some that a strange
-/// table may name.
+/// Registers for which a row may have a rule. The psABI has 17 (16 and the return address), and an
+/// unusual table may name some others.
 const REGISTERS: usize = 24;
 
-/// Rows: the one that is built, the common entry's, and two that `DW_CFA_remember_state` put by. Compilers nest it once.
+/// Rows: the current row, the row of the CIE, and two that `DW_CFA_remember_state` saves. Compilers
+/// nest it once.
 const ROWS: usize = 4;
 
-/// Values on the stack of an expression. Those of glibc and of linkers use three.
+/// Values on the stack of an expression. glibc's and linkers' expressions use three.
 const VALUES: usize = 16;
 
-impl<O: ReaderOffset> UnwindContextStorage<O> for Room {
+impl<O: ReaderOffset> UnwindContextStorage<O> for CfiStorage {
     type Rules = [(Register, RegisterRule<O>); REGISTERS];
     type Stack = [UnwindTableRow<O, Self>; ROWS];
 }
 
-impl<R: Reader> EvaluationStorage<R> for Room {
+impl<R: Reader> EvaluationStorage<R> for CfiStorage {
     type Stack = [Value; VALUES];
     type ExpressionStack = [(R, R); 1];
     type Result = [Piece<R>; 1];
 }
 
-impl AllocationPolicy for Room {
-    type GimliUnwindContextStorage<O: ReaderOffset> = Room;
-    type GimliEvaluationStorage<R: Reader> = Room;
+impl AllocationPolicy for CfiStorage {
+    type GimliUnwindContextStorage<O: ReaderOffset> = CfiStorage;
+    type GimliEvaluationStorage<R: Reader> = CfiStorage;
 }

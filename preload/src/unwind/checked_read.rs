@@ -1,62 +1,66 @@
-//! Memory of this process that may be unmapped at any moment, read by the kernel.
+//! Checked reads: memory of this process that may be unmapped at any time, read by the kernel.
 //!
-//! Danger: whatever is read here may belong to a module that another thread unloads. A load of ours would fault; a read of
-//! `/proc/self/mem` answers with an error, or with what is there instead, so what was read may be of any value.
+//! Danger: the memory may belong to a module that another thread unloads. A load would fault. A
+//! read of `/proc/self/mem` fails, or returns the memory that is there instead, so the bytes may
+//! have any value.
 //!
-//! Where there is no `/proc` (a chroot) or the process may not look at itself (it gave up privileges), the bytes are
-//! loaded after every page was asked for (`sys::readable`). That leaves a moment between the question and the load;
-//! it takes a walk that was led astray, into a module that is unloaded at that moment, to fault in it.
+//! `/proc` may be missing (in a chroot), or closed to a process that has dropped privileges. Then
+//! the bytes are loaded after a check of every page (`sys::is_readable`). A fault remains possible
+//! between check and load. It needs a walk that follows wrong data into a module that is unloaded
+//! at that time.
 
 use std::mem::MaybeUninit;
 
 use crate::os::procfs;
 use crate::os::sys::{self, File};
 
-/// Bytes of a module's path that are read at a time.
+/// Number of bytes of a module's path that are read at once.
 const PATH_PIECE: usize = 128;
-/// The longest path that is read.
+/// Longest path that is read.
 const LONGEST_PATH: usize = 4096;
 const PAGE: u64 = 4096;
 
-/// See the module's text. Held for the length of one look (Law 9).
+/// The process's memory; see the module's text. Held for one operation (Law 9).
 pub(crate) struct Memory(Option<File>);
 
-/// Integers and raw pointers: every sequence of bytes is one.
+/// A type for which every sequence of bytes is valid: integers and raw pointers.
 ///
 /// # Safety
-/// So it must be.
-pub(crate) unsafe trait Plain {}
+/// Every sequence of bytes is a valid value of the type.
+pub(crate) unsafe trait PlainData {}
 
 impl Memory {
     pub(crate) fn open() -> Memory {
         Memory(procfs::memory())
     }
 
-    /// As where there is no `/proc`: no descriptor is taken. For what is hardly ever unmapped.
+    /// Returns memory that is read without a descriptor, as without `/proc`. For memory that is
+    /// hardly ever unmapped.
     pub(crate) fn without_descriptor() -> Memory {
         Memory(None)
     }
 
-    /// `len` bytes from `address` on, if all can be read, and there is memory for them.
+    /// Returns `len` bytes from `address` on, if all are readable and can be allocated.
     pub(crate) fn bytes(&self, address: u64, len: usize) -> Option<Vec<u8>> {
-        // Of a large library that is megabytes, of which the reserve (`allocator/global.rs`) has none.
+        // For a large library these are megabytes, which the reserve of our allocator cannot
+        // provide.
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).ok()?;
         bytes.resize(len, 0);
         (self.read(address, &mut bytes) == len).then_some(bytes)
     }
 
-    /// The value at `address`.
-    pub(crate) fn value<T: Plain>(&self, address: u64) -> Option<T> {
+    /// Returns the value at `address`.
+    pub(crate) fn value<T: PlainData>(&self, address: u64) -> Option<T> {
         self.values(address, 1)?.pop()
     }
 
-    /// `count` values, one after the other.
-    pub(crate) fn values<T: Plain>(&self, address: u64, count: usize) -> Option<Vec<T>> {
+    /// Returns `count` consecutive values.
+    pub(crate) fn values<T: PlainData>(&self, address: u64, count: usize) -> Option<Vec<T>> {
         let bytes = self.bytes(address, count.checked_mul(size_of::<T>())?)?;
         let value = |part: &[u8]| {
             let mut value = MaybeUninit::<T>::uninit();
-            // SAFETY: as many bytes as a T has, each of which makes a valid one (`Plain`).
+            // SAFETY: as many bytes as a T has, and all bytes are valid for it (`PlainData`).
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), value.as_mut_ptr().cast(), part.len());
                 value.assume_init()
@@ -65,7 +69,7 @@ impl Memory {
         Some(bytes.chunks_exact(size_of::<T>()).map(value).collect())
     }
 
-    /// The bytes up to the next zero; none for a null address.
+    /// Returns the bytes up to the next zero; none for a null address.
     pub(crate) fn c_string(&self, address: u64) -> Option<Vec<u8>> {
         let mut string = Vec::new();
         let mut piece = [0; PATH_PIECE];
@@ -83,7 +87,7 @@ impl Memory {
         (address == 0).then_some(string)
     }
 
-    /// Reads as much as there is. Returns how many bytes.
+    /// Reads as many bytes as possible. Returns their number.
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let Memory(Some(file)) = self else {
             return load(address, buffer);
@@ -99,17 +103,18 @@ impl Memory {
     }
 }
 
-/// The same without the kernel's help.
+/// Reads like [`Memory::read`], without the kernel's help.
 fn load(address: u64, buffer: &mut [u8]) -> usize {
     let mut done = 0;
     while done < buffer.len() {
         let from = address.wrapping_add(done as u64);
         let in_page = (PAGE - from % PAGE) as usize;
         let len = in_page.min(buffer.len() - done);
-        if !sys::readable(from & !7) {
+        if !sys::is_readable(from & !7) {
             break;
         }
-        // SAFETY: within one page, which could be read just now; the module's text says what is left to chance.
+        // SAFETY: within one page that has just been readable; the module's text describes the
+        // remaining risk.
         unsafe {
             std::ptr::copy_nonoverlapping(from as *const u8, buffer[done..].as_mut_ptr(), len);
         }

@@ -1,19 +1,19 @@
-//! The frames' table (`.eh_frame`) of a module, without the entries that would never end.
+//! The frame table (`.eh_frame`) of a module, without the entries whose evaluation might never end.
 //!
-//! An entry may hold an expression, a small program, and that may jump backwards. framehop evaluates it to its end,
-//! which an entry that is damaged, or made to harm, need not have; the thread would stand in malloc for ever. No
-//! compiler or linker makes one that jumps backwards, so an entry with such an expression has no rule: the walk goes on
-//! by the frame pointer, or ends and says so.
+//! An entry may contain an expression, a small program that may jump backwards. framehop evaluates
+//! it to its end. A damaged or malicious entry may have no end, and the thread would stay in malloc
+//! for ever. No compiler or linker makes an expression that jumps backwards. So an entry with such
+//! an expression has no rule: the walk continues by the frame pointer, or ends with that reason.
 //!
-//! framehop cannot be told so. But it asks for the bytes of the header, which leads to entries, whenever it has no rule in its
-//! cache, and only then. It is at that moment that the entry is looked for and looked at, without gimli, whose general
-//! decoding takes several times as long. What framehop is given is a header of that one entry, which it finds at once, or for a
-//! bad entry an empty one. For which address it asks is in a word of the thread's, where the walk put it; the header of one
-//! entry is in the thread's words too.
+//! framehop has no option for this. But it reads the bytes of the header, which leads to entries,
+//! exactly when it has no cached rule. At that time this file finds and checks the entry. It does
+//! not use gimli, whose general decoding is several times slower. framehop gets a header for that
+//! one entry, which it finds at once, or an empty header for a bad entry. The walk stores the
+//! address in the thread's record, which also holds the header of one entry.
 //!
 //! ```text
-//! .eh_frame_hdr   version encodings.. pointer:4 count:4 | (first address, entry):4+4 ... in order
-//! .eh_frame       length:4 id:4 ... instructions         id 0: common to several entries; else the distance back to that
+//!  .eh_frame_hdr   version encodings.. pointer:4 count:4 | (first address, entry):4+4 ... in order
+//!  .eh_frame       length:4 id:4 ... instructions         id 0: a CIE; else: distance back to it
 //! ```
 
 use std::ops::Deref;
@@ -24,18 +24,19 @@ use gimli::constants as dw;
 
 use crate::state::thread;
 
-/// The header as every linker writes it: a version, then how the three parts are encoded: a 32-bit distance from the
-/// field, 32 bits, and 32-bit distances from the header. In any other form framehop's own look-up decides alone.
+/// The header as every linker writes it: a version, and the encodings of its three parts. They are
+/// a 32-bit distance from the field, 32 bits, and 32-bit distances from the header. For any other
+/// form, framehop's own lookup is used.
 const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-/// Where its list begins, and the length of one pair of it, in bytes.
+/// Offset of the header's list, and length of one pair in it, in bytes.
 const LIST: usize = 12;
 const PAIR: usize = 8;
 
-/// A header of one entry, as words of 32 bits.
+/// A header for one entry, as words of 32 bits.
 pub(crate) type Header = [u32; 5];
 
-/// See the module's text.
-pub(crate) struct Frames {
+/// The frame table of a module; see the module's text.
+pub(crate) struct FrameTable {
     /// First address of the module (avma).
     start: u64,
     /// `.eh_frame_hdr`.
@@ -46,14 +47,15 @@ pub(crate) struct Frames {
     table_at: u64,
 }
 
-impl Frames {
-    /// Of the module at these addresses; `header` and `table` with the addresses where they are mapped.
+impl FrameTable {
+    /// Returns the table of the module at these addresses. `header` and `table` come with their
+    /// mapped addresses.
     pub(crate) fn new(
         module: &Range<u64>,
         (header, header_at): (Table, &Range<u64>),
         (table, table_at): (Table, &Range<u64>),
-    ) -> Frames {
-        Frames {
+    ) -> FrameTable {
+        FrameTable {
             start: module.start,
             header,
             header_at: header_at.start,
@@ -62,41 +64,43 @@ impl Frames {
         }
     }
 
-    /// A header for the address that this thread's walk has come to: of its entry alone. Empty if that must not be
-    /// used; the module's own if the entry was not found.
+    /// Returns a header for the entry of the address that this thread's walk has reached. It is
+    /// empty if that entry must not be used. It is the module's own header if the entry is not
+    /// found.
     #[cold]
-    pub(crate) fn header_for_sought(&self) -> &[u8] {
+    pub(crate) fn header_for_wanted_rule(&self) -> &[u8] {
         let thread = thread::current();
-        // No module that framehop looks into is larger than the lower half can say.
-        let offset = thread.sought.get().wrapping_sub(self.start as u32);
+        // No module that framehop searches is larger than the lower half can express.
+        let offset = thread.rule_wanted_for.get().wrapping_sub(self.start as u32);
         let Some((header, at)) = self.entry_of(self.start + u64::from(offset)) else {
             return &self.header;
         };
         if self.jumps_back(at) == Some(true) {
             return &[];
         }
-        thread.header.set(header);
-        let bytes = thread.header.as_ptr().cast::<u8>().cast_const();
-        // SAFETY: the thread's own words, which live as long as it does. framehop reads them before its
-        // one call returns, in which nothing sets them again: a signal handler of this thread's takes no walk meanwhile
-        // (`Thread::enter`).
+        thread.unwind_header.set(header);
+        let bytes = thread.unwind_header.as_ptr().cast::<u8>().cast_const();
+        // SAFETY: the thread's own words, which live as long as the thread. framehop reads them
+        // before its one call returns. Nothing changes them meanwhile: a signal handler of this
+        // thread starts no walk inside our code (`Thread::enter`).
         unsafe { std::slice::from_raw_parts(bytes, size_of::<Header>()) }
     }
 
-    /// Whether an expression of the entry there jumps backwards. `None`: it is damaged, as framehop will find too.
+    /// Returns true if an expression of the entry at `at` jumps backwards. `None`: the entry is
+    /// damaged, which framehop will find, too.
     fn jumps_back(&self, at: usize) -> Option<bool> {
         let table: &[u8] = &self.table;
         let entry = Entry::at(table, at)?;
         let common = Entry::at(table, entry.common?)?;
         let (mut own, common) = (Bytes(table.get(entry.rest)?), table.get(common.rest)?);
         if !may_jump_back(own.0) && !may_jump_back(common) {
-            return Some(false); // nearly always, and a tenth of the work of reading instructions
+            return Some(false); // the frequent case, much cheaper than decoding
         }
         let Some((pointer, common)) = common_part(Bytes(common)) else {
-            // Of an unusual form: a jump may be anywhere.
+            // The form is unusual, so a jump may be anywhere.
             return Some(may_jump_back(own.0) || may_jump_back(common));
         };
-        // Where the function begins, how long it is, and what the language adds.
+        // Skips the function's address and length, and the augmentation data.
         own.skip(2 * pointer)?;
         let added = own.number()?;
         own.skip(added)?;
@@ -106,7 +110,8 @@ impl Frames {
         }
     }
 
-    /// The last entry that begins at or before the address: a header of it alone, and its offset in `.eh_frame`.
+    /// Returns the last entry that begins at or before the address: a header for it alone, and its
+    /// offset in `.eh_frame`.
     fn entry_of(&self, address: u64) -> Option<(Header, usize)> {
         let header: &[u8] = &self.header;
         if header.get(..4)? != HEADER {
@@ -117,9 +122,9 @@ impl Frames {
         };
         let list = header.get(LIST..)?.as_chunks::<PAIR>().0;
         let list = &list[..list.len().min(word(8)? as usize)];
-        let sought = i32::try_from(address.wrapping_sub(self.header_at) as i64).ok()?;
+        let wanted = i32::try_from(address.wrapping_sub(self.header_at) as i64).ok()?;
         let first = |pair: &[u8; PAIR]| i32::from_le_bytes([pair[0], pair[1], pair[2], pair[3]]);
-        let after = list.partition_point(|pair| first(pair) <= sought);
+        let after = list.partition_point(|pair| first(pair) <= wanted);
         let pair = list.get(after.checked_sub(1)?)?;
         let entry = i32::from_le_bytes([pair[4], pair[5], pair[6], pair[7]]);
         let alone = [word(0)?, word(4)?, 1, first(pair) as u32, entry as u32];
@@ -129,11 +134,11 @@ impl Frames {
     }
 }
 
-/// Where an entry's parts are in the table.
+/// The offsets of an entry's parts in the table.
 struct Entry {
-    /// Behind its length and its id.
+    /// The part after its length and its id.
     rest: Range<usize>,
-    /// The one that it shares with others; `None`: it is such a one itself.
+    /// The entry's CIE, which it shares with others; `None`: the entry is a CIE itself.
     common: Option<usize>,
 }
 
@@ -144,7 +149,7 @@ impl Entry {
             Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
         };
         let (id_at, len) = match word(at)? {
-            // The long form: the length follows, in eight bytes. It is longer than any table here.
+            // The long form: eight bytes of length follow. This length exceeds any table here.
             0xffff_ffff => (at + 12, word(at + 4)?),
             len => (at + 4, len),
         };
@@ -177,7 +182,7 @@ impl<'a> Bytes<'a> {
         Some(skipped)
     }
 
-    /// A LEB128 number, of whatever sign.
+    /// Reads a LEB128 number of either sign.
     #[inline]
     fn number(&mut self) -> Option<u64> {
         let (mut number, mut shift) = (0u64, 0u32);
@@ -192,17 +197,17 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Of an entry that others share: how many bytes their addresses take, and its instructions. `None`: it is damaged, or of a form
-/// that compilers do not make.
+/// Decodes a CIE: returns the size of its entries' addresses in bytes, and its instructions.
+/// `None`: it is damaged, or of a form that compilers do not make.
 fn common_part(mut entry: Bytes<'_>) -> Option<(u64, Bytes<'_>)> {
     let version = entry.byte()?;
     let len = entry.0.iter().position(|&byte| byte == 0)?;
     let forms = entry.skip(len as u64)?;
     entry.byte()?;
-    entry.number()?; // of the code's alignment
-    entry.number()?; // of the data's
+    entry.number()?; // the code alignment
+    entry.number()?; // the data alignment
     if version == 1 {
-        entry.byte()?; // the return address's register
+        entry.byte()?; // the return address register
     } else {
         entry.number()?;
     }
@@ -233,13 +238,13 @@ fn common_part(mut entry: Bytes<'_>) -> Option<(u64, Bytes<'_>)> {
     Some((pointer, entry))
 }
 
-/// Whether an expression among these instructions jumps backwards. `None`: they cannot be read on, and none did
-/// before; framehop gives up there as well.
+/// Returns true if an expression among these instructions jumps backwards. `None`: they cannot be
+/// decoded further, and no earlier one jumps; framehop stops there, too.
 fn any_jumps_back(mut instructions: Bytes<'_>) -> Option<bool> {
     while let Some(byte) = instructions.byte() {
         let instruction = match byte & 0xc0 {
             0 => dw::DwCfa(byte),
-            high => dw::DwCfa(high), // the operand is in the other bits
+            high => dw::DwCfa(high), // the other bits have the operand
         };
         let (numbers, fixed, expression) = match instruction {
             dw::DW_CFA_nop
@@ -267,7 +272,7 @@ fn any_jumps_back(mut instructions: Bytes<'_>) -> Option<bool> {
             | dw::DW_CFA_val_offset_sf => (2, 0, false),
             dw::DW_CFA_def_cfa_expression => (0, 0, true),
             dw::DW_CFA_expression | dw::DW_CFA_val_expression => (1, 0, true),
-            // Of what follows nothing is known: a jump may be anywhere.
+            // The rest cannot be decoded, so a jump may be anywhere.
             _ => return Some(may_jump_back(instructions.0)),
         };
         for _ in 0..numbers {
@@ -284,10 +289,11 @@ fn any_jumps_back(mut instructions: Bytes<'_>) -> Option<bool> {
     Some(false)
 }
 
-/// Whether a backward jump is somewhere in these bytes. Wherever: a jump forwards may lead into the middle of an
-/// operation.
+/// Returns true if there may be a backward jump anywhere in these bytes. Any offset counts, because
+/// a forward jump may lead into the middle of an operation.
 fn may_jump_back(bytes: &[u8]) -> bool {
-    // The operation, then a signed distance of two bytes. No byte decides whether the next is looked at, so that many are at once.
+    // The operation, then a signed distance of two bytes. No byte decides whether the next is read,
+    // so the compiler can vectorize the loop.
     let operations = bytes.iter().zip(bytes.get(2..).unwrap_or(&[]));
     operations.fold(false, |found, (&operation, &high)| {
         let is_jump = (operation == dw::DW_OP_bra.0) | (operation == dw::DW_OP_skip.0);
@@ -295,12 +301,12 @@ fn may_jump_back(bytes: &[u8]) -> bool {
     })
 }
 
-/// Bytes of an unwind table: in place, or a copy; or a header's, which are made for each look-up.
+/// Bytes of an unwind table: in place, or a copy, or a header that is made for each lookup.
 #[derive(Clone)]
 pub(crate) enum Table {
     InPlace(&'static [u8]),
     Copied(Arc<Vec<u8>>),
-    Header(Arc<Frames>),
+    Header(Arc<FrameTable>),
 }
 
 impl Default for Table {
@@ -316,7 +322,7 @@ impl Deref for Table {
         match self {
             Table::InPlace(bytes) => bytes,
             Table::Copied(bytes) => bytes,
-            Table::Header(frames) => frames.header_for_sought(),
+            Table::Header(frames) => frames.header_for_wanted_rule(),
         }
     }
 }

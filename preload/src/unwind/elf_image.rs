@@ -1,7 +1,8 @@
-//! A module's file as it lies in memory: its headers, segments, build-id and unwind table.
+//! The ELF image: a module's file as it lies in memory, with its headers, segments, build id and
+//! unwind table.
 //!
-//! Danger: reading other people's mapped files through the loader's pointers. Of a module that stays, in place; of one that may be
-//! unloaded meanwhile, by the kernel (`unwind/checked_read.rs`), into copies.
+//! Danger: reads of other libraries' mapped files through the loader's pointers. A module that
+//! stays is read in place. A module that may be unloaded meanwhile is copied by checked reads.
 
 use std::hash::Hasher as _;
 use std::ops::Range;
@@ -11,18 +12,19 @@ use framehop::ExplicitModuleSectionInfo;
 use heapprof_core::NumberHasher;
 use heapprof_format::Segment;
 
-use crate::os::seccomp::Spared;
+use crate::os::seccomp::AvoidableCall;
 use crate::os::{executable, sys};
 use crate::unwind::checked_read::Memory;
-use crate::unwind::eh_frame::{Frames, Table};
+use crate::unwind::eh_frame::{FrameTable, Table};
 
-/// A module as the loader shows it.
+/// A module as the loader describes it.
 pub(crate) struct Image<'a> {
     pub(crate) bias: u64,
     pub(crate) headers: &'a [libc::Elf64_Phdr],
     pub(crate) name: &'a [u8],
-    /// Found after boot: how to read what may be unmapped meanwhile. `None`: a module that stays.
-    pub(crate) later: Option<&'a Memory>,
+    /// How to read a module found after boot, which may be unmapped meanwhile. `None`: the module
+    /// stays.
+    pub(crate) memory: Option<&'a Memory>,
 }
 
 impl Image<'_> {
@@ -30,7 +32,7 @@ impl Image<'_> {
         self.headers.iter().filter(move |h| h.p_type == kind)
     }
 
-    /// What of the file is mapped, in the order of addresses.
+    /// Returns the mapped segments of the file, in the order of addresses.
     pub(crate) fn segments(&self) -> Vec<Segment> {
         let mut segments: Vec<Segment> = self
             .headers_of(libc::PT_LOAD)
@@ -46,12 +48,12 @@ impl Image<'_> {
         segments
     }
 
-    /// Where `.eh_frame_hdr` is, and what framehop wants to know. All addresses are avmas, also
-    /// where framehop speaks of svmas: the tables are read as they lie in memory, so their relative
-    /// pointers lead to avmas.
+    /// Returns the address of `.eh_frame_hdr`, and the section data for framehop. All addresses are
+    /// avmas, even where framehop expects svmas. The tables are read as they lie in memory, so
+    /// their relative pointers lead to avmas.
     ///
     /// # Safety
-    /// The module is loaded and stays so for ever, unless it is a later one.
+    /// The module is loaded and stays for ever, or `memory` is set.
     pub(crate) unsafe fn unwind_sections(
         &self,
         range: &Range<u64>,
@@ -70,7 +72,7 @@ impl Image<'_> {
                 .iter()
                 .find(|s| s.start <= at && at < s.start + s.len)
         };
-        // Nothing but the loader's word for its place is believed of a header that may be damaged.
+        // The header may be damaged, so only its place, which the loader tells, is trusted.
         let end = start.checked_add(header.p_memsz).filter(|&end| {
             header.p_memsz >= 8 && inside(start).is_some_and(|s| end <= s.start + s.len)
         });
@@ -78,7 +80,7 @@ impl Image<'_> {
             return (start, info);
         };
         let hdr = start..end;
-        // The second byte says how the address of .eh_frame is written; every linker writes 0x1b: a
+        // The second byte is the encoding of the address of .eh_frame. Every linker writes 0x1b: a
         // signed 32-bit distance from the field itself, which is at offset 4.
         // SAFETY: the caller's promise, here and below: within a loaded segment of the module.
         let head = unsafe { self.table(&(hdr.start..hdr.start + 8)) };
@@ -87,15 +89,15 @@ impl Image<'_> {
         };
         let distance = i32::from_le_bytes([a, b, c, d]);
         let frame = (hdr.start + 4).wrapping_add_signed(distance.into());
-        // Its end is not recorded; that of its segment will do, since its entries are reached by
-        // address and it ends with a zero entry. In a copy, only up to the header if that follows.
+        // The end of .eh_frame is not recorded. The end of its segment suffices, because entries
+        // are reached by address, and a zero entry ends the table.
         let Some(segment) = inside(frame) else {
             return (hdr.start, info);
         };
         let frame = frame..segment.start + segment.len;
-        // SAFETY: as above.
+        // SAFETY: the same argument.
         if let (Some(head), Some(table)) = unsafe { (self.table(&hdr), self.table(&frame)) } {
-            let frames = Frames::new(range, (head, &hdr), (table.clone(), &frame));
+            let frames = FrameTable::new(range, (head, &hdr), (table.clone(), &frame));
             info.eh_frame_hdr = Some(Table::Header(Arc::new(frames)));
             info.eh_frame = Some(table);
             info.eh_frame_hdr_svma = Some(hdr.clone());
@@ -104,13 +106,13 @@ impl Image<'_> {
         (hdr.start, info)
     }
 
-    /// The bytes at these addresses; `None` when they are no longer there.
+    /// Returns the bytes at these addresses, or `None` if they are unmapped.
     ///
     /// # Safety
-    /// Of a module that stays, they lie within a loaded segment.
+    /// In a module that stays, they lie within a loaded segment.
     unsafe fn table(&self, part: &Range<u64>) -> Option<Table> {
         let len = (part.end - part.start) as usize;
-        match self.later {
+        match self.memory {
             Some(memory) => Some(Table::Copied(memory.bytes(part.start, len)?.into())),
             // SAFETY: the caller's promise.
             None => Some(Table::InPlace(unsafe {
@@ -119,10 +121,10 @@ impl Image<'_> {
         }
     }
 
-    /// Empty: it has none.
+    /// Returns the build id, or an empty one if the module has none.
     ///
     /// # Safety
-    /// As in [`unwind_sections`](Self::unwind_sections).
+    /// The condition of [`unwind_sections`](Self::unwind_sections).
     pub(crate) unsafe fn build_id(&self, segments: &[Segment]) -> Vec<u8> {
         for header in self.headers_of(libc::PT_NOTE) {
             let start = self.bias.wrapping_add(header.p_vaddr);
@@ -146,10 +148,11 @@ impl Image<'_> {
         Vec::new()
     }
 
-    /// A number that tells this file from others that are laid out like it: a plug-in that was built again, or its sibling.
+    /// Returns a number that distinguishes this file from others with the same layout, such as a
+    /// plug-in that is built again, or a similar one.
     ///
     /// # Safety
-    /// As in [`unwind_sections`](Self::unwind_sections).
+    /// The condition of [`unwind_sections`](Self::unwind_sections).
     pub(crate) unsafe fn identity(&self, segments: &[Segment]) -> u64 {
         let mut hasher = NumberHasher::default();
         hasher.write(self.name);
@@ -162,25 +165,25 @@ impl Image<'_> {
         hasher.finish()
     }
 
-    /// The file's absolute path, if the working folder may be asked for.
+    /// Returns the file's absolute path, if a filter allows the query of the working directory.
     pub(crate) fn path(&self) -> Vec<u8> {
         match self.name {
             b"" => executable::path(),
             b"linux-vdso.so.1" | b"linux-gate.so.1" => b"[vdso]".to_vec(),
             [b'/', ..] => self.name.to_vec(),
-            relative if !Spared::WorkingFolder.is_allowed() => relative.to_vec(),
+            relative if !AvoidableCall::WorkingDirectory.is_allowed() => relative.to_vec(),
             relative => {
                 let mut path = sys::getcwd().unwrap_or_default();
                 path.push(b'/');
                 path.extend_from_slice(relative);
-                path.shrink_to_fit(); // it is kept for good, and had room for the longest
+                path.shrink_to_fit(); // kept for ever, with room for the longest path
                 path
             }
         }
     }
 }
 
-/// The build-id among notes: type 3, owner "GNU".
+/// Returns the build id among notes: type 3, owner "GNU".
 fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
     let align = if align == 8 { 8 } else { 4 };
     let padded = |len: usize| len.checked_add(align - 1).map(|n| n & !(align - 1));

@@ -1,12 +1,14 @@
-//! Where code made at run time can be: executable memory, as the kernel lists it.
+//! JIT ranges: executable memory that may contain code made at run time, from the kernel's list of
+//! mappings.
 //!
-//! Danger: one thread rewrites what others are reading. Each bound is an atomic, and a version says whether what was read belongs
-//! together; whoever finds that it does not, knows nothing.
+//! Danger: one thread rewrites ranges that others read. Each bound is an atomic. A version tells
+//! whether the bounds that a thread has read belong together; if not, the result is unknown.
 //!
-//! Model: the list is read by the writer, now and then while walks ask, and as soon as it may once one did not find what it asked for: the first
-//! that does not wakes it. Hooks ask here and nowhere else: reading the list takes a descriptor, a lock of the kernel's, and milliseconds where
-//! there are many mappings; asking memory itself (is there a call before that address?) takes system calls in each walk that is led astray, and there
-//! is none that neither faults nor waits. So the first walks through code that is new end in it.
+//! Model: the writer re-reads the list periodically while walks query it, and promptly after the
+//! first miss; that query wakes the writer. Hooks only query. Reading the list needs a descriptor
+//! and a lock of the kernel, and may last milliseconds. Inspecting the memory itself (for a call
+//! before the address) would need system calls in each walk that follows wrong data. No such system
+//! call neither faults nor waits. So the first walks through new code end in it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -17,46 +19,51 @@ use crate::os::sys::{Errno, File};
 use crate::os::{fd_table, procfs};
 use crate::state::wakeup;
 
-/// Ranges that are kept, in 16 KiB, which are there once they are used. Those of the lowest addresses.
-const MOST: usize = 1 << 10;
+/// Capacity in ranges. If there are more, the ranges of the lowest addresses are kept. The memory
+/// is allocated by the kernel once it is used.
+const MAX_RANGES: usize = 1 << 10;
 
-/// Between a reading and one that somebody waits for: at first, and at most, twice as long after each that told nothing new.
+/// Time between two readings if a walk waits for one, at first and at most. It doubles after each
+/// reading without news.
 const WAIT_NS: u64 = 20_000_000;
 const LONGEST_WAIT_NS: u64 = 1_000_000_000;
-/// And one that nobody waits for.
-const CALM_NS: u64 = 1_000_000_000;
-/// And for each byte of the list, of which reading takes some 20 ns: a hundred times that. Where there are 60,000 mappings, they are 3 MB. Not the
-/// time that it took: our thread may have been out of its processor meanwhile.
+/// Time between two readings if no walk waits.
+const IDLE_WAIT_NS: u64 = 1_000_000_000;
+/// Time between two readings for each byte of the list: a hundred times the cost of reading it. The
+/// time that a reading took is not usable instead, because our thread may have been off its
+/// processor.
 const WAIT_NS_A_BYTE: u64 = 2_000;
-/// Of 4 KiB at most: a millisecond.
+/// Pieces of the list that are read at once.
 const PIECES_AT_A_TIME: usize = 16;
 
-/// First address and the one after the last, sorted; none touches the next.
-static RANGES: [[AtomicU64; 2]; MOST] = [const { [const { AtomicU64::new(0) }; 2] }; MOST];
+/// Start and end of each range, sorted; ranges do not touch.
+static RANGES: [[AtomicU64; 2]; MAX_RANGES] =
+    [const { [const { AtomicU64::new(0) }; 2] }; MAX_RANGES];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Odd: they are being rewritten.
+/// Odd while the ranges are being rewritten.
 static VERSION: AtomicU64 = AtomicU64::new(0);
-/// Somebody asked. What was found has to be looked for again, too: the code may be gone, and data may be in its place.
-static ASKED: AtomicBool = AtomicBool::new(false);
-/// And something was not found, since the last reading began. Who was the first has woken the writer.
+/// A walk has queried the ranges. Hits count, too, because the code may be gone, and data may be in
+/// its place.
+static QUERIED: AtomicBool = AtomicBool::new(false);
+/// A query has missed since the last reading began. The first such query has woken the writer.
 static MISSED: AtomicBool = AtomicBool::new(false);
 
-/// The writer's: when to look again.
-pub(crate) struct Looked {
-    /// At the earliest, if somebody waits for it.
+/// The schedule of readings, in the writer.
+pub(crate) struct ReadSchedule {
+    /// Earliest time of the next reading if a walk waits for it.
     next_ns: u64,
     wait_ns: u64,
-    /// If somebody asked, and found.
-    next_calm_ns: u64,
-    /// Somebody waits for what is being read.
+    /// Earliest time of the next reading if queries only hit.
+    next_idle_ns: u64,
+    /// A walk waits for the present reading.
     is_missed: bool,
     reading: Option<Reading>,
 }
 
-/// Whether `address` is known to be in executable memory.
-pub(crate) fn holds(address: u64) -> bool {
-    if !ASKED.load(Ordering::Relaxed) {
-        ASKED.store(true, Ordering::Relaxed); // in others' caches once a reading, and not in each walk
+/// Returns true if `address` is known to be in executable memory.
+pub(crate) fn contains(address: u64) -> bool {
+    if !QUERIED.load(Ordering::Relaxed) {
+        QUERIED.store(true, Ordering::Relaxed); // so other processors' caches change once a reading
     }
     let found = find(address);
     if found == Some(false)
@@ -68,10 +75,10 @@ pub(crate) fn holds(address: u64) -> bool {
     found == Some(true)
 }
 
-/// `None`: they were being rewritten.
+/// Returns true if a range contains the address. `None`: the ranges were being rewritten.
 fn find(address: u64) -> Option<bool> {
     let version = VERSION.load(Ordering::Acquire);
-    let ranges = &RANGES[..COUNT.load(Ordering::Relaxed).min(MOST)];
+    let ranges = &RANGES[..COUNT.load(Ordering::Relaxed).min(MAX_RANGES)];
     let after = ranges.partition_point(|[start, _]| start.load(Ordering::Relaxed) <= address);
     let found = after
         .checked_sub(1)
@@ -81,18 +88,19 @@ fn find(address: u64) -> Option<bool> {
     is_one.then_some(found)
 }
 
-impl Looked {
-    pub(crate) fn not_yet() -> Looked {
-        Looked {
+impl ReadSchedule {
+    pub(crate) fn new() -> ReadSchedule {
+        ReadSchedule {
             next_ns: 0,
             wait_ns: WAIT_NS,
-            next_calm_ns: 0,
+            next_idle_ns: 0,
             is_missed: false,
             reading: None,
         }
     }
 
-    /// When a reading is due that somebody waits for; the end of time: nobody does.
+    /// Returns the time at which a reading is due for a waiting walk, or the maximum if no walk
+    /// waits.
     pub(crate) fn due_ns(&self) -> u64 {
         match MISSED.load(Ordering::Relaxed) {
             true => self.next_ns,
@@ -100,49 +108,53 @@ impl Looked {
         }
     }
 
-    /// In the writer, each time that it comes round: reads a piece of the list, if somebody asked. True: there is more.
-    pub(crate) fn tend(&mut self, now_ns: u64) -> bool {
+    /// In each round of the writer: reads a piece of the list, if a reading is due. Returns true if
+    /// more pieces follow.
+    pub(crate) fn read_if_due(&mut self, now_ns: u64) -> bool {
         if self.reading.is_none() {
-            let next_ns = self.due_ns().min(self.next_calm_ns);
+            let next_ns = self.due_ns().min(self.next_idle_ns);
             if now_ns < next_ns {
                 return false;
             }
-            // Taken back before it is read: what is missed from here on may be mapped after its line was.
-            let is_asked = ASKED.swap(false, Ordering::Relaxed);
+            // Cleared before the reading: code that is missed from now on may be mapped after its
+            // line was read.
+            let is_queried = QUERIED.swap(false, Ordering::Relaxed);
             self.is_missed = MISSED.swap(false, Ordering::Relaxed);
-            if !is_asked && !self.is_missed {
+            if !is_queried && !self.is_missed {
                 return false;
             }
             self.reading = procfs::mappings().map(Reading::of);
         }
         if let Some(reading) = &mut self.reading
-            && reading.goes_on()
+            && reading.read_pieces()
         {
             return true;
         }
-        let (ranges, bytes) = self.reading.take().map_or((vec![], 0), Reading::found);
+        let (ranges, bytes) = self.reading.take().map_or((vec![], 0), Reading::finish);
         if replace(&ranges) {
             self.wait_ns = WAIT_NS;
         } else if self.is_missed {
             self.wait_ns = (2 * self.wait_ns).min(LONGEST_WAIT_NS);
         }
-        let dear_ns = WAIT_NS_A_BYTE * bytes;
-        self.next_ns = now_ns + self.wait_ns.max(dear_ns);
-        self.next_calm_ns = now_ns + CALM_NS.max(dear_ns);
+        let cost_ns = WAIT_NS_A_BYTE * bytes;
+        self.next_ns = now_ns + self.wait_ns.max(cost_ns);
+        self.next_idle_ns = now_ns + IDLE_WAIT_NS.max(cost_ns);
         false
     }
 }
 
-/// The kernel's list, read in pieces, between which the writer does what hooks may be waiting for: of 60,000 mappings all of it takes 40 ms.
+/// A reading of the kernel's list in pieces. Between two pieces the writer does work that hooks may
+/// wait for, because a long list takes longer than that work can wait.
 struct Reading {
     file: File,
     bytes: u64,
-    /// The beginning of a line.
+    /// The start of an incomplete line.
     rest: Vec<u8>,
-    /// What is listed as executable, joined where it touches.
+    /// The executable ranges, joined if they touch.
     ranges: Vec<Range<u64>>,
-    /// A program may ask for all of its memory to be executable (READ_IMPLIES_EXEC), or what came could not be read: then it says nothing.
-    says_nothing: bool,
+    /// The list is useless: it could not be read, or all of the program's memory is executable on
+    /// request (READ_IMPLIES_EXEC).
+    is_useless: bool,
 }
 
 impl Reading {
@@ -152,14 +164,14 @@ impl Reading {
             bytes: 0,
             rest: Vec::new(),
             ranges: Vec::new(),
-            says_nothing: false,
+            is_useless: false,
         }
     }
 
-    /// Reads on. False: that was all.
-    fn goes_on(&mut self) -> bool {
-        // In the program's table a number is held for one operation only (Law 9).
-        let pieces = match fd_table::are_own() {
+    /// Reads the next pieces. Returns false at the end.
+    fn read_pieces(&mut self) -> bool {
+        // In the program's descriptor table, a descriptor is held for one operation only (Law 9).
+        let pieces = match fd_table::is_separate() {
             true => PIECES_AT_A_TIME,
             false => usize::MAX,
         };
@@ -170,11 +182,11 @@ impl Reading {
                 Ok(read) => {
                     self.bytes += read as u64;
                     self.rest.extend_from_slice(&piece[..read]);
-                    self.take_lines();
+                    self.parse_lines();
                 }
                 Err(Errno(libc::EINTR)) => {}
                 Err(_) => {
-                    self.says_nothing = true;
+                    self.is_useless = true;
                     return false;
                 }
             }
@@ -182,7 +194,7 @@ impl Reading {
         true
     }
 
-    fn take_lines(&mut self) {
+    fn parse_lines(&mut self) {
         let data = RANGES.as_ptr() as u64;
         let end = self.rest.iter().rposition(|&byte| byte == b'\n');
         let end = end.map_or(0, |at| at + 1);
@@ -191,8 +203,8 @@ impl Reading {
             .filter_map(Mapping::parse)
             .filter(|mapping| mapping.perms.contains('x'))
         {
-            self.says_nothing |= (mapping.start..mapping.end).contains(&data);
-            let is_full = self.ranges.len() == MOST;
+            self.is_useless |= (mapping.start..mapping.end).contains(&data);
+            let is_full = self.ranges.len() == MAX_RANGES;
             match self.ranges.last_mut() {
                 Some(last) if last.end == mapping.start => last.end = mapping.end,
                 _ if is_full => {}
@@ -202,27 +214,28 @@ impl Reading {
         self.rest.drain(..end);
     }
 
-    /// And of how many bytes.
-    fn found(self) -> (Vec<Range<u64>>, u64) {
-        match self.says_nothing {
+    /// Returns the ranges, and the number of bytes read.
+    fn finish(self) -> (Vec<Range<u64>>, u64) {
+        match self.is_useless {
             true => (vec![], self.bytes),
             false => (self.ranges, self.bytes),
         }
     }
 }
 
-/// Only the writer replaces them, and in a forked child its successor. False: they are what they were.
+/// Replaces the ranges. Only the writer calls this, and in a forked child the child's writer.
+/// Returns false if they are unchanged.
 fn replace(ranges: &[Range<u64>]) -> bool {
-    let are = RANGES[..COUNT.load(Ordering::Relaxed)]
+    let present = RANGES[..COUNT.load(Ordering::Relaxed)]
         .iter()
         .map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
     let before = VERSION.load(Ordering::Relaxed);
-    if before & 1 == 0 && are.eq(ranges.iter().cloned()) {
+    if before & 1 == 0 && present.eq(ranges.iter().cloned()) {
         return false;
     }
-    let version = before | 1; // it is odd in a child that was forked in the middle
+    let version = before | 1; // already odd in a child that was forked in the middle
     VERSION.store(version, Ordering::Relaxed);
-    fence(Ordering::Release); // before any of them
+    fence(Ordering::Release); // before any of the stores below
     for ([start, end], range) in RANGES.iter().zip(ranges) {
         start.store(range.start, Ordering::Relaxed);
         end.store(range.end, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! What the log must say about modules: a list that hooks lengthen and the writer reads.
+//! Module events: loads and unloads of modules for the log, in a list that hooks extend and the
+//! writer reads.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -6,8 +7,8 @@ use heapprof_format::Segment;
 
 use crate::os::clock;
 
-/// One such thing.
-pub(crate) enum Notice {
+/// One load or unload.
+pub(crate) enum ModuleEvent {
     Loaded {
         number: u32,
         path: Vec<u8>,
@@ -15,32 +16,33 @@ pub(crate) enum Notice {
         bias: u64,
         segments: Vec<Segment>,
     },
-    Gone {
+    Unloaded {
         number: u32,
     },
 }
 
-/// A notice in the list of all notices, which only grows.
-pub(crate) struct NoticeNode {
-    pub(crate) notice: Notice,
+/// A node in the list of all events, which only grows.
+pub(crate) struct ModuleEventNode {
+    pub(crate) event: ModuleEvent,
     pub(crate) time_ns: u64,
-    pub(crate) older: *const NoticeNode,
+    pub(crate) older: *const ModuleEventNode,
 }
 
-/// Newest notice. Nodes are never freed: modules are few, and a fork's child reads them anew.
-static NOTICES: AtomicPtr<NoticeNode> = AtomicPtr::new(std::ptr::null_mut());
+/// Newest event. Nodes are never freed: modules are few, and a forked child reads them again.
+static EVENTS: AtomicPtr<ModuleEventNode> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The notice last given; the writer follows `older` down to the one it knows.
-pub(crate) fn newest() -> *const NoticeNode {
-    NOTICES.load(Ordering::Acquire)
+/// Returns the newest event. The writer follows `older` down to the event that it knows.
+pub(crate) fn newest() -> *const ModuleEventNode {
+    EVENTS.load(Ordering::Acquire)
 }
 
-/// Adds one. By one thread at a time: the constructor, or whoever changes the list of modules (`unwind/modules.rs`).
-pub(crate) fn announce(notice: Notice) {
-    let node = Box::into_raw(Box::new(NoticeNode {
-        notice,
+/// Adds an event. Only one thread at a time calls this: the constructor, or the thread that changes
+/// the list of modules.
+pub(crate) fn announce(event: ModuleEvent) {
+    let node = Box::into_raw(Box::new(ModuleEventNode {
+        event,
         time_ns: clock::now_ns(),
-        older: NOTICES.load(Ordering::Relaxed),
+        older: EVENTS.load(Ordering::Relaxed),
     }));
-    NOTICES.store(node, Ordering::Release);
+    EVENTS.store(node, Ordering::Release);
 }

@@ -1,98 +1,103 @@
-//! A module that was found after boot: asked of the loader without its lock, and read by the kernel.
+//! The lookup of a module that was loaded after boot: the loader is queried without its lock, and
+//! the kernel reads the module's memory.
 //!
-//! Danger: `_dl_find_object`, glibc's question for unwinders, answers with pointers into what another thread may be unloading. So
-//! nothing is read through them but by way of `unwind/checked_read.rs`. An older glibc has no such question; there its list is read (`listed.rs`).
+//! Danger: `_dl_find_object`, glibc's function for unwinders, returns pointers to memory that
+//! another thread may be unmapping. So they are followed only by checked reads. An older glibc
+//! lacks the function; there the loader's list is scanned.
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::unwind::checked_read::{Memory, Plain};
+use crate::unwind::checked_read::{Memory, PlainData};
 use crate::unwind::elf_image::Image;
 
 mod link_map_scan;
 
-pub(crate) use link_map_scan::something_opens;
+pub(crate) use link_map_scan::note_dlopen;
 
-/// `_dl_find_object`, or 0 where glibc is older than 2.35.
+/// `_dl_find_object`, or 0 if glibc is older than 2.35.
 static FIND_OBJECT: AtomicU64 = AtomicU64::new(0);
 
 /// At boot: finds libc's function.
 pub(crate) fn prepare() {
-    // Not the program's, should it have one of that name.
-    // SAFETY: RTLD_NEXT and a C string; a null answer means that glibc has no such function.
+    // RTLD_NEXT excludes a function of that name in the program.
+    // SAFETY: RTLD_NEXT and a C string; a null result means that glibc has no such function.
     let find = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_dl_find_object".as_ptr()) } as u64;
-    // Nor that of a library after us that knows nothing: libc's knows this code.
-    if find != 0 && ask(find, prepare as *const () as u64).is_some() {
+    // This check excludes a later library's function that knows no modules: libc's own knows this
+    // code.
+    if find != 0 && query(find, prepare as *const () as u64).is_some() {
         FIND_OBJECT.store(find, Ordering::Relaxed);
     }
 }
 
-/// Whether it is worth while to ask for the module at an address of which nothing is known yet; what comes back is to be kept meanwhile.
-pub(crate) fn may_be_at(address: u64) -> Option<link_map_scan::Look> {
+/// Returns a guard if a lookup of the module at an unknown address is worthwhile. The caller keeps
+/// the guard during the lookup.
+pub(crate) fn begin_lookup(address: u64) -> Option<link_map_scan::Scan> {
     match FIND_OBJECT.load(Ordering::Relaxed) {
-        0 => link_map_scan::is_worth_a_look(),
-        find => ask(find, address).map(|_| link_map_scan::no_look()),
+        0 => link_map_scan::begin_scan_if_due(),
+        find => query(find, address).map(|_| link_map_scan::no_scan()),
     }
 }
 
-/// Whether there is a module whose beginning is not known.
-pub(crate) fn has_news(is_known: impl Fn(u64) -> bool) -> bool {
-    FIND_OBJECT.load(Ordering::Relaxed) != 0 || link_map_scan::has_news(is_known)
+/// Returns true if there may be a module whose start address is not known.
+pub(crate) fn has_unknown_module(is_known: impl Fn(u64) -> bool) -> bool {
+    FIND_OBJECT.load(Ordering::Relaxed) != 0 || link_map_scan::has_unknown_module(is_known)
 }
 
-/// The loader, for as long as one look takes.
+/// The loader's answers, for one lookup.
 pub(crate) enum Loader {
-    /// Has `_dl_find_object`, at that address.
-    Answers(u64),
-    Listed(link_map_scan::List),
+    /// The loader has `_dl_find_object`, at that address.
+    FindObject(u64),
+    LinkMapScan(link_map_scan::List),
 }
 
 impl Loader {
-    /// `None`: another thread is changing its list.
-    pub(crate) fn now(memory: &Memory) -> Option<Loader> {
+    /// Returns the loader. `None`: another thread is changing its list.
+    pub(crate) fn open(memory: &Memory) -> Option<Loader> {
         match FIND_OBJECT.load(Ordering::Relaxed) {
-            0 => link_map_scan::List::read(memory).map(Loader::Listed),
-            find => Some(Loader::Answers(find)),
+            0 => link_map_scan::List::read(memory).map(Loader::LinkMapScan),
+            find => Some(Loader::FindObject(find)),
         }
     }
 
-    /// The module that an address belongs to.
-    pub(crate) fn at(&self, address: u64) -> Option<Found> {
+    /// Returns the module of an address.
+    pub(crate) fn at(&self, address: u64) -> Option<FoundModule> {
         match self {
-            Loader::Answers(find) => ask(*find, address),
-            Loader::Listed(list) => list.at(address),
+            Loader::FindObject(find) => query(*find, address),
+            Loader::LinkMapScan(list) => list.at(address),
         }
     }
 
-    /// The same, and whatever else is known now: of a list all of it, which is read seldom.
-    pub(crate) fn around(self, address: u64) -> Vec<Found> {
+    /// Returns the module of an address, and all other modules of a list, because a list is scanned
+    /// seldom.
+    pub(crate) fn around(self, address: u64) -> Vec<FoundModule> {
         match self {
-            Loader::Answers(find) => ask(find, address).into_iter().collect(),
-            Loader::Listed(list) => list.all(),
+            Loader::FindObject(find) => query(find, address).into_iter().collect(),
+            Loader::LinkMapScan(list) => list.all(),
         }
     }
 }
 
-/// What came of it when [`may_be_at`] had said that it is worth while.
-pub(crate) fn came_of_it(found: bool, lost: bool) {
+/// Reports the result of a lookup for which [`begin_lookup`] has given a guard.
+pub(crate) fn end_lookup(found: bool, lost: bool) {
     if lost {
-        link_map_scan::is_changing();
+        link_map_scan::note_change();
     }
     if found {
-        link_map_scan::was_worth_it();
+        link_map_scan::reset_wait();
     }
 }
 
-/// A module as glibc tells of it: its `struct dl_find_object` on x86-64.
+/// A module as glibc describes it: its `struct dl_find_object` on x86-64.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Found {
+pub(crate) struct FoundModule {
     flags: u64,
-    /// First address (avma) of what is mapped of it, and the one behind the last.
+    /// First mapped address (avma) of the module, and the end of its memory.
     pub(crate) map_start: u64,
     pub(crate) map_end: u64,
     link_map: *const LinkMap,
-    /// Where that is mapped (avma); 0: it has none.
+    /// Address (avma) of the table; 0: the module has none.
     pub(crate) eh_frame_hdr: u64,
     reserved: [u64; 7],
 }
@@ -107,18 +112,21 @@ struct LinkMap {
 }
 
 // SAFETY: integers and raw pointers.
-unsafe impl Plain for LinkMap {}
+unsafe impl PlainData for LinkMap {}
 // SAFETY: integers.
-unsafe impl Plain for libc::Elf64_Ehdr {}
+unsafe impl PlainData for libc::Elf64_Ehdr {}
 // SAFETY: integers.
-unsafe impl Plain for libc::Elf64_Phdr {}
+unsafe impl PlainData for libc::Elf64_Phdr {}
 
-/// Asks the loader, without a lock, which module an address belongs to. `find` is the address of `_dl_find_object`.
-fn ask(find: u64, address: u64) -> Option<Found> {
-    // SAFETY: that function has this type.
-    let find: unsafe extern "C" fn(u64, *mut Found) -> c_int = unsafe { std::mem::transmute(find) };
+/// Asks the loader for the module of an address, without a lock. `find` is the address of
+/// `_dl_find_object`.
+fn query(find: u64, address: u64) -> Option<FoundModule> {
+    // SAFETY: the function has this type.
+    let find: unsafe extern "C" fn(u64, *mut FoundModule) -> c_int =
+        unsafe { std::mem::transmute(find) };
     let mut found = std::mem::MaybeUninit::zeroed();
-    // SAFETY: it fills the structure when it returns 0; it takes no lock and may be called anywhere.
+    // SAFETY: the function fills the structure if it returns 0; it takes no lock and may be called
+    // anywhere.
     if unsafe { find(address, found.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -126,38 +134,39 @@ fn ask(find: u64, address: u64) -> Option<Found> {
     Some(unsafe { found.assume_init() })
 }
 
-impl Found {
-    /// Whether the same module is still at the same place.
-    pub(crate) fn is_same(&self, before: &Found) -> bool {
+impl FoundModule {
+    /// Returns true if this is the same module at the same address.
+    pub(crate) fn is_same(&self, before: &FoundModule) -> bool {
         self.link_map == before.link_map
             && self.map_start == before.map_start
             && self.eh_frame_hdr == before.eh_frame_hdr
     }
 
-    /// Looks at it as it is now. `None`: it is no module, or is being unloaded.
-    pub(crate) fn look<R>(
+    /// Reads the module's present image. `None`: it is no module, or is being unloaded.
+    pub(crate) fn read_image<R>(
         &self,
         memory: &Memory,
-        look: impl FnOnce(&Image) -> Option<R>,
+        read: impl FnOnce(&Image) -> Option<R>,
     ) -> Option<R> {
         let map: LinkMap = memory.value(self.link_map as u64)?;
         let name = memory.c_string(map.name as u64)?;
         let header: libc::Elf64_Ehdr = memory.value(self.map_start)?;
         let headers = program_headers(self, map.bias, memory, &header);
-        let headers = headers.unwrap_or_else(|| vec![as_one_piece(self, map.bias)]);
-        look(&Image {
+        let headers = headers.unwrap_or_else(|| vec![single_segment(self, map.bias)]);
+        read(&Image {
             bias: map.bias,
             headers: &headers,
             name: &name,
-            later: Some(memory),
+            memory: Some(memory),
         })
     }
 }
 
-/// The program headers of a module. `None`: they are not where linkers put them of their own accord, near the beginning of its memory.
-/// A linker script may leave them out, and who rewrites a file that is linked may put them elsewhere.
+/// Returns the program headers of a module. `None`: they are not near the start of its memory,
+/// where linkers put them by default. A linker script may omit them, and a tool that rewrites the
+/// file may move them.
 fn program_headers(
-    found: &Found,
+    found: &FoundModule,
     bias: u64,
     memory: &Memory,
     header: &libc::Elf64_Ehdr,
@@ -170,7 +179,7 @@ fn program_headers(
     headers.iter().any(is_first).then_some(headers)
 }
 
-/// Those that a file's header names, if it is one and lies at `start`.
+/// Returns the headers that the ELF header of a file at `start` names.
 fn headers_at(
     start: u64,
     memory: &Memory,
@@ -184,9 +193,10 @@ fn headers_at(
     memory.values(start.checked_add(header.e_phoff)?, header.e_phnum.into())
 }
 
-/// In place of program headers that are not found: the module is known, and so are its names; its frames are unwound by frame pointers.
-/// Were it left unknown, each walk would look for it again.
-fn as_one_piece(found: &Found, bias: u64) -> libc::Elf64_Phdr {
+/// Returns one segment for a module whose program headers are not found. The module's names then
+/// stay available, and its frames are unwound by frame pointers. If the module stayed unknown, each
+/// walk would look it up again.
+fn single_segment(found: &FoundModule, bias: u64) -> libc::Elf64_Phdr {
     let (start, len) = (
         found.map_start.wrapping_sub(bias),
         found.map_end.saturating_sub(found.map_start),
@@ -194,7 +204,7 @@ fn as_one_piece(found: &Found, bias: u64) -> libc::Elf64_Phdr {
     libc::Elf64_Phdr {
         p_type: libc::PT_LOAD,
         p_flags: libc::PF_R | libc::PF_X,
-        p_offset: start, // as a rule
+        p_offset: start, // usually
         p_vaddr: start,
         p_paddr: start,
         p_filesz: len,

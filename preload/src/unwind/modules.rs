@@ -1,19 +1,21 @@
-//! The loaded modules: which code belongs to which file, and where its unwind table is.
+//! The loaded modules: the file of each code address, and the place of its unwind table.
 //!
-//! Danger: replacing what other threads' walks are reading.
+//! Danger: replacing data that other threads' walks are reading.
 //!
-//! Model: an immutable snapshot, replaced whole. A walk holds one snapshot (`recording/seats.rs` keeps it
-//! alive); a PC that lies in none of its modules is looked up with `_dl_find_object`, glibc's
-//! lock-free question made for unwinders (or, without that, in the loader's list: `unwind/module_lookup.rs`), and a new snapshot with one more module is
-//! put in place. The loader's locked list is read once, at boot, where we are the loader's guest.
-//! `dl_iterate_phdr` in a sample could deadlock against a thread that allocates inside the loader.
+//! Model: an immutable snapshot, replaced as a whole. A walk holds one snapshot through a hazard
+//! pointer. A PC in none of its modules is looked up in the loader, without the loader's lock. Then
+//! a snapshot with one more module takes its place.
 //!
-//! The modules found at boot stay for the life of the process, so their tables are read in place.
-//! Those found later may be unloaded under a walk that was led astray, so their tables are copied, and since
-//! that may happen under the copy too, the kernel copies (`unwind/checked_read.rs`): it fails where a load would fault.
+//! The loader's locked list is read once, at boot, when the loader itself calls us. In a sample,
+//! `dl_iterate_phdr` could deadlock with a thread that allocates inside the loader.
 //!
-//! Unloading is noticed through the exported `dlclose`, which raises an epoch: the next walk asks
-//! for every later module whether it is still there.
+//! Modules found at boot stay for the life of the process, so their tables are read in place. Later
+//! modules may be unloaded under a walk that follows wrong data, so their tables are copied. A
+//! module may be unloaded during the copy as well, so the kernel copies by checked reads, which
+//! fail where a load would fault.
+//!
+//! The exported `dlclose` reports unloads by raising an epoch, the era. The next walk checks for
+//! every later module whether it is still loaded.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -21,52 +23,55 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use framehop::{Unwinder, UnwinderNative};
 
-use crate::os::backoff::{self, Patience};
+use crate::os::backoff::{self, Backoff};
 use crate::os::private_stack;
 use crate::state::thread::Entered;
-use crate::unwind::cfi_storage::Room;
+use crate::unwind::cfi_storage::CfiStorage;
 use crate::unwind::checked_read::Memory;
 use crate::unwind::eh_frame::Table;
 use crate::unwind::elf_image::Image;
-use crate::unwind::module_events::{self, Notice};
-use crate::unwind::module_lookup::{self, Found, Loader};
+use crate::unwind::module_events::{self, ModuleEvent};
+use crate::unwind::module_lookup::{self, FoundModule, Loader};
 
-/// What a snapshot knows of a module.
+/// A module in a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Addresses (avma) that belong to it.
+    /// Addresses (avma) of the module.
     pub(crate) range: Range<u64>,
-    /// Those of them from its first code to its last.
+    /// Addresses from the module's first code to its last.
     pub(crate) code: Range<u64>,
-    /// Its number in the log.
+    /// The module's number in the log.
     pub(crate) number: u32,
-    /// Where `.eh_frame_hdr` is mapped (0: none): tells it from another module at its place.
+    /// Address of `.eh_frame_hdr` (0: none), which distinguishes the module from another at its
+    /// place.
     table: u64,
-    /// Found at boot: never unloaded.
+    /// True for a module found at boot, which is never unloaded.
     permanent: bool,
-    /// Of a later one: tells it from another file of the same layout at its place ([`Image::identity`]).
+    /// Number that distinguishes a later module from another file of the same layout at its place
+    /// ([`Image::identity`]).
     identity: u64,
 }
 
-/// All modules known at one moment.
+/// All modules that are known at one time.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     /// Sorted by address.
     entries: Vec<Entry>,
-    pub(crate) unwinder: UnwinderNative<Table, Room>,
-    /// How often something had been unloaded when every module was last known to be there: [`ERA`] without [`FORKS`].
+    pub(crate) unwinder: UnwinderNative<Table, CfiStorage>,
+    /// Number of `dlclose` calls when every module was last known to be loaded: [`ERA`] without
+    /// [`FORKS`].
     closed: u32,
-    /// Next in the list of those that were replaced.
+    /// Next in the list of replaced snapshots.
     retired_next: *mut Snapshot,
 }
 
 impl Snapshot {
-    /// The era in which every module was last known to be there.
+    /// Returns the era in which every module was last known to be loaded.
     pub(crate) fn era(&self) -> u32 {
         self.closed.wrapping_add(FORKS.load(Ordering::Relaxed))
     }
 
-    /// The module that an address belongs to.
+    /// Returns the module of an address.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<&Entry> {
         let after = self.entries.partition_point(|e| e.range.start <= address);
@@ -74,30 +79,32 @@ impl Snapshot {
         (address < entry.range.end).then_some(entry)
     }
 
-    /// Whether a module is known, and as it is now. (Of one whose headers were not found, the table is not known.)
-    fn has(&self, found: &Found) -> bool {
+    /// Returns true if the module is known in its present form. (If its headers were not found, its
+    /// table is unknown.)
+    fn has(&self, found: &FoundModule) -> bool {
         let entry = self.find(found.map_start);
         entry.is_some_and(|entry| {
             entry.range.start == found.map_start && [0, found.eh_frame_hdr].contains(&entry.table)
         })
     }
 
-    /// Whether an address is in the code of a module.
+    /// Returns true if the address is in the code of a module.
     pub(crate) fn is_code(&self, address: u64) -> bool {
         self.find(address)
             .is_some_and(|entry| entry.code.contains(&address))
     }
 }
 
-/// The snapshot in force. Replaced under `CHANGING`; read by walks through the hazard of their seat.
+/// The snapshot in force. Replaced under `CHANGING`; read by walks through the hazard pointer of
+/// their seat.
 static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
 /// Replaced snapshots that a walk may still hold; the writer frees them.
 static RETIRED: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
 /// Held while a snapshot is being replaced.
 static CHANGING: AtomicBool = AtomicBool::new(false);
-/// Calls of `dlclose` so far, and forks on the way to this process.
+/// Number of `dlclose` calls so far, plus the number of forks that led to this process.
 static ERA: AtomicU32 = AtomicU32::new(0);
-/// The latter.
+/// Number of forks that led to this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Next module number.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -106,7 +113,8 @@ pub(crate) fn current() -> *mut Snapshot {
     CURRENT.load(Ordering::SeqCst)
 }
 
-/// A hazard pointer: the snapshot that one walk may be reading, which [`free_retired`] therefore keeps.
+/// A hazard pointer: the snapshot that one walk may be reading, which [`free_retired`] therefore
+/// keeps.
 pub(crate) struct Hazard(AtomicPtr<Snapshot>);
 
 impl Hazard {
@@ -114,22 +122,23 @@ impl Hazard {
         Hazard(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Publishes the snapshot in force as being read, and returns it. It stays valid until the next call,
-    /// or [`clear`](Self::clear). Only the walk that owns the hazard calls this.
+    /// Publishes the snapshot in force as being read, and returns it. It stays valid until the next
+    /// call, or [`clear`](Self::clear). Only the walk that owns the hazard pointer calls this.
     pub(crate) fn protect(&self) -> Option<&Snapshot> {
         loop {
             let snapshot = current();
-            // Sequentially consistent, as are the replacement and the writer's look at the hazards:
-            // either the writer sees this, or we see below that the snapshot was replaced.
+            // Sequentially consistent, like the replacement and the writer's reads of the hazard
+            // pointers. Either the writer sees this store, or the check below sees that the
+            // snapshot was replaced.
             self.0.store(snapshot, Ordering::SeqCst);
             if current() == snapshot {
-                // SAFETY: not freed while a hazard names it.
+                // SAFETY: not freed while a hazard pointer contains it.
                 return unsafe { snapshot.as_ref() };
             }
         }
     }
 
-    /// The walk is over.
+    /// Ends the protection, because the walk is over.
     pub(crate) fn clear(&self) {
         self.0.store(std::ptr::null_mut(), Ordering::Release);
     }
@@ -140,24 +149,26 @@ impl Hazard {
     }
 }
 
-/// Whether a snapshot must be looked through because something was unloaded since.
+/// Returns true if a module may have been unloaded after the snapshot's last validation.
 #[inline]
 pub(crate) fn is_stale(snapshot: &Snapshot) -> bool {
     snapshot.era() != era()
 }
 
-/// What walks found in another era is not looked at: code may be another since.
+/// Returns the present era. Results that walks cached in another era are not used, because other
+/// code may be at their addresses.
 pub(crate) fn era() -> u32 {
     ERA.load(Ordering::Acquire)
 }
 
-/// To be called after every `dlclose`.
-pub(crate) fn something_was_closed() {
+/// Called after every `dlclose`: begins a new era.
+pub(crate) fn note_dlclose() {
     ERA.fetch_add(1, Ordering::AcqRel);
 }
 
-/// In a forked child: whoever held the flag is not here. And what walks of the parent's other threads left in the seats is a copy whose pages are not of
-/// one moment (Law 7): another era begins, though no module is gone.
+/// In a forked child: clears the flag, because its holder may not exist here. A new era begins,
+/// though no module is unloaded. Results that walks of the parent's other threads left in the seats
+/// are copies of pages from different times (Law 7).
 pub(crate) fn after_fork() {
     CHANGING.store(false, Ordering::Release);
     FORKS.fetch_add(1, Ordering::Relaxed);
@@ -181,17 +192,18 @@ pub(crate) fn discover_all(_: &Entered) {
 }
 
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid info for the length of the call, and our own snapshot back.
+    // SAFETY: the loader passes an info that is valid for the call, and returns our own snapshot.
     let (info, snapshot) = unsafe { (&*info, &mut *data.cast::<Snapshot>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
     // SAFETY: the loader's own program headers of a loaded module.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    // SAFETY: asks for numbers of the auxiliary vector.
+    // SAFETY: reads numbers of the auxiliary vector.
     let [program, vdso] =
         [libc::AT_PHDR, libc::AT_SYSINFO_EHDR].map(|kind| unsafe { libc::getauxval(kind) });
-    // By glibc's names for these two. musl has the program's first argument for the one, which may be anything, and nothing for the other.
+    // Uses glibc's names for these two. musl has the program's first argument for the program,
+    // which may be anything, and no name for the vDSO.
     let name = match info.dlpi_phdr as u64 {
         at if at == program => &[][..],
         at if at & !4095 == vdso => b"linux-vdso.so.1",
@@ -202,87 +214,94 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
         bias: info.dlpi_addr,
         headers,
         name,
-        later: None,
+        memory: None,
     };
-    // SAFETY: the module is loaded, and the loader's lock is held by this call; found at boot, it stays.
+    // SAFETY: the module is loaded, and the loader's lock is held by this call; found at boot, it
+    // stays.
     unsafe { add(snapshot, &image) };
     0
 }
 
-/// Puts a snapshot in place that knows the module around `address`, which a walk came to. False: no
-/// module is there, or another thread kept us from finding out.
+/// Installs a snapshot that knows the module around `address`, which a walk has reached. Returns
+/// false if there is no module, or if another thread prevented the lookup.
 pub(crate) fn discover(_: &Entered, address: u64) -> bool {
-    let Some(_look) = module_lookup::may_be_at(address) else {
+    let Some(_scan) = module_lookup::begin_lookup(address) else {
         return false;
     };
     let mut is_known = false;
     change(|snapshot| {
         let was_known = snapshot.find(address).is_some(); // another thread was faster
-        let learnt = !was_known && learn(snapshot, address);
-        // Whoever asked will look for the address again, and must find it.
-        is_known = was_known || learnt && snapshot.find(address).is_some();
-        learnt
+        let is_added = !was_known && add_module_at(snapshot, address);
+        // The caller will look the address up again, and must find it.
+        is_known = was_known || is_added && snapshot.find(address).is_some();
+        is_added
     });
     is_known
 }
 
-/// Adds the module around `address`, which was found after boot, and what else was found on the way. False: nothing was, or it is being unloaded.
-fn learn(snapshot: &mut Snapshot, address: u64) -> bool {
-    if !module_lookup::has_news(|start| snapshot.entries.iter().any(|it| it.range.start == start)) {
+/// Adds the module around `address`, loaded after boot, and other modules found on the way. Returns
+/// false if nothing is found, or if the module is being unloaded.
+fn add_module_at(snapshot: &mut Snapshot, address: u64) -> bool {
+    if !module_lookup::has_unknown_module(|start| {
+        snapshot.entries.iter().any(|it| it.range.start == start)
+    }) {
         return false;
     }
     let memory = Memory::open();
-    let Some(loader) = Loader::now(&memory) else {
+    let Some(loader) = Loader::open(&memory) else {
         return false;
     };
     let mut modules = loader.around(address);
-    // Of the one that is asked for, what is known is not right.
-    let is_asked_for = |found: &Found| (found.map_start..found.map_end).contains(&address);
+    // The known module at the requested address is outdated, so the new one is kept.
+    let is_asked_for = |found: &FoundModule| (found.map_start..found.map_end).contains(&address);
     modules.retain(|found| is_asked_for(found) || !snapshot.has(found));
     for found in &modules {
-        // What is known of those addresses was unloaded past the exported `dlclose`, as libc does with character set converters. Left
-        // there, it would stand before parts of this module.
+        // The known modules at these addresses were unloaded without the exported `dlclose`, as
+        // libc does with character set converters. If they stayed, they would hide parts of this
+        // module.
         let overlaps =
             |entry: &Entry| entry.range.start < found.map_end && found.map_start < entry.range.end;
-        if take_out(snapshot, |entry| !entry.permanent && overlaps(entry)) {
-            something_was_closed();
+        if remove_modules(snapshot, |entry| !entry.permanent && overlaps(entry)) {
+            note_dlclose();
         }
-        found.look(&memory, |image| {
-            // SAFETY: nothing of the module is read in place.
+        found.read_image(&memory, |image| {
+            // SAFETY: the module is not read in place.
             unsafe { add(snapshot, image) }.then_some(())
         });
     }
-    // What was copied of those that are no longer there may be in part another's. The log knows of them already.
-    let (now, mut lost) = (Loader::now(&memory), false);
+    // Modules that are gone meanwhile are removed: their copies may contain bytes of another
+    // module. The log has their events already.
+    let (now, mut lost) = (Loader::open(&memory), false);
     modules.retain(|found| {
         let now = now.as_ref().and_then(|loader| loader.at(found.map_start));
         let stays = now.is_some_and(|now| now.is_same(found));
         if !stays {
             lost = true;
-            take_out(snapshot, |entry| entry.range.start == found.map_start);
+            remove_modules(snapshot, |entry| entry.range.start == found.map_start);
         }
         stays && snapshot.has(found)
     });
-    module_lookup::came_of_it(!modules.is_empty(), lost);
+    module_lookup::end_lookup(!modules.is_empty(), lost);
     !modules.is_empty()
 }
 
-/// Puts a snapshot in place without the modules that are no longer there. Where the loader cannot be asked just now, the next walk does this.
+/// Installs a snapshot without the unloaded modules. If the loader cannot be queried now, the next
+/// walk does it.
 pub(crate) fn revalidate(_: &Entered) {
     let era = era();
     change(|snapshot| {
         let memory = Memory::open();
-        let Some(loader) = Loader::now(&memory) else {
+        let Some(loader) = Loader::open(&memory) else {
             return false;
         };
-        take_out(snapshot, |entry| {
+        remove_modules(snapshot, |entry| {
             let is_there = || {
                 let found = loader.at(entry.range.start).filter(|found| {
                     found.eh_frame_hdr == entry.table && found.map_start == entry.range.start
                 });
-                // SAFETY: nothing of the module is read in place.
+                // SAFETY: the module is not read in place.
                 let identity = |image: &Image| Some(unsafe { image.identity(&image.segments()) });
-                found.and_then(|found| found.look(&memory, identity)) == Some(entry.identity)
+                found.and_then(|found| found.read_image(&memory, identity)) == Some(entry.identity)
             };
             !entry.permanent && !is_there()
         });
@@ -291,31 +310,32 @@ pub(crate) fn revalidate(_: &Entered) {
     });
 }
 
-/// Takes the modules out that are gone. False: there is none.
-fn take_out(snapshot: &mut Snapshot, mut is_gone: impl FnMut(&Entry) -> bool) -> bool {
-    let gone: Vec<Entry> = snapshot
+/// Removes the modules that are unloaded. Returns false if there is none.
+fn remove_modules(snapshot: &mut Snapshot, mut is_unloaded: impl FnMut(&Entry) -> bool) -> bool {
+    let removed: Vec<Entry> = snapshot
         .entries
-        .extract_if(.., |entry| is_gone(entry))
+        .extract_if(.., |entry| is_unloaded(entry))
         .collect();
-    for entry in &gone {
+    for entry in &removed {
         snapshot.unwinder.remove_module(entry.range.start);
-        module_events::announce(Notice::Gone {
+        module_events::announce(ModuleEvent::Unloaded {
             number: entry.number,
         });
     }
-    !gone.is_empty()
+    !removed.is_empty()
 }
 
-/// Replaces the snapshot by a changed copy. False when `edit` says so, or another thread that is at it takes long: then this
-/// sample's walk ends early, and says so.
+/// Replaces the snapshot by a changed copy. Returns false if `edit` returns false, or if another
+/// thread holds the flag for long. In the second case this sample's walk ends early, with that
+/// reason.
 fn change(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
-    private_stack::run(|| change_here(edit))
+    private_stack::run(|| change_on_this_stack(edit))
 }
 
-fn change_here(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
-    let mut patience = Patience::of(backoff::SHORT_NS);
+fn change_on_this_stack(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
+    let mut backoff = Backoff::with_limit(backoff::SHORT_NS);
     while CHANGING.swap(true, Ordering::Acquire) {
-        if !patience.pause() {
+        if !backoff.pause() {
             return false;
         }
     }
@@ -339,7 +359,7 @@ fn change_here(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
 fn retire(snapshot: *mut Snapshot) {
     let mut head = RETIRED.load(Ordering::Relaxed);
     loop {
-        // SAFETY: retired by us, still allocated; walks do not look at this field.
+        // SAFETY: retired by us, still allocated; walks do not read this field.
         unsafe { (*snapshot).retired_next = head };
         match RETIRED.compare_exchange_weak(head, snapshot, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return,
@@ -348,24 +368,27 @@ fn retire(snapshot: *mut Snapshot) {
     }
 }
 
-/// Frees the replaced snapshots that `held` says no walk holds. Called by the writer alone.
+/// Frees the replaced snapshots that no walk holds, as `held` tells. Called by the writer alone.
 pub(crate) fn free_retired(held: impl Fn(*mut Snapshot) -> bool) {
     let mut next = RETIRED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     while !next.is_null() {
         let snapshot = next;
-        // SAFETY: taken off the list by the swap: it is ours alone, but for walks that hold it.
+        // SAFETY: the swap has taken it off the list, so it is ours alone, except for walks that
+        // hold it.
         next = unsafe { (*snapshot).retired_next };
         if held(snapshot) {
             retire(snapshot);
         } else {
-            // SAFETY: made by Box::into_raw in `change` or `discover_all`, in force no more, and
-            // held by no walk: a walk publishes its hazard before it looks whether the snapshot is
-            // still in force, and `held` reads the hazards after it was replaced.
+            // SAFETY: made by Box::into_raw in `change` or `discover_all`, no longer in force, and
+            // held by no walk. A walk publishes its hazard pointer before it checks that the
+            // snapshot is still in force. `held` reads the hazard pointers after the replacement.
             drop(unsafe { Box::from_raw(snapshot) });
         }
     }
 }
 
+/// Returns the loader's name of a module.
+///
 /// # Safety
 /// `name` is null or a C string.
 unsafe fn name_of<'a>(name: *const c_char) -> &'a [u8] {
@@ -376,10 +399,10 @@ unsafe fn name_of<'a>(name: *const c_char) -> &'a [u8] {
     unsafe { CStr::from_ptr(name) }.to_bytes()
 }
 
-/// Adds a module to a snapshot and announces it. False: nothing of it is mapped.
+/// Adds a module to a snapshot and announces it. Returns false if it has no mapped segments.
 ///
 /// # Safety
-/// The module is loaded and stays so for ever, unless it is a later one.
+/// The module is loaded and stays for ever, or its image is read by checked reads.
 unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
     let segments = image.segments();
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
@@ -404,14 +427,14 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
         code,
         number,
         table,
-        permanent: image.later.is_none(),
+        permanent: image.memory.is_none(),
         // SAFETY: the caller's promise.
         identity: unsafe { image.identity(&segments) },
     };
     entries.insert(at, entry);
     // SAFETY: the caller's promise.
     let build_id = unsafe { image.build_id(&segments) };
-    module_events::announce(Notice::Loaded {
+    module_events::announce(ModuleEvent::Loaded {
         number,
         path: image.path(),
         build_id,

@@ -1,9 +1,10 @@
-//! musl's own code: where a frame's caller is, by what the code does from there on.
+//! musl's own code: a frame's caller, derived from the instructions after the frame's address.
 //!
-//! Danger: code read as data. musl is built without unwind tables and without frame pointers, so a walk would end at `strdup` or `getline`, and
-//! nowhere would it be seen that it has come to the root. What a function does to the stack until it returns says where its caller is
-//! (`heapprof_core::find_epilogue`). It is asked once for each return address, and takes some memory of our arena then, as learning a module does; the rule is
-//! kept as those are that come from tables.
+//! Danger: code read as data. musl is built without unwind tables and frame pointers. So a walk
+//! would end at `strdup` or `getline`, and could not recognize the root. A function's effect on the
+//! stack up to its return tells the place of its caller (core's `find_epilogue`). This is computed once
+//! for each return address, and then allocates from our arena, like learning a module. The rule is
+//! cached like the rules from tables.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +14,13 @@ use heapprof_core::Epilogue;
 use crate::os::{libc_trampolines, private_stack};
 use crate::unwind::modules;
 
-/// Its first address, and the one behind its last; 0: not known.
+/// The first address of the code, and its end; 0: unknown.
 static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Those of its functions that never return. What is called behind them is another function's. The two that call them are the first of a
-/// process's stack and of a thread's.
-const NEVER_RETURN: [&std::ffi::CStr; 11] = [
+/// musl's functions that never return. The code behind a call of such a function belongs to another
+/// function. The last one and `exit` mark the first function of a process's stack, and
+/// `pthread_exit` that of a thread's.
+const NON_RETURNING_NAMES: [&std::ffi::CStr; 11] = [
     c"exit",
     c"pthread_exit",
     c"abort",
@@ -31,21 +33,21 @@ const NEVER_RETURN: [&std::ffi::CStr; 11] = [
     c"__assert_fail",
     c"__libc_start_main",
 ];
-/// Their addresses; 0: it has none of that name.
-static NEVER: [AtomicUsize; NEVER_RETURN.len()] =
-    [const { AtomicUsize::new(0) }; NEVER_RETURN.len()];
+/// The addresses of these functions; 0: musl has none of that name.
+static NON_RETURNING: [AtomicUsize; NON_RETURNING_NAMES.len()] =
+    [const { AtomicUsize::new(0) }; NON_RETURNING_NAMES.len()];
 
-/// At boot: finds it.
+/// At boot: finds the code and the functions.
 pub(crate) fn prepare() {
-    for (place, name) in NEVER.iter().zip(NEVER_RETURN) {
+    for (place, name) in NON_RETURNING.iter().zip(NON_RETURNING_NAMES) {
         place.store(
             libc_trampolines::in_libc(name).unwrap_or(0),
             Ordering::Relaxed,
         );
     }
-    // SAFETY: a snapshot in force at boot is replaced by nobody yet.
+    // SAFETY: no thread replaces a snapshot at boot.
     let snapshot = unsafe { modules::current().as_ref() };
-    let exit = NEVER[0].load(Ordering::Relaxed) as u64;
+    let exit = NON_RETURNING[0].load(Ordering::Relaxed) as u64;
     if let Some(libc) = snapshot
         .and_then(|snapshot| snapshot.find(exit))
         .filter(|libc| libc.code.contains(&exit))
@@ -60,26 +62,27 @@ fn range() -> Range<usize> {
     start..end
 }
 
-/// Whether that is an address in it.
+/// Returns true if the address is in musl's code.
 #[inline]
-pub(crate) fn holds(address: u64) -> bool {
+pub(crate) fn contains(address: u64) -> bool {
     range().contains(&(address as usize))
 }
 
-/// Where its code leads from that address on, which it [`holds`] and which lies behind a call if `returns`. `module`: the number plus one of what it
-/// lies in.
+/// Returns the way from an address in musl's code to its caller. The address lies behind a call if
+/// `returns` is set. `module` is the number of its module plus one.
 #[cold]
 #[inline(never)]
-pub(crate) fn way_out(address: u64, returns: bool, module: u32) -> Epilogue {
+pub(crate) fn find_epilogue(address: u64, returns: bool, module: u32) -> Epilogue {
     let Range { start, end } = range();
-    // SAFETY: libc's code, one segment, which is mapped for as long as the process lives, and which nobody writes to.
+    // SAFETY: libc's code, one segment, which is mapped for the life of the process and never
+    // written.
     let code = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
     let never_returns = |called: usize| {
-        NEVER
+        NON_RETURNING
             .iter()
             .any(|it| it.load(Ordering::Relaxed) == start + called)
     };
-    // It takes more of a stack than a thread may have left.
+    // The search needs more stack than a thread may have left.
     private_stack::run(|| {
         heapprof_core::find_epilogue(
             code,

@@ -1,9 +1,12 @@
 //! The walk: from a sampled malloc out to the thread's first function.
 //!
-//! framehop, or a rule that it was asked for before, turns one frame's registers into the next's; here is what it leaves to its caller: which
-//! memory may be read (`unwind/stack_bounds.rs`), which modules there are (`unwind/modules.rs`), our own frames, signal
-//! frames, and when to stop. A walk never faults and never loops: reads are bounded, the stack
-//! pointer must rise, and the number of frames has a limit. It ends with a reason.
+//! framehop, or a cached rule that it has derived, turns the registers of one frame into those of
+//! the next. This file does the work that framehop leaves to its caller. That is readable memory
+//! (`stack_bounds`), loaded modules (`modules`), our own frames, signal frames, and the decision to
+//! stop.
+//!
+//! A walk never faults and never loops: reads are bounded, the stack pointer must rise, and the
+//! number of frames has a limit. It ends with a reason.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +18,12 @@ use heapprof_format::WalkEnd;
 use crate::arch::signal_frame;
 use crate::os::{libc_trampolines, link_map, sys};
 use crate::state::thread::Entered;
-use crate::unwind::cfi_storage::Room;
+use crate::unwind::cfi_storage::CfiStorage;
 use crate::unwind::jit_ranges;
 use crate::unwind::modules::{self, Hazard};
 #[cfg(target_env = "musl")]
 use crate::unwind::musl_code;
-use crate::unwind::stack_bounds::Readable;
+use crate::unwind::stack_bounds::ReadableStack;
 use crate::unwind::walker::{self, Walked, Walker};
 
 #[cfg(target_env = "musl")]
@@ -31,19 +34,20 @@ mod verify;
 #[cfg(feature = "verify")]
 pub(crate) use verify::verify;
 
-/// Where a walk begins: the registers at one instruction.
+/// The start of a walk: the registers at one instruction.
 #[derive(Clone, Copy)]
-pub(crate) struct Here(Cursor);
+pub(crate) struct WalkStart(Cursor);
 
-impl Here {
-    /// Of the caller of a function whose first instruction had the stack pointer `sp` and the frame
-    /// pointer `bp`: the return address is on top of the stack.
+impl WalkStart {
+    /// Returns the start at the caller of a function. `sp` and `bp` are the stack and frame
+    /// pointers at the function's first instruction, where the return address is on top of the
+    /// stack.
     ///
     /// # Safety
     /// `sp` was the stack pointer at the first instruction of a function that has not returned.
     #[inline(always)]
-    pub(crate) unsafe fn caller(sp: *const u64, bp: u64) -> Here {
-        Here(Cursor {
+    pub(crate) unsafe fn caller(sp: *const u64, bp: u64) -> WalkStart {
+        WalkStart(Cursor {
             // SAFETY: the caller's promise.
             address: unsafe { *sp },
             returns: true,
@@ -52,10 +56,10 @@ impl Here {
         })
     }
 
-    /// At an instruction that is running.
+    /// Returns the start at an instruction that is being executed.
     #[inline(always)]
-    pub(crate) fn running(pc: u64, sp: u64, bp: u64) -> Here {
-        Here(Cursor {
+    pub(crate) fn running(pc: u64, sp: u64, bp: u64) -> WalkStart {
+        WalkStart(Cursor {
             address: pc,
             returns: false,
             sp,
@@ -64,40 +68,41 @@ impl Here {
     }
 }
 
-/// The registers at this point of the calling function, to begin a walk there.
-macro_rules! here {
+/// Returns the registers at this point of the calling function, as the start of a walk.
+macro_rules! current_registers {
     () => {{
-        let (pc, sp, bp) = $crate::arch::registers::here!();
-        $crate::unwind::walk::Here::running(pc, sp, bp)
+        let (pc, sp, bp) = $crate::arch::registers::current_registers!();
+        $crate::unwind::walk::WalkStart::running(pc, sp, bp)
     }};
 }
-pub(crate) use here;
+pub(crate) use current_registers;
 
 /// Address of libc's signal return trampoline, to which handlers return.
 static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
-/// Where functions of `makecontext` return to, if they do: the root of a stack that it made. The address is a function's first, so
-/// that no unwind table speaks of the place before it.
+/// Return address of functions that run in a context of `makecontext`: the root of such a stack. It
+/// is the first address of a function, so no unwind table covers the address before it.
 static CONTEXT_ROOT: AtomicU64 = AtomicU64::new(0);
-/// The loader's code. Its entry has no unwind table: a walk that ends there has come to the root, in a thread
-/// that is still running the constructors.
+/// The loader's code. Its entry has no unwind table. A walk that ends there has reached the root,
+/// in a thread that still runs constructors.
 static LOADER: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// The code of libc's `dl_iterate_phdr`, which calls the program's with a lock of the loader's held.
-static ITERATES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The code of libc's `dl_iterate_phdr`, which calls the program's code while it holds a lock of
+/// the loader.
+static DL_ITERATE_PHDR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Our own code, whose frames are not recorded.
 static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// At boot: learns what walks need to know. `depth` is in frames of the program.
+/// At boot: learns the addresses that walks need. `depth` is in frames of the program.
 pub(crate) fn prepare(depth: u32) {
     walker::set_depth(depth);
-    // SAFETY: a snapshot in force at boot is replaced by nobody yet.
+    // SAFETY: no thread replaces a snapshot at boot.
     let snapshot = unsafe { modules::current().as_ref() };
     if let Some(own) = snapshot.and_then(|s| s.find(prepare as *const () as u64)) {
         OWN[0].store(own.range.start, Ordering::Relaxed);
         OWN[1].store(own.range.end, Ordering::Relaxed);
     }
-    // SAFETY: asks for one number of the auxiliary vector.
+    // SAFETY: reads a number of the auxiliary vector.
     let loader = match unsafe { libc::getauxval(libc::AT_BASE) } {
-        0 => link_map::start_of_loader(), // it was told to run the program
+        0 => link_map::start_of_loader(), // the loader was asked to run the program
         base => base,
     };
     if let Some(loader) = snapshot.and_then(|s| s.find(loader)) {
@@ -105,8 +110,8 @@ pub(crate) fn prepare(depth: u32) {
         LOADER[1].store(loader.range.end, Ordering::Relaxed);
     }
     if let Some(code) = libc_trampolines::code_in_libc(c"dl_iterate_phdr") {
-        ITERATES[0].store(code.start as u64, Ordering::Relaxed);
-        ITERATES[1].store(code.end as u64, Ordering::Relaxed);
+        DL_ITERATE_PHDR[0].store(code.start as u64, Ordering::Relaxed);
+        DL_ITERATE_PHDR[1].store(code.end as u64, Ordering::Relaxed);
     }
     SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
     CONTEXT_ROOT.store(context_root().unwrap_or(0), Ordering::Relaxed);
@@ -114,52 +119,56 @@ pub(crate) fn prepare(depth: u32) {
     musl_code::prepare();
 }
 
-/// Asks libc: a context is made that nobody enters.
+/// Returns the root of contexts, from a context that is made and never entered.
 #[cold]
 #[inline(never)]
 fn context_root() -> Option<u64> {
     extern "C" fn nobody() {}
     let code = libc_trampolines::code_in_libc(c"makecontext")?;
-    // SAFETY: libc's own, which has this type.
+    // SAFETY: libc's own function, which has this type.
     let makecontext: unsafe extern "C" fn(*mut libc::ucontext_t, extern "C" fn(), i32, ...) =
         unsafe { std::mem::transmute(code.start) };
     let mut stack = [0_u64; 32];
-    // SAFETY: numbers and null pointers; it is not entered.
+    // SAFETY: numbers and null pointers; the context is not entered.
     let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
     context.uc_stack.ss_sp = stack.as_mut_ptr().cast();
     context.uc_stack.ss_size = size_of_val(&stack);
-    // SAFETY: a context and its stack of ours. It writes to the stack's last three words.
+    // SAFETY: a context and a stack of our own. The call writes to the stack's last three words.
     unsafe { makecontext(&raw mut context, nobody, 0) };
     let top = signal_frame::stack_pointer_of(&context) as usize;
     let word = top.checked_sub(stack.as_ptr() as usize)? / 8;
     std::hint::black_box(&stack).get(word).copied()
 }
 
-/// Whether this thread is called by `dl_iterate_phdr`. It holds a lock then that a thread in dlopen may wait for, which itself holds
-/// one that pthread_create wants: whoever makes a thread here may wait for ever.
+/// Returns true if `dl_iterate_phdr` is among this thread's callers. It holds a lock that a thread
+/// in dlopen may wait for, which in turn holds a lock that pthread_create needs. So a thread that
+/// is created here might wait for ever.
 #[cold]
-pub(crate) fn is_in_iteration(
+pub(crate) fn is_in_dl_iterate_phdr(
     entered: &Entered,
     walker: &mut Walker,
     hazard: &Hazard,
-    here: Here,
+    start: WalkStart,
 ) -> bool {
-    walk(entered, walker, hazard, 0, here);
-    let [start, end] = ITERATES.each_ref().map(|it| it.load(Ordering::Relaxed));
+    walk(entered, walker, hazard, 0, start);
+    let [start, end] = DL_ITERATE_PHDR
+        .each_ref()
+        .map(|it| it.load(Ordering::Relaxed));
     let mut frames = walker.memos.chosen().innermost_first();
     frames.any(|frame| (start..end).contains(&frame.address))
 }
 
-/// glibc tells the kernel its trampoline with every sigaction, also one that changes nothing. So: give a
-/// signal the disposition it has, and ask the kernel what it was told. Nothing else names the
-/// trampoline: it is no symbol, and its unwind table needs what framehop cannot do. Then it is as it was (programs
-/// would see a flag more).
+/// Returns the signal return trampoline. glibc passes its address to the kernel with every
+/// sigaction, even one that changes nothing. So this sets a signal's present disposition again, and
+/// reads the kernel's copy. There is no other way to find the trampoline: it has no symbol, and
+/// framehop cannot use its unwind table. Finally the kernel's copy is restored, because programs
+/// would see an additional flag.
 fn signal_return() -> Option<u64> {
     let signal = libc::SIGRTMAX();
     let before = sys::sigaction_of(signal)?;
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: at boot, before the program's first thread: reads the disposition of an unused signal
-    // into a struct of ours and sets it to the same.
+    // SAFETY: at boot, before the program's first thread. Reads the disposition of an unused signal
+    // into our own struct, and sets it to the same value.
     unsafe {
         if libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) != 0 {
             return None;
@@ -167,44 +176,45 @@ fn signal_return() -> Option<u64> {
         libc::sigaction(signal, action.as_ptr(), std::ptr::null_mut());
     }
     let told = sys::sigaction_of(signal);
-    // SAFETY: asked for above, at boot, with no other thread.
+    // SAFETY: the action was read above, at boot, when no other thread exists.
     unsafe { sys::restore_sigaction(signal, &before) };
     told.map(|action| action.restorer)
         .filter(|&restorer| restorer != 0)
 }
 
-/// Walks the stack of this thread from `here`. `entry` is recorded as the first frame: a PC inside
-/// the allocation function that was called. The frames are then in the walker's memo.
+/// Walks the stack of this thread from `start`. `entry`, a PC inside the called allocation
+/// function, is recorded as the first frame. Afterwards the frames are in the walker's memo.
 #[inline(always)]
 pub(crate) fn walk(
     entered: &Entered,
     walker: &mut Walker,
     hazard: &Hazard,
     entry: u64,
-    here: Here,
+    start: WalkStart,
 ) -> Walked {
-    let Here(place) = here;
-    let stack = Readable::around(entered.thread, place.sp);
-    // No snapshot is looked at: as long as nothing was unloaded, whatever code the addresses are in is the same.
+    let WalkStart(place) = start;
+    let stack = ReadableStack::around(entered.thread, place.sp);
+    // The snapshot is not needed: while no module is unloaded, each address belongs to the same
+    // code.
     let era = modules::era();
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let memos = &mut walker.memos;
     memos.choose(&at);
-    match memos.find_unchanged(era, &at, |words| stack.hold(words)) {
+    match memos.find_unchanged(era, &at, |words| stack.match_all(words)) {
         Some((of_entry, walked)) if of_entry == entry => walked,
-        _ => walk_unheard(entered, walker, hazard, entry, place, stack, era),
+        _ => walk_without_echo(entered, walker, hazard, entry, place, stack, era),
     }
 }
 
-/// The same of a walk that is not known to be the last one again.
+/// Slow path of [`walk`], if no echo matches.
 #[inline(never)]
-fn walk_unheard(
+fn walk_without_echo(
     entered: &Entered,
     walker: &mut Walker,
     hazard: &Hazard,
     entry: u64,
     place: Cursor,
-    mut stack: Readable,
+    mut stack: ReadableStack,
     era: u32,
 ) -> Walked {
     let depth = walker::depth();
@@ -212,18 +222,18 @@ fn walk_unheard(
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
     if memo.is_again(era, &at, depth, rules, stack.words()) {
-        let walked = found(walker, entry);
+        let walked = result_of_last(walker, entry);
         if stack.is_own() {
             walker.memos.echo(era, (entry, walked));
         }
         return walked;
     }
-    walk_anew(entered, walker, hazard, entry, place, stack)
+    walk_frames(entered, walker, hazard, entry, place, stack)
 }
 
-/// What the walk that has just ended found.
+/// Returns the result of the walk that has just ended.
 #[inline(always)]
-fn found(walker: &mut Walker, entry: u64) -> Walked {
+fn result_of_last(walker: &mut Walker, entry: u64) -> Walked {
     let memo = walker.memos.chosen();
     let (end, frames) = (memo.why_ended(), memo.hash());
     let last = (entry, frames, end);
@@ -237,16 +247,16 @@ fn found(walker: &mut Walker, entry: u64) -> Walked {
 }
 
 #[inline(never)]
-fn walk_anew(
+fn walk_frames(
     entered: &Entered,
     walker: &mut Walker,
     hazard: &Hazard,
     entry: u64,
     place: Cursor,
-    stack: Readable,
+    stack: ReadableStack,
 ) -> Walked {
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
-    let mut step = Step {
+    let mut walk = Walk {
         place,
         stack,
         module: own.clone(),
@@ -267,25 +277,26 @@ fn walk_anew(
         if modules::is_stale(snapshot) && !has_revalidated && !has_begun {
             has_revalidated = true;
             modules::revalidate(entered);
-            continue; // with the snapshot that is in force now
+            continue; // uses the snapshot in force now
         }
         if !has_begun {
             has_begun = true;
-            // What is learnt now is of the time of this snapshot, which another thread may have kept us from looking through.
+            // Cached results belong to the era of this snapshot, because another thread may have
+            // prevented its revalidation.
             let era = snapshot.era();
-            walker.fresh.clear();
+            walker.new_frames.clear();
             walker.memos.chosen_mut().begin(era);
             walker.set_era(era);
         }
-        let end = match step.run(entered, walker, snapshot) {
-            Pause::Rest => None,
+        let end = match walk.run(entered, walker, snapshot) {
+            Pause::Reused => None,
             Pause::End(end) => Some(end),
-            // A module that the snapshot does not know: learn it, go on with the next snapshot.
+            // The snapshot lacks a module: add it, and continue with the next snapshot.
             Pause::Unknown(address) => {
                 if modules::discover(entered, address) {
                     continue;
                 }
-                match step.cross_unknown(walker, snapshot) {
+                match walk.cross_unknown(walker, snapshot) {
                     None => continue,
                     end => end,
                 }
@@ -294,20 +305,20 @@ fn walk_anew(
         if let Some(end) = end {
             let is_whole = end != WalkEnd::TooDeep;
             let memo = walker.memos.chosen_mut();
-            memo.end(&mut walker.fresh, end, is_whole);
+            memo.end(&mut walker.new_frames, end, is_whole);
         }
-        return found(walker, entry);
+        return result_of_last(walker, entry);
     }
 }
 
-/// A walk under way.
-struct Step {
+/// The state of a walk.
+struct Walk {
     /// The frame whose caller comes next.
     place: Cursor,
-    stack: Readable,
-    /// The module of the last frame: its neighbour is mostly in the same one.
+    stack: ReadableStack,
+    /// The module of the last frame; the next frame is mostly in the same one.
     module: Range<u64>,
-    /// Its number plus one; 0: the frame is in none.
+    /// The module's number plus one; 0: the frame is in no module.
     module_number: u32,
     own: Range<u64>,
     depth: usize,
@@ -315,18 +326,19 @@ struct Step {
     context_root: u64,
 }
 
-/// Why a run over the frames paused.
+/// The reason why a run over the frames pauses.
 enum Pause {
-    /// The rest is that of the last walk, its end too.
-    Rest,
+    /// The memo has the rest of the frames, and the end.
+    Reused,
     End(WalkEnd),
-    /// The current frame lies in no module of the snapshot.
+    /// The current frame is in no module of the snapshot.
     Unknown(u64),
 }
 
-impl Step {
-    /// Goes on until it ends or must pause. A function of its own: unwinding takes a kilobyte of the program's stack, learning a
-    /// module (`walk_anew`) takes more, and they need not stand on each other.
+impl Walk {
+    /// Walks until the walk ends or must pause. It is a separate function because unwinding and
+    /// learning a module (`walk_frames`) both need much of the program's stack. Their stack frames
+    /// must not add up.
     #[inline(never)]
     fn run(
         &mut self,
@@ -344,33 +356,33 @@ impl Step {
             let mut rule = None;
             if !own {
                 let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
-                let fresh = &mut walker.fresh;
-                if memo.depth(fresh) + 1 >= self.depth {
+                let new_frames = &mut walker.new_frames;
+                if memo.depth(new_frames) + 1 >= self.depth {
                     return Pause::End(WalkEnd::TooDeep);
                 }
-                // Which module it is in, the memo knows, if it is there.
+                // If the memo contains this frame, it also has the frame's module.
                 let frame = self.frame();
                 let (never, words) = (self.signal_return, self.stack.words());
-                match memo.look_up(&frame, fresh, self.depth, never, rules, words) {
+                match memo.look_up(&frame, new_frames, self.depth, never, rules, words) {
                     MemoHit::None => {}
-                    MemoHit::Full => return Pause::Rest,
+                    MemoHit::Full => return Pause::Reused,
                     MemoHit::Partial(place) => {
                         self.place = place;
                         continue;
                     }
                 }
-                // So do the rules.
+                // If the rule cache contains a rule for the address, the rule has the module, too.
                 if place.returns {
                     rule = rules.get(place.address);
                 }
                 if let Some(rule) = rule
-                    && let Some(caller) = self.unwind(rule, fresh)
+                    && let Some(caller) = self.unwind(rule, new_frames)
                 {
                     self.place = caller;
                     continue;
                 }
             }
-            // The current frame first: it may be one for which a module had to be found.
+            // The module of the current frame may have just been found.
             if !self.module.contains(&lookup) {
                 match snapshot.find(lookup) {
                     Some(entry) => {
@@ -384,21 +396,21 @@ impl Step {
                 return Pause::End(WalkEnd::Root);
             };
             #[cfg(target_env = "musl")]
-            if musl_code::holds(lookup) {
+            if musl_code::contains(lookup) {
                 match self.leave_libc(entered, walker) {
                     None => continue,
                     Some(end) => return Pause::End(end),
                 }
             }
-            // Written in its place, and read again only after the walk: a copy made now would wait for
-            // the stores before it.
-            walker.fresh.push(self.frame());
-            let Some(frame) = walker.fresh.last_mut() else {
-                return Pause::End(WalkEnd::TooDeep); // cannot be: it was pushed
+            // The frame is written in its place, and read again only after the walk. A copy made
+            // now would wait for the stores before it.
+            walker.new_frames.push(self.frame());
+            let Some(frame) = walker.new_frames.last_mut() else {
+                return Pause::End(WalkEnd::TooDeep); // unreachable: it was pushed
             };
             let (cache, stack) = (&mut walker.cache, &mut self.stack);
             let mut regs = UnwindRegsNative::new(place.address, place.sp, place.bp);
-            entered.thread.sought.set(lookup as u32);
+            entered.thread.rule_wanted_for.set(lookup as u32);
             let next = snapshot
                 .unwinder
                 .unwind_frame(at, &mut regs, cache, &mut |address| {
@@ -408,10 +420,10 @@ impl Step {
                 });
             let crossing = matches!(next, Ok(Some(address)) if address == self.signal_return);
             if crossing {
-                frame.note_more(); // the trampoline's frame: its words are not all noted
+                frame.note_more(); // the words of the trampoline's frame are not all noted
             }
             if own {
-                walker.fresh.pop();
+                walker.new_frames.pop();
             } else if rule.is_none() && place.returns && matches!(next, Ok(Some(_))) {
                 let rule = rule_of(snapshot, cache, at, self.module_number);
                 walker.rules.insert(place.address, rule);
@@ -440,7 +452,7 @@ impl Step {
                     return Pause::End(WalkEnd::StackUnreadable);
                 }
                 Err(Error::DidNotAdvance) => return Pause::End(WalkEnd::NotAdvancing),
-                // framehop falls back to frame pointers where a table says nothing.
+                // framehop falls back to frame pointers if a table has no entry.
                 Err(Error::FramepointerUnwindingMovedBackwards | Error::IntegerOverflow) => {
                     let loader =
                         LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed);
@@ -453,16 +465,18 @@ impl Step {
         }
     }
 
-    /// Unwinds the current frame by a rule, and adds it to the `fresh` ones. `None`: framehop is to be asked.
+    /// Unwinds the current frame by a rule, and adds it to `new_frames`. `None`: framehop must
+    /// unwind it.
     #[inline(always)]
-    fn unwind(&mut self, rule: Rule, fresh: &mut Vec<Frame>) -> Option<Cursor> {
-        fresh.push(self.frame());
+    fn unwind(&mut self, rule: Rule, new_frames: &mut Vec<Frame>) -> Option<Cursor> {
+        new_frames.push(self.frame());
         let words = self.stack.words();
-        let caller = fresh.last_mut()?.unwind(rule, words);
-        // The signal trampoline is not the caller: what lies behind it is for `cross_signal` to find.
+        let caller = new_frames.last_mut()?.unwind(rule, words);
+        // The signal trampoline is not a caller: `cross_signal` finds the interrupted frame behind
+        // it.
         let caller = caller.filter(|caller| caller.address != self.signal_return);
         if caller.is_none() {
-            fresh.pop();
+            new_frames.pop();
         }
         caller
     }
@@ -474,7 +488,8 @@ impl Step {
         Frame::new(place.address, place.returns, place.sp, place.bp, module)
     }
 
-    /// The caller is the kernel's trampoline: go on at the instruction that the signal interrupted.
+    /// Continues at the instruction that the signal interrupted. The caller is the kernel's
+    /// trampoline.
     #[cold]
     fn cross_signal(
         &mut self,
@@ -499,31 +514,32 @@ impl Step {
             bp,
         };
         // The handler may have run on a stack of its own. A program that never returns to the
-        // interrupted stack (it longjmps between signal stacks) could lead in circles: the depth
-        // limit ends that.
-        self.stack = Readable::around(entered.thread, sp);
-        // Stack pointers are no longer in order: what the memo holds cannot be met by looking upwards.
+        // interrupted stack (it longjmps between signal stacks) could lead the walk in circles. The
+        // depth limit ends such a walk.
+        self.stack = ReadableStack::around(entered.thread, sp);
+        // Stack pointers are no longer in order, so a search upwards cannot find the memo's frames.
         walker.memos.chosen_mut().look_up_no_more();
         Ok(())
     }
 
-    /// The frame lies in no module at all: code made at run time, or the walk went astray. If it
-    /// keeps a frame pointer that leads to code, go on there. The memo never holds such a frame: whether code of
-    /// another kind has come to its address, nothing says.
+    /// Continues at the caller of a frame that lies in no module: it is code made at run time, or
+    /// the walk follows wrong data. The caller is used if the frame pointer leads to code. The memo
+    /// never contains such a frame, because no event tells when other code comes to its address.
     #[cold]
     fn cross_unknown(
         &mut self,
         walker: &mut Walker,
         snapshot: &modules::Snapshot,
     ) -> Option<WalkEnd> {
-        if walker.memos.chosen().depth(&walker.fresh) + 1 >= self.depth {
+        if walker.memos.chosen().depth(&walker.new_frames) + 1 >= self.depth {
             return Some(WalkEnd::TooDeep);
         }
-        // The next frame's is looked for, though it may be that of the last: rules remember it.
+        // Forgets the current module. The next frame looks its own up, even if it is the same one;
+        // the rule cache makes that rare.
         (self.module, self.module_number) = (0..0, 0);
         let mut frame = self.frame();
         frame.note_more();
-        walker.fresh.push(frame);
+        walker.new_frames.push(frame);
         let Cursor { sp, bp, .. } = self.place;
         if bp < sp || bp & 7 != 0 {
             return Some(WalkEnd::NoModule);
@@ -536,8 +552,9 @@ impl Step {
             return Some(WalkEnd::NoModule);
         };
         let lookup = at.address_for_lookup();
-        // A stack may be executable, for the functions that gcc puts there, which are jumped through. What returns does not lie there.
-        let is_made = || !self.stack.holds(lookup) && jit_ranges::holds(lookup);
+        // A stack may be executable, because gcc puts small functions there that jump to others.
+        // They contain no return addresses.
+        let is_made = || !self.stack.contains(lookup) && jit_ranges::contains(lookup);
         if !snapshot.is_code(lookup) && !is_made() {
             return Some(WalkEnd::NoModule);
         }
@@ -551,7 +568,7 @@ impl Step {
     }
 }
 
-/// As framehop has it. `None`: a return to nowhere.
+/// Converts a place to framehop's form. `None`: a return to address 0.
 #[inline]
 fn place_of_code(place: Cursor) -> Option<FrameAddress> {
     match place.returns {
@@ -560,11 +577,11 @@ fn place_of_code(place: Cursor) -> Option<FrameAddress> {
     }
 }
 
-/// The rule by which framehop has just unwound a frame at that address.
+/// Returns the rule by which framehop has just unwound a frame at that address.
 #[cold]
 fn rule_of(
     snapshot: &modules::Snapshot,
-    cache: &mut CacheNative<Room>,
+    cache: &mut CacheNative<CfiStorage>,
     at: FrameAddress,
     module: u32,
 ) -> Rule {
@@ -583,7 +600,8 @@ fn rule_of(
             bp: regs.bp(),
         })
     });
-    // What it keeps in its cache does no arithmetic on registers; of what it does not keep nothing is known.
+    // The rules in framehop's cache do no arithmetic on registers. A rule that is not in the cache
+    // is unknown.
     match cache.stats().hit_count == hits {
         true => Rule::other(module),
         false => rule,

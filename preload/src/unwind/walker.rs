@@ -1,4 +1,4 @@
-//! The walker: what a walk needs that is too large for a stack.
+//! The walker: the state of a walk that is too large for a stack.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,77 +6,79 @@ use framehop::CacheNative;
 use heapprof_core::{Frame, Memos, Rules, StackHasher};
 use heapprof_format::WalkEnd;
 
-use crate::unwind::cfi_storage::Room;
+use crate::unwind::cfi_storage::CfiStorage;
 
-/// Most frames a walk can have. The setting can only lower it.
+/// Most frames of a walk. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
 
-/// Addresses whose rules a walker has room for, at first and at most: 16 KiB and a mebibyte.
+/// Capacity of a walker for rules, at first and at most, in addresses.
 const RULES: usize = 1 << 10;
 const MOST_RULES: usize = 1 << 16;
 
-/// Rules displaced between two looks of the writer that call for four times as much room. To learn one again costs from a third of a microsecond
-/// to several, in large functions.
+/// Number of rules that must be displaced between two visits of the writer before the walker
+/// requests four times as much room. A rule that is displaced has to be derived again, which is
+/// slow in large functions.
 const MANY_DISPLACED: u64 = 200;
 
-/// Longest stack to be recorded, in frames, the allocation function's included.
+/// Longest recorded stack, in frames, including the allocation function's.
 static DEPTH: AtomicU32 = AtomicU32::new(513);
-/// At boot. `depth`: the longest stack, in frames of the program.
+/// At boot: sets the longest recorded stack. `depth` counts the program's frames only.
 pub(crate) fn set_depth(depth: u32) {
     DEPTH.store(depth.clamp(1, MAX_FRAMES as u32) + 1, Ordering::Relaxed);
 }
 
-/// Returns the longest stack to be recorded, in frames, the allocation function's included.
+/// Returns the longest recorded stack, in frames, including the allocation function's.
 #[inline]
 pub(crate) fn depth() -> usize {
     DEPTH.load(Ordering::Relaxed) as usize
 }
 
-/// Most frames that a walk can come to hold at once.
+/// Returns the most frames that a walk can hold at once.
 pub(crate) fn most_frames() -> usize {
     depth() + 1
 }
 
-/// What a walk found; the frames themselves are in the walker.
+/// The result of a walk; the frames themselves are in the walker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walked {
     pub(crate) hash: u64,
     pub(crate) end: WalkEnd,
 }
 
-/// What a walk to the allocation function at `entry` found: what an echo says.
-pub(crate) type Heard = (u64, Walked);
+/// The result of an echo: the allocation function's entry, and the result of the walk.
+pub(crate) type EchoResult = (u64, Walked);
 
-/// What a walk found, and the hash of that.
-type Last = ((u64, StackHasher, WalkEnd), u64);
+/// The entry, frames' hash and end of a walk, and the hash of all three.
+type LastWalk = ((u64, StackHasher, WalkEnd), u64);
 
-/// See the module's text.
+/// The state of walks; see the module's text.
 pub(crate) struct Walker {
-    /// Unwind rules by return address, of nearly every frame that walks lead past.
+    /// Unwind rules by return address, for nearly every frame of a walk.
     pub(crate) rules: Rules,
-    /// framehop's own, for what it is still asked: once for each of the rules, and for frames that have none.
-    pub(crate) cache: CacheNative<Room>,
-    /// The last walks, which the next one may have much in common with.
-    pub(crate) memos: Memos<WalkEnd, Heard>,
-    /// Of the last walk: the allocation function, the frames and the end, and the hash of all three.
-    pub(crate) last: Last,
-    /// The frames of this walk that are not the memo's, innermost first.
-    pub(crate) fresh: Vec<Frame>,
-    /// The session and hash of the last stack that was found to be known.
-    pub(crate) known: (u32, u64),
-    /// How many rules had been displaced after the first walk since the writer's last look, and the number of that look.
+    /// framehop's own cache, used once for each rule, and for frames without a rule.
+    pub(crate) cache: CacheNative<CfiStorage>,
+    /// The memos of recent walks, with which the next walk may have frames in common.
+    pub(crate) memos: Memos<WalkEnd, EchoResult>,
+    /// The last walk: the allocation function, the frames and the end, and the hash of all three.
+    pub(crate) last: LastWalk,
+    /// The frames of this walk that are not in the memo, innermost first.
+    pub(crate) new_frames: Vec<Frame>,
+    /// The session and hash of the last stack that was found in the set of known stacks.
+    pub(crate) known_stack: (u32, u64),
+    /// Number of displaced rules after the first walk since the writer's last visit, and the number
+    /// of that visit.
     displaced: (u64, u32),
 }
 
 impl Walker {
-    /// Bytes that one takes, and some for the allocator's rounding.
+    /// Returns the bytes of one walker, with an allowance for the allocator's rounding.
     pub(crate) fn bytes() -> usize {
         let frames = most_frames();
-        let fresh = frames * size_of::<Frame>();
-        (Memos::<WalkEnd, Heard>::bytes_for(frames) + fresh) * 5 / 4 + (64 << 10)
+        let new_frames = frames * size_of::<Frame>();
+        (Memos::<WalkEnd, EchoResult>::bytes_for(frames) + new_frames) * 5 / 4 + (64 << 10)
     }
 
-    const NO_LAST: Last = ((0, StackHasher::new(), WalkEnd::Busy), 0);
+    const NO_LAST: LastWalk = ((0, StackHasher::new(), WalkEnd::Busy), 0);
 
     pub(crate) fn new() -> Walker {
         let frames = most_frames();
@@ -85,13 +87,13 @@ impl Walker {
             cache: CacheNative::new_in(),
             memos: Memos::with_room_for(frames, WalkEnd::Busy),
             last: Walker::NO_LAST,
-            fresh: Vec::with_capacity(frames),
-            known: (0, 0),
+            new_frames: Vec::with_capacity(frames),
+            known_stack: (0, 0),
             displaced: (0, 0),
         }
     }
 
-    /// A walk begins in that era: what was found in another is forgotten.
+    /// Begins a walk in an era. If it differs from the last walk's, cached results are discarded.
     #[inline]
     pub(crate) fn set_era(&mut self, era: u32) {
         if self.rules.set_era(era) {
@@ -99,10 +101,11 @@ impl Walker {
         }
     }
 
-    /// For how many rules it needs room, after a walk: they have displaced each other often since the writer's last look, which was number
-    /// `looks`. `None`: for no more than it has.
+    /// After a walk: returns the number of rules that the walker needs room for. It is larger than
+    /// now if rules have often displaced each other since the writer's visit number `looks`.
+    /// `None`: the room suffices.
     #[inline]
-    pub(crate) fn room_wanted(&mut self, looks: u32) -> Option<usize> {
+    pub(crate) fn wanted_capacity(&mut self, looks: u32) -> Option<usize> {
         let displaced = self.rules.displaced();
         if self.displaced.1 != looks {
             self.displaced = (displaced, looks);
@@ -111,8 +114,8 @@ impl Walker {
         (is_crowded && self.rules.room() < MOST_RULES).then_some(4 * self.rules.room())
     }
 
-    /// Its rules have moved.
-    pub(crate) fn has_moved(&mut self) {
+    /// Notes that the rules have moved to a larger table.
+    pub(crate) fn note_move(&mut self) {
         self.displaced.0 = self.rules.displaced();
     }
 }

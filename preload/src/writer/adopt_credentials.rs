@@ -27,7 +27,7 @@ pub(crate) fn is_known(rights: Rights) -> bool {
 
 /// Notes the writer's rights. Called by the writer when it starts and when its rights have changed.
 pub(crate) fn note_own() {
-    if let Ok(mine) = Rights::mine() {
+    if let Ok(mine) = Rights::of_this_thread() {
         set_known(mine);
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn adopt_if_asked() {
     }
     let words = std::array::from_fn(|n| WANTED[n].load(Ordering::Relaxed));
     // If the kernel refuses, the program's call goes on as without us.
-    let _ = Rights::from_words(words).take();
+    let _ = Rights::from_words(words).apply();
     note_own();
     free_claim();
     RIGHTS.tell_served();

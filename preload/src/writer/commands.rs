@@ -179,7 +179,7 @@ impl Writer {
             unloaded: &self.unloaded,
             comments,
         };
-        let taken = Snapshot::take("GetHeapProfile", context, || !shutdown::forbids(0));
+        let taken = Snapshot::take("GetHeapProfile", context, || !shutdown::is_too_late_for(0));
         let mut snapshot = taken.ok_or("the program is ending")?;
         let mut text = Vec::new();
         while let Some(piece) = snapshot.piece(stacks) {
@@ -270,11 +270,11 @@ impl Writer {
 
 /// Describes the interval in force or, while recording is stopped, the interval that was asked for.
 fn interval_in_words() -> String {
-    match (interval::in_force(), interval::asked()) {
-        (force, asked) if force == 0 || force == asked => interval::in_words(asked),
+    match (interval::in_force(), interval::requested()) {
+        (force, asked) if force == 0 || force == asked => interval::describe(asked),
         (force, asked) => format!(
             "{}, which keeps to the budget ({asked} bytes were asked for)",
-            interval::in_words(force)
+            interval::describe(force)
         ),
     }
 }

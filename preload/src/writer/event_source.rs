@@ -62,7 +62,7 @@ impl EventSource {
     /// Polls the queues for [`deliver`](Self::deliver). An event that comes meanwhile may stay for
     /// the next poll.
     pub(crate) fn poll(&mut self, session: &Session) {
-        self.poll_until(session, || clock::ticks_between().raw());
+        self.poll_until(session, || clock::fenced_ticks().raw());
     }
 
     /// Polls the queues for the last time: no event stays.

@@ -12,7 +12,7 @@ use super::Writer;
 use crate::os::procfs;
 use crate::recording::byte_count;
 use crate::recording::session::{NoteKind, Session, SideEvent};
-use crate::unwind::module_events::{self, Notice};
+use crate::unwind::module_events::{self, ModuleEvent};
 use crate::writer::event_source::{Event, EventSink, EventSource};
 use crate::writer::kept_stacks::KeptStack;
 
@@ -378,17 +378,17 @@ impl Writer {
         let newest = module_events::newest();
         let mut unread = Vec::new();
         let mut at = newest;
-        while !at.is_null() && at != self.last_notice {
+        while !at.is_null() && at != self.last_module_event {
             // SAFETY: notices are never freed.
             let node = unsafe { &*at };
             unread.push(node);
             at = node.older;
         }
-        self.last_notice = newest;
+        self.last_module_event = newest;
         for node in unread.into_iter().rev() {
             let time_ns = self.since_start(node.time_ns);
-            match &node.notice {
-                Notice::Loaded {
+            match &node.event {
+                ModuleEvent::Loaded {
                     number,
                     path,
                     build_id,
@@ -406,7 +406,7 @@ impl Writer {
                     self.log_module_record(&Record::Module(module.clone()));
                     self.modules.push(module);
                 }
-                Notice::Gone { number } => {
+                ModuleEvent::Unloaded { number } => {
                     self.log_module_record(&Record::ModuleGone {
                         module: *number,
                         time_ns,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use heapprof_format::EndReason;
 
 use crate::allocator;
-use crate::os::backoff::{self, Patience};
+use crate::os::backoff::{self, Backoff};
 use crate::os::{clock, private_stack};
 use crate::recording::session::{self, Session};
 use crate::recording::{pending_frees, requests, sampled_blocks, seats};
@@ -60,7 +60,7 @@ pub(crate) fn prepare(settings: Settings, output: Option<Output>) {
 /// long to begin it, or it cannot be begun, and recording has ended.
 #[cold]
 pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
-    let mut patience = Patience::of(backoff::SHORT_NS);
+    let mut patience = Backoff::with_limit(backoff::SHORT_NS);
     loop {
         if let Some(session) = session::current() {
             return Some(session);
@@ -143,7 +143,7 @@ fn make() -> Option<&'static Session> {
     let is_reported = was_reported || has_seats && allocator::is_short();
     let has_room = has_seats
         && !is_reported
-        && allocator::can_have(SESSION_BYTES)
+        && allocator::can_allocate(SESSION_BYTES)
         && allocator::can_map(SESSION_MAPPED_BYTES)
         && sampled_blocks::make_table();
     let session = has_room.then(|| {
@@ -153,7 +153,7 @@ fn make() -> Option<&'static Session> {
     let Some(session) = session.flatten() else {
         match is_reported {
             true => phase::end(),
-            false => allocator::give_up_for_want_of_memory(),
+            false => allocator::give_up_without_memory(),
         }
         let mut writer = writer;
         writer.end_log(None, EndReason::GaveUp);

@@ -114,14 +114,14 @@ fn restore_scheduling() {
     if let Some(scheduling) = unsafe { BOOT_SCHEDULING.load(Ordering::Acquire).as_ref() }
         && !credentials::is_filtered()
     {
-        scheduling.take();
+        scheduling.apply();
     }
 }
 
 /// Looks up libc's function and the scheduling, at boot, while no other thread uses the loader.
 pub(crate) fn prepare() {
     if !credentials::is_filtered()
-        && let Some(now) = sys::Scheduling::mine()
+        && let Some(now) = sys::Scheduling::of_this_thread()
     {
         BOOT_SCHEDULING.store(Box::into_raw(Box::new(now)), Ordering::Release);
     }
@@ -258,7 +258,7 @@ pub(crate) fn restart_thread(session: &'static Session) {
 /// the program's descriptors. If our thread has a table of its own, it ends and another one starts.
 pub(crate) fn share_descriptors(session: &'static Session) {
     wait_until_running();
-    if fd_table::are_own() && !seccomp::has_filtered_itself() && stop_thread() {
+    if fd_table::is_separate() && !seccomp::has_filtered_itself() && stop_thread() {
         restart_thread(session);
     }
 }
@@ -266,13 +266,13 @@ pub(crate) fn share_descriptors(session: &'static Session) {
 /// The function of the thread. Its name is not `main`: a debugger's `break main` stops in every
 /// function of that name.
 extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
-    thread::current().enter_for_life();
+    thread::current().enter_permanently();
     TID.store(sys::gettid(), Ordering::Relaxed);
     sys::name_thread(c"heapprof");
     restore_scheduling();
     stack_bounds::learn();
     adopt_credentials::note_own();
-    fd_table::take_own(last_thread::main_may_have_ended());
+    fd_table::leave_program_table(last_thread::main_may_have_ended());
     let handover = HANDOVER.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if handover.is_null() {
         return std::ptr::null_mut();

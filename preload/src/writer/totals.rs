@@ -116,7 +116,7 @@ impl Writer {
         crate::os::diagnostics::say!(
             "the last dump is skipped: it would delay the program's end by more than {} ms \
              (HEAPPROF_EXIT_WAIT_MS){instead}",
-            shutdown::patience_ns() / 1_000_000
+            shutdown::exit_wait_ns() / 1_000_000
         );
     }
 

@@ -2,18 +2,19 @@
 
 use std::arch::x86_64::{_mm_lfence, _rdtsc};
 
-/// Reads the counter. Without a barrier, the processor may read it some instructions early or late.
+/// Reads the counter. Without a barrier, the processor may read it some instructions earlier or
+/// later.
 #[inline(always)]
 pub(crate) fn read() -> u64 {
-    // SAFETY: every x86-64 has the instruction, and the kernel's own vDSO executes it for the same
-    // question. A process for which it faults (PR_SET_TSC) has stopped recording before.
+    // SAFETY: every x86-64 processor has the instruction, and the kernel's vDSO executes it to read
+    // the clock. A process for which it faults (PR_SET_TSC) has already stopped recording.
     unsafe { _rdtsc() }
 }
 
-/// Waits for all instructions before it, and has all behind it wait (Intel's manual, volume 2,
-/// LFENCE; AMD's processors since their kernels set it so).
+/// Waits for all earlier instructions, and delays all later ones until they have ended (Intel's
+/// manual, volume 2, LFENCE). On AMD's processors the kernel configures this behaviour.
 #[inline(always)]
 pub(crate) fn barrier() {
-    // SAFETY: every x86-64 has the instruction.
+    // SAFETY: every x86-64 processor has the instruction.
     unsafe { _mm_lfence() };
 }

@@ -1,12 +1,13 @@
 //! Entry stubs: the first instructions of functions that the program calls.
 //!
-//! A stub passes on where the program called it, or keeps all arguments while something is done before
-//! the call goes on. Unwind tables (`.cfi_…`) say where the caller is at each instruction: a signal may
-//! come at any of them, and its handler walk on.
+//! A stub passes on the registers of its caller, or it saves all arguments, calls a function, and
+//! then continues the call. Unwind tables (`.cfi_…`) describe the caller at each instruction,
+//! because a signal handler that walks the stack may run between any two instructions.
 
-/// Defines a function whose first half passes on, in the two registers behind its arguments, the stack and
-/// frame pointers at its entry. So a walk begins at the program's frame, and not some of ours before it;
-/// and where this is the sampled way of a function, the frequent way reaches it by a jump.
+/// Defines a function in two halves. The first half passes the stack and frame pointers at its
+/// entry to the second, in the two registers after its arguments. So a walk begins at the program's
+/// frame and not at frames of this library. If the function is the sampled path of another, the
+/// unsampled path reaches it by a jump.
 macro_rules! with_caller {
     ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;
      $sp:literal, $bp:literal => $second:ident) => {
@@ -23,7 +24,7 @@ macro_rules! with_caller {
             )
         }
     };
-    // And a number in the register behind those.
+    // This form also passes a number in the next register.
     ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;
      $sp:literal, $bp:literal, $register:literal = $number:literal => $second:ident) => {
         $(#[$attribute])*
@@ -42,9 +43,8 @@ macro_rules! with_caller {
     };
 }
 
-/// Defines a function whose last argument is flags: asks `$real` where libc's
-/// function is, takes all but `$kept` from the flags, and jumps there, so that the caller stays the
-/// program.
+/// Defines a function whose last argument is flags. It asks `$real` for the address of libc's
+/// function, clears all flags but `$kept`, and jumps there, so the program stays the caller.
 macro_rules! jump_with_flags {
     ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; two: $real:path, $kept:expr) => {
         $(#[$attribute])*
@@ -55,7 +55,8 @@ macro_rules! jump_with_flags {
                 "push rdi",
                 "push rsi",
                 "sub rsp, 8", // three words align the stack for the call
-                // What is called may allocate, and be sampled: a walk must find its way through here.
+                // The called function may allocate and be sampled, so a walk must get through this
+                // frame.
                 ".cfi_adjust_cfa_offset 24",
                 "call {real}",
                 "add rsp, 8",
@@ -95,8 +96,8 @@ macro_rules! jump_with_flags {
     };
 }
 
-/// Defines a function that calls `$before` and jumps to the address in the first word of `$real`
-/// with all arguments as they came; if that is null, to `$missing`.
+/// Defines a function that calls `$before` and then jumps to the address in the first word of
+/// `$real`. If that word is null, it jumps to `$missing`. All arguments are passed on unchanged.
 macro_rules! call_before_jump {
     ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $before:path, $real:path, $missing:path) => {
         $(#[$attribute])*
@@ -104,8 +105,8 @@ macro_rules! call_before_jump {
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             std::arch::naked_asm!(
                 ".cfi_startproc",
-                // Seven pushes align the stack for the call; rax holds the number of vector registers of a
-                // variadic call.
+                // Seven pushes align the stack for the call; rax holds the number of vector
+                // registers of a variadic call.
                 "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
                 ".cfi_adjust_cfa_offset 56",
                 "call {before}",
@@ -124,10 +125,13 @@ macro_rules! call_before_jump {
     };
 }
 
-/// Defines `syscall`: calls `$before` for the numbers in question, and jumps to the address in
-/// the first word of `$real` with registers and stack as they came; if that is null, makes the system call
-/// as libc does. There is no frame: a thread that `clone` makes returns on a stack of its own, and a
-/// program may have all system calls caught but those of libc's code (`PR_SET_SYSCALL_USER_DISPATCH`).
+/// Defines `syscall`. It calls `$before` for the given numbers, and then jumps to the address in
+/// the first word of `$real` with registers and stack unchanged. If that word is null, it makes the
+/// system call in the way of libc.
+///
+/// There is no frame, for two reasons. A thread that `clone` makes returns on a stack of its own. A
+/// program may intercept all system calls except those from libc's code
+/// (`PR_SET_SYSCALL_USER_DISPATCH`).
 macro_rules! forward_system_call {
     ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $real:path, $before:path: $($number:ident)*) => {
         $(#[$attribute])*
@@ -149,7 +153,7 @@ macro_rules! forward_system_call {
                 "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
                 ".cfi_adjust_cfa_offset -56",
                 "jmp 3b",
-                // Before boot: what libc's does.
+                // Before boot: the instructions of libc's `syscall`.
                 "4:",
                 "mov rax, rdi",
                 "mov rdi, rsi",
@@ -169,8 +173,8 @@ macro_rules! forward_system_call {
     };
 }
 
-/// Defines `prctl`: as [`forward_system_call`], by option; before boot, a system call through
-/// `$syscall`.
+/// Defines `prctl` in the way of [`forward_system_call`], with options in place of numbers. Before
+/// boot it makes the system call through `$syscall`.
 macro_rules! forward_prctl {
     ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $real:path, $before:path, $syscall:path: $($option:ident)*) => {
         $(#[$attribute])*

@@ -1,24 +1,26 @@
-//! jemalloc's fast path: a block out of a thread's bin, and back into it.
+//! jemalloc's fast path: takes a block out of a thread's bin, and puts a block back into it.
 //!
-//! Two macros define `malloc` and two define `free`: one with the profiler's question before, one
-//! without. All are leaves: they touch no stack, and return to the program or end in a jump, so that
-//! whatever they jump to returns to the program, and a walk from there finds the program's frame where it
-//! would be without us. Unwind tables (`.cfi_…`) say so of each instruction.
+//! Two macros define `malloc` and two define `free`: one with the sampler's check first, one
+//! without. All are leaf functions. They leave the stack alone, and return to the program or end in
+//! a jump. So the target of the jump returns to the program. A walk from there finds the program's
+//! frame in its usual place. Unwind tables (`.cfi_…`) describe this state at each instruction.
 //!
-//! Each begins at a cache line: `.p2align` behind a function aligns the function's section, as each has
-//! one of its own, and with it the function. There is no other way to say so of a naked function. As they
-//! lie then, no frequent jump touches the end of 32 bytes, where Intel's processors from Skylake to
-//! Cascade Lake do not keep it decoded ("Mitigations for Jump Conditional Code Erratum").
+//! Each function begins at a cache line. A naked function has no alignment attribute, so `.p2align`
+//! stands behind the function: it aligns the function's section, which contains this function
+//! alone. With this alignment, no frequent jump touches the end of a 32-byte block. Intel's
+//! processors from Skylake to Cascade Lake do not cache such a jump decoded ("Mitigations for Jump
+//! Conditional Code Erratum").
 //!
-//! Not here: what the words mean (`allocator/layout.rs`), and when any of this is right
-//! (`allocator/fast_path.rs`), which passes all symbols and offsets.
+//! Not here: the meaning of jemalloc's words, and the conditions for using this path. Both are in
+//! the allocator folder, which passes all symbols and offsets.
 
-/// The address of this thread's words of jemalloc's. `$words`: the symbol of that thread-local block.
+/// Returns the address of jemalloc's words of this thread. `$words`: the symbol of that
+/// thread-local block.
 macro_rules! thread_words {
     ($words:path) => {{
         let words: *mut u8;
-        // SAFETY: reads the GOT entry that the static linker made for an initial-exec symbol of this
-        // library, and the thread pointer.
+        // SAFETY: reads the thread pointer, and the GOT entry that the static linker makes for an
+        // initial-exec symbol of this library.
         unsafe {
             std::arch::asm!(
                 "mov {0}, qword ptr [rip + {words}@GOTTPOFF]",
@@ -32,20 +34,23 @@ macro_rules! thread_words {
     }};
 }
 
-/// The body of a naked function that takes a block of `rdi` bytes out of its bin and returns it: the
-/// question whether such sizes are served, the lines between, the taking, the lines after.
+/// The body of a naked function that takes a block of `rdi` bytes out of its bin and returns it. It
+/// consists of the check of the size, the lines `between`, the removal, and the lines `after`.
 ///
-/// Labels 6, 7 and 9 are its own. Among the lines after are label 2, where it goes on with a size that is
-/// not served, and label 3, with one whose bin has no block; `rdi` and the stack are as they were. For the
-/// lines between, and after label 2, `rax` is the distance of `heapprof_thread` from the thread pointer.
-/// Changes `rax`, and `rcx` and `rdx`, which the lines between leave alone; behind them `rsi`, too.
+/// Labels 6, 7 and 9 are defined here. The lines `after` define label 2, for a size that has no
+/// bin, and label 3, for a bin that is empty. At both labels `rdi` and the stack are unchanged. In
+/// the lines `between` and at label 2, `rax` is the distance of `heapprof_thread` from the thread
+/// pointer.
+///
+/// Changes `rax`, `rcx`, `rdx`, and after the lines `between` also `rsi`. The lines `between` leave
+/// `rcx` and `rdx` alone.
 macro_rules! take_from_bin {
     ([$($between:expr,)*] [$($after:expr,)*] $($operands:tt)*) => {
         std::arch::naked_asm!(
             ".cfi_startproc",
             "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
             "lea rcx, [rdi - {smallest}]",
-            "lea rdx, [rip + {known}]",
+            "lea rdx, [rip + {tables}]",
             "cmp rcx, qword ptr [rdx]",
             "jae 2f",
             $($between,)*
@@ -60,7 +65,7 @@ macro_rules! take_from_bin {
             "mov qword ptr fs:[rsi], rcx",
             "ret",
             "7:",
-            "cmp cx, word ptr fs:[rsi + {empty}]", // both are so where there is no cache
+            "cmp cx, word ptr fs:[rsi + {empty}]", // the two are equal without a cache, too
             "je 6f",
             "mov rax, qword ptr [rcx]",
             "add rcx, 8",
@@ -79,8 +84,9 @@ macro_rules! take_from_bin {
     };
 }
 
-/// At label 9: gives the thread a cache if it has none and has allocated and freed enough, and jumps to
-/// `$jemalloc`. `rcx` has jemalloc's words of the thread; `rax` is changed. Both limits are 0 or neither
+/// At label 9: gives the thread a cache if it has none and has allocated and freed enough, and
+/// jumps to `$jemalloc`. `rcx` is the address of jemalloc's words of the thread; `rax` is changed.
+/// One limit is enough to check, because either both limits are 0 or neither is
 /// (`te_next_event_fast_set_non_nominal`).
 macro_rules! give_cache_if_due {
     ($jemalloc:literal) => {
@@ -92,7 +98,7 @@ macro_rules! give_cache_if_due {
             "
             mov rax, qword ptr [rcx + {allocated}]
             add rax, qword ptr [rcx + {freed}]
-            cmp rax, {enough}
+            cmp rax, {threshold}
             jb ",
             $jemalloc,
             "
@@ -107,7 +113,7 @@ macro_rules! give_cache_if_due {
     };
 }
 
-/// Defines malloc, for sizes of `smallest` at least.
+/// Defines malloc for sizes of at least `smallest`.
 macro_rules! cached_malloc {
     ($(#[$attribute:meta])* fn $name:ident; $($operands:tt)*) => {
         $(#[$attribute])*
@@ -128,8 +134,8 @@ macro_rules! cached_malloc {
     };
 }
 
-/// Defines malloc that subtracts the size from the sampler's count first (`left`), and jumps to `sampled`
-/// if that makes it negative.
+/// Defines malloc that first subtracts the size from the sampler's countdown (`left`), and jumps to
+/// `sampled` if the result is negative.
 macro_rules! sampling_malloc {
     ($(#[$attribute:meta])* fn $name:ident; $($operands:tt)*) => {
         $(#[$attribute])*
@@ -142,12 +148,12 @@ macro_rules! sampling_malloc {
                 ]
                 [
                     "2:",
-                    // Below 9, above what caches keep, or above `isize::MAX`. The last fail, and must not be
-                    // subtracted: see `Sampler::passes`.
+                    // The size is too small or too large for a bin, or above `isize::MAX`. The last
+                    // kind fails and must not be subtracted: see `Sampler::passes`.
                     "test rdi, rdi",
                     "js {sampled}",
-                    // An empty block counts as one byte (core::Sampler); jemalloc is asked for no less than
-                    // `smallest`.
+                    // An empty block counts as one byte (core's sampler). jemalloc gets a request
+                    // of at least `smallest`.
                     "cmp rdi, 1",
                     "mov rcx, rdi",
                     "adc rcx, 0",
@@ -167,16 +173,20 @@ macro_rules! sampling_malloc {
     };
 }
 
-/// The body of a naked function that puts the block at `rdi` into its bin: the lines before, the putting,
-/// the lines after. A null pointer or a full bin goes to jemalloc, a class without bins to `free_large`.
+/// The body of a naked function that puts the block at `rdi` into its bin. It consists of the lines
+/// `before` and the insertion. A null pointer or a full bin goes to jemalloc, a class without bins
+/// to `free_large`.
 ///
-/// When jemalloc flushes a full bin (half of it), the flushed bytes are added to its counter at once, up
-/// to one byte below the limit: jemalloc detects the limit only when its own addition crosses it. So a
-/// thread that only frees has its cache looked through, too. (Without a cache the limit is 0, and there is
-/// nothing to add.) The map is read without a check of addresses above 48 bits: a program that frees one
-/// faults here, and not in jemalloc.
+/// When jemalloc flushes half of a full bin, the flushed bytes are added to its counter at once, up
+/// to one byte below the limit. jemalloc detects the limit only when its own addition crosses it.
+/// So the cache of a thread that only frees is garbage collected, too. (Without a cache the limit
+/// is 0, and there is nothing to add.)
 ///
-/// Labels 2, 3, 5, 7, 9, 14 and 16 are its own. Changes `rax`, `rcx`, `rsi`, and `r8` to `r10`.
+/// The map is read without a check for addresses above 48 bits: a program that frees such an
+/// address faults here instead of in jemalloc.
+///
+/// Labels 2, 3, 5, 7, 9, 14 and 16 are defined here. Changes `rax`, `rcx`, `rsi`, and `r8` to
+/// `r10`.
 macro_rules! put_into_bin {
     ([$($before:expr,)*] $($operands:tt)*) => {
         std::arch::naked_asm!(
@@ -188,9 +198,10 @@ macro_rules! put_into_bin {
             "mov rsi, rdi",
             "shr rsi, {page_bits}",
             "and esi, (1 << {leaf_bits}) - 1",
-            "cmp rax, qword ptr [rip + {known} + {home}]",
+            "cmp rax, qword ptr [rip + {tables} + {home}]",
             "jne 16f",
-            "mov r8, qword ptr [rip + {known} + {home_leaf}]", // in this order: see `fast_path::learn`
+            // The order of these two loads matters: see `fast_path::learn`.
+            "mov r8, qword ptr [rip + {tables} + {home_leaf}]",
             "14:",
             "add rcx, qword ptr fs:[0]",
             "test byte ptr [r8 + 8*rsi], {is_small}",
@@ -199,14 +210,15 @@ macro_rules! put_into_bin {
             "5:",
             "lea rsi, [rax + 2*rax]",
             "mov r10, qword ptr [rcx + 8*rsi + {bins}]",
-            "cmp r10w, word ptr [rcx + 8*rsi + {bins} + {full}]", // both are so where there is no cache
+            // The two are equal without a cache, too.
+            "cmp r10w, word ptr [rcx + 8*rsi + {bins} + {full}]",
             "je 2f",
             "mov qword ptr [r10 - 8], rdi",
             "sub r10, 8",
             "mov qword ptr [rcx + 8*rsi + {bins}], r10",
             "ret",
             "16:",
-            "mov r8, qword ptr [rip + {known} + {root}]",
+            "mov r8, qword ptr [rip + {tables} + {root}]",
             "test r8, r8",
             "jz 3f",
             "mov r8, qword ptr [r8 + 8*rax]",
@@ -215,12 +227,14 @@ macro_rules! put_into_bin {
             "3:",
             "jmp {free}",
             "7:",
-            "cmp eax, {small_classes}", // null, where blocks are near to it
+            "cmp eax, {small_classes}", // null, if blocks are near address 0
             "jb 3b",
             "cmp eax, dword ptr [rip + {first_large}]",
             "jb 5b",
+            // When a cache ends, the arena's free pages are purged, so a thread that frees large
+            // blocks gets a cache.
             "cmp qword ptr [rcx + {allocated_limit}], 0",
-            "je 9f", // a cache that ends has the arena's free pages given back: a thread that frees large blocks is to have one
+            "je 9f",
             "mov rsi, qword ptr [r8 + 8*rsi]",
             "jmp {free_large}",
             "2:",
@@ -243,7 +257,7 @@ macro_rules! put_into_bin {
     };
 }
 
-/// Defines free; null is nothing. errno is left alone.
+/// Defines free. A null pointer is ignored. errno is unchanged.
 macro_rules! cached_free {
     ($(#[$attribute:meta])* fn $name:ident; $($operands:tt)*) => {
         $(#[$attribute])*
@@ -254,8 +268,8 @@ macro_rules! cached_free {
     };
 }
 
-/// Defines free that asks the filter of sampled blocks first, and jumps to `sampled` if it may hold the
-/// block.
+/// Defines free that first asks the filter of sampled blocks, and jumps to `sampled` if the filter
+/// may contain the block.
 macro_rules! sampling_free {
     ($(#[$attribute:meta])* fn $name:ident; $($operands:tt)*) => {
         $(#[$attribute])*

@@ -2,21 +2,21 @@
 
 use std::arch::asm;
 
-/// Asks for the cache line at `place`, to write to it soon. Returns at once, wherever the line is.
+/// Prefetches the cache line at `place` for writing. Returns without waiting for the line.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(place: *const u8) {
-    // SAFETY: a hint, which changes nothing and never faults, wherever it leads. A processor that does
-    // not know the instruction takes it for no operation.
+    // SAFETY: a hint, which changes nothing and never faults for any address. A processor without
+    // the instruction executes it as a no-op.
     unsafe { asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly)) };
 }
 
-/// Copies `len` bytes by one instruction: a call of memcpy goes through the GOT, which may not be
+/// Copies `len` bytes by one instruction. A call of memcpy goes through the GOT, which may not be
 /// relocated yet.
 ///
 /// # Safety
-/// Both blocks have so many bytes and do not overlap.
+/// Both blocks have `len` bytes and do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn copy_without_a_call(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_inline(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         asm!(

@@ -1,4 +1,4 @@
-//! Registers: the stack pointer, the program counter, and the thread's descriptor behind `fs`.
+//! Registers: the stack pointer, the program counter, and the thread descriptor behind `fs`.
 
 use std::arch::asm;
 
@@ -11,9 +11,9 @@ pub(crate) fn stack_pointer() -> u64 {
     sp
 }
 
-/// The program counter, the stack pointer and the frame pointer at this point of the calling function,
-/// as `u64`s. A macro, so that there is no call between.
-macro_rules! here {
+/// Returns the program counter, the stack pointer and the frame pointer at this point of the
+/// calling function, as `u64`s. It is a macro so that there is no call in between.
+macro_rules! current_registers {
     () => {{
         let (pc, sp, bp): (u64, u64, u64);
         // SAFETY: reads three registers.
@@ -27,9 +27,9 @@ macro_rules! here {
         (pc, sp, bp)
     }};
 }
-pub(crate) use here;
+pub(crate) use current_registers;
 
-/// Returns the address of this thread's descriptor, which no other thread has.
+/// Returns the address of this thread's descriptor, which is unique to the thread.
 #[inline(always)]
 pub(crate) fn thread_pointer() -> u64 {
     let pointer: u64;
@@ -47,7 +47,7 @@ pub(crate) fn thread_pointer() -> u64 {
 #[inline(always)]
 pub(crate) unsafe fn descriptor_word(at: usize) -> u64 {
     let word: u64;
-    // SAFETY: the caller's promise; the ABI has `fs` point to the descriptor.
+    // SAFETY: the caller's promise covers `at`; by the ABI, `fs` points to the descriptor.
     unsafe {
         asm!("mov {0}, qword ptr fs:[{1}]", out(reg) word, in(reg) at, options(readonly, nostack, preserves_flags));
     }
@@ -57,11 +57,11 @@ pub(crate) unsafe fn descriptor_word(at: usize) -> u64 {
 /// Returns the byte at `at` of this thread's descriptor.
 ///
 /// # Safety
-/// As [`descriptor_word`].
+/// The same condition as for [`descriptor_word`].
 #[inline(always)]
 pub(crate) unsafe fn descriptor_byte(at: usize) -> u8 {
     let byte: u8;
-    // SAFETY: as in `descriptor_word`.
+    // SAFETY: the argument of `descriptor_word`.
     unsafe {
         asm!("mov {0}, byte ptr fs:[{1}]", out(reg_byte) byte, in(reg) at, options(readonly, nostack, preserves_flags))
     };

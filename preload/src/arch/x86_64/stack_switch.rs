@@ -1,4 +1,4 @@
-//! A call on another stack.
+//! The stack switch: a call that runs on another stack.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
@@ -6,8 +6,8 @@ use std::ffi::c_void;
 /// Calls `work` with `data` on the stack that ends at `top`.
 ///
 /// # Safety
-/// `top` is aligned to 16 bytes; below it is as much memory as the work takes. The work may be called
-/// with `data`, and returns.
+/// `top` is aligned to 16 bytes, and the memory below it suffices for `work`. `work` may be called
+/// with `data`, and it returns.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn call_on(
     top: *mut u8,

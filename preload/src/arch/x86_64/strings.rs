@@ -1,4 +1,4 @@
-//! Comparisons of C strings that depend on nothing: `strcmp`, `strncmp`, `strchr`.
+//! C string comparisons without dependencies: `strcmp`, `strncmp`, `strchr`.
 
 /// Defines the three as hidden functions: only calls from this library reach them.
 macro_rules! hidden_string_functions {
@@ -7,8 +7,8 @@ macro_rules! hidden_string_functions {
             "strcmp":
                 "mov rdx, -1",
                 "jmp strncmp";
-            // The difference of the first bytes that differ, of `rdx` at most; 0 if there are none up to the
-            // end.
+            // Compares at most `rdx` bytes. Returns the difference of the first two bytes that
+            // differ, or 0 if none differ up to the terminator.
             "strncmp":
                 "xor eax, eax",
                 "2:",
@@ -24,7 +24,8 @@ macro_rules! hidden_string_functions {
                 "jnz 2b",
                 "3:",
                 "ret";
-            // Where the first byte `sil` is, which may be the end; null if it is nowhere.
+            // Returns the address of the first byte equal to `sil`, which may be the terminator, or
+            // null.
             "strchr":
                 "2:",
                 "movzx ecx, byte ptr [rdi]",

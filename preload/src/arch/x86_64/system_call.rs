@@ -1,16 +1,16 @@
-//! System calls, and functions under libc's names that only this library's own calls reach.
+//! System calls, and functions with libc's names that only calls from this library reach.
 
 use std::arch::asm;
 
-/// Makes the system call of that number. Returns what the kernel does: a value, or a negative errno.
+/// Makes the system call `number`. Returns the kernel's result: a value, or a negative errno.
 ///
 /// # Safety
-/// The arguments are what the call of that number expects: pointers valid for what it reads and writes.
+/// The arguments are valid for this system call: pointers are valid for its reads and writes.
 #[inline(always)]
 pub(crate) unsafe fn system_call(number: i64, args: [u64; 6]) -> i64 {
     let answer: i64;
-    // SAFETY: the caller's promise; rcx and r11 are what the instruction clobbers, and memory is not
-    // declared untouched.
+    // SAFETY: the caller's promise covers the call. The instruction clobbers rcx and r11, which are
+    // declared, and memory is not declared untouched.
     unsafe {
         asm!(
             "syscall",
@@ -43,7 +43,8 @@ macro_rules! hidden_functions {
     };
 }
 
-/// Defines a hidden function that jumps to another: the linker leads calls of what it wraps here.
+/// Defines a hidden function that jumps to another. The linker redirects calls of a wrapped
+/// function here.
 macro_rules! hidden_jump {
     ($name:literal => $function:path) => {
         std::arch::global_asm!(
@@ -62,7 +63,8 @@ macro_rules! hidden_jump {
     };
 }
 
-/// The end of a function that made a system call as libc does: -1 and errno, if the kernel refused.
+/// The end of a function that makes a system call in the way of libc: returns -1 and sets errno if
+/// the kernel refused.
 macro_rules! return_as_libc {
     () => {
         "cmp rax, -4095
@@ -81,8 +83,8 @@ macro_rules! return_as_libc {
     };
 }
 
-/// The end of a function that made a system call for a caller that does not ask for errno: -1 if the
-/// kernel refused.
+/// The end of a function that makes a system call for a caller that does not read errno: returns -1
+/// if the kernel refused.
 macro_rules! return_without_errno {
     () => {
         "cmp rax, -4095
@@ -94,8 +96,9 @@ macro_rules! return_without_errno {
     };
 }
 
-/// Defines hidden functions that make the system call of that number with their own arguments.
-/// `sets_errno`: as libc's; `keeps_errno`: -1 without errno.
+/// Defines hidden functions, each of which makes the system call of its number with its own
+/// arguments. With `sets_errno` they report errors as libc does; with `keeps_errno` they return -1
+/// and leave errno alone.
 macro_rules! hidden_system_calls {
     (sets_errno: $($name:literal = $number:expr;)*) => {
         $crate::arch::system_call::hidden_functions! {
@@ -111,8 +114,9 @@ macro_rules! hidden_system_calls {
     };
 }
 
-/// Defines `mmap` as a hidden function: the flags are reduced to `$flags`, and what the kernel refuses is
-/// asked of `$refused`, which takes the six arguments with the negative errno in the last one's place.
+/// Defines `mmap` as a hidden function that clears all flags but `$flags`. If the kernel refuses,
+/// it jumps to `$refused`, which takes the six arguments, the last one replaced by the negative
+/// errno.
 macro_rules! hidden_mmap {
     (flags = $flags:expr, refused = $refused:path) => {
         $crate::arch::system_call::hidden_functions! {

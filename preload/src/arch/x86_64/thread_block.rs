@@ -1,14 +1,14 @@
 //! The thread block: a piece of initial-exec thread-local storage.
 //!
-//! Stable Rust has no initial-exec thread-locals; the general-dynamic model calls `__tls_get_addr`,
-//! which is slow inside malloc and may itself allocate. So a block of zero bytes is declared in assembly
-//! and reached through its offset from the thread pointer: one load from the GOT and one addition.
-//! Initial-exec is legal because we are loaded with the program, not by dlopen.
+//! Stable Rust has no initial-exec thread-locals. The general-dynamic model calls `__tls_get_addr`,
+//! which is slow inside malloc and may itself allocate. So assembly declares a block of zero bytes.
+//! Code reaches it through its offset from the thread pointer, by one load from the GOT and one
+//! addition. Initial-exec is legal because this library is loaded with the program, not by dlopen.
 
 use std::arch::asm;
 
-/// Declares `heapprof_thread`, a block of `$size` zero bytes for each thread, aligned to 64; and
-/// `heapprof_ready`, the one word that is not zero at first (see [`is_ready`]).
+/// Declares `heapprof_thread`, a block of `$size` zero bytes for each thread, aligned to 64 bytes.
+/// Also declares `heapprof_ready`, the one word whose initial value is not zero (see [`is_ready`]).
 macro_rules! declare_thread_block {
     ($size:expr) => {
         std::arch::global_asm!(
@@ -36,17 +36,18 @@ macro_rules! declare_thread_block {
 }
 pub(crate) use declare_thread_block;
 
-/// Where a record in the thread block begins. Until the loader has relocated us, the GOT says that the
-/// block begins at the thread pointer itself, where glibc's thread descriptor is. The descriptor's bytes
-/// 128 to 640 are unused from glibc 2.26 on (`__glibc_unused2` of `tcbhead_t`) and zero.
+/// Offset of a record in the thread block. Until the loader has relocated this library, the GOT
+/// says that the block begins at the thread pointer itself, where glibc's thread descriptor is.
+/// From glibc 2.26 on, the descriptor's bytes 128 to 640 are zero and unused (`__glibc_unused2` of
+/// `tcbhead_t`).
 pub(crate) const RECORD_AT: usize = 128;
 
-/// Returns where the block is in this thread.
+/// Returns the address of this thread's block.
 #[inline(always)]
 pub(crate) fn thread_block() -> *const u8 {
     let block: *const u8;
-    // SAFETY: reads the GOT entry that the static linker made for our own initial-exec symbol and the
-    // thread pointer at fs:0, both valid in every thread that can run compiled code.
+    // SAFETY: reads the thread pointer at fs:0, and the GOT entry that the static linker makes for
+    // our own initial-exec symbol. Both are valid in every thread that can run compiled code.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + heapprof_thread@GOTTPOFF]",
@@ -58,12 +59,13 @@ pub(crate) fn thread_block() -> *const u8 {
     block
 }
 
-/// Returns true once the loader has copied the initial values of our thread-local block to this thread.
-/// Before that it relocates us and the program, and calls resolvers of IFUNCs in between.
+/// Returns true once the loader has copied the initial values of our thread-local block to this
+/// thread. Before that, the loader relocates this library and the program, and calls IFUNC
+/// resolvers in between.
 #[inline(always)]
 pub(crate) fn is_ready() -> bool {
     let distance: u64;
-    // SAFETY: reads our own GOT. Not `pure`: what it reads changes once.
+    // SAFETY: reads our own GOT. The block is not `pure`, because the value changes once.
     unsafe {
         asm!(
             "mov {0}, qword ptr [rip + heapprof_ready@GOTTPOFF]",
@@ -75,7 +77,7 @@ pub(crate) fn is_ready() -> bool {
         return false; // not relocated: glibc puts all such words below the thread pointer
     }
     let ready: u64;
-    // SAFETY: relocated, so that is where our word is, in every thread.
+    // SAFETY: the GOT entry is relocated, so our word is at this distance in every thread.
     unsafe {
         asm!(
             "mov {0}, qword ptr fs:[{1}]",
@@ -86,11 +88,12 @@ pub(crate) fn is_ready() -> bool {
     ready != 0
 }
 
-/// Subtracts `$bytes` from the word at `$at` of the thread block, in one instruction; true if the result
-/// is not negative. A compiler that must first have the address makes it two loads and an addition longer.
+/// Subtracts `$bytes` from the word at `$at` of the thread block, in one instruction. Returns true
+/// if the result is not negative. Compiled code would need two loads and an addition more, because
+/// it computes the address first.
 ///
 /// # Safety
-/// Within the block, a word to which no reference is held.
+/// The word lies within the block, and no reference to it exists.
 macro_rules! subtract_in_thread_block {
     ($at:expr, $bytes:expr) => {
         'subtracted: {

@@ -1,8 +1,9 @@
-//! Trampolines: hidden functions under libc's names that jump to whatever a slot says.
+//! Trampolines: hidden functions with libc's names that jump to the address in a slot.
 
-/// Defines a trampoline for each name, and `heapprof_trampolines`, a word for each: where it jumps to. At
-/// first the jump leads to `$find`, which is given the address of the slot, stores there where libc's
-/// function is, and returns that.
+/// Defines a trampoline for each name, and `heapprof_trampolines`, an array with one slot for each.
+/// A slot holds the address that its trampoline jumps to. Initially the jump leads to `$find`,
+/// which takes the slot's address, stores the address of libc's function in it, and returns that
+/// address.
 macro_rules! define_trampolines {
     ($find:path: $($name:literal)*) => {
         std::arch::global_asm!(
@@ -13,8 +14,8 @@ macro_rules! define_trampolines {
             "heapprof_trampolines:",
             ".popsection",
             $(
-                // At first the jump leads to the instruction after it, as in a PLT: the slot's address is
-                // what is told of the function.
+                // Initially the jump leads to the instruction after it, as in a PLT. The slot's
+                // address identifies the function.
                 ".pushsection .text.heapprof_trampolines, \"ax\", @progbits",
                 ".balign 16",
                 concat!(".globl ", $name),

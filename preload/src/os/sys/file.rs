@@ -2,52 +2,54 @@
 
 use std::ffi::CStr;
 
-use super::signals::{Fence, swallow_signal_of};
+use super::signals::{SignalBlock, swallow_signal_of};
 use super::{Errno, syscall};
 
-/// An open file, closed when dropped. In the program's table it is held for the length of one operation only (Law 9).
+/// An open file, closed when dropped. A file in the program's descriptor table is held for one
+/// operation only (Law 9).
 pub(crate) struct File {
     pub(super) number: u64,
-    whose: Whose,
+    ownership: Ownership,
 }
 
-/// Whose it is to close what is under a number.
-enum Whose {
-    /// Ours, as long as it is the file of that device and inode. The program may have put its own there (`dup2`).
+/// The party that closes the file of a number.
+enum Ownership {
+    /// Ours, while the number names the file with this device and inode. The program may have put a
+    /// file of its own there (`dup2`).
     Ours(u64, u64),
-    /// Ours, for all that is known: the kernel, or a filter of the program's, does not say what it is.
+    /// Presumed ours: the kernel, or a filter of the program, does not tell which file it is.
     Unknown,
     /// The program's.
-    Others,
+    Program,
 }
 
 impl Drop for File {
     #[inline(never)]
     fn drop(&mut self) {
-        let is_ours = match self.whose {
-            Whose::Others => false,
-            Whose::Unknown => true,
-            Whose::Ours(device, inode) => match self.stat() {
+        let is_ours = match self.ownership {
+            Ownership::Program => false,
+            Ownership::Unknown => true,
+            Ownership::Ours(device, inode) => match self.stat() {
                 Ok(now) => (now.device, now.inode) == (device, inode),
                 Err(error) => error != Errno(libc::EBADF),
             },
         };
         if is_ours {
-            // SAFETY: close takes a number. That it is still our file was asked just now; what lies between is what "one
-            // operation only" is for.
+            // SAFETY: close takes a number. The check above found our file under it. The rule of
+            // one operation keeps the time between check and close short.
             let _ = unsafe { syscall(libc::SYS_close, [self.number, 0, 0, 0, 0, 0]) };
         }
     }
 }
 
-/// What tells one file from another, and how long it is.
+/// The identity and size of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) size: u64,
     pub(crate) mode: u32,
-    /// Names that it has.
+    /// Number of hard links.
     pub(crate) links: u64,
 }
 
@@ -63,10 +65,11 @@ impl Stat {
     }
 }
 
-/// What is at that path, be it a link. It takes no descriptor.
+/// Returns the status of the file at `path`, without following a link. Uses no descriptor.
 pub(crate) fn stat_at(path: &CStr) -> Result<Stat, Errno> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: reads a C string, and writes one `struct stat`, which on x86-64 is the kernel's own layout.
+    // SAFETY: reads a C string, and writes one `struct stat`, which on x86-64 is the kernel's own
+    // layout.
     unsafe {
         syscall(
             libc::SYS_newfstatat,
@@ -85,27 +88,27 @@ pub(crate) fn stat_at(path: &CStr) -> Result<Stat, Errno> {
 }
 
 impl File {
-    /// What was just opened under that number.
+    /// Returns the file that this library has just opened under `number`.
     #[inline(never)]
-    pub(super) fn just_opened(number: u64) -> File {
-        let mut file = File::of_others(number);
-        file.whose = match file.stat() {
-            Ok(stat) => Whose::Ours(stat.device, stat.inode),
-            Err(Errno(libc::EBADF)) => Whose::Others, // closed already, and perhaps another's at once
-            Err(_) => Whose::Unknown,
+    pub(super) fn opened(number: u64) -> File {
+        let mut file = File::borrowed(number);
+        file.ownership = match file.stat() {
+            Ok(stat) => Ownership::Ours(stat.device, stat.inode),
+            Err(Errno(libc::EBADF)) => Ownership::Program, // already closed, perhaps reused
+            Err(_) => Ownership::Unknown,
         };
         file
     }
 
-    /// What somebody else opened under that number, and will close.
-    pub(crate) fn of_others(number: u64) -> File {
+    /// Returns a file under `number` that another party opened and will close.
+    pub(crate) fn borrowed(number: u64) -> File {
         File {
             number,
-            whose: Whose::Others,
+            ownership: Ownership::Program,
         }
     }
 
-    /// Opens `path`; `O_CLOEXEC` is added.
+    /// Opens `path` with `O_CLOEXEC` added.
     pub(crate) fn open(path: &CStr, flags: i32, mode: u32) -> Result<File, Errno> {
         let flags = (flags | libc::O_CLOEXEC) as u64;
         // SAFETY: the path is a C string; openat reads it and nothing else.
@@ -122,29 +125,29 @@ impl File {
                 ],
             )?
         };
-        Ok(File::just_opened(fd))
+        Ok(File::opened(fd))
     }
 
-    /// The same file under a number that programs rarely come to: one that closes all that it does not know, and opens
-    /// its own, gets the lowest.
-    pub(crate) fn aside(self) -> Result<File, Errno> {
-        const ASIDE: u64 = 1000;
+    /// Moves the file to a number that programs rarely use. A program that closes all unknown
+    /// descriptors and then opens its own files gets the lowest numbers.
+    pub(crate) fn move_to_high_number(self) -> Result<File, Errno> {
+        const LOWEST: u64 = 1000;
         // SAFETY: numbers only.
         let answer = unsafe {
             syscall(
                 libc::SYS_fcntl,
-                [self.number, libc::F_DUPFD_CLOEXEC as u64, ASIDE, 0, 0, 0],
+                [self.number, libc::F_DUPFD_CLOEXEC as u64, LOWEST, 0, 0, 0],
             )
         };
         match answer {
-            // Whatever it is that was under the first number, this one is ours.
-            Ok(fd) => Ok(File::just_opened(fd)),
+            // Whichever file has the first number now, the copy is ours.
+            Ok(fd) => Ok(File::opened(fd)),
             Err(Errno(libc::EBADF)) => Err(Errno(libc::EBADF)), // closed by the program
-            Err(_) => Ok(self), // there is no such number, or none free
+            Err(_) => Ok(self),                                 // no such number, or none free
         }
     }
 
-    // Not inlined: a hook has little stack, and what it keeps of a file while it reads should not be in the way.
+    // Not inlined: a hook has little stack, and the `struct stat` must not lie on it during reads.
     #[inline(never)]
     pub(crate) fn stat(&self) -> Result<Stat, Errno> {
         let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
@@ -159,14 +162,15 @@ impl File {
         Ok(Stat::of(&unsafe { stat.assume_init() }))
     }
 
-    /// Writes all of `bytes`, or as much as could be.
+    /// Writes all of `bytes`, or as many as possible.
     ///
     /// # Errors
-    /// With the number of bytes that were written before the error.
+    /// The error, with the number of bytes written before it.
     ///
-    /// A file size limit answers with an error only: the signal that comes with it is not the program's.
+    /// Beyond a file size limit there is only an error: the signal that accompanies it does not
+    /// reach the program.
     pub(crate) fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, Errno)> {
-        let _fence = Fence::new();
+        let _block = SignalBlock::new();
         let mut done = 0;
         while done < bytes.len() {
             let rest = &bytes[done..];
@@ -197,13 +201,13 @@ impl File {
         Ok(())
     }
 
-    /// Cuts the file to `len` bytes.
+    /// Truncates the file to `len` bytes.
     pub(crate) fn truncate(&self, len: u64) -> Result<(), Errno> {
         // SAFETY: numbers only.
         unsafe { syscall(libc::SYS_ftruncate, [self.number, len, 0, 0, 0, 0]) }.map(drop)
     }
 
-    /// Reads up to `buffer.len()` bytes from `offset` on. Returns how many there were.
+    /// Reads up to `buffer.len()` bytes from `offset` on. Returns the number of bytes read.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         // SAFETY: writes at most `buffer.len()` bytes into `buffer`.
         let answer = unsafe {
@@ -222,15 +226,17 @@ impl File {
         answer.map(|read| read as usize)
     }
 
-    /// Reads all there is, in pieces.
+    /// Reads the whole file, in pieces.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
         self.read_up_to(usize::MAX, 0)
     }
 
-    /// Reads to the end, or until there are at least `most` bytes. So many are `expected`: what grows as it is read is there twice.
+    /// Reads to the end of the file, or until there are at least `most` bytes. `expected` is the
+    /// capacity reserved at first, because a vector that grows exists twice while it is copied.
     ///
-    /// By offsets: a program that takes free numbers by `dup2` may have put a socket or a pipe of its own under this one. Then that is
-    /// an error, while `read` would wait for what is sent to the program, and take it.
+    /// Reads by offset, because the program may have put a socket or a pipe under this number
+    /// (`dup2`). A read by offset fails there, while `read` would wait for data sent to the program
+    /// and consume it.
     pub(crate) fn read_up_to(&self, most: usize, expected: usize) -> Result<Vec<u8>, Errno> {
         let mut piece = [0u8; 2048];
         let mut all = Vec::with_capacity(match expected {

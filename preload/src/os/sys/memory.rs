@@ -1,11 +1,12 @@
-//! Memory: what may be read, and what is mapped.
+//! Memory: mappings, and whether an address is is_readable.
 
 use super::{Errno, syscall};
 
-/// Whether the process may map only so much.
+/// Returns true if the process has a limit on its address space.
 pub(crate) fn address_space_is_limited() -> bool {
     let mut limit = [u64::MAX; 2];
-    // SAFETY: writes one `struct rlimit`, two words; asks about this process and changes nothing.
+    // SAFETY: writes one `struct rlimit`, two words. The call queries this process and changes
+    // nothing.
     let answer = unsafe {
         syscall(
             libc::SYS_prlimit64,
@@ -22,28 +23,29 @@ pub(crate) fn address_space_is_limited() -> bool {
     answer.is_ok() && limit[0] != u64::MAX
 }
 
-/// Whether the eight bytes at `address` can be read.
+/// Returns true if the eight bytes at `address` can be read.
 ///
-/// `rt_sigprocmask` with an operation that does not exist copies the set in first: it answers EFAULT
-/// when that fails and EINVAL when it does not, and changes nothing either way. Every seccomp
-/// policy under which a program can run allows it.
-pub(crate) fn readable(address: u64) -> bool {
-    // SAFETY: the kernel reads the address with its own fault handling; no such operation as -1.
+/// `rt_sigprocmask` with an invalid operation first copies the set in. It fails with EFAULT if the
+/// copy fails, and with EINVAL otherwise. It changes nothing in both cases. Every seccomp policy
+/// under which a program can run allows it.
+pub(crate) fn is_readable(address: u64) -> bool {
+    // SAFETY: the kernel reads the address with its own fault handling; no operation has the number
+    // -1.
     let answer = unsafe { syscall(libc::SYS_rt_sigprocmask, [u64::MAX, address, 0, 8, 0, 0]) };
     answer == Err(Errno(libc::EINVAL))
 }
 
-/// Whether `len` bytes can be mapped.
+/// Returns true if `len` bytes can be mapped.
 pub(crate) fn can_map(len: usize) -> bool {
     let Some(memory) = map_zeroed(len) else {
         return false;
     };
-    // SAFETY: mapped just now, and nobody else knows of it.
+    // SAFETY: mapped just above, and no other code has the address.
     let _ = unsafe { syscall(libc::SYS_munmap, [memory as u64, len as u64, 0, 0, 0, 0]) };
     true
 }
 
-/// `len` bytes of zeroed memory of our own, never given back; `None` when there is none to be had.
+/// Maps `len` bytes of zeroed memory that are never unmapped. Returns `None` if there is no memory.
 pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     // SAFETY: a new anonymous mapping touches nothing that exists.
     unsafe {
@@ -63,15 +65,15 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     .map(|address| address as *mut u8)
 }
 
-/// Memory for a stack, above a page that cannot be written to. Given back when it is dropped.
+/// Memory for a stack, above a guard page. Unmapped when dropped.
 pub(crate) struct Stack {
     low: u64,
     len: u64,
-    /// The first address above it, aligned to pages.
+    /// The first address above the stack, aligned to pages.
     pub(crate) top: *mut u8,
 }
 
-/// A stack of `len` bytes, whole pages; `None` when there is no memory.
+/// Maps a stack of `len` bytes, which are whole pages. Returns `None` if there is no memory.
 pub(crate) fn map_stack(len: usize) -> Option<Stack> {
     const GUARD: u64 = 4096;
     let (read_write, private) = (
@@ -88,7 +90,7 @@ pub(crate) fn map_stack(len: usize) -> Option<Stack> {
         top: (low + whole) as *mut u8,
     };
     let fixed = private | libc::MAP_FIXED as u64;
-    // SAFETY: over pages that were mapped just now, and which nobody else knows of.
+    // SAFETY: replaces pages that are mapped just above, and no other code has their address.
     unsafe {
         syscall(
             libc::SYS_mmap,
@@ -101,16 +103,16 @@ pub(crate) fn map_stack(len: usize) -> Option<Stack> {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map_stack`; nobody uses it any more.
+        // SAFETY: mapped by `map_stack`; the owner drops it after the last use.
         let _ = unsafe { syscall(libc::SYS_munmap, [self.low, self.len, 0, 0, 0, 0]) };
     }
 }
 
-/// `len` bytes of zeroed memory that another process of the same user can attach by an id that stands in this
-/// one's `/proc/PID/maps`. It has no name, no descriptor and no file that somebody could cut short, and is
-/// gone with the last process that has it.
+/// Maps `len` bytes of zeroed memory that another process of the same user can attach. The id of
+/// the segment stands in this process's `/proc/PID/maps`. The segment has no name, no descriptor,
+/// and no file that could be truncated. It ends with the last process that has it mapped.
 pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
-    // SAFETY: numbers only. IPC_PRIVATE: always a new segment.
+    // SAFETY: numbers only. IPC_PRIVATE always makes a new segment.
     let id = unsafe {
         syscall(
             libc::SYS_shmget,
@@ -124,17 +126,18 @@ pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
             ],
         )?
     };
-    // SAFETY: a new mapping, where the kernel likes it; it touches nothing that exists.
+    // SAFETY: a new mapping at an address of the kernel's choice; it touches nothing that exists.
     let address = unsafe { syscall(libc::SYS_shmat, [id, 0, 0, 0, 0, 0]) };
-    // SAFETY: numbers only. From here on the last one to detach removes it; that may be the kernel, at our end.
+    // SAFETY: numbers only. The segment is removed when the last process detaches it, or ends.
     let _ = unsafe { syscall(libc::SYS_shmctl, [id, libc::IPC_RMID as u64, 0, 0, 0, 0]) };
     address.map(|address| address as *mut u8)
 }
 
-/// Puts zeroed memory of this process alone in the place of what [`map_attachable`] gave.
+/// Replaces the memory of [`map_attachable`] by zeroed memory of this process alone.
 ///
 /// # Safety
-/// `address` and `len` are what `map_attachable` gave, and all zero is valid to whoever still looks there.
+/// `address` and `len` are those of one `map_attachable`, and all remaining readers accept zeroed
+/// memory.
 pub(crate) unsafe fn unshare(address: *mut u8, len: usize) {
     // SAFETY: replaces, in one step, pages that are ours by the caller's promise.
     let _ = unsafe {

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use super::{Errno, syscall};
 
-/// Gives `from` the name `to` as well, failing if that exists.
+/// Gives the file `from` the second name `to`. Fails if `to` exists.
 pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {
     let here = libc::AT_FDCWD as i64 as u64;
     // SAFETY: two C strings.
@@ -17,17 +17,17 @@ pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {
     .map(drop)
 }
 
-/// Renames `from` to `to`, failing if that exists.
+/// Renames `from` to `to`. Fails if `to` exists.
 pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
     rename(from, to, libc::RENAME_NOREPLACE)
 }
 
-/// Gives two files each other's names, in one step.
+/// Exchanges the names of two files, in one step.
 pub(crate) fn rename_exchange(one: &CStr, other: &CStr) -> Result<(), Errno> {
     rename(one, other, libc::RENAME_EXCHANGE)
 }
 
-/// Renames `from` to `to`; with no flags, what has that name loses it.
+/// Renames `from` to `to`. Without flags, an existing file `to` is replaced.
 pub(crate) fn rename(from: &CStr, to: &CStr, flags: u32) -> Result<(), Errno> {
     let here = libc::AT_FDCWD as i64 as u64;
     // SAFETY: two C strings.
@@ -66,7 +66,7 @@ pub(crate) fn unlink(path: &CStr) -> Result<(), Errno> {
     .map(drop)
 }
 
-/// The target of a symbolic link.
+/// Returns the target of a symbolic link.
 pub(crate) fn readlink(path: &CStr) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0u8; libc::PATH_MAX as usize];
     // SAFETY: reads a C string, writes at most the buffer's length.
@@ -87,10 +87,10 @@ pub(crate) fn readlink(path: &CStr) -> Result<Vec<u8>, Errno> {
     Ok(buffer)
 }
 
-/// Writes the path of the program's executable, and a zero behind it. False: it has none that fits. Nothing is allocated,
-/// and no function of libc's is called.
+/// Writes the path of the program's executable and a zero byte. Returns false if the path does not
+/// fit or does not exist. Allocates nothing, and calls no function of libc.
 pub(crate) fn read_own_path(path: &mut [u8]) -> bool {
-    // SAFETY: reads a C string, writes at most that many bytes.
+    // SAFETY: reads a C string, and writes at most `path.len()` bytes.
     let read = unsafe {
         syscall(
             libc::SYS_readlinkat,
@@ -113,7 +113,7 @@ pub(crate) fn read_own_path(path: &mut [u8]) -> bool {
     }
 }
 
-/// The working directory.
+/// Returns the working directory.
 pub(crate) fn getcwd() -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0u8; libc::PATH_MAX as usize];
     // SAFETY: writes at most the buffer's length.
@@ -123,6 +123,6 @@ pub(crate) fn getcwd() -> Result<Vec<u8>, Errno> {
             [buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0, 0],
         )?
     };
-    buffer.truncate((n as usize).saturating_sub(1)); // it counts the closing zero
+    buffer.truncate((n as usize).saturating_sub(1)); // the length includes the terminator
     Ok(buffer)
 }

@@ -5,16 +5,17 @@ use std::ffi::CStr;
 use super::file::File;
 use super::{Errno, syscall};
 
-/// Becomes the program at that path, which ends with a zero.
+/// Replaces the process by the program at `path`, which ends with a zero byte. Returns only on an
+/// error.
 ///
 /// # Safety
-/// Arrays of C strings that end with a null.
+/// `arguments` and `environment` are arrays of C strings that end with a null.
 pub(crate) unsafe fn execve(
     path: &[u8],
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
 ) -> Errno {
-    // SAFETY: the caller's promise; what comes back is an error.
+    // SAFETY: the caller's promise; the call returns only with an error.
     let answer = unsafe {
         syscall(
             libc::SYS_execve,
@@ -31,28 +32,29 @@ pub(crate) unsafe fn execve(
     answer.err().unwrap_or(Errno(0))
 }
 
-/// The process id, asked of the kernel: right in a vfork child as well.
+/// Returns the process id from the kernel, which is correct in a vfork child, too.
 pub(crate) fn getpid() -> u32 {
     // SAFETY: no arguments.
     unsafe { syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or(0) as u32
 }
 
-/// The kernel's id of this thread.
+/// Returns the kernel's id of this thread.
 pub(crate) fn gettid() -> u32 {
     // SAFETY: no arguments.
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0) as u32
 }
 
-/// Whether this process has a thread of that number.
+/// Returns true if this process has a thread with that id.
 pub(crate) fn has_thread(tid: u32) -> bool {
     let pid = u64::from(getpid());
-    // SAFETY: numbers only; signal 0 is none, it is only looked whether there is somebody.
+    // SAFETY: numbers only. Signal 0 is not sent; the kernel only checks that the thread exists.
     let answer = unsafe { syscall(libc::SYS_tgkill, [pid, tid.into(), 0, 0, 0, 0]) };
     answer != Err(Errno(libc::ESRCH))
 }
 
-/// How many threads this process has; `None` when they cannot be counted. Those that are listed may have other numbers than we know
-/// them by: `/proc` may be of a process namespace around ours.
+/// Returns the number of threads of this process, or `None` if they cannot be counted. The listed
+/// ids are not used, because they may differ from the ids known here: `/proc` may belong to an
+/// outer PID namespace.
 pub(crate) fn threads() -> Option<usize> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     let folder = File::open(c"/proc/self/task", flags, 0).ok()?;
@@ -83,13 +85,13 @@ pub(crate) fn threads() -> Option<usize> {
             let record = usize::from(u16::from_le_bytes([a, b]));
             let name = rest.get(19..record)?;
             let name = name.split(|&byte| byte == 0).next()?;
-            count += usize::from(name.iter().all(u8::is_ascii_digit)); // and not . and ..
+            count += usize::from(name.iter().all(u8::is_ascii_digit)); // skips . and ..
             rest = rest.get(record..)?;
         }
     }
 }
 
-/// Ends the process at once with that status.
+/// Ends the process at once with `status`.
 pub(crate) fn exit_group(status: i32) -> ! {
     loop {
         // SAFETY: does not return.
@@ -97,7 +99,7 @@ pub(crate) fn exit_group(status: i32) -> ! {
     }
 }
 
-/// The name of this thread.
+/// Returns the name of this thread.
 pub(crate) fn thread_name() -> [u8; 16] {
     let mut name = [0u8; 16];
     // SAFETY: writes at most 16 bytes.
@@ -117,7 +119,7 @@ pub(crate) fn thread_name() -> [u8; 16] {
     name
 }
 
-/// Names this thread.
+/// Sets the name of this thread.
 pub(crate) fn name_thread(name: &CStr) {
     // SAFETY: reads a C string of at most 16 bytes.
     let _ = unsafe {
@@ -128,17 +130,18 @@ pub(crate) fn name_thread(name: &CStr) {
     };
 }
 
-/// Which processors a thread may run on, a bit for each, and how it takes its turn there.
+/// The processors that a thread may run on, one bit each, and its scheduling policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     processors: [u64; 128],
-    /// Bytes of them that the kernel knows of.
+    /// Number of bytes of `processors` that the kernel knows.
     len: usize,
     policy: u32,
     niceness: u32,
 }
 
-/// The head of the kernel's `struct sched_attr`: what there is to say of threads that are not real-time ones.
+/// The head of the kernel's `struct sched_attr`: the attributes of threads that are not real-time
+/// threads.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -151,11 +154,11 @@ struct Attributes {
 }
 
 impl Scheduling {
-    /// This thread's.
-    pub(crate) fn mine() -> Option<Scheduling> {
+    /// Returns the scheduling of this thread.
+    pub(crate) fn of_this_thread() -> Option<Scheduling> {
         let (mut processors, mut it) = ([0u64; 128], Attributes::default());
         let (place, size) = (processors.as_mut_ptr() as u64, size_of_val(&processors));
-        // SAFETY: writes at most so many bytes, and answers how many.
+        // SAFETY: writes at most `size` bytes, and returns their number.
         let len = unsafe {
             syscall(
                 libc::SYS_sched_getaffinity,
@@ -173,14 +176,15 @@ impl Scheduling {
         })
     }
 
-    /// Makes it this thread's, as far as the kernel allows: who is nice may not be less so. A real-time thread it makes none.
-    pub(crate) fn take(&self) {
-        let Some(now) = Scheduling::mine() else {
+    /// Applies it to this thread as far as the kernel allows: niceness cannot decrease. Never makes
+    /// a real-time thread.
+    pub(crate) fn apply(&self) {
+        let Some(now) = Scheduling::of_this_thread() else {
             return;
         };
         if now.processors != self.processors {
             let place = self.processors.as_ptr() as u64;
-            // SAFETY: reads so many bytes.
+            // SAFETY: reads `len` bytes.
             let _ = unsafe {
                 syscall(
                     libc::SYS_sched_setaffinity,
@@ -201,7 +205,7 @@ impl Scheduling {
                 ..Attributes::default()
             };
             let place = std::ptr::from_ref(&wanted) as u64;
-            // SAFETY: reads a structure that says how long it is.
+            // SAFETY: reads a structure that contains its own length.
             if unsafe { syscall(libc::SYS_sched_setattr, [0, place, 0, 0, 0, 0]) }.is_ok() {
                 return;
             }

@@ -2,10 +2,12 @@
 
 use super::syscall;
 
-/// Eight random bytes of the kernel's, or the clock's where it has none to give.
+/// Returns eight random bytes from the kernel, or bytes derived from the clock if the kernel has
+/// none.
 pub(crate) fn random_u64() -> u64 {
     let mut word = 0u64;
-    // SAFETY: writes at most eight bytes into `word`. GRND_NONBLOCK: early in boot it fails at once.
+    // SAFETY: writes at most eight bytes into `word`. GRND_NONBLOCK: early in boot the call fails
+    // at once.
     let answer = unsafe {
         syscall(
             libc::SYS_getrandom,

@@ -1,24 +1,26 @@
-//! Signals of this thread.
+//! Signals of this thread: the mask, pending signals, actions, and the alternate stack.
 
 use super::{Errno, syscall};
 
-/// While it lives, this thread takes no signal: what our own writing raises must not reach the program.
-pub(super) struct Fence(u64);
+/// A region in which this thread takes no signal: signals that our own writes raise must not reach
+/// the program.
+pub(super) struct SignalBlock(u64);
 
-impl Fence {
-    pub(super) fn new() -> Fence {
-        Fence(block_signals())
+impl SignalBlock {
+    pub(super) fn new() -> SignalBlock {
+        SignalBlock(block_signals())
     }
 }
 
-impl Drop for Fence {
+impl Drop for SignalBlock {
     fn drop(&mut self) {
         restore_signals(self.0);
     }
 }
 
-/// Takes back the signal that the kernel sent this thread along with that answer to a write, while it
-/// is blocked: SIGXFSZ beyond a file size limit, SIGPIPE without a reader. Both end a program by default.
+/// Consumes the blocked signal that the kernel sends this thread together with a failed write. It
+/// is SIGXFSZ beyond a file size limit, and SIGPIPE without a reader. Both end a program by
+/// default.
 pub(super) fn swallow_signal_of(error: Errno) {
     let signal = match error.0 {
         libc::EFBIG => libc::SIGXFSZ,
@@ -30,7 +32,8 @@ pub(super) fn swallow_signal_of(error: Errno) {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: reads a word of the kernel's sigset size and a timespec of zero, which does not wait.
+    // SAFETY: reads a word of the kernel's sigset size, and a timespec of zero, which does not
+    // wait.
     let _ = unsafe {
         syscall(
             libc::SYS_rt_sigtimedwait,
@@ -46,15 +49,16 @@ pub(super) fn swallow_signal_of(error: Errno) {
     };
 }
 
-/// The signals by which libc's threads reach each other: to cancel one, and to have all change their ids, which waits
-/// for an answer; musl has one more, for timers. Linux's first real-time signals, not for programs to use.
+/// The signals that libc's threads send each other: to cancel a thread, and to change the ids of
+/// all threads, which waits for an answer. musl has a third, for timers. They are Linux's first
+/// real-time signals, which programs do not use.
 const LIBCS_OWN: u64 = if cfg!(target_env = "musl") {
     0b111
 } else {
     0b11
 } << (32 - 1);
 
-/// Blocks every signal but libc's own in this thread and returns the mask before.
+/// Blocks every signal except libc's own in this thread. Returns the previous mask.
 pub(crate) fn block_signals() -> u64 {
     let (all, mut before) = (!LIBCS_OWN, 0u64);
     // SAFETY: two words of the kernel's sigset size.
@@ -92,7 +96,8 @@ pub(crate) fn restore_signals(mask: u64) {
     };
 }
 
-/// Whether this thread is in a handler that has a stack of its own (`sigaltstack`); or the kernel does not say.
+/// Returns true if this thread is in a handler on an alternate stack (`sigaltstack`), or if the
+/// kernel does not tell.
 pub(crate) fn is_on_signal_stack() -> bool {
     // SAFETY: integers and a null pointer.
     let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
@@ -106,7 +111,7 @@ pub(crate) fn is_on_signal_stack() -> bool {
     answer.is_err() || stack.ss_flags & libc::SS_ONSTACK != 0
 }
 
-/// The kernel's `struct sigaction`, as far as we look at it.
+/// The kernel's `struct sigaction`, as far as this library reads it.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct KernelSigaction {
@@ -116,7 +121,7 @@ pub(crate) struct KernelSigaction {
     mask: u64,
 }
 
-/// What the kernel holds for a signal.
+/// Returns the kernel's action for a signal.
 pub(crate) fn sigaction_of(signal: i32) -> Option<KernelSigaction> {
     let mut action = KernelSigaction::default();
     // SAFETY: writes one kernel sigaction with an 8-byte mask.
@@ -137,12 +142,12 @@ pub(crate) fn sigaction_of(signal: i32) -> Option<KernelSigaction> {
     Some(action)
 }
 
-/// Gives a signal what [`sigaction_of`] said of it.
+/// Restores the action that [`sigaction_of`] returned.
 ///
 /// # Safety
-/// Nothing else has changed it since.
+/// Nothing else has changed the action in between.
 pub(crate) unsafe fn restore_sigaction(signal: i32, action: &KernelSigaction) {
-    // SAFETY: reads one kernel sigaction with an 8-byte mask; what it says was in force before.
+    // SAFETY: reads one kernel sigaction with an 8-byte mask, which the kernel itself filled.
     let _ = unsafe {
         syscall(
             libc::SYS_rt_sigaction,

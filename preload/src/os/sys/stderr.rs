@@ -1,12 +1,12 @@
-//! Standard error, which is the program's.
+//! Standard error, a descriptor of the program.
 
 use super::file::File;
-use super::signals::{Fence, swallow_signal_of};
+use super::signals::{SignalBlock, swallow_signal_of};
 use super::syscall;
 
 impl File {
-    /// Writes what fits into one write. Nothing is written when nobody reads: the line is not worth a SIGPIPE, nor waiting for
-    /// room in a pipe that is full.
+    /// Writes as much as fits into one write. Writes nothing if the descriptor is not writable at
+    /// once. The line is worth neither a SIGPIPE nor a wait for room in a full pipe.
     pub(crate) fn write_line(&self, bytes: &[u8]) {
         let mut ready = libc::pollfd {
             fd: self.number as i32,
@@ -23,8 +23,8 @@ impl File {
         if answer == Ok(0) {
             return;
         }
-        let _fence = Fence::new();
-        // SAFETY: reads `bytes`. What is under the number was asked by the caller (`os/diagnostics.rs`).
+        let _block = SignalBlock::new();
+        // SAFETY: reads `bytes`. The caller has checked which file has this number.
         let answer = unsafe {
             syscall(
                 libc::SYS_write,

@@ -1,26 +1,27 @@
-//! Waiting: for another thread to change a word, for time to pass, for a processor to be wanted by somebody else.
+//! Waits: for a change of a word, for time to pass, and for other threads to run.
 
 use std::sync::atomic::AtomicU32;
 
 use super::syscall;
 
-/// Waits until `word` is no longer `expected`, or a wake, or `timeout_ns` (`None`: no limit).
+/// Waits until `word` differs from `expected`, until a wake, or for `timeout_ns` (`None`: without a
+/// limit).
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     wait(word, operation, expected, timeout_ns);
 }
 
-/// Wakes all that wait on `word`.
+/// Wakes all threads that wait on `word`.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     wake(word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
 }
 
-/// As [`futex_wait`], for a word that another process may wake.
+/// Waits like [`futex_wait`], on a word that another process may wake.
 pub(crate) fn futex_wait_shared(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     wait(word, libc::FUTEX_WAIT, expected, timeout_ns);
 }
 
-/// As [`futex_wake`], also of waiters in another process.
+/// Wakes like [`futex_wake`], and includes threads of other processes.
 pub(crate) fn futex_wake_shared(word: &AtomicU32) {
     wake(word, libc::FUTEX_WAKE);
 }
@@ -28,7 +29,7 @@ pub(crate) fn futex_wake_shared(word: &AtomicU32) {
 fn wait(word: &AtomicU32, operation: i32, expected: u32, timeout_ns: Option<u64>) {
     let time = timeout_ns.map(timespec);
     let time = time.as_ref().map_or(0, |t| std::ptr::from_ref(t) as u64);
-    // SAFETY: the word is valid and aligned, the timespec lives until the call is over.
+    // SAFETY: the word is valid and aligned, and the timespec lives until the call is over.
     let _ = unsafe {
         syscall(
             libc::SYS_futex,
@@ -46,7 +47,7 @@ fn wait(word: &AtomicU32, operation: i32, expected: u32, timeout_ns: Option<u64>
 
 fn wake(word: &AtomicU32, operation: i32) {
     let all = i32::MAX as u64;
-    // SAFETY: the word is valid; the kernel uses its address only.
+    // SAFETY: the word is valid; the kernel uses only its address.
     let _ = unsafe {
         syscall(
             libc::SYS_futex,
@@ -74,7 +75,7 @@ pub(crate) fn sleep_ns(ns: u64) {
     };
 }
 
-/// Lets another thread run.
+/// Yields the processor to another thread.
 pub(crate) fn yield_now() {
     // SAFETY: no arguments.
     let _ = unsafe { syscall(libc::SYS_sched_yield, [0; 6]) };

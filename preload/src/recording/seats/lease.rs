@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use super::{SEAT_WANTED, SeatSlot, count};
-use crate::os::seccomp::Spared;
+use crate::os::seccomp::AvoidableCall;
 use crate::os::{credentials, sys};
 use crate::state::process;
 use crate::state::thread::Thread;
@@ -121,9 +121,9 @@ fn maintain(slot: &SeatSlot) {
 /// Counts that this thread took, in the usual way, the seat that it had the last time, too.
 #[inline(always)]
 pub(super) fn count_take(thread: &Thread, slot: &'static SeatSlot) {
-    let alone = thread.alone.get();
+    let alone = thread.seat_streak.get();
     if alone < TAKES_BEFORE_LEASE {
-        thread.alone.set(alone + 1);
+        thread.seat_streak.set(alone + 1);
     } else {
         grant(thread, slot);
     }
@@ -134,7 +134,7 @@ pub(super) fn count_take(thread: &Thread, slot: &'static SeatSlot) {
 #[cold]
 #[inline(never)]
 fn grant(thread: &Thread, slot: &'static SeatSlot) {
-    thread.alone.set(0);
+    thread.seat_streak.set(0);
     let relaxed = Ordering::Relaxed;
     let has_one = of(thread).is_some();
     if has_one || GRANTED.load(relaxed) >= MOST {
@@ -165,7 +165,7 @@ pub(super) fn revoke_if_orphaned(slot: &SeatSlot) -> bool {
     // not be taken for an ended one. A filter of system calls may answer wrongly, or end the
     // process for the call.
     if lease.is_at_work()
-        || !Spared::ThreadAsked.is_allowed()
+        || !AvoidableCall::ThreadCheck.is_allowed()
         || credentials::is_filtered()
         || sys::has_thread(lease.tid.load(Ordering::Relaxed))
     {
@@ -184,7 +184,7 @@ pub(super) fn after_fork(thread: &Thread, slots: impl Iterator<Item = &'static S
         slot.lease.is_held.store(false, Ordering::Relaxed);
     }
     GRANTED.store(0, Ordering::Relaxed);
-    thread.alone.set(0);
+    thread.seat_streak.set(0);
     // If a signal handler forked while it interrupted a hook, the hook continues and leaves the
     // seat as usual.
     let slot = of(thread);

@@ -1,6 +1,8 @@
-//! A second opinion of every walk, in builds for `scripts/verify-walks` alone: framehop, frame by frame, without memos and rules.
+//! The verification of each walk, only in builds for the script `verify-walks`: a second walk by
+//! framehop alone, frame by frame, without memos and rules.
 //!
-//! A walk that differs ends the process, with a line that says where. So does a hash that is not that of the frames.
+//! A walk that differs ends the process, with a line that names the place. A hash that does not
+//! match its frames ends it, too.
 
 use std::process::abort;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +11,21 @@ use framehop::{UnwindRegsNative, Unwinder};
 use heapprof_core::{Cursor, Frame, Kind, StackHasher};
 use heapprof_format::WalkEnd;
 
-use super::{CONTEXT_ROOT, Here, OWN, SIGNAL_RETURN, place_of_code};
+use super::{CONTEXT_ROOT, OWN, SIGNAL_RETURN, WalkStart, place_of_code};
 use crate::os::diagnostics::say;
 use crate::state::thread::Entered;
 use crate::unwind::modules::Hazard;
-use crate::unwind::stack_bounds::Readable;
+use crate::unwind::stack_bounds::ReadableStack;
 use crate::unwind::walker::Walker;
 
 static VERIFIED: AtomicU64 = AtomicU64::new(0);
 
-/// Compares what the walk from `here` has just found.
+/// Compares the result of the last walk, which began at `start`, with framehop's.
 pub(crate) fn verify(
     entered: &Entered,
     walker: &mut Walker,
     hazard: &Hazard,
-    Here(mut place): Here,
+    WalkStart(mut place): WalkStart,
 ) {
     let memo = walker.memos.chosen();
     let found: Vec<Frame> = memo.innermost_first().copied().collect();
@@ -32,14 +34,14 @@ pub(crate) fn verify(
         hash.add(frame.summand_at(place));
     }
     if hash != memo.hash() {
-        differs(&found, "its hash is another", None);
+        report_difference(&found, "its hash is another", None);
     }
-    // Of one that was cut or lost its way there is less to say.
+    // A truncated or failed walk is not compared further.
     if memo.why_ended() != WalkEnd::Root {
         return;
     }
     let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
-    let mut stack = Readable::around(entered.thread, place.sp);
+    let mut stack = ReadableStack::around(entered.thread, place.sp);
     let Some(snapshot) = hazard.protect() else {
         return;
     };
@@ -54,7 +56,8 @@ pub(crate) fn verify(
             let frame = left.next();
             let callers = left.len();
             let is_it = |frame: &&Frame| {
-                // A value that makes no difference need not be taken over: whether it does, is seen from the callers.
+                // A frame pointer that no caller depends on need not be taken over. The callers'
+                // frames show whether one depends on it.
                 let bp = match frame.kind() {
                     Kind::Restores => place.bp,
                     Kind::PassesOn if callers > 0 => place.bp,
@@ -70,14 +73,14 @@ pub(crate) fn verify(
                 found == place && frame.module() == module.map_or(0, |it| it.number + 1)
             };
             if frame.filter(is_it).is_none() {
-                differs(&found, "framehop has another frame", Some(place));
+                report_difference(&found, "framehop has another frame", Some(place));
             }
         }
         if module.is_none() {
-            // Whether its caller is to be believed is for the walk to say, and it did.
+            // The walk itself has decided whether to trust this caller.
             let (bp, address) = (stack.word(place.bp), stack.word(place.bp.wrapping_add(8)));
             let (Ok(bp), Ok(address)) = (bp, address) else {
-                differs(&found, "the frame pointer leads nowhere", Some(place));
+                report_difference(&found, "the frame pointer leads nowhere", Some(place));
             };
             place = Cursor {
                 address,
@@ -91,7 +94,7 @@ pub(crate) fn verify(
             return;
         };
         let mut regs = UnwindRegsNative::new(place.address, place.sp, place.bp);
-        entered.thread.sought.set(lookup as u32);
+        entered.thread.rule_wanted_for.set(lookup as u32);
         let read = &mut |address| stack.word(address);
         let caller = snapshot
             .unwinder
@@ -110,7 +113,7 @@ pub(crate) fn verify(
         }
     }
     if left.next().is_some() {
-        differs(&found, "framehop's is shorter", None);
+        report_difference(&found, "framehop's is shorter", None);
     }
     let verified = VERIFIED.fetch_add(1, Ordering::Relaxed) + 1;
     if verified.is_power_of_two() {
@@ -118,7 +121,7 @@ pub(crate) fn verify(
     }
 }
 
-fn differs(found: &[Frame], how: &str, place: Option<Cursor>) -> ! {
-    say!("a walk differs, {how}: {place:x?}, found {found:x?}");
+fn report_difference(found: &[Frame], how: &str, place: Option<Cursor>) -> ! {
+    say!("a walk report_difference, {how}: {place:x?}, found {found:x?}");
     abort();
 }

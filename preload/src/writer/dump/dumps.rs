@@ -62,7 +62,7 @@ impl DumpInProgress {
 /// enough time.
 fn pace() -> Pace {
     Pace {
-        known_after_ns: shutdown::patience_ns() / 3,
+        known_after_ns: shutdown::exit_wait_ns() / 3,
     }
 }
 
@@ -165,8 +165,8 @@ impl Dumps {
         }
         let dumps = if is_last { 1 } else { 2 };
         let takes_ns = pace().takes_ns(expected_bytes * dumps, 0, 0);
-        let taken = (!shutdown::forbids(takes_ns))
-            .then(|| Snapshot::take(why, context, || !shutdown::forbids(0)));
+        let taken = (!shutdown::is_too_late_for(takes_ns))
+            .then(|| Snapshot::take(why, context, || !shutdown::is_too_late_for(0)));
         let Some(snapshot) = taken.flatten() else {
             return Err(self.count_loss(Failure::Ending, is_last));
         };
@@ -193,7 +193,7 @@ impl Dumps {
     ) -> Option<Result<String, String>> {
         let current = self.current.as_mut()?;
         let is_last = current.is_last;
-        let failure = if shutdown::forbids(current.remaining_ns()) {
+        let failure = if shutdown::is_too_late_for(current.remaining_ns()) {
             Failure::Ending
         } else if let Some(piece) = current.snapshot.piece(stacks) {
             current.written += piece.len() as u64;

@@ -237,7 +237,7 @@ fn is_awaited(takes_ns: u64) -> bool {
 
 /// Returns true if the program ends, and does not wait for another `takes_ns`.
 fn is_late(takes_ns: u64) -> bool {
-    request_word::is_asked(FINISH) && shutdown::forbids(takes_ns)
+    request_word::is_asked(FINISH) && shutdown::is_too_late_for(takes_ns)
 }
 
 /// Defers up to `most` events, as long as hooks may soon find no room. Other events stay in the

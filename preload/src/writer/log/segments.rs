@@ -137,7 +137,7 @@ impl Segments {
         mut next: Appended,
     ) -> Result<(), (Appended, AppendError)> {
         // First: under its new name, other programs may move it away.
-        if fd_table::are_own() {
+        if fd_table::is_separate() {
             next.hold();
         }
         if let Err(error) = next.take_name_of(current) {
