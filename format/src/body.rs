@@ -285,7 +285,7 @@ fn put_start(out: &mut Vec<u8>, start: &Start) {
 fn take_start(bytes: &mut &[u8]) -> Option<Start> {
     Some(Start {
         program: take_string(bytes)?,
-        args: take_list(bytes, take_string)?,
+        args: take_words(bytes)?,
         pid: take_u32(bytes)?,
         forked_from: take_u32(bytes)?,
         wall_ns: take(bytes)?,
@@ -328,9 +328,45 @@ fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Names come from the profiled system and need not be UTF-8: what is not becomes U+FFFD.
+/// The longest text that is kept whole, in bytes: no path is longer.
+const LONGEST_TEXT: usize = 4096;
+
+/// Names come from the profiled system and need not be UTF-8: what is not becomes U+FFFD. A text
+/// that no system has is cut, and ends in `…`.
 fn take_string(bytes: &mut &[u8]) -> Option<String> {
-    Some(String::from_utf8_lossy(take_bytes(bytes)?).into_owned())
+    let text = String::from_utf8_lossy(take_bytes(bytes)?);
+    if text.len() <= LONGEST_TEXT {
+        return Some(text.into_owned());
+    }
+    let mut end = LONGEST_TEXT;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    Some(text[..end].to_owned() + "…")
+}
+
+/// Most words of a command line that are kept: nobody reads more, and an empty word takes a byte in
+/// the file and a string in memory.
+const MOST_WORDS: u64 = 10_000;
+
+/// The words of a command line. Of too many, the first, and `…`.
+fn take_words(bytes: &mut &[u8]) -> Option<Vec<String>> {
+    let len = take(bytes)?;
+    if len > bytes.len() as u64 {
+        return None;
+    }
+    let mut words = Vec::new();
+    for number in 0..len {
+        if number < MOST_WORDS {
+            words.push(take_string(bytes)?);
+        } else {
+            take_bytes(bytes)?;
+        }
+    }
+    if len > MOST_WORDS {
+        words.push("…".into());
+    }
+    Some(words)
 }
 
 fn put_list<T>(out: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>, &T)) {
@@ -384,5 +420,30 @@ mod tests {
             assert_eq!((kind as u8, Kind::from_u8(number)), (number, Some(kind)));
         }
         assert_eq!(Kind::from_u8(Kind::ALL.len() as u8), None);
+    }
+
+    #[test]
+    fn what_no_system_has_is_cut_and_says_so() {
+        let start = Start {
+            program: "é".repeat(LONGEST_TEXT),
+            args: vec![String::new(); 1 << 20],
+            pid: 77,
+            ..Start::default()
+        };
+        let mut body = Vec::new();
+        put_body(&Record::Start(start), &mut body);
+        let Some(Record::Start(taken)) = take_body(Kind::Start, &body) else {
+            panic!("a start");
+        };
+        assert_eq!(taken.program, "é".repeat(LONGEST_TEXT / 2) + "…");
+        assert_eq!(taken.args.len() as u64, MOST_WORDS + 1);
+        assert_eq!(taken.args.last().map(String::as_str), Some("…"));
+        // What follows is read from where it is.
+        assert_eq!(taken.pid, 77);
+        // Words that are claimed and not there are damage, however many.
+        assert_eq!(
+            take_body(Kind::Start, &[0, 0xff, 0xff, 0xff, 0x7f, 0]),
+            None
+        );
     }
 }

@@ -23,8 +23,9 @@ use commands::{
     bundle, completions, ctl, diff, dump, export, info, join, man, report, run, symbolize,
     timeline, top, tree,
 };
-use output::colour;
+use options::quantity::bytes;
 use output::failure::Failure;
+use output::{colour, memory_bound};
 
 const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
      sense; 3, a limit that was given (--fail-above) is exceeded. `heapprof run` ends as its program does.";
@@ -45,6 +46,10 @@ struct Cli {
     /// Colour: on a terminal, on pipes too, or never
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     color: colour::When,
+
+    /// Most memory to take, such as 4GiB [default: 256MiB and 64 times the files that are read]
+    #[arg(long, value_name = "BYTES", global = true, value_parser = bytes, allow_negative_numbers = true)]
+    max_memory: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,6 +73,7 @@ enum Command {
 
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let cli = Cli::parse();
+    memory_bound::hold(cli.max_memory);
     colour::decide(
         cli.color,
         match cli.command {

@@ -14,9 +14,11 @@ use heapprof_format::{
 };
 use memmap2::Mmap;
 
+use crate::access::Access;
 use crate::analysis::moment::MomentError;
 use crate::analysis::view::{Reading, View, ViewError, profile_of_view};
 use crate::join;
+use crate::memory;
 use crate::model::detail::Detail;
 use crate::model::profile::Profile;
 use crate::read::dump::profile_of_dump;
@@ -24,6 +26,7 @@ use crate::read::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
 use crate::read::parent_log;
 use crate::read::pprof::{PprofError, profile_of_pprof};
 use crate::read::segments;
+use crate::regular_file::{OpenError, RegularFile};
 use crate::resolve::archive;
 
 /// A file that was opened and whose kind is known.
@@ -157,7 +160,8 @@ impl Input {
     /// # Errors
     /// When it cannot be mapped.
     pub fn of_log(file: &File, path: PathBuf) -> io::Result<Input> {
-        // SAFETY: as in `open_alone`.
+        memory::reading(&path);
+        // SAFETY: as in `RegularFile::map`; the file has no name, so nobody else changes it.
         let map = unsafe { Mmap::map(file) }?;
         Ok(Input {
             path,
@@ -181,7 +185,9 @@ impl Input {
     /// How the log began that this one, of a forked process at that path, names as its parent's, if
     /// that is there.
     pub fn named_parent(&self, path: &Path) -> Option<Start> {
-        parent_log::named_parent(self.bytes(), path, |place| Input::open_alone(place).ok())
+        parent_log::named_parent(self.bytes(), path, |place| {
+            Input::opened(place).ok().map(|(input, _)| input)
+        })
     }
 
     /// Looks for what a forked process had from its parent, in the log of that one.
@@ -194,12 +200,13 @@ impl Input {
     /// Opens the log of the process that `child` was forked from. `None`: it cannot be opened, or
     /// is another's.
     fn parent(path: &Path, child: &Start) -> Option<Input> {
-        let input = Input::open_alone(path).ok()?;
+        let (input, file) = Input::opened(path).ok()?;
         // Asked before it is joined with its own parent's: those must not be looked for in a
         // circle.
         if !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
             return None;
         }
+        Access::note(file.meta());
         Some(Input {
             joined: parent_log::joined(input.bytes(), path, Input::parent),
             ..input
@@ -211,24 +218,25 @@ impl Input {
     /// # Errors
     /// As [`Input::open`].
     pub fn open_alone(path: &Path) -> Result<Input, InputError> {
+        memory::reading(path);
+        let (input, file) = Input::opened(path)?;
+        Access::note(file.meta());
+        Ok(input)
+    }
+
+    /// Opens a file that may turn out to be another's: it is not taken into account yet.
+    fn opened(path: &Path) -> Result<(Input, RegularFile), InputError> {
         let open = |source| InputError::Open {
             path: path.into(),
             source,
         };
-        // Asked before opening: opening a pipe would wait for a writer.
-        match std::fs::metadata(path) {
-            Ok(meta) if meta.is_file() => {}
-            Ok(meta) if meta.is_dir() => return Err(InputError::Folder { path: path.into() }),
-            Ok(_) => return Err(InputError::NotRegular { path: path.into() }),
-            Err(_) if path == Path::new("-") => return Err(InputError::StandardInput),
-            Err(error) => return Err(open(error)),
-        }
-        let file = File::open(path).map_err(open)?;
-        // SAFETY: the map is read-only and private, and is only ever seen as bytes, by decoders
-        // that check every length and keep no validated state about them; so a writer that appends
-        // or changes bytes meanwhile can make us misread, not misbehave. A file truncated under
-        // us kills us by SIGBUS: an offline tool may take that risk, logs are append-only.
-        let map = unsafe { Mmap::map(&file) }.map_err(open)?;
+        let file = RegularFile::open(path).map_err(|error| match error {
+            OpenError::Folder => InputError::Folder { path: path.into() },
+            OpenError::NotRegular => InputError::NotRegular { path: path.into() },
+            OpenError::Io(_) if path == Path::new("-") => InputError::StandardInput,
+            OpenError::Io(error) => open(error),
+        })?;
+        let map = file.map().map_err(open)?;
         let mut input = Input {
             path: path.into(),
             map,
@@ -260,7 +268,7 @@ impl Input {
         if input.is_log() && input.member.is_none() {
             input.segments = segments::joined(path, &input.map);
         }
-        Ok(input)
+        Ok((input, file))
     }
 
     /// The bytes of the profile.
@@ -383,6 +391,7 @@ impl Input {
         reading: &Reading,
         progress: impl FnMut(u64),
     ) -> Result<Profile, InputError> {
+        memory::reading(&self.path);
         let path = || self.path.clone();
         if self.is_log() || reading.view != View::Whole {
             return profile_of_view(self.log()?, reading, progress)

@@ -29,8 +29,10 @@
 //! `scripts/check-layers` keeps this order.
 
 pub mod export;
+pub mod memory;
 pub mod resolve;
 
+mod access;
 mod analysis;
 mod history;
 mod input;
@@ -38,8 +40,10 @@ mod join;
 mod model;
 mod naming;
 mod read;
+mod regular_file;
 mod report;
 
+pub use access::Access;
 pub use analysis::diff::{Diff, DiffSite, Differences, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
 pub use analysis::health::Health;
@@ -89,4 +93,5 @@ pub use read::jemalloc::{JemallocError, profile_of_jemalloc};
 pub use read::log::{detailed_profile_of_log, profile_of_log};
 pub use read::pprof::{PprofError, profile_of_pprof};
 pub use read::segments::newest_of;
+pub use regular_file::{OpenError, RegularFile};
 pub use report::{Kept, Moment as ReportMoment, Report};

@@ -4,9 +4,15 @@ mod cli;
 
 use std::process::ExitCode;
 
+use heapprof_symbolizer::memory::CountedAllocator;
+#[cfg(not(all(target_env = "musl", feature = "jemalloc")))]
+use std::alloc::System as Allocator;
 #[cfg(all(target_env = "musl", feature = "jemalloc"))]
+use tikv_jemallocator::Jemalloc as Allocator;
+
+/// Holds the bound on memory, whichever allocator is below.
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: CountedAllocator<Allocator> = CountedAllocator(Allocator);
 
 fn main() -> ExitCode {
     match cli::run() {

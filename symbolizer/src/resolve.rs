@@ -60,6 +60,7 @@ mod vdso;
 pub use debuginfod::{Debuginfod, DebuginfodSettings, FetchAccount, Fetching};
 pub use demangle::demangle;
 pub use frame::{Frame, Name};
+pub(crate) use frame::{MOST_INLINED, shortened};
 pub use locate::{ModuleRef, SearchPath};
 pub use module::{Asked, ModuleSymbols, resolve_all, resolve_module};
 pub use perf_map::PerfMapReport;

@@ -3,6 +3,7 @@
 //! `cargo test --package heapprof-symbolizer --test all ages::`.
 
 mod ages;
+mod bounds;
 mod bundle;
 mod circumstances;
 mod common;
@@ -33,6 +34,7 @@ mod merged_forks;
 mod merged_runs;
 mod named_files;
 mod occasions;
+mod outputs;
 mod past;
 mod readers;
 mod readers_extremes;

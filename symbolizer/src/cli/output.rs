@@ -11,6 +11,7 @@ pub(crate) mod document;
 pub(crate) mod failure;
 pub(crate) mod heading;
 pub(crate) mod label;
+pub(crate) mod memory_bound;
 pub(crate) mod notes;
 pub(crate) mod partial_file;
 pub(crate) mod processes;

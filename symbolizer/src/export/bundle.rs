@@ -82,7 +82,8 @@ pub fn write_bundle(
 fn append(builder: &mut tar::Builder<impl Write>, name: &str, data: &[u8]) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_size(data.len() as u64);
-    header.set_mode(0o644);
+    // A log is its owner's; unpacked, too.
+    header.set_mode(0o600);
     header.set_mtime(0);
     header.set_uid(0);
     header.set_gid(0);

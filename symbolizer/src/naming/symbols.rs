@@ -16,8 +16,8 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::merged_address::process_and_address;
 use crate::model::profile::{Place, Profile};
 use crate::resolve::{
-    Asked, Frame, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport, SearchPath, Usable,
-    perf_map, resolve_all,
+    Asked, Frame, MOST_INLINED, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport,
+    SearchPath, Usable, perf_map, resolve_all,
 };
 
 /// See the module's text.
@@ -306,18 +306,18 @@ impl Symbols {
                 continue;
             };
             // Outermost first in the file; the outermost is the one that was not inlined.
-            let frames = names
-                .iter()
-                .enumerate()
-                .rev()
-                .filter(|(_, name)| !name.starts_with("0x"));
-            let frames: Vec<Frame> = frames
-                .map(|(depth, name)| Frame {
-                    function: Some(Arc::new(Name::new(name))),
-                    inlined: depth > 0,
-                    ..UNNAMED[0].clone()
-                })
-                .collect();
+            let frame = |name: &&String, inlined| Frame {
+                function: Some(Arc::new(Name::new(name))),
+                inlined,
+                ..UNNAMED[0].clone()
+            };
+            let mut names = names.iter().filter(|name| !name.starts_with("0x"));
+            let physical = names.next();
+            let mut innermost_first = names.rev();
+            let inlined = innermost_first.by_ref().take(MOST_INLINED);
+            let mut frames: Vec<Frame> = inlined.map(|name| frame(&name, true)).collect();
+            frames.extend(innermost_first.next().map(|_| Frame::left_out()));
+            frames.extend(physical.map(|name| frame(&name, false)));
             if !frames.is_empty() {
                 self.frames.insert(place, frames);
             }

@@ -12,6 +12,7 @@ use heapprof_format::{Dump, Mapping, Sampling, Segment};
 use crate::model::loaded_module::LoadedModule;
 use crate::model::profile::{CallStack, Profile};
 use crate::model::run::Ending;
+use crate::resolve::shortened;
 
 /// The profile in a dump.
 pub fn profile_of_dump(dump: Dump) -> Profile {
@@ -129,7 +130,7 @@ fn modules(mut mappings: Vec<Mapping>) -> Vec<LoadedModule> {
                 module.segments.push(segment);
             }
             _ => modules.push(LoadedModule {
-                path: mapping.path,
+                path: shortened(&mapping.path).into_owned(),
                 build_id: mapping.build_id,
                 segments: vec![segment],
                 ..LoadedModule::default()

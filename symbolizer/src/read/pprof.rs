@@ -20,11 +20,14 @@ use crate::model::pprof_proto as proto;
 use crate::model::profile::{CallStack, Profile};
 use crate::model::run::Ending;
 use crate::read::dump::read_comment;
-use crate::resolve::{Frame, Name};
+use crate::resolve::{Frame, MOST_INLINED, Name, shortened};
 
-/// The most bytes that are unpacked: a few hundred times a large service's profile. A small hostile
-/// file claims anything, and its messages take up to forty times as much memory.
+/// Most bytes that are unpacked: a few hundred times a large service's profile.
 const LARGEST: u64 = 256 << 20;
+/// How many times larger a file may become, and how many bytes it may have in any case. A hostile
+/// file becomes a thousand times larger, and its messages take forty times as much memory again.
+const MOST_EXPANSION: u64 = 32;
+const ALWAYS_ALLOWED: u64 = 16 << 20;
 
 /// Where addresses are made up: the kernel's half, which no profile of a process has.
 const MADE_UP: u64 = 0xffff_8000_0000_0000;
@@ -36,8 +39,8 @@ pub enum PprofError {
     #[error("a gzip file that does not unpack")]
     Gzip(#[source] std::io::Error),
     /// It is too large.
-    #[error("a gzip file of more than {} MiB", LARGEST >> 20)]
-    TooLarge,
+    #[error("a gzip file that unpacks to more than {} MiB, the most that is allowed for its size", .0 >> 20)]
+    TooLarge(u64),
     /// It is something else.
     #[error("a gzip file, but no pprof profile")]
     Proto(#[source] prost::DecodeError),
@@ -51,13 +54,17 @@ pub enum PprofError {
 /// # Errors
 /// When it is none, or not about memory.
 pub fn profile_of_pprof(gzip: &[u8]) -> Result<Profile, PprofError> {
+    let allowed = (gzip.len() as u64)
+        .saturating_mul(MOST_EXPANSION)
+        .saturating_add(ALWAYS_ALLOWED)
+        .min(LARGEST);
     let mut bytes = Vec::new();
     MultiGzDecoder::new(gzip)
-        .take(LARGEST + 1)
+        .take(allowed + 1)
         .read_to_end(&mut bytes)
         .map_err(PprofError::Gzip)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(PprofError::TooLarge);
+    if bytes.len() as u64 > allowed {
+        return Err(PprofError::TooLarge(allowed));
     }
     let message = proto::Profile::decode(&bytes[..]).map_err(PprofError::Proto)?;
     drop(bytes);
@@ -110,7 +117,7 @@ fn profile_of_message(message: &proto::Profile) -> Result<Profile, PprofError> {
     }
     for mapping in &message.mapping {
         profile.modules.push(LoadedModule {
-            path: string(mapping.filename).into(),
+            path: shortened(string(mapping.filename)).into_owned(),
             build_id: bytes_of_hex(string(mapping.build_id)),
             segments: vec![Segment {
                 start: mapping.memory_start,
@@ -198,6 +205,11 @@ fn locations<'a>(
 ) -> HashMap<u64, u64> {
     let functions: HashMap<u64, &proto::Function> =
         message.function.iter().map(|f| (f.id, f)).collect();
+    let mut texts = Texts {
+        string,
+        names: HashMap::new(),
+        files: HashMap::new(),
+    };
     let mut addresses = HashMap::new();
     let mut taken = HashSet::new();
     for (location, number) in message.location.iter().zip(0u64..) {
@@ -207,32 +219,66 @@ fn locations<'a>(
             taken.insert(address);
         }
         addresses.insert(location.id, address);
-        let lines = location.line.iter().enumerate();
-        let frames: Vec<Frame> = lines
-            .filter_map(|(index, line)| {
-                let function = functions.get(&line.function_id)?;
-                let (name, raw) = (string(function.name), string(function.system_name));
-                let raw = if Name::new(raw).demangled() == name {
-                    raw
-                } else {
-                    name
-                };
-                Some(Frame {
-                    function: (!raw.is_empty()).then(|| Arc::new(Name::new(raw))),
-                    file: Some(string(function.filename))
-                        .filter(|file| !file.is_empty())
-                        .map(Arc::from),
-                    line: u32::try_from(line.line).ok().filter(|line| *line > 0),
-                    column: u32::try_from(line.column).ok().filter(|column| *column > 0),
-                    inlined: index + 1 < location.line.len(),
-                })
+        let mut frame = |line: &proto::Line, inlined: bool| {
+            let function = functions.get(&line.function_id)?;
+            Some(Frame {
+                function: texts.name(function),
+                file: texts.file(function.filename),
+                line: u32::try_from(line.line).ok().filter(|line| *line > 0),
+                column: u32::try_from(line.column).ok().filter(|column| *column > 0),
+                inlined,
             })
-            .collect();
+        };
+        let Some((physical, inlined)) = location.line.split_last() else {
+            continue;
+        };
+        let kept = inlined.iter().take(MOST_INLINED);
+        let mut frames: Vec<Frame> = kept.filter_map(|line| frame(line, true)).collect();
+        if inlined.len() > MOST_INLINED {
+            frames.push(Frame::left_out());
+        }
+        frames.extend(frame(physical, false));
         if frames.iter().any(|frame| frame.function.is_some()) {
             profile.frames.insert(address, frames);
         }
     }
     addresses
+}
+
+/// The names of functions and files, each made once: thousands of lines have the same.
+struct Texts<S> {
+    string: S,
+    /// By the places of the name and the linkage name in the table of strings.
+    names: HashMap<(i64, i64), Option<Arc<Name>>>,
+    files: HashMap<i64, Option<Arc<str>>>,
+}
+
+impl<'a, S: Fn(i64) -> &'a str> Texts<S> {
+    fn name(&mut self, function: &proto::Function) -> Option<Arc<Name>> {
+        let string = &self.string;
+        let make = || {
+            let (name, linkage) = (string(function.name), string(function.system_name));
+            if name.is_empty() {
+                return None;
+            }
+            let of_linkage = Name::new(linkage);
+            Some(Arc::new(match of_linkage.demangled() == name {
+                true => of_linkage,
+                false => Name::new(name),
+            }))
+        };
+        let key = (function.name, function.system_name);
+        self.names.entry(key).or_insert_with(make).clone()
+    }
+
+    fn file(&mut self, place: i64) -> Option<Arc<str>> {
+        let string = &self.string;
+        let make = || Some(string(place)).filter(|file| !file.is_empty());
+        self.files
+            .entry(place)
+            .or_insert_with(|| make().map(|file| Arc::from(shortened(file))))
+            .clone()
+    }
 }
 
 fn bytes_of_hex(hex: &str) -> Vec<u8> {

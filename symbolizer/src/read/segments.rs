@@ -11,14 +11,16 @@
 //! a segment is incomplete, the process was killed while writing it: the segment before has all of
 //! its content.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 use heapprof_format::{Reader, Record, Start};
-use memmap2::Mmap;
+
+use crate::access::Access;
+use crate::regular_file::RegularFile;
 
 const EXTENSION: &str = ".heaplog";
 
@@ -43,11 +45,11 @@ impl Joined {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `start..start + len` was mapped readable by `map`, up to the last file's last
         // byte, and stays until the drop; what holds for a file that changes meanwhile is said in
-        // `Input::open`.
+        // `RegularFile::map`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    fn map(files: &[(File, usize)]) -> io::Result<Joined> {
+    fn map(files: &[(RegularFile, usize)]) -> io::Result<Joined> {
         // SAFETY: a system call without memory.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let reserved: usize = files
@@ -85,7 +87,7 @@ impl Joined {
                     *len,
                     libc::PROT_READ,
                     libc::MAP_PRIVATE | libc::MAP_FIXED,
-                    file.as_raw_fd(),
+                    file.file().as_raw_fd(),
                     0,
                 )
             };
@@ -113,11 +115,13 @@ pub(crate) fn joined(path: &Path, bytes: &[u8]) -> Option<Joined> {
     if opened.number == 1 && !opened.rotates {
         return None;
     }
-    let mut segments: Vec<(u32, File, usize)> = Vec::new();
+    let mut segments: Vec<(u32, RegularFile, usize)> = Vec::new();
     for path in candidates(path) {
-        let Ok((file, map)) = open(&path) else {
+        // A link is not followed: the library makes none.
+        let Ok(file) = RegularFile::open_itself(&path) else {
             continue;
         };
+        let Ok(map) = file.map() else { continue };
         if let Some(segment) = Segment::of(&map)
             && segment.run == opened.run
         {
@@ -134,8 +138,7 @@ pub(crate) fn joined(path: &Path, bytes: &[u8]) -> Option<Joined> {
     if let [.., (before, ..), (last, file, _)] = &segments[..]
         && before + 1 == *last
     {
-        // SAFETY: as in `Input::open`.
-        let is_whole = unsafe { Mmap::map(file) }.is_ok_and(|map| is_whole(&map));
+        let is_whole = file.map().is_ok_and(|map| is_whole(&map));
         if !is_whole {
             segments.pop();
         }
@@ -144,12 +147,15 @@ pub(crate) fn joined(path: &Path, bytes: &[u8]) -> Option<Joined> {
     while first > 0 && segments[first - 1].0 + 1 == segments[first].0 {
         first -= 1;
     }
-    let kept: Vec<(File, usize)> = segments
+    let kept: Vec<(RegularFile, usize)> = segments
         .drain(first..)
         .map(|(_, file, len)| (file, len))
         .collect();
     if kept.len() == 1 && kept[0].1 == bytes.len() {
         return None;
+    }
+    for (file, _) in &kept {
+        Access::note(file.meta());
     }
     Joined::map(&kept).ok()
 }
@@ -180,17 +186,6 @@ fn candidates(path: &Path) -> Vec<PathBuf> {
     paths.push(path.to_owned()); // also under a name of another pattern
     paths.sort();
     paths
-}
-
-fn open(path: &Path) -> io::Result<(File, Mmap)> {
-    // As in `Input::open`: a pipe would wait. A link is not followed: the library makes none.
-    if !fs::symlink_metadata(path)?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let file = File::open(path)?;
-    // SAFETY: as in `Input::open`.
-    let map = unsafe { Mmap::map(&file) }?;
-    Ok((file, map))
 }
 
 struct Segment {

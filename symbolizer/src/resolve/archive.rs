@@ -5,7 +5,6 @@
 //! archive is ever a path to write to.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Cursor;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use memmap2::Mmap;
+
+use crate::regular_file::RegularFile;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -81,9 +82,7 @@ fn opened(path: &Path) -> Option<Arc<Archive>> {
 }
 
 fn open(path: &Path) -> Option<Archive> {
-    let file = File::open(path).ok()?;
-    // SAFETY: as in `Input::open`: read-only, private, seen as bytes by parsers that check all.
-    let map = unsafe { Mmap::map(&file) }.ok()?;
+    let map = RegularFile::open(path).ok()?.map().ok()?;
     if !is_archive(&map) {
         return None;
     }

@@ -1,21 +1,21 @@
 //! Demangling: linkage names to readable names, for Rust (legacy and v0) and C++.
 //!
-//! Names come from untrusted files, and a few hundred bytes of substitutions can stand for
-//! gigabytes of text. So input and output are bounded, and a name beyond a bound stays mangled.
+//! Names come from untrusted files. A few hundred bytes of substitutions can stand for gigabytes of
+//! text. So a long linkage name stays as it is, and a long readable name is cut.
 
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Real C++ template names reach some tens of kilobytes; what is longer is left mangled.
-const LONGEST_MANGLED: usize = 64 << 10;
-/// Far above any readable name; ends substitution bombs.
-const LONGEST_DEMANGLED: usize = 256 << 10;
+use super::frame::{LONGEST_LINKAGE, shortened, within};
+
+/// Ends substitution bombs: what is shown is shorter, but its end decides where it is cut.
+const LONGEST_DEMANGLED: usize = 16 << 10;
 
 /// The readable form of a Rust or C++ linkage name; `None` when it is neither, or cannot be read.
 ///
 /// Rust's hashes are left out (`core::fmt::write`, not `core::fmt::write::h1234…`).
 pub fn demangle(raw: &str) -> Option<String> {
-    if raw.len() > LONGEST_MANGLED || !may_be_mangled(raw) {
+    if raw.len() > LONGEST_LINKAGE || !may_be_mangled(raw) {
         return None;
     }
     let named = |raw| {
@@ -23,10 +23,11 @@ pub fn demangle(raw: &str) -> Option<String> {
             .or_else(|| cpp(raw))
             .or_else(|| just_the_name(raw))
     };
-    match raw.strip_suffix("@plt") {
+    let name = match raw.strip_suffix("@plt") {
         Some(function) => named(function).map(|name| name + "@plt"),
         None => named(raw),
-    }
+    };
+    name.map(|name| shortened(&name).into_owned())
 }
 
 /// Both languages' schemes begin so; `__R` and `__Z` are their forms on a platform with leading
@@ -40,8 +41,8 @@ fn rust(raw: &str) -> Option<String> {
     let name = rustc_demangle::try_demangle(raw).ok()?;
     let mut out = Bounded::default();
     // The alternate form leaves the hash out.
-    write!(out, "{name:#}").ok()?;
-    Some(out.text)
+    let written = write!(out, "{name:#}").is_ok();
+    out.text_if(written)
 }
 
 fn cpp(raw: &str) -> Option<String> {
@@ -51,8 +52,8 @@ fn cpp(raw: &str) -> Option<String> {
         let symbol = cpp_demangle::Symbol::new(raw).ok()?;
         let mut out = Bounded::default();
         let options = cpp_demangle::DemangleOptions::default();
-        symbol.structured_demangle(&mut out, &options).ok()?;
-        Some(without_empty_packs(out.text))
+        let written = symbol.structured_demangle(&mut out, &options).is_ok();
+        out.text_if(written).map(without_empty_packs)
     }))
     .ok()
     .flatten()
@@ -98,14 +99,24 @@ fn just_the_name(raw: &str) -> Option<String> {
 #[derive(Default)]
 struct Bounded {
     text: String,
+    is_full: bool,
+}
+
+impl Bounded {
+    /// The text, if all of it was written or it is longer than anybody reads.
+    fn text_if(self, written: bool) -> Option<String> {
+        (written || self.is_full).then_some(self.text)
+    }
 }
 
 impl Write for Bounded {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        if self.text.len() + piece.len() > LONGEST_DEMANGLED {
+        let left = LONGEST_DEMANGLED - self.text.len();
+        self.text.push_str(within(piece, left));
+        if piece.len() > left {
+            self.is_full = true;
             return Err(fmt::Error);
         }
-        self.text.push_str(piece);
         Ok(())
     }
 }
@@ -163,9 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn a_substitution_bomb_stays_mangled() {
-        // f(A<..>): each template argument repeats the one before twice, 2^60 characters in the
-        // end.
+    fn a_substitution_bomb_is_cut() {
+        // f(A<..>): each template argument repeats the one before twice, 2^60 characters in the end.
         let mut bomb = String::from("_Z1fI1AIiiE");
         for seq in 0..60_u32 {
             let digit = char::from_digit(seq % 36, 36)
@@ -182,7 +192,12 @@ mod tests {
         }
         bomb.push_str("EvT_");
         let start = std::time::Instant::now();
-        let _ = demangle(&bomb);
+        let name = demangle(&bomb).expect("a name");
+        assert!(
+            name.ends_with('…') && name.len() < LONGEST_DEMANGLED,
+            "{}",
+            name.len()
+        );
         assert!(start.elapsed().as_secs() < 5);
     }
 
@@ -194,7 +209,7 @@ mod tests {
                 for piece in [
                     "P", "N", "I", "1AI", "DpT", "XadL_Z", "K", "F", "S_I", "dtcl", "Z1f",
                 ] {
-                    let name = format!("_Z1f{}", piece.repeat(LONGEST_MANGLED / piece.len() - 10));
+                    let name = format!("_Z1f{}", piece.repeat(LONGEST_LINKAGE / piece.len() - 10));
                     let _ = demangle(&name);
                     let _ = demangle(&name.replacen("_Z", "_R", 1));
                 }

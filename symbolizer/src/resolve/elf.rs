@@ -3,13 +3,15 @@
 //! The rest of `resolve` sees bytes, and opens no file.
 
 use super::report::BuildId;
+use crate::memory;
+use crate::regular_file::{OpenError, RegularFile};
 use crate::resolve::archive::{self, Archive};
 use gimli::{DwarfPackageSections, DwarfSections, RunTimeEndian, SectionId};
+use lzma_rust2::XzReader;
 use memmap2::{Mmap, UncheckedAdvice};
 use object::{Object, ObjectSection};
 use std::borrow::Cow;
-use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,11 +20,13 @@ use std::sync::Arc;
 /// inside a `.gnu_debugdata`: what a sane linker makes is below, what a small hostile file claims
 /// may be anything.
 const LARGEST_DECOMPRESSED: u64 = 16 << 30;
-/// How many times larger a section may become: zlib can do no more, and debug information comes
-/// nowhere near. The claimed size is allocated before the first byte is decompressed, and a small
-/// file may claim anything.
-const MOST_EXPANSION: u64 = 1100;
-const LARGEST_MINI_DEBUG_INFO: usize = 1 << 30;
+const LARGEST_MINI_DEBUG_INFO: u64 = 1 << 30;
+/// How many times larger compressed data may become, and how many bytes it may have in any case.
+/// Real sections stay below a third of that; data made for it becomes a thousand times larger.
+const MOST_EXPANSION: u64 = 32;
+const ALWAYS_ALLOWED: u64 = 4 << 20;
+/// Memory that the xz decoder may take for itself. `xz -9` needs the most.
+const XZ_DICTIONARY_KIB: u32 = 80 << 10;
 
 /// Why a file could not be used as ELF.
 #[derive(Debug, thiserror::Error)]
@@ -42,10 +46,20 @@ pub(super) enum ElfError {
         section: &'static str,
         source: object::Error,
     },
-    #[error("section {section} claims {claimed} bytes when decompressed")]
-    TooLarge { section: &'static str, claimed: u64 },
-    #[error(".gnu_debugdata cannot be decompressed: {0}")]
-    MiniDebugInfo(String),
+    #[error(
+        "section {section} claims {claimed} bytes when decompressed, and {allowed} are allowed for its size"
+    )]
+    TooLarge {
+        section: &'static str,
+        claimed: u64,
+        allowed: u64,
+    },
+    #[error(
+        ".gnu_debugdata has more bytes when decompressed than the {allowed} that are allowed for its size"
+    )]
+    MiniDebugInfoTooLarge { allowed: u64 },
+    #[error(".gnu_debugdata cannot be decompressed")]
+    MiniDebugInfo(#[source] io::Error),
 }
 
 /// The bytes of an ELF file, and where they came from.
@@ -63,11 +77,10 @@ enum Bytes {
 impl ElfFile {
     /// Opens and maps a file, and looks at its headers.
     pub(super) fn open(path: &Path) -> Result<ElfFile, ElfError> {
-        // Asked before opening: opening a FIFO would wait for a writer, a device may do anything.
-        match std::fs::metadata(path) {
-            Ok(meta) if !meta.is_file() => return Err(ElfError::NotRegular),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+        let file = match RegularFile::open(path) {
+            Ok(file) => file,
+            Err(OpenError::Folder | OpenError::NotRegular) => return Err(ElfError::NotRegular),
+            Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {
                 // One of its folders is a file: perhaps a bundle.
                 let (archive, range) = archive::member(path).ok_or(ElfError::Missing)?;
                 return ElfFile {
@@ -76,22 +89,12 @@ impl ElfFile {
                 }
                 .checked();
             }
-            Err(error) if is_absent(&error) => return Err(ElfError::Missing),
-            Err(error) => return Err(ElfError::Io(error)),
-        }
-        let file = File::open(path)?;
-        // SAFETY: the map is private, read only, and lives as long as the slices taken from it
-        // (`data` borrows self). No program can rule out that somebody else changes the file
-        // meanwhile. If bytes change, parsers see wrong data; all of them check every length and
-        // offset against the slice at each access and hold no invariant that was validated earlier
-        // and is relied on later in unsafe code (object's `pod` casts accept any bit pattern). If
-        // the file is truncated, touching the lost pages kills this process with SIGBUS. That is
-        // the trade every symbolizer that maps makes; ours is an offline tool on the user's own
-        // files, and copying a gigabyte of debug information instead would be paid on every run.
-        let map = unsafe { Mmap::map(&file)? };
+            Err(OpenError::Io(error)) if is_absent(&error) => return Err(ElfError::Missing),
+            Err(OpenError::Io(error)) => return Err(ElfError::Io(error)),
+        };
         ElfFile {
             path: path.to_owned(),
-            bytes: Bytes::Mapped(map),
+            bytes: Bytes::Mapped(file.map()?),
         }
         .checked()
     }
@@ -200,12 +203,8 @@ impl ElfFile {
     pub(super) fn mini_debug_info(&self) -> Option<Result<ElfFile, ElfError>> {
         let object = self.object().ok()?;
         let section = object.section_by_name(".gnu_debugdata")?;
-        let mut compressed = section.data().ok().filter(|data| !data.is_empty())?;
-        let mut out = BoundedBytes(Vec::new());
-        Some(match lzma_rs::xz_decompress(&mut compressed, &mut out) {
-            Ok(()) => ElfFile::from_bytes(&self.path, out.0),
-            Err(error) => Err(ElfError::MiniDebugInfo(format!("{error:?}"))),
-        })
+        let compressed = section.data().ok().filter(|data| !data.is_empty())?;
+        Some(unpacked(compressed).and_then(|bytes| ElfFile::from_bytes(&self.path, bytes)))
     }
 
     pub(super) fn endian(&self) -> RunTimeEndian {
@@ -281,15 +280,41 @@ fn section_bytes<'a>(
         source,
     };
     let data = section.compressed_data().map_err(of)?;
-    let is_compressed = data.format != object::CompressionFormat::None;
-    let most = (data.data.len() as u64).saturating_mul(MOST_EXPANSION);
-    if is_compressed && data.uncompressed_size > most.min(LARGEST_DECOMPRESSED) {
-        return Err(ElfError::TooLarge {
-            section: name,
-            claimed: data.uncompressed_size,
-        });
+    if data.format != object::CompressionFormat::None {
+        // The claimed size is allocated before the first byte is decompressed.
+        let allowed = allowed(data.data.len()).min(LARGEST_DECOMPRESSED);
+        if data.uncompressed_size > allowed {
+            return Err(ElfError::TooLarge {
+                section: name,
+                claimed: data.uncompressed_size,
+                allowed,
+            });
+        }
     }
     data.decompress().map_err(of)
+}
+
+/// Returns the content of a `.gnu_debugdata`. Its size is not known before, so reading stops at a
+/// limit.
+fn unpacked(compressed: &[u8]) -> Result<Vec<u8>, ElfError> {
+    let allowed = allowed(compressed.len()).min(LARGEST_MINI_DEBUG_INFO);
+    let mut bytes = Vec::new();
+    XzReader::new_mem_limit(compressed, false, XZ_DICTIONARY_KIB)
+        .take(allowed + 1)
+        .read_to_end(&mut bytes)
+        .map_err(ElfError::MiniDebugInfo)?;
+    match bytes.len() as u64 > allowed {
+        true => Err(ElfError::MiniDebugInfoTooLarge { allowed }),
+        false => Ok(bytes),
+    }
+}
+
+/// Returns how many bytes a number of compressed bytes may become.
+fn allowed(compressed: usize) -> u64 {
+    (compressed as u64)
+        .saturating_mul(MOST_EXPANSION)
+        .saturating_add(ALWAYS_ALLOWED)
+        .min(memory::left() / 2)
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -297,21 +322,4 @@ fn is_absent(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename
     )
-}
-
-/// A sink that refuses to grow past [`LARGEST_MINI_DEBUG_INFO`].
-struct BoundedBytes(Vec<u8>);
-
-impl io::Write for BoundedBytes {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        if self.0.len() + piece.len() > LARGEST_MINI_DEBUG_INFO {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.0.extend_from_slice(piece);
-        Ok(piece.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -3,7 +3,37 @@
 //! An address has several frames if functions are inlined into each other. They are kept innermost
 //! first. The last is the function that physically contains the instruction.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+/// Most inlined functions of one address that are kept. Compilers stay well below.
+pub(crate) const MOST_INLINED: usize = 100;
+
+/// The longest name that is shown, in bytes. Templates may have longer names, which nobody reads.
+const LONGEST_SHOWN: usize = 4 << 10;
+
+/// The longest linkage name that is kept whole, in bytes: a longer one is not demangled.
+pub(crate) const LONGEST_LINKAGE: usize = 16 << 10;
+
+/// The sign that a part is left out: of a name, or of the inlined functions of an address.
+pub(crate) const LEFT_OUT: &str = "…";
+
+/// Returns a text as it is shown: a long one is cut, and ends in `…`.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= LONGEST_SHOWN {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(within(text, LONGEST_SHOWN).to_owned() + LEFT_OUT)
+}
+
+/// Returns the longest beginning of a text that has at most so many bytes.
+pub(crate) fn within(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
 
 /// One function at one place in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +53,19 @@ pub struct Frame {
     pub inlined: bool,
 }
 
+impl Frame {
+    /// The frame that stands for inlined functions that are left out.
+    pub(crate) fn left_out() -> Frame {
+        Frame {
+            function: Some(Arc::new(Name::new(LEFT_OUT))),
+            file: None,
+            line: None,
+            column: None,
+            inlined: true,
+        }
+    }
+}
+
 /// The name of a function, as the linker knows it and as people read it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Name {
@@ -34,11 +77,19 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name from its raw form; demangled here, once.
+    /// A name from its raw form; demangled here, once. What is shown of a long name is cut.
     pub fn new(raw: &str) -> Self {
+        let raw = match raw.len() {
+            ..=LONGEST_LINKAGE => Cow::Borrowed(raw),
+            _ => shortened(raw),
+        };
+        let demangled = super::demangle(&raw).or_else(|| match shortened(&raw) {
+            Cow::Owned(cut) => Some(cut),
+            Cow::Borrowed(_) => None,
+        });
         Name {
             raw: raw.into(),
-            demangled: super::demangle(raw).map(String::into_boxed_str),
+            demangled: demangled.map(String::into_boxed_str),
             generic_arguments: None,
         }
     }
@@ -50,7 +101,7 @@ impl Name {
             .split_once('<')
             .and_then(|(_, rest)| rest.strip_suffix('>'));
         Name {
-            generic_arguments: arguments.map(Into::into),
+            generic_arguments: arguments.map(|arguments| shortened(arguments).into()),
             ..Name::new(raw)
         }
     }
@@ -74,5 +125,28 @@ impl Name {
     /// Whether `raw` is a mangled name that could be read.
     pub fn is_mangled(&self) -> bool {
         self.demangled.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_and_says_so() {
+        for (raw, begin) in [
+            ("x".repeat(1 << 20), "xxx"),
+            ("é".repeat(1 << 20), "éé"),
+            (format!("_ZN{}E", "3foo".repeat(3000)), "foo::foo"),
+            (format!("_ZN{}E", "3foo".repeat(1 << 20)), "_ZN3foo"),
+        ] {
+            let name = Name::new(&raw);
+            let shown = name.demangled();
+            assert!(shown.starts_with(begin) && shown.ends_with("…"), "{shown}");
+            assert!(shown.len() <= LONGEST_SHOWN + LEFT_OUT.len());
+            assert!(name.raw().len() <= LONGEST_LINKAGE);
+        }
+        let whole = "x".repeat(LONGEST_SHOWN);
+        assert_eq!(Name::new(&whole).demangled(), whole);
     }
 }

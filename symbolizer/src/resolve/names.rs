@@ -4,7 +4,7 @@
 //! parts, so that threads seldom wait for each other. Strings are shared by reference count: a
 //! frame costs a pointer.
 
-use super::frame::Name;
+use super::frame::{LONGEST_LINKAGE, Name, shortened};
 use heapprof_core::NumberMap;
 use std::borrow::{Borrow, Cow};
 use std::collections::hash_map::Entry;
@@ -12,10 +12,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const PARTS: usize = 16;
-
-/// No name in a real program is longer; one in a hostile file may be the whole file, at every
-/// offset.
-const LONGEST: usize = 256 << 10;
 
 /// A set that hands out the one shared copy of equal strings.
 ///
@@ -146,12 +142,19 @@ impl Names {
     /// The one copy of a file's name.
     pub(super) fn file(&self, path: &[u8]) -> Arc<str> {
         self.files
-            .get_or_insert(&bounded(path), |path| Arc::from(path))
+            .get_or_insert(&shortened(&bounded(path)), |path| Arc::from(path))
     }
 }
 
+/// No name in a real program is longer. One in a hostile file may be the whole file, at every
+/// offset.
 fn bounded(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)])
+    match bytes.get(..LONGEST_LINKAGE) {
+        Some(begin) if begin.len() < bytes.len() => {
+            Cow::Owned(shortened(&String::from_utf8_lossy(begin)).into_owned())
+        }
+        _ => String::from_utf8_lossy(bytes),
+    }
 }
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ use super::frame::Frame;
 use super::locate::{SearchPath, below};
 use super::names::Names;
 use super::report::{Outcome, Role};
+use crate::regular_file::{OpenError, RegularFile};
 use crate::resolve::archive;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -148,27 +148,29 @@ fn place(process: Process, search: &SearchPath) -> Option<(PathBuf, Option<Guard
 
 fn open(path: &Path, guard: Option<Guard>) -> Result<Vec<u8>, Outcome> {
     let unusable = |error: &dyn fmt::Display| Outcome::Unusable(error.to_string());
-    let mut options = OpenOptions::new();
-    // Without waiting for the writer of a FIFO; and in /tmp, not to where somebody else's link
-    // leads.
-    let link = if guard.is_some() { libc::O_NOFOLLOW } else { 0 };
-    options.read(true).custom_flags(libc::O_NONBLOCK | link);
-    let file = match options.open(path) {
+    // In /tmp, not to where somebody else's link leads.
+    let opened = match guard {
+        Some(_) => RegularFile::open_itself(path),
+        None => RegularFile::open(path),
+    };
+    let file = match opened {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Outcome::Missing),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+        Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Outcome::Missing);
+        }
+        Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {
             let (archive, range) = archive::member(path).ok_or(Outcome::Missing)?;
             return Ok(archive.data(&range).to_vec());
         }
-        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+        Err(OpenError::NotRegular) if path.is_symlink() => {
             return Err(unusable(&"refused: a symbolic link (--perf-map insists)"));
         }
-        Err(error) => return Err(unusable(&error)),
+        Err(OpenError::Folder | OpenError::NotRegular) => {
+            return Err(unusable(&"is not a regular file"));
+        }
+        Err(OpenError::Io(error)) => return Err(unusable(&error)),
     };
-    let meta = file.metadata().map_err(|error| unusable(&error))?;
-    if !meta.is_file() {
-        return Err(unusable(&"is not a regular file"));
-    }
+    let meta = file.meta();
     if let Some(guard) = guard {
         let own = std::fs::metadata("/proc/self").map(|own| own.uid());
         if meta.uid() != 0 && own.ok() != Some(meta.uid()) {
@@ -178,17 +180,7 @@ fn open(path: &Path, guard: Option<Guard>) -> Result<Vec<u8>, Outcome> {
             return Err(Outcome::OlderThanRun);
         }
     }
-    read(file, meta.len()).map_err(|error| unusable(&error))
-}
-
-fn read(file: File, len: u64) -> io::Result<Vec<u8>> {
-    if len > LARGEST {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    let mut bytes = Vec::with_capacity(len as usize);
-    // Bounded again: the program may still write.
-    file.take(LARGEST).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    file.read(LARGEST).map_err(|error| unusable(&error))
 }
 
 /// For each address, the name in the last line that covers it. Counts in `ambiguous` those whose

@@ -8,8 +8,9 @@ use heapprof_symbolizer::{Bytes, Input, Reading, write_bundle};
 use crate::cli::inputs::one::read;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::options::time::TimeArgs;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::{destination, say};
+use crate::cli::output::say;
 
 /// Put a profile and the binaries and debug files that name it into one archive
 ///
@@ -39,9 +40,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let name = args.file.file_name().unwrap_or_default();
     let beside = PathBuf::from(name).with_extension("tar");
-    let out = destination::file(Some(args.output.as_ref().unwrap_or(&beside)));
-    destination::refuse_terminal(out, "a bundle")?;
-    destination::refuse_input(out, [&args.file])?;
+    let out = Destination::or(args.output.as_ref(), &beside);
+    out.refuse_terminal("a bundle")?;
+    out.refuse_input([&args.file])?;
     let reading = Reading {
         view: args.time.view(),
         ..Reading::default()
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
     let mut contents = Vec::new();
-    destination::to(out, |out| {
+    out.write(|out| {
         contents =
             write_bundle(&input.name(), input.bytes(), &symbols, out).map_err(io::Error::other)?;
         Ok(())
@@ -63,7 +64,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .count();
     say::note(&format_args!(
         "{}: the profile and {} files, {}",
-        out.map_or("standard output".into(), |out| out.to_string_lossy()),
+        out.path()
+            .map_or("standard output".into(), |out| out.to_string_lossy()),
         contents.len().saturating_sub(1),
         Bytes(size as f64)
     ));

@@ -3,7 +3,7 @@
 
 use clap_complete::Shell;
 
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 
 /// Write a completion script for a shell
@@ -20,5 +20,5 @@ pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<(), Failure
     // Into memory first: clap_complete panics where a pipe is closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "heapprof", &mut script);
-    destination::to(None, |out| std::io::Write::write_all(out, &script))
+    Destination::Stdout.write(|out| std::io::Write::write_all(out, &script))
 }

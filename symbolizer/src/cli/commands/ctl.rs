@@ -5,7 +5,7 @@ mod attached;
 use std::io::Write as _;
 
 use crate::cli::options::quantity;
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use attached::Attached;
 
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let answer = Attached::to(args.pid)
         .and_then(|process| process.ask(&args.what.command()))
         .map_err(refused)?;
-    destination::to(None, |out| {
+    Destination::Stdout.write(|out| {
         for line in answer.lines() {
             writeln!(out, "{}", heapprof_symbolizer::Printable(line))?;
         }

@@ -16,7 +16,7 @@ use crate::cli::options::limit;
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, standard_errors};
 use crate::cli::options::symbols::SymbolArgs;
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
@@ -112,10 +112,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    destination::refuse_input(
-        destination::file(args.output.as_ref()),
-        [&args.before].into_iter().chain(&args.after),
-    )?;
+    Destination::of(args.output.as_ref())
+        .refuse_input([&args.before].into_iter().chain(&args.after))?;
     args.temporary.refuse_beside(args.metric.0)?;
     args.age.refuse_beside(args.metric.0)?;
     let views = views(args)?;
@@ -260,11 +258,9 @@ fn show(
         let mut stacks = differences.by_stack();
         stacks.retain(|change| args.min_significance == 0.0 || is_significant(change));
         let graph = DiffGraph::of(&stacks, measure);
-        return destination::to(destination::file(args.output.as_ref()), |out| {
-            match args.folded {
-                true => graph.write_folded(out),
-                false => graph.write_svg(heading, out),
-            }
+        return Destination::of(args.output.as_ref()).write(|out| match args.folded {
+            true => graph.write_folded(out),
+            false => graph.write_svg(heading, out),
         });
     }
     let diff = differences.by_site();
@@ -282,7 +278,7 @@ fn show(
         n => changes.len().saturating_sub(n),
     };
     changes.truncate(changes.len() - hidden);
-    destination::to(destination::file(args.output.as_ref()), |out| {
+    Destination::of(args.output.as_ref()).write(|out| {
         if args.json {
             return write_json(&diff, &changes, unlike, measure, out);
         }

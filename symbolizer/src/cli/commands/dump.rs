@@ -12,7 +12,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::inputs::one;
-use crate::cli::options::quantity::bytes;
+use crate::cli::options::quantity::{bytes, count};
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes;
 use crate::cli::output::partial_file::Unfinished;
@@ -42,6 +42,10 @@ pub(crate) struct Args {
     /// Every so many bytes freed
     #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
     every_freed: Option<u64>,
+
+    /// Most dumps to write: a log says how long the run lasted, and so how many there would be
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = count, allow_negative_numbers = true)]
+    most_dumps: usize,
 
     /// Where to write them [default: the log's path without .heaplog]
     #[arg(short, long, value_name = "PREFIX")]
@@ -87,6 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut files = Files {
         prefix: args.output.clone().unwrap_or_else(|| prefix(&args.file)),
         number: 0,
+        written: 0,
+        most: args.most_dumps,
     };
     let mut occasions = DumpTriggers {
         every_in_use: args.every_in_use.unwrap_or(0),
@@ -132,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         profile.run.reason = "the most bytes in use".into();
         files.write(&profile)?;
     }
-    if files.number == 0 {
+    if files.written == 0 {
         crate::cli::output::say::note(&"no occasion for a dump: the log ends before the first");
     }
     Ok(())
@@ -147,12 +153,23 @@ fn prefix(log: &Path) -> PathBuf {
 
 struct Files {
     prefix: PathBuf,
+    /// The number that was taken last, by a dump or by another file.
     number: u32,
+    written: usize,
+    /// So many may be written.
+    most: usize,
 }
 
 impl Files {
     /// Writes the next dump and says where.
     fn write(&mut self, profile: &Profile) -> Result<(), Failure> {
+        if self.written >= self.most {
+            return Err(Failure::Asked(format!(
+                "{} dumps are written, and there are occasions for more; take a larger --every, or allow more by \
+                 --most-dumps N",
+                self.written
+            )));
+        }
         let mut text = Vec::new();
         let symbols = Symbols::of(&Profile::default(), &SearchPath::default());
         Format::Gperftools
@@ -170,6 +187,7 @@ impl Files {
             let path = self.path(self.number);
             match unfinished.name(&path) {
                 Ok(()) => {
+                    self.written += 1;
                     return say_where(&path, &profile.run.reason);
                 }
                 // Somebody else's file: leave it, take the next number.

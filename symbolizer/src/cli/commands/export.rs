@@ -10,7 +10,7 @@ use crate::cli::options::choice::choice;
 use crate::cli::options::confidence;
 use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::note_circumstances;
 
@@ -55,11 +55,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let format = args.format;
     // Asked first: reading and naming may take long.
-    let file = destination::file(args.output.as_ref());
+    let out = Destination::of(args.output.as_ref());
     if format.is_binary() {
-        destination::refuse_terminal(file, format.name())?;
+        out.refuse_terminal(format.name())?;
     }
-    destination::refuse_input(file, &args.source.files)?;
+    out.refuse_input(&args.source.files)?;
     let measure = args.metric.0;
     if measure.needs_pasts() && !format.shows_pasts() {
         return Err(Failure::Senseless(format!(
@@ -95,5 +95,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         confidence: args.confidence,
         title: args.title.clone(),
     };
-    destination::to(file, |out| format.write(&profile, &symbols, &options, out))
+    out.write(|out| format.write(&profile, &symbols, &options, out))
 }

@@ -15,7 +15,7 @@ use crate::cli::inputs::source::Source;
 use crate::cli::options::confidence;
 use crate::cli::options::debuginfod::summary;
 use crate::cli::output::coverage;
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::{how_exact, write_totals_at};
 use crate::cli::output::processes;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = args.source.profile()?;
     let symbols = args.source.symbols(&profile)?;
     let asked = || args.source.places.servers.account();
-    destination::to(None, |out| {
+    Destination::Stdout.write(|out| {
         if args.json {
             let asked = asked().map(|account| summary(&account));
             return json::write(&profile, &symbols, args.confidence, asked, out);

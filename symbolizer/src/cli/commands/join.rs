@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use heapprof_symbolizer::Bytes;
 
 use crate::cli::inputs::joined::{join, write};
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
 use crate::cli::output::shell_quote::quoted;
@@ -31,15 +31,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let out = destination::file(Some(&args.output));
-    destination::refuse_terminal(out, "a record log")?;
-    destination::refuse_input(out, &args.files)?;
+    let out = Destination::of(Some(&args.output));
+    out.refuse_terminal("a record log")?;
+    out.refuse_input(&args.files)?;
     let mut processes = 0;
     join(&args.files, |join| {
         processes = join.processes();
-        destination::to(out, |out| write(join, out))
+        out.write(|out| write(join, out))
     })?;
-    if let Some(out) = out {
+    if let Some(out) = out.path() {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
         say::note(&format_args!(
             "{}: {}, {}; next: heapprof timeline {3}; heapprof top --at peak {3}",

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap_mangen::Man;
 
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 
 /// Write a manual page
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<(), Failure
     let mut page = Vec::new();
     Man::new(about).render(&mut page).map_err(Failure::Stdout)?;
     let page = with_lines_kept(&String::from_utf8_lossy(&page));
-    destination::to(None, |out| out.write_all(page.as_bytes()))
+    Destination::Stdout.write(|out| out.write_all(page.as_bytes()))
 }
 
 /// Columns behind the options stay columns: a page would otherwise fill them up like a paragraph.

@@ -10,10 +10,11 @@ use heapprof_symbolizer::{
 use crate::cli::inputs::logs::Logs;
 use crate::cli::inputs::one;
 use crate::cli::options::confidence;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::how_exact;
 use crate::cli::output::progress::Progress;
-use crate::cli::output::{destination, say};
+use crate::cli::output::say;
 
 /// Write a page for a browser: the heap at every moment of the run
 ///
@@ -65,8 +66,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let first = args.logs.files.first();
     let first = first.and_then(|file| file.file_name()).unwrap_or_default();
     let beside = PathBuf::from(first).with_extension("html");
-    let out = destination::file(Some(args.output.as_ref().unwrap_or(&beside)));
-    destination::refuse_input(out, &args.logs.files)?;
+    let out = Destination::or(args.output.as_ref(), &beside);
+    out.refuse_input(&args.logs.files)?;
     if args.steps * args.stacks > MOST_NUMBERS {
         return Err(Failure::Senseless(format!(
             "--steps {} with --stacks {} is more than memory and browsers are good for: at most {MOST_NUMBERS} when multiplied",
@@ -114,8 +115,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         title: &args.title,
         precision: &how_exact(&profile),
     };
-    destination::to(out, |out| report.write(out))?;
-    if let Some(out) = out {
+    out.write(|out| report.write(out))?;
+    if let Some(out) = out.path() {
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
         say::note(&format_args!("{}: {}", out.display(), Bytes(size as f64)));
     }

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
 use heapprof_symbolizer::{Input, Metric, Sites};
@@ -20,7 +20,7 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::shell_quote::quoted;
 use crate::cli::output::site_table::write_sites;
 use crate::cli::output::table::width_of;
-use crate::cli::output::{heading, say};
+use crate::cli::output::{heading, memory_bound, say};
 use program::Program;
 use records::Records;
 
@@ -162,6 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
 
     if !args.quiet {
+        memory_bound::keep_status(as_shells_say(status));
         let records = Records::find(prefix.as_deref(), pid, started);
         summarize(&records);
     }
@@ -170,6 +171,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, Some(signal)) => Ok(signals::die_of(signal)),
         (None, None) => Ok(ExitCode::FAILURE),
     }
+}
+
+/// A status as one number: a signal's behind those of programs.
+fn as_shells_say(status: ExitStatus) -> u8 {
+    let of_signal = || 128 + status.signal().unwrap_or(0) as u8;
+    status.code().map_or_else(of_signal, |code| code as u8)
 }
 
 /// Ours comes first: another allocator that is preloaded would answer in our place.

@@ -7,7 +7,7 @@ use heapprof_symbolizer::export::{Format, Options};
 use crate::cli::inputs::source::Source;
 use crate::cli::options::filter::FilterArgs;
 use crate::cli::output::coverage;
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 
 /// Write a gperftools heap dump with function names in it
@@ -29,13 +29,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    destination::refuse_input(destination::file(args.output.as_ref()), &args.source.files)?;
+    Destination::of(args.output.as_ref()).refuse_input(&args.source.files)?;
     let mut profile = args.source.profile()?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols);
-    destination::to(destination::file(args.output.as_ref()), |out| {
-        Format::Symbolized.write(&profile, &symbols, &Options::default(), out)
-    })?;
+    Destination::of(args.output.as_ref())
+        .write(|out| Format::Symbolized.write(&profile, &symbols, &Options::default(), out))?;
     coverage::say(&profile, &symbols);
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::cli::inputs::logs::Logs;
 use crate::cli::inputs::one;
 use crate::cli::options::choice::choice;
 use crate::cli::options::quantity::count;
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             say::note(&format_args!("note: {}: {line}", name.display()));
         }
     }
-    destination::to(destination::file(args.output.as_ref()), |out| {
+    Destination::of(args.output.as_ref()).write(|out| {
         if args.csv {
             write_csv(&timeline, &curves.names, out)
         } else if args.svg {

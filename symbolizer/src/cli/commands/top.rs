@@ -18,7 +18,7 @@ use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::limit;
 use crate::cli::options::measure::{MeasureArg, TemporaryArgs};
 use crate::cli::options::quantity::count;
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::document::Head;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals_at;
@@ -142,7 +142,7 @@ fn show(args: &Args, profile: &Profile, symbols: &Symbols) -> Result<(), Failure
     };
     lines.truncate(lines.len() - hidden);
 
-    destination::to(None, |out| {
+    Destination::Stdout.write(|out| {
         if args.json {
             return write_json(profile, &lines, by, args.confidence, out);
         }

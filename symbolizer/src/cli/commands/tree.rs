@@ -15,7 +15,7 @@ use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, percent};
 use crate::cli::output::colour::{self, Look};
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals;
 use crate::cli::output::table::{cut, stdout_width};
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (None, None) => Direction::Down,
     };
     let tree = Tree::of(&profile, &symbols, by, &direction, measure);
-    destination::to(None, |out| {
+    Destination::Stdout.write(|out| {
         if args.json {
             return json::write(&profile, &tree, measure, out);
         }

@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     OverInput { path: PathBuf, input: PathBuf },
     #[error("cannot write {}: it is a record log, which nothing could bring back; give -o another name", path.display())]
     OverLog { path: PathBuf },
+    #[error("cannot write {}: {what} is there, and that name is only the default; give -o a name", path.display())]
+    OverSpecial { path: PathBuf, what: &'static str },
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(

@@ -1,16 +1,21 @@
 //! Partial file: a file that is being written, and gets its name when it is complete.
 //!
 //! Until then it has no name, if the kernel and the file system support that (`O_TMPFILE`): an
-//! interrupt leaves no part of it. Otherwise it is called `….PID.partial`, and an interrupt leaves
-//! that file.
+//! interrupt leaves no part of it. Elsewhere it is called `….PID.partial`, and an interrupt leaves
+//! that. Another user can predict such a name, so it is taken only if nothing has it, not even a
+//! link.
+//!
+//! The file grants no more than the profiles that it is made of ([`Access`]).
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use heapprof_symbolizer::Access;
 
 #[derive(Debug)]
 pub(crate) struct Unfinished {
@@ -22,14 +27,31 @@ pub(crate) struct Unfinished {
 impl Unfinished {
     /// A new file in the folder of `path`.
     pub(crate) fn beside(path: &Path) -> io::Result<Unfinished> {
-        if let Some(file) = without_a_name(folder(path)) {
-            let partial = None;
-            return Ok(Unfinished { file, partial });
+        match without_a_name(folder(path)) {
+            Some(file) => {
+                narrow(&file)?;
+                let partial = None;
+                Ok(Unfinished { file, partial })
+            }
+            None => Unfinished::named(path),
         }
-        let partial = partial(path);
-        let file = File::create(&partial)?;
+    }
+
+    /// A new file with a name, for file systems without unnamed files.
+    fn named(path: &Path) -> io::Result<Unfinished> {
+        let new = |partial: &Path| {
+            let mut options = OpenOptions::new();
+            options
+                .write(true)
+                .create_new(true)
+                .mode(mode())
+                .open(partial)
+        };
+        let (partial, file) = first_free(path, new)?;
         let partial = Some(partial);
-        Ok(Unfinished { file, partial })
+        let unfinished = Unfinished { file, partial };
+        narrow(&unfinished.file)?;
+        Ok(unfinished)
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -40,8 +62,7 @@ impl Unfinished {
     pub(crate) fn replace(mut self, path: &Path) -> io::Result<()> {
         if self.partial.is_none() {
             // A link replaces nothing, a rename does.
-            let partial = partial(path);
-            link(&self.file, &partial)?;
+            let (partial, ()) = first_free(path, |partial| link(&self.file, partial))?;
             self.partial = Some(partial);
         }
         let partial = self.partial.as_deref().unwrap_or(path);
@@ -82,10 +103,48 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-fn partial(path: &Path) -> PathBuf {
+/// Tries names for what is unfinished until `make` finds one that nothing has.
+fn first_free<T>(path: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
+    /// More than interrupted runs leave behind.
+    const MOST: u32 = 100;
+    let mut number = 0;
+    loop {
+        let partial = partial(path, number);
+        match make(&partial) {
+            Ok(made) => return Ok((partial, made)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST => {
+                number += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn partial(path: &Path, number: u32) -> PathBuf {
     let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
+    let pid = std::process::id();
+    partial.push(match number {
+        0 => format!(".{pid}.partial"),
+        number => format!(".{pid}-{number}.partial"),
+    });
     partial.into()
+}
+
+/// The permissions to ask for; the kernel takes the user's mask off them.
+fn mode() -> u32 {
+    // SAFETY: a question without arguments.
+    Access::of_inputs().mode_for(unsafe { libc::getegid() })
+}
+
+/// Takes permissions off a file whose group is another than expected: that of its folder, mostly.
+fn narrow(file: &File) -> io::Result<()> {
+    let meta = file.metadata()?;
+    let mode = meta.mode() & 0o777;
+    let narrowed = mode & Access::of_inputs().mode_for(meta.gid());
+    if narrowed != mode {
+        file.set_permissions(fs::Permissions::from_mode(narrowed))?;
+    }
+    Ok(())
 }
 
 /// A file without a name, if it can be given one later.
@@ -93,6 +152,7 @@ fn without_a_name(folder: &Path) -> Option<File> {
     let file = OpenOptions::new()
         .write(true)
         .custom_flags(libc::O_TMPFILE)
+        .mode(mode())
         .open(folder)
         .ok()?;
     // Without /proc there would be no way to name it.
@@ -140,13 +200,10 @@ mod tests {
 
     /// As it is made, and as it is made where there are none without a name.
     fn both(path: &Path) -> [Unfinished; 2] {
-        let partial = partial(path);
-        let file = File::create(&partial).unwrap();
-        let named = Unfinished {
-            file,
-            partial: Some(partial),
-        };
-        [named, Unfinished::beside(path).unwrap()]
+        [
+            Unfinished::named(path).unwrap(),
+            Unfinished::beside(path).unwrap(),
+        ]
     }
 
     #[test]
@@ -160,6 +217,22 @@ mod tests {
             assert_eq!(names(folder.path()), ["x"]);
             assert_eq!(fs::read(&path).unwrap(), b"before");
         }
+    }
+
+    #[test]
+    fn a_planted_link_is_never_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let target = folder.path().join("target");
+        fs::write(&target, "another's").unwrap();
+        std::os::unix::fs::symlink(&target, partial(&path, 0)).unwrap();
+        for unfinished in both(&path) {
+            unfinished.file().write_all(b"whole").unwrap();
+            unfinished.replace(&path).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"whole");
+        }
+        assert_eq!(fs::read(&target).unwrap(), b"another's");
+        assert!(partial(&path, 0).is_symlink(), "it is not ours to remove");
     }
 
     #[test]

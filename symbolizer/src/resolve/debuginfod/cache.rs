@@ -11,6 +11,7 @@
 //! each user of a file verifies its build-id.
 
 use super::super::report::BuildId;
+use crate::regular_file::RegularFile;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -19,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The default of elfutils' client without a `cache_miss_s`.
 const MISS_SECONDS: u64 = 600;
+/// No `cache_miss_s` is longer, in bytes.
+const LONGEST_NUMBER: u64 = 64;
 
 pub(super) struct Cache(PathBuf);
 
@@ -61,8 +64,11 @@ impl Cache {
     }
 
     fn miss_seconds(&self) -> u64 {
-        let text = fs::read_to_string(self.0.join("cache_miss_s")).unwrap_or_default();
-        text.trim().parse().unwrap_or(MISS_SECONDS)
+        let file = RegularFile::open(&self.0.join("cache_miss_s"));
+        let text = file.ok().and_then(|file| file.read(LONGEST_NUMBER).ok());
+        let text = text.and_then(|text| String::from_utf8(text).ok());
+        let number = text.and_then(|text| text.trim().parse().ok());
+        number.unwrap_or(MISS_SECONDS)
     }
 
     /// Leaves an empty file. That it cannot is no loss: the servers are asked again.

@@ -16,7 +16,7 @@ use super::lines::{FileNames, Row};
 use super::pcs::Pcs;
 use super::scopes::LazyScopes;
 use super::{Answer, Shared, Slice};
-use crate::resolve::frame::Frame;
+use crate::resolve::frame::{Frame, MOST_INLINED};
 use crate::resolve::names::Names;
 use gimli::{AttributeValue, DebugInfoOffset, DwLang, UnitOffset, UnitRef};
 use std::collections::HashMap;
@@ -47,8 +47,11 @@ pub(super) struct Chains {
     functions: Vec<Option<(u32, Physical)>>,
     /// By wanted address: how many inlined functions it has so far.
     depths: Vec<u32>,
-    /// (wanted address, depth, place in `inlined`), in the order of the walk.
+    /// (wanted address, depth, place in `inlined`), in the order of the walk; of each address the
+    /// outermost [`MOST_INLINED`].
     links: Vec<(u32, u32, u32)>,
+    /// By wanted address that has more: the innermost one, its place in `inlined`.
+    innermost: HashMap<u32, u32>,
     inlined: Vec<Inlined>,
 }
 
@@ -72,6 +75,7 @@ impl Chains {
             functions: vec![None; wanted],
             depths: vec![0; wanted],
             links: Vec::new(),
+            innermost: HashMap::new(),
             inlined: Vec::new(),
         }
     }
@@ -87,7 +91,7 @@ impl Chains {
         let mut links = self.links.as_slice();
         let mut answers = Vec::with_capacity(rows.len());
         for (i, (function, row)) in self.functions.into_iter().zip(rows).enumerate() {
-            let (chain, later) = links.split_at(self.depths[i] as usize);
+            let (chain, later) = links.split_at(MOST_INLINED.min(self.depths[i] as usize));
             links = later;
             if function.is_none() && row.is_none() {
                 answers.push(Answer::default());
@@ -99,6 +103,16 @@ impl Chains {
             let mut line = row.and_then(|row| row.line);
             let mut column = row.and_then(|row| row.column);
             let mut frames = Vec::with_capacity(chain.len() + 1);
+            if let Some(&innermost) = self.innermost.get(&(i as u32)) {
+                frames.push(Frame {
+                    function: self.inlined[innermost as usize].name.clone(),
+                    file: file.take(),
+                    line: line.take(),
+                    column: column.take(),
+                    inlined: true,
+                });
+                frames.push(Frame::left_out());
+            }
             for &(_, _, place) in chain.iter().rev() {
                 let inlined = &self.inlined[place as usize];
                 frames.push(Frame {
@@ -263,6 +277,7 @@ impl Chains {
 
     fn add_inlined(&mut self, hits: &[usize], outer: Open, inlined: impl FnOnce() -> Inlined) {
         let place = self.inlined.len() as u32;
+        let mut is_linked = false;
         for &i in hits {
             // Only in the function that has the address, and below an inlined function at each
             // level before.
@@ -270,11 +285,16 @@ impl Chains {
                 .as_ref()
                 .is_some_and(|(function, _)| *function == outer.function);
             if is_ours && self.depths[i] == outer.level {
-                self.links.push((i as u32, outer.level, place));
+                if (outer.level as usize) < MOST_INLINED {
+                    self.links.push((i as u32, outer.level, place));
+                } else {
+                    self.innermost.insert(i as u32, place);
+                }
                 self.depths[i] += 1;
+                is_linked = true;
             }
         }
-        if self.links.last().is_some_and(|link| link.2 == place) {
+        if is_linked {
             self.inlined.push(inlined());
         }
     }

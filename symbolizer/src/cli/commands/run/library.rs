@@ -3,10 +3,10 @@
 //! There is one library for programs of glibc and one for programs of musl.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use heapprof_symbolizer::RegularFile;
 use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
 use object::{Endianness, Object, ObjectSymbol};
@@ -67,8 +67,8 @@ pub(crate) fn find(libc: Libc) -> Result<PathBuf, Failure> {
 /// Returns the libc that a library is for, by the word that it asks of that libc's loader; `None`
 /// if it is no library of ours.
 fn libc_of(library: &Path) -> Option<Libc> {
-    let bytes = fs::read(library).ok()?;
-    let file = ElfFile::<FileHeader64<Endianness>>::parse(&*bytes).ok()?;
+    let map = RegularFile::open(library).ok()?.map().ok()?;
+    let file = ElfFile::<FileHeader64<Endianness>>::parse(&*map).ok()?;
     let asks = |name: &str| {
         let mut symbols = file.dynamic_symbols();
         symbols.any(|symbol| symbol.is_undefined() && symbol.name() == Ok(name))

@@ -3,12 +3,13 @@
 //! It is searched for reasons why a preloaded library would not see its allocations.
 
 use std::ffi::{CString, OsStr};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use heapprof_symbolizer::RegularFile;
 use memmap2::Mmap;
 use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
@@ -221,20 +222,14 @@ fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String>
 }
 
 fn map(path: &Path) -> io::Result<Mmap> {
-    let file = File::open(path)?;
-    // SAFETY: read-only, private, and seen only as bytes by a parser that checks every access; a
-    // program that is overwritten while it is started is in other trouble.
-    unsafe { Mmap::map(&file) }
+    RegularFile::open(path)?.map()
 }
 
 /// The program that the kernel runs for a script: `#!/path args`, and for `env` what it will find.
 fn interpreter(path: &Path) -> Option<PathBuf> {
     let mut head = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(256)
-        .read_to_end(&mut head)
-        .ok()?;
+    let file = RegularFile::open(path).ok()?;
+    file.file().take(256).read_to_end(&mut head).ok()?;
     let line = head.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
     let mut words = line
         .split(|b| b" \t\r".contains(b))

@@ -7,14 +7,14 @@
 //! the user means.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use heapprof_format::{Reader, Record};
-use heapprof_symbolizer::newest_of;
-use memmap2::Mmap;
+use heapprof_symbolizer::{RegularFile, newest_of};
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
@@ -113,13 +113,24 @@ fn name(path: &Path) -> String {
 
 /// The process that a log is of, and when it began, in nanoseconds since 1970.
 fn owner(log: &Path) -> Option<(u32, u64)> {
-    let file = File::open(log).ok()?;
-    // SAFETY: read-only and private, seen as bytes by a decoder that checks all; see `Input::open`.
-    let map = unsafe { Mmap::map(&file) }.ok()?;
+    // In a folder that others may write to, a file may be theirs, or none at all.
+    let file = RegularFile::open_itself(log).ok()?;
+    if !may_be_ours(file.meta().uid()) {
+        return None;
+    }
+    let map = file.map().ok()?;
     match Reader::new(&map).ok()?.next_record().ok()?? {
         Record::Start(start) => Some((start.pid, start.wall_ns)),
         _ => None,
     }
+}
+
+/// Whether a program that we started may have written a file of that owner: it has our rights, or
+/// what it got by its own file's. What root started may have become anybody.
+fn may_be_ours(owner: u32) -> bool {
+    // SAFETY: a question without arguments.
+    let user = unsafe { libc::geteuid() };
+    user == 0 || owner == user || owner == 0
 }
 
 #[cfg(test)]

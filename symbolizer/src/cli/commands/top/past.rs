@@ -11,7 +11,7 @@ use heapprof_symbolizer::{
 use serde::Serialize;
 
 use crate::cli::output::colour::Look;
-use crate::cli::output::destination;
+use crate::cli::output::destination::Destination;
 use crate::cli::output::document::Head;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::{what_interval, write_totals_at};
@@ -85,7 +85,7 @@ pub(crate) fn run(
         n => lines.len().saturating_sub(n),
     };
     lines.truncate(lines.len() - hidden);
-    destination::to(None, |out| {
+    Destination::Stdout.write(|out| {
         match form {
             Form::Json => return write_json(profile, &lines, shown, out),
             Form::Csv => return write_csv(&lines, shown, out),

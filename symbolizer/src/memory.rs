@@ -1,0 +1,204 @@
+//! The bound on memory: how much one run of a reader takes, whatever its inputs say (Law 12).
+//!
+//! ```text
+//!   bound = CONSTANT + MULTIPLE * bytes of the files that were opened, each counted once
+//! ```
+//!
+//! A small file can claim anything: a section of gigabytes, a name for every byte. Each decoder has
+//! limits of its own, and reports them. This bound is behind all decoders and also holds for inputs
+//! that no limit covers. The program allocates through [`CountedAllocator`]. When the count passes
+//! the bound, the handler given to [`bound`] ends the run with an error. A user of the library who
+//! installs no such allocator has no bound.
+//!
+//! Honest inputs stay below the bound. The most memory per byte of a log is taken by a block in use
+//! whose past is kept.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Bytes that a run may take even if it reads next to nothing.
+pub const CONSTANT: usize = 256 << 20;
+
+/// Further bytes that a run may take for each byte of its files.
+pub const MULTIPLE: usize = 64;
+
+/// A thread adds its count to [`TAKEN`] in steps of so many bytes: once for thousands of blocks.
+const STEP: isize = 64 << 10;
+
+/// Bytes in use, as far as threads have added their counts.
+static TAKEN: AtomicIsize = AtomicIsize::new(0);
+/// The most that may be in use. Grows with each file that is opened.
+static BOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Called in the thread that passes the bound; must not return, and must not allocate.
+static HANDLER: OnceLock<fn(&Exceeded<'_>) -> !> = OnceLock::new();
+/// Bytes of the files that were opened.
+static READ: AtomicUsize = AtomicUsize::new(0);
+/// These files, by device and number.
+static FILES: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
+
+thread_local! {
+    /// Bytes that this thread took, less those that it gave back, not yet added to [`TAKEN`].
+    static UNCOUNTED: Cell<isize> = const { Cell::new(0) };
+}
+
+/// Whether the bound is what the user gave, which no file changes.
+static IS_GIVEN: AtomicBool = AtomicBool::new(false);
+/// Name of the profile that is being read, cut if it is too long. It is not on the heap: the
+/// handler reads it when no more memory may be taken.
+static READING: Mutex<ArrayString> = Mutex::new(ArrayString {
+    bytes: [0; LONGEST_NAME],
+    len: 0,
+});
+
+/// The longest name that an error repeats.
+const LONGEST_NAME: usize = 300;
+
+struct ArrayString {
+    bytes: [u8; LONGEST_NAME],
+    len: usize,
+}
+
+/// More memory was asked for than the bound allows.
+#[derive(Debug, Clone, Copy)]
+pub struct Exceeded<'a> {
+    /// The profile that is being read; empty before the first.
+    pub name: &'a str,
+    /// The bound, in bytes.
+    pub bound: usize,
+    /// Bytes of the files that were opened.
+    pub read: usize,
+    /// Whether the user gave the bound.
+    pub is_given: bool,
+}
+
+/// Sets the bound: the given one, or else the one that the opened files allow. `handler` ends the
+/// run; it must not allocate.
+pub fn bound(given: Option<usize>, handler: fn(&Exceeded<'_>) -> !) {
+    let _ = HANDLER.set(handler);
+    IS_GIVEN.store(given.is_some(), Relaxed);
+    BOUND.store(given.unwrap_or(CONSTANT), Relaxed);
+    grow(READ.load(Relaxed));
+}
+
+/// Returns how many bytes may still be taken, for a decoder that can leave its data out.
+pub(crate) fn left() -> u64 {
+    let taken = usize::try_from(TAKEN.load(Relaxed)).unwrap_or(0);
+    BOUND.load(Relaxed).saturating_sub(taken) as u64
+}
+
+/// Notes which profile is read from now on.
+pub(crate) fn reading(path: &Path) {
+    let name = path.as_os_str().as_encoded_bytes();
+    let len = name.len().min(LONGEST_NAME);
+    let mut reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
+    reading.bytes[..len].copy_from_slice(&name[..len]);
+    reading.len = len;
+}
+
+/// Counts a file that was opened, and lets the bound grow by it.
+pub(crate) fn read(meta: &Metadata) {
+    // A file with holes has no more than its blocks.
+    let bytes = meta.len().min(meta.blocks().saturating_mul(512));
+    let is_new = FILES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get_or_insert_default()
+        .insert((meta.dev(), meta.ino()));
+    if is_new {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        grow(READ.fetch_add(bytes, Relaxed).saturating_add(bytes));
+    }
+}
+
+/// Lets the bound grow to what so many bytes of files allow.
+fn grow(read: usize) {
+    if !IS_GIVEN.load(Relaxed) {
+        let bound = CONSTANT.saturating_add(read.saturating_mul(MULTIPLE));
+        BOUND.fetch_max(bound, Relaxed);
+    }
+}
+
+/// An allocator that counts what it hands out, and holds the bound.
+#[derive(Debug)]
+pub struct CountedAllocator<A>(pub A);
+
+// SAFETY: each call is passed on unchanged to an allocator that fulfils the trait's obligations.
+// Counting touches a thread-local word without a destructor, and atomics; it neither allocates nor
+// panics. The handler does not return.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedAllocator<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's obligations are those of the trait.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { self.0.dealloc(ptr, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count(new_size as isize - layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { self.0.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[inline]
+fn count(bytes: isize) {
+    // Not to be had while the thread ends, says std; a word without a destructor always is.
+    let _ = UNCOUNTED.try_with(|uncounted| {
+        let sum = uncounted.get().wrapping_add(bytes);
+        if sum.unsigned_abs() < STEP as usize {
+            uncounted.set(sum);
+        } else {
+            uncounted.set(0);
+            add(sum);
+        }
+    });
+}
+
+#[cold]
+fn add(bytes: isize) {
+    let taken = TAKEN.fetch_add(bytes, Relaxed).saturating_add(bytes);
+    let bound = BOUND.load(Relaxed);
+    if bytes > 0 && usize::try_from(taken).is_ok_and(|taken| taken > bound) {
+        exceeded(bound);
+    }
+}
+
+#[cold]
+fn exceeded(bound: usize) {
+    let Some(handler) = HANDLER.get() else { return };
+    // No thread allocates while it holds this lock, so waiting for it ends.
+    let reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = reading.bytes.get(..reading.len).unwrap_or_default();
+    let name = match std::str::from_utf8(name) {
+        Ok(name) => name,
+        // Cut inside of a character, or not UTF-8 from there on.
+        Err(error) => std::str::from_utf8(&name[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    handler(&Exceeded {
+        name,
+        bound,
+        read: READ.load(Relaxed),
+        is_given: IS_GIVEN.load(Relaxed),
+    });
+}
