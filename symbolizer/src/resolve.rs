@@ -47,6 +47,7 @@ mod elf;
 mod error_text;
 mod files;
 mod frame;
+mod length;
 mod locate;
 mod module;
 mod names;
@@ -59,8 +60,9 @@ mod vdso;
 
 pub use debuginfod::{Debuginfod, DebuginfodSettings, FetchAccount, Fetching};
 pub use demangle::demangle;
+pub(crate) use frame::MOST_INLINED;
 pub use frame::{Frame, Name};
-pub(crate) use frame::{MOST_INLINED, shortened};
+pub(crate) use length::shortened;
 pub use locate::{ModuleRef, SearchPath};
 pub use module::{Asked, ModuleSymbols, resolve_all, resolve_module};
 pub use perf_map::PerfMapReport;

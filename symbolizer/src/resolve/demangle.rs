@@ -6,7 +6,7 @@
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::frame::{LONGEST_LINKAGE, shortened, within};
+use super::length::{LONGEST_LINKAGE, shortened, within};
 
 /// Ends substitution bombs: what is shown is shorter, but its end decides where it is cut.
 const LONGEST_DEMANGLED: usize = 16 << 10;

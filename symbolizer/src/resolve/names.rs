@@ -4,7 +4,8 @@
 //! parts, so that threads seldom wait for each other. Strings are shared by reference count: a
 //! frame costs a pointer.
 
-use super::frame::{LONGEST_LINKAGE, Name, shortened};
+use super::frame::Name;
+use super::length::{LONGEST_LINKAGE, shortened};
 use heapprof_core::NumberMap;
 use std::borrow::{Borrow, Cow};
 use std::collections::hash_map::Entry;
