@@ -3,9 +3,10 @@
 //! An address has several frames if functions are inlined into each other. They are kept innermost
 //! first. The last is the function that physically contains the instruction.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::length::{LEFT_OUT, shortened};
+use super::length::{LEFT_OUT, LONGEST_LINKAGE, shortened, within};
 
 /// Most inlined functions of one address that are kept. Compilers stay well below.
 pub(crate) const MOST_INLINED: usize = 100;
