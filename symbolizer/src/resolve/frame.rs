@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::length::{LEFT_OUT, LONGEST_LINKAGE, shortened, within};
+use super::length::{LEFT_OUT, LONGEST_LINKAGE, shortened};
 
 /// Most inlined functions of one address that are kept. Compilers stay well below.
 pub(crate) const MOST_INLINED: usize = 100;
@@ -107,6 +107,7 @@ impl Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::length::LONGEST_SHOWN;
 
     #[test]
     fn a_long_name_is_cut_and_says_so() {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The longest name that is shown, in bytes. Templates may have longer names, which nobody reads.
-const LONGEST_SHOWN: usize = 4 << 10;
+pub(super) const LONGEST_SHOWN: usize = 4 << 10;
 
 /// The longest linkage name that is kept whole, in bytes: a longer one is not demangled.
 pub(crate) const LONGEST_LINKAGE: usize = 16 << 10;
