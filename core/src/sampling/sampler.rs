@@ -34,7 +34,7 @@ const PIECE: i64 = 4 << 20;
 const PIECE_STOPPED: i64 = 16 << 10;
 
 /// A thread walks no further without stopping for whatever else is to be done as it allocates
-/// ([`Sampler::goes_on`]): so nobody need count bytes for that at each block. In bytes.
+/// ([`Sampler::continue_countdown`]): so nobody need count bytes for that at each block. In bytes.
 pub const STRIDE: u64 = 1 << 20;
 
 /// The sampling parameters in force for a thread.
@@ -93,8 +93,8 @@ pub struct Sampler {
 
 impl Sampler {
     /// Offset of `left`, for a caller in assembly. [`passes`](Self::passes) subtracts the block's
-    /// bytes (1 for an empty block) from this signed number. If the result is negative, it asks
-    /// whether the sampler [`goes_on`](Self::goes_on).
+    /// bytes (1 for an empty block) from this signed number. If the result is negative, it calls
+    /// [`continue_countdown`](Self::continue_countdown).
     pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
 
     /// The same as `default()`, for statics.
@@ -114,13 +114,13 @@ impl Sampler {
         // it would lead backwards, and whatever comes next would lie where it is known that there
         // is no mark.
         self.left = self.left.wrapping_sub(bytes_laid(size));
-        self.left >= 0 || self.goes_on()
+        self.left >= 0 || self.continue_countdown()
     }
 
-    /// Where `left` became negative: whether no more than a stride ended in that block. Then it
-    /// passes, and the next stride begins behind it.
+    /// Called when `left` has become negative. Returns true if only a stride ended in that block. Then
+    /// the block passes, and the next stride begins behind it.
     #[inline(always)]
-    pub fn goes_on(&mut self) -> bool {
+    pub fn continue_countdown(&mut self) -> bool {
         if self.beyond != 0 {
             self.go(self.left.wrapping_add(self.beyond));
         }
@@ -204,8 +204,8 @@ impl Sampler {
         self.draw_under(regime);
     }
 
-    /// For a block of `size` bytes that did not pass, nor [goes on](Self::goes_on): the interval
-    /// under which it is sampled, if it is.
+    /// Returns the interval under which a block of `size` bytes is sampled, if it is. The block did not
+    /// pass, and [`continue_countdown`](Self::continue_countdown) returned false.
     pub fn decide(&mut self, size: usize, regime: Regime) -> Option<u64> {
         let size = bytes_on_the_line(size as u64);
         match (regime.interval, self.interval) {
@@ -465,7 +465,7 @@ mod tests {
         let regime = under(4, 16);
         let mut sampler = Sampler::default();
         sampler.start_under(7, regime);
-        let (mut ends, mut goes_on) = (0, 0);
+        let (mut ends, mut continued) = (0, 0);
         for _ in 0..100_000 {
             sampler.draw_under(regime);
             if !sampler.unmarked {
@@ -479,10 +479,10 @@ mod tests {
             ends += 1;
             // A byte more, on which there may be one: 1 - exp(-1/4) = 0.221.
             assert!(!other.passes(9));
-            goes_on += u64::from(other.decide(9, regime) == Some(4));
+            continued += u64::from(other.decide(9, regime) == Some(4));
         }
         // 1832 pieces, more or less 42; and of those, five standard errors to either side.
-        let share = goes_on as f64 / f64::from(ends);
+        let share = continued as f64 / f64::from(ends);
         assert!((1600..2050).contains(&ends), "{ends}");
         assert!((share - 0.221).abs() < 0.05, "{share}");
     }

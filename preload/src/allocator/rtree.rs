@@ -21,7 +21,7 @@ use crate::allocator::layout::{
 };
 use crate::allocator::own_arena;
 
-/// Least number of classes, up to the largest one that tells a size.
+/// Number of classes that certainly exist. The largest class that tells its size is among them.
 const MIN_CLASSES: usize = 64;
 
 /// The sizes of each class; all zero until the map is verified.

@@ -210,7 +210,7 @@ pub(crate) fn on_reallocation(
 fn on_countdown_expired(entry: u64, block: &Block, here: &WalkStart, old: &mut OldSample) {
     let thread = thread::current();
     let _deferred = Deferred::begin(); // first made, last dropped
-    if !thread.with_sampler(Sampler::goes_on) {
+    if !thread.with_sampler(Sampler::continue_countdown) {
         match thread.enter() {
             Some(entered) => sample_deferred(&entered, entry, block, here, old),
             None => count_reentrant_loss(thread, block),

@@ -19,7 +19,7 @@ static REQUESTED: AtomicU64 = AtomicU64::new(0);
 static RAISED: AtomicU64 = AtomicU64::new(0);
 /// The combination of the three for hooks: mean interval in bytes; 0: sampling is stopped.
 static IN_FORCE: AtomicU64 = AtomicU64::new(0);
-/// Size in bytes from which every block is recorded; 0: no block for its size. Set at boot only.
+/// Size in bytes from which every block is recorded; 0: size alone records none. Set at boot only.
 static RECORD_OVER: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the mean interval in bytes at which hooks sample; 0: sampling is stopped. A thread
@@ -29,7 +29,7 @@ pub(crate) fn of_hooks() -> u64 {
     IN_FORCE.load(Ordering::Acquire)
 }
 
-/// Returns the size in bytes from which every block is recorded; 0: no block for its size.
+/// Returns the size in bytes from which every block is recorded; 0: size alone records none.
 #[inline]
 pub(crate) fn record_over() -> u64 {
     RECORD_OVER.load(Ordering::Relaxed)

@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     pub(crate) dump_signal: i32,
     /// Most samples a second, to which the budget adjusts the interval; 0: no budget.
     pub(crate) max_samples_per_sec: u64,
-    /// Size in bytes from which every block is recorded; 0: no block for its size.
+    /// Size in bytes from which every block is recorded; 0: size alone records none.
     pub(crate) record_over: u64,
     /// Records nothing until a request starts the recording.
     pub(crate) start_paused: bool,

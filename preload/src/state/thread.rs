@@ -102,7 +102,8 @@ pub(crate) fn current() -> &'static Thread {
 pub(crate) const LEFT: usize = RECORD_AT + std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
 
 /// Lays `size` bytes on this thread's line. Returns true if no mark fell on them, and no stride or
-/// piece ended in them. If false, the caller must ask [`Sampler::goes_on`] (see [`Sampler::LEFT`]).
+/// piece ended in them. If false, the caller must ask [`Sampler::continue_countdown`] (see
+/// [`Sampler::LEFT`]).
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
     passes_nonzero((bytes_on_the_line(size as u64) as isize).max(0) as usize)

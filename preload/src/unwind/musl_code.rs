@@ -2,9 +2,9 @@
 //!
 //! Danger: code read as data. musl is built without unwind tables and frame pointers. So a walk
 //! would end at `strdup` or `getline`, and could not recognize the root. A function's effect on the
-//! stack up to its return tells the place of its caller (core's `find_epilogue`). This is computed once
-//! for each return address, and then allocates from our arena, like learning a module. The rule is
-//! cached like the rules from tables.
+//! stack up to its return tells the place of its caller (core's `find_epilogue`). This is computed
+//! once for each return address, and then allocates from our arena, like learning a module. The
+//! rule is cached like the rules from tables.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +18,8 @@ use crate::unwind::modules;
 static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// musl's functions that never return. The code behind a call of such a function belongs to another
-/// function. The last one and `exit` mark the first function of a process's stack, and
-/// `pthread_exit` that of a thread's.
+/// function. The two functions of musl that call one of these are the roots of a process's stack
+/// and of a thread's.
 const NON_RETURNING_NAMES: [&std::ffi::CStr; 11] = [
     c"exit",
     c"pthread_exit",
