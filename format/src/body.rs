@@ -349,7 +349,7 @@ fn take_string(bytes: &mut &[u8]) -> Option<String> {
 /// the file and a string in memory.
 const MOST_WORDS: u64 = 10_000;
 
-/// The words of a command line. Of too many, the first, and `…`.
+/// Returns the words of a command line; if there are too many, the first ones and `…`.
 fn take_words(bytes: &mut &[u8]) -> Option<Vec<String>> {
     let len = take(bytes)?;
     if len > bytes.len() as u64 {
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(taken.program, "é".repeat(LONGEST_TEXT / 2) + "…");
         assert_eq!(taken.args.len() as u64, MOST_WORDS + 1);
         assert_eq!(taken.args.last().map(String::as_str), Some("…"));
-        // What follows is read from where it is.
+        // The fields behind the words are read from their own place.
         assert_eq!(taken.pid, 77);
         // Words that are claimed and not there are damage, however many.
         assert_eq!(

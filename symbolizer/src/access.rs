@@ -1,4 +1,5 @@
-//! Access: who may read the profiles that were opened, and so, at most, what is made of them.
+//! Access: the users that may read the opened profiles, and so, at most, every file made from
+//! these.
 //!
 //! A log belongs to its owner (0600): it holds command lines, paths and names. A report, a dump or
 //! a bundle holds the same, and must not be readable by more people. So each profile that is opened

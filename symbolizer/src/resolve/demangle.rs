@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_substitution_bomb_is_cut() {
-        // f(A<..>): each template argument repeats the one before twice, 2^60 characters in the end.
+        // f(A<..>): each template argument repeats the one before twice, 2^60 characters in the
+        // end.
         let mut bomb = String::from("_Z1fI1AIiiE");
         for seq in 0..60_u32 {
             let digit = char::from_digit(seq % 36, 36)

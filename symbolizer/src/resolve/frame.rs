@@ -53,7 +53,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name from its raw form; demangled here, once. What is shown of a long name is cut.
+    /// A name from its raw form; demangled here, once. A long name is cut where it is shown.
     pub fn new(raw: &str) -> Self {
         let raw = match raw.len() {
             ..=LONGEST_LINKAGE => Cow::Borrowed(raw),

@@ -1,4 +1,5 @@
-//! Length: how much of a name is kept, and how much is shown. Names come from files that nobody vouches for.
+//! Length: how much of a name is kept, and how much is shown. Names come from files that nobody
+//! vouches for.
 
 use std::borrow::Cow;
 

@@ -125,8 +125,8 @@ fn owner(log: &Path) -> Option<(u32, u64)> {
     }
 }
 
-/// Whether a program that we started may have written a file of that owner: it has our rights, or
-/// what it got by its own file's. What root started may have become anybody.
+/// Returns true if a program that we started may have written a file of that owner: it has our
+/// rights, or those of its own file. A program that root started may run as any user.
 fn may_be_ours(owner: u32) -> bool {
     // SAFETY: a question without arguments.
     let user = unsafe { libc::geteuid() };
