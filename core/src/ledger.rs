@@ -186,11 +186,6 @@ impl Ledger {
         self.weights.of(size, interval)
     }
 
-    /// Whether a sample is in use.
-    pub fn holds(&self, id: u64) -> bool {
-        self.live.contains_key(&id)
-    }
-
     /// Returns the record of a sample in use.
     pub fn block(&self, id: u64) -> Option<Block> {
         let live = self.live.get(&id)?;
@@ -225,34 +220,6 @@ impl Ledger {
     /// Samples in use.
     pub fn live(&self) -> usize {
         self.live.len()
-    }
-
-    /// The sample of that id is as if it had never been, if it is in use: neither allocated nor
-    /// freed.
-    pub fn forget(&mut self, id: u64) {
-        let Some(live) = self.live.remove(&id) else {
-            return;
-        };
-        let weight = self.weight_of(live);
-        self.rows[live.row as usize].sums.allocated.remove(&weight);
-        self.total.allocated.remove(&weight);
-    }
-
-    /// The ids of the samples in use.
-    pub fn live_ids(&self) -> impl Iterator<Item = u64> + '_ {
-        self.live.keys().copied()
-    }
-
-    /// From here on, what is in use now is all that was ever allocated: how a forked process
-    /// begins.
-    pub fn forget_what_was_freed(&mut self) {
-        let rows = self.rows.iter_mut().map(|account| &mut account.sums);
-        for sums in rows.chain([&mut self.total]) {
-            *sums = Sums {
-                allocated: sums.totals().in_use,
-                freed: Estimate::default(),
-            };
-        }
     }
 
     /// Returns the weight of a sample of this ledger.
@@ -298,38 +265,6 @@ mod tests {
         assert_eq!((row.in_use.objects(), row.in_use.bytes()), (1, 100));
         assert_eq!(ledger.total().in_use.bytes(), 5100);
         assert_eq!(ledger.freed().bytes(), 100);
-    }
-
-    #[test]
-    fn what_was_freed_can_be_forgotten() {
-        let mut ledger = Ledger::new();
-        ledger.alloc(1, 0, 100, 1);
-        ledger.alloc(2, 0, 100, 1);
-        ledger.alloc(3, 1, 5000, 1);
-        ledger.free(2);
-        ledger.free(3);
-        ledger.forget_what_was_freed();
-        assert_eq!(ledger.live_ids().collect::<Vec<_>>(), [1]);
-        assert_eq!([1, 2].map(|id| ledger.holds(id)), [true, false]);
-        assert_eq!(ledger.total().allocated, ledger.total().in_use);
-        assert_eq!(ledger.total().allocated.bytes(), 100);
-        assert_eq!(ledger.freed().bytes(), 0);
-        assert_eq!(ledger.rows().nth(1).unwrap().totals, Totals::default());
-        ledger.free(1);
-        assert_eq!(ledger.total().in_use.bytes(), 0);
-        assert_eq!(ledger.total().allocated.bytes(), 100);
-    }
-
-    #[test]
-    fn a_sample_can_be_as_if_it_had_never_been() {
-        let mut ledger = Ledger::new();
-        ledger.alloc(1, 0, 100, 1);
-        let before = (ledger.total(), ledger.rows().collect::<Vec<_>>());
-        ledger.alloc(2, 0, 100, 512);
-        ledger.forget(2);
-        ledger.forget(2);
-        assert_eq!((ledger.total(), ledger.rows().collect::<Vec<_>>()), before);
-        assert_eq!((ledger.live(), ledger.freed().bytes()), (1, 0));
     }
 
     #[test]

@@ -356,8 +356,6 @@ counters! {
     LostStackBusy = 22, "stacks lost: no walker free";
     /// Frees of recorded blocks that could not be recorded. Law 4: this must be zero.
     LostFrees = 23, "FREES LOST";
-    /// Records lost because a fork left them in the parent's queue.
-    LostAtFork = 24, "records lost at fork";
     /// Times a signal handler of the program's jumped out of the profiler: a sample or a free of
     /// each may be missing.
     LostLeft = 25, "samples or frees lost: a signal handler jumped out of a hook";
