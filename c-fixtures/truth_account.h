@@ -26,7 +26,7 @@
 #define KIB 1024ull
 #define MIB (1024ull * KIB)
 
-/*      site                        run by      allocated: objects, bytes            in use at the end */
+/*      site                        run by      allocated: objects, bytes            in use */
  * bytes */
 #define TRUTH_SITES(X) \
     X(site_malloc_16,               PER_THREAD, 2000, 2000 * 16,                     2000, 2000 * 16) \
