@@ -29,7 +29,8 @@ pub(crate) fn is_over_musl() -> bool {
     std::env::var_os("HEAPPROF_TEST_LIBC").is_some_and(|libc| libc == "musl")
 }
 
-/// Returns true if all runs are to be without the library's fast path (`HEAPPROF_TEST_FAST_PATH=0`).
+/// Returns true if all runs are to be without the library's fast path
+/// (`HEAPPROF_TEST_FAST_PATH=0`).
 pub(crate) fn without_fast_path() -> bool {
     std::env::var_os("HEAPPROF_TEST_FAST_PATH").is_some_and(|value| value == "0")
 }

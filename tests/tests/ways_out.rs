@@ -1,5 +1,5 @@
-//! The analysis of code alone (`heapprof_core::find_epilogue`), against the unwind tables of the same
-//! code: at every call in libc.
+//! The analysis of code alone (`heapprof_core::find_epilogue`), against the unwind tables of the
+//! same code: at every call in libc.
 
 use std::collections::BTreeMap;
 use std::path::Path;
