@@ -1,12 +1,13 @@
-/* Situation: a service that runs until it is told to end, for `heapprof ctl` to speak with.
- * A correct profiler obeys while it runs: it records between a start and a stop and nothing else, follows an interval,
- * writes a dump, and names a moment.
- * If it is wrong: a command is not obeyed, or not answered, or by the wrong process; or the program notices.
+/* Situation: a service that runs until it is told to end, and that `heapprof ctl` controls.
+ * A correct profiler obeys while it runs. It records only between a start and a stop, follows an
+ * interval, writes a dump, and names a moment.
+ * If it is wrong: a command is ignored, unanswered, or answered by the wrong process; or the
+ * program is disturbed.
  *
  *   allocates_until_told FILE [steady | idle | hot | fork]     ends when FILE exists
  *     steady   a block of 23001 bytes, freed at once, about every millisecond; one of 23002 is kept
  *     idle     one block of 23002, then nothing
- *     hot      blocks of 200 to 1223 bytes as fast as it can for 2 s of CPU time, all freed, then nothing
+ *     hot      blocks of 200 to 1223 bytes, all freed, for 2 s of CPU time; then nothing
  *     fork     as steady, in two processes
  */
 #include "frames.h"

@@ -1,8 +1,8 @@
-/* Situation: threads with the smallest stack there is (PTHREAD_STACK_MIN) allocate, and so does a signal handler on
- * the smallest sensible alternate stack (SIGSTKSZ).
- * A correct profiler samples there too, and the threads end as they should.
- * If it is wrong: a hook with large buffers on the stack runs into the guard page, or, on the alternate stack, over
- * the canary below it.
+/* Situation: threads with the smallest possible stack (PTHREAD_STACK_MIN) allocate. A signal
+ * handler allocates, too, on the smallest sensible alternate stack (SIGSTKSZ).
+ * A correct profiler samples there, and the threads end as they should.
+ * If it is wrong: a hook with large buffers on the stack runs into the guard page, or, on the
+ * alternate stack, over the canary below it.
  */
 #define _GNU_SOURCE
 #include "frames.h"

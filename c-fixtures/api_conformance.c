@@ -1,16 +1,18 @@
-/* Situation: a program that relies on what glibc documents (or has always done) for its allocation functions: results,
- * errno, alignment, contents, and the odd corners.
- * A correct profiler changes none of it: every line is `ok`, `skip` (the function does not exist here) or `note`
- * (allowed to differ, worth knowing).
- * If it is wrong: programs that probe for overflow, retry on ENOMEM, keep errno across free or rely on realloc(p, 0)
- * behave differently under the profiler; a function left to glibc gives blocks that crash our free.
+/* Situation: a program that relies on what glibc documents (or has always done) for its allocation
+ * functions: results, errno, alignment, contents, and the odd corners.
+ * A correct profiler changes none of this: every line is `ok`, `skip` (the function does not exist
+ * here) or `note` (allowed to differ, worth knowing).
+ * If it is wrong: programs behave differently under the profiler if they probe for overflow, retry
+ * on ENOMEM, keep errno across free or rely on realloc(p, 0). A function left to glibc gives blocks
+ * that crash our free.
  *
  *   api_conformance [group ...]     all groups without arguments; `api_conformance list` names them
  *
- * A group that kills the process is reported as `FAIL <group>: died of signal <n>`; the groups after it are not run.
+ * A group that kills the process is reported as `FAIL <group>: died of signal <n>`; the groups
+ * after it are not run.
  *
- * Compiled with -fno-builtin, and sizes pass through volatile variables: the compiler may not judge, merge or
- * delete calls.
+ * It is compiled with -fno-builtin, and sizes pass through volatile variables: the compiler may not
+ * judge, merge or delete calls.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -29,7 +31,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { KIB = 1024, MIB = 1024 * KIB, UNTOUCHED = 4711 /* an errno nobody sets */ };
+enum { KIB = 1024, MIB = 1024 * KIB, UNTOUCHED = 4711 /* an errno that no function sets */ };
 
 static const volatile size_t zero = 0;
 static const volatile size_t too_large = (size_t)PTRDIFF_MAX + 1;
@@ -62,7 +64,8 @@ static void check_errno(const char *name, int expected)
     check(got == expected, name, "errno %d (expected %d)", got, expected);
 }
 
-/* A failed allocation: null, and this errno. Takes the block as well, so that a wrong success is not a leak. */
+/* A failed allocation: null, and this errno. It takes the block as well, so that a wrong success is
+ * not a leak. */
 static void check_failed(const char *name, void *block, int expected_errno)
 {
     int got = errno;
@@ -119,7 +122,7 @@ static void malloc_results(void)
     errno = UNTOUCHED;
     check_failed("malloc_size_max", malloc(largest), ENOMEM);
 
-    /* Neither is what no address space has: PTRDIFF_MAX itself. */
+    /* Nor is PTRDIFF_MAX itself, which no address space has. */
     errno = UNTOUCHED;
     check_failed("malloc_ptrdiff_max", malloc(too_large - 1), ENOMEM);
 
@@ -146,7 +149,7 @@ static void free_results(void)
     free(large);
     check_errno("free_keeps_errno", UNTOUCHED);
 
-    /* Also of memory that is locked, which the kernel refuses to take back by madvise. */
+    /* Also for locked memory, which the kernel refuses to take back by madvise. */
     large = malloc(64 * MIB);
     memset(large, 1, 64 * MIB);
     if (mlock(large, 1) == 0) {
@@ -172,7 +175,7 @@ static void *dirty_then_free(size_t size)
 
 static void calloc_results(void)
 {
-    /* calloc's memory is zero, also where freed memory is used again. */
+    /* calloc's memory is zero, also if freed memory is reused. */
     static const size_t sizes[] = {1, 24, 1000, 5000, 100 * KIB, 2 * MIB};
     int dirty = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -183,7 +186,7 @@ static void calloc_results(void)
     }
     check(dirty == 0, "calloc_zeroed", "%d sizes not zero (expected 0)", dirty);
 
-    /* Up to what malloc_usable_size allows, too: nothing promises it, and everybody does it. */
+    /* Up to malloc_usable_size, too: no standard promises it, and programs rely on it. */
     dirty = 0;
     for (size_t size = 1; size < 40 * KIB; size += size / 16 + 1) {
         void *before = malloc(size);
@@ -256,7 +259,7 @@ static void realloc_results(void)
     check(gone == NULL, "realloc_to_0", "%p (expected null)", gone);
     free(gone);
 
-    /* Does it free? If not, each of 10000 blocks would have an address of its own. */
+    /* If realloc does not free, each of 10000 blocks has an address of its own. */
     size_t different = 0;
     void *last = NULL;
     for (int i = 0; i < 10000; i++) {
@@ -324,8 +327,8 @@ static void posix_memalign_results(void)
         free(block);
     }
 
-    /* POSIX: the alignment must be a power of two and a multiple of sizeof(void *), else EINVAL is returned.
-     * glibc: then neither *memptr nor errno changes. */
+    /* POSIX: the alignment must be a power of two and a multiple of sizeof(void *), else EINVAL is
+     * returned. glibc: then neither *memptr nor errno changes. */
     static const size_t bad[] = {0, 1, 2, 3, 4, 12, 24, 100};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         void *const before = (void *)0x1234;
@@ -338,7 +341,8 @@ static void posix_memalign_results(void)
               "result %d, *memptr %p, errno %d (expected %d, %p, %d)", result, block, errno_after, EINVAL, before, UNTOUCHED);
     }
 
-    /* Too large: ENOMEM is returned, *memptr is left alone. (glibc sets errno too; nothing promises it.) */
+    /* Too large: ENOMEM is returned, *memptr stays. (glibc sets errno too; no standard promises
+     * it.) */
     void *block = (void *)0x1234;
     int result = posix_memalign(&block, 64, too_large);
     check(result == ENOMEM && block == (void *)0x1234, "posix_memalign_too_large", "result %d, *memptr %p (expected %d, 0x1234)",
@@ -372,7 +376,7 @@ static size_t next_power_of_two(size_t n)
     return power;
 }
 
-/* Whether this glibc's aligned_alloc wants a power of two. */
+/* Returns true if this glibc's aligned_alloc wants a power of two. */
 static bool refuses_odd_alignments(void)
 {
     int major = 0, minor = 0;
@@ -380,7 +384,8 @@ static bool refuses_odd_alignments(void)
     return major > 2 || minor >= 38;
 }
 
-/* Each alignment with sizes on both sides of every multiple of 16: two blocks at once have their alignment, and their bytes to themselves. */
+/* Each alignment, with sizes on both sides of every multiple of 16: two blocks at once have their
+ * alignment, and their bytes to themselves. */
 static void aligned_sizes(void)
 {
     int misaligned = 0, short_of = 0, shared = 0;
@@ -414,8 +419,9 @@ static void aligned_results(const char *function, aligned_fn *allocate)
         free(block);
     }
 
-    /* glibc rounds an alignment that is no power of two up to the next one; 0 counts as 1. aligned_alloc does
-     * not ask for a size that is a multiple of the alignment. From 2.38 on it fails with EINVAL. */
+    /* glibc rounds an alignment that is no power of two up to the next one; 0 counts as 1.
+     * aligned_alloc accepts a size that is no multiple of the alignment. From 2.38 on it fails with
+     * EINVAL. */
     bool fails = allocate == aligned_alloc && refuses_odd_alignments();
     static const volatile size_t odd[] = {0, 3, 5, 24, 48, 100, 1000, 3000, 5000};
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
@@ -527,7 +533,8 @@ static void usable_size_results(void)
 {
     check(malloc_usable_size(NULL) == 0, "usable_size_null", "%zu (expected 0)", malloc_usable_size(NULL));
 
-    /* At least what was asked for, and every byte of it is the program's: two live neighbours keep their bytes. */
+    /* At least the requested bytes, every one of which is the program's: two live neighbours keep
+     * their bytes. */
     int bad = 0;
     for (volatile size_t size = 0; size < 300000; size += 1 + size / 3) {
         unsigned char *first = malloc(size), *second = calloc(1, size + 1);
@@ -541,7 +548,7 @@ static void usable_size_results(void)
     }
     check(bad == 0, "usable_size_writable", "%d blocks wrong (expected 0)", bad);
 
-    /* A program may fill the usable size and realloc: at least what was asked for survives. */
+    /* A program may fill the usable size and realloc: at least the requested bytes survive. */
     unsigned char *block = malloc(25);
     memset(block, 0x5c, malloc_usable_size(block));
     block = realloc(block, 4000);
@@ -561,7 +568,8 @@ static void *look_up(const char *name)
 
 static void sized_free_results(void)
 {
-    /* C23: free_sized(p, n) is free(p) for a block of malloc(n), calloc or realloc; null is allowed. */
+    /* C23: free_sized(p, n) is free(p) for a block of malloc(n), calloc or realloc; null is
+     * allowed. */
     void (*free_sized_here)(void *, size_t);
     *(void **)&free_sized_here = look_up("free_sized");
     if (free_sized_here != NULL) {
@@ -627,10 +635,10 @@ static void libc_names_results(void)
         libc_free(malloc(100)), check(1, "malloc_then___libc_free", "unreachable");
 }
 
-/* ---- malloc's own instruments ---- */
+/* ---- malloc's own statistics ---- */
 
 #if !__GLIBC_PREREQ(2, 33)
-#define mallinfo2 mallinfo /* what is allocated here is less than its numbers can say */
+#define mallinfo2 mallinfo /* this program allocates less than its numbers can hold */
 #endif
 
 static size_t in_use(void)
@@ -639,7 +647,7 @@ static size_t in_use(void)
     return now.uordblks + now.hblkhd;
 }
 
-/* Up to what allocators keep with blocks: a sixteenth, and half a megabyte. */
+/* An increase up to what allocators keep with blocks: a sixteenth, and half a megabyte. */
 static void check_grown(const char *name, size_t before, size_t by)
 {
     size_t now = in_use(), most = by + by / 16 + 512 * KIB;
@@ -650,14 +658,16 @@ static void check_grown(const char *name, size_t before, size_t by)
 static void mallinfo_results(void)
 {
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* mallinfo is what we want to call */
+/* this program calls mallinfo on purpose */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
     struct mallinfo old = mallinfo();
 #pragma GCC diagnostic pop
     check(1, "mallinfo_callable", "unreachable");
     printf("note mallinfo arena %d uordblks %d hblkhd %d\n", old.arena, old.uordblks, old.hblkhd);
 
-    /* glibc counts blocks below the mmap threshold in uordblks and larger ones in hblkhd: what is in use is the sum of both,
-     * as the JVM's `C-Heap outstanding allocations` has it. Of an arena each byte is in use or free. */
+    /* glibc counts blocks below the mmap threshold in uordblks and larger ones in hblkhd. Their sum
+     * is in use, as in the JVM's `C-Heap outstanding allocations`. Each byte of an arena is in use
+     * or free. */
     size_t before = in_use();
     void *small[1024], *large[8];
     for (int i = 0; i < 1024; i++)
@@ -709,7 +719,8 @@ static void malloc_info_results(void)
     check(result == 0 && strncmp(text, "<malloc", 7) == 0, "malloc_info", "%d, \"%.12s\" (expected 0, \"<malloc\")",
           result, text);
 
-    /* Any other option: glibc returns EINVAL (the manual page says -1 with errno EINVAL; accepted as well). */
+    /* Any other option: glibc returns EINVAL (the manual page says -1 with errno EINVAL; accepted
+     * as well). */
     errno = UNTOUCHED;
     result = malloc_info(1, stdout);
     check(result == EINVAL || (result == -1 && errno == EINVAL), "malloc_info_bad_option", "%d (expected %d)", result, EINVAL);

@@ -1,13 +1,16 @@
-/* Situation: handlers of pthread_atfork that were registered before any other constructor ran (atfork_first.c). Their child's part comes first of all
- * in the child, before that of a profiler that registered later; it allocates and frees, while in the parent other
- * threads were in the middle of allocating when it forked.
- * A correct profiler lets every child end, has what it allocated after the fork, and knows that the block of 36002 bytes that it
- * inherited was freed in its handler.
- * If it is wrong: the child waits for a lock or a queue whose owner does not exist in it; it is killed here after 20 s.
+/* Situation: pthread_atfork handlers that were registered before any other constructor ran
+ * (atfork_first.c). In the child, their part runs first, before that of a profiler that registered
+ * later. It allocates and frees, while other threads of the parent were allocating at the fork.
+ * A correct profiler lets every child end, and has the child's allocations after the fork. It knows
+ * that the handler freed the inherited block of 36002 bytes.
+ * If it is wrong: the child waits for a lock or a queue whose owner does not exist in it; it is
+ * killed here after 20 s.
  *
- *   atfork_before [forks [past]]     default 60; with `past`, the library registers them past a profiler
+ *   atfork_before [forks [past]]
  *
- * Prints `ok children` and `allocated <n>`: that many processes besides this one allocated.
+ * The default is 60 forks. With `past`, the library registers the handlers past a profiler.
+ *
+ * Prints `ok children` and `allocated <n>`: the number of other processes that allocated.
  */
 #include "frames.h"
 
@@ -23,7 +26,7 @@ enum { CHURNERS = 3, SIZE = 36001 };
 static int stop;
 void *kept;
 
-/* The handlers' (atfork_first.c). */
+/* Blocks of the handlers (atfork_first.c). */
 extern void *atfork_first_of_child[100], *atfork_first_inherited;
 
 OWN_FRAME static void *allocates_until_stopped(void *unused)

@@ -1,8 +1,10 @@
-/* The library of atfork_before.c, linked with `-z initfirst`: its handlers are registered before all others, also those of a
- * preloaded profiler that asks to be first, too (see before_main_first.c). Nothing has been allocated then: an allocator that
- * takes its locks in a handler of its own, as jemalloc does, must see to it that it is asked for memory before it has taken
- * them. With a second argument, the handlers are registered with libc itself, past whoever would know of it, and after an
- * allocation: without that, no such allocator could help it. */
+/* Library of atfork_before.c, linked with `-z initfirst`. Its handlers are registered before all
+ * others, even before those of a preloaded profiler that asks to be first (see
+ * before_main_first.c). Nothing is allocated at that time. An allocator that takes its locks in a
+ * handler, as jemalloc does, must therefore be asked for memory before it takes them.
+ *
+ * With a second argument, the handlers are registered with libc itself, past any interposed
+ * function, and after an allocation: without one, no such allocator could work. */
 #define _GNU_SOURCE
 #include "frames.h"
 

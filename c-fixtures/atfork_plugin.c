@@ -1,4 +1,4 @@
-/* The plug-in of atfork_unloaded.c: its handlers go with it. */
+/* Plug-in of atfork_unloaded.c: its handlers disappear with it. */
 #include <pthread.h>
 #include <stdlib.h>
 

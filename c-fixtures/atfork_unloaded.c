@@ -1,7 +1,8 @@
-/* Situation: a plug-in registers handlers with pthread_atfork, and is unloaded; the program has registered some before its
- * constructors ran (`.preinit_array`), and they allocate.
- * A correct profiler leaves libc to know whose handlers they are: those of the plug-in go with it.
- * If it is wrong: a fork calls into what is unmapped, or hangs.
+/* Situation: a plug-in registers handlers with pthread_atfork, and is unloaded. The program
+ * registered some before its constructors ran (`.preinit_array`), and they allocate.
+ * A correct profiler lets libc know the owner of each handler: the plug-in's handlers disappear
+ * with it.
+ * If it is wrong: a fork calls unmapped code, or hangs.
  *
  * Prints `ok <check>` lines.
  */
@@ -28,7 +29,8 @@ static void allocates(void)
 static void registers(void) { pthread_atfork(allocates, allocates, allocates); }
 __attribute__((section(".preinit_array"), used)) static void (*early)(void) = registers;
 
-/* Whether a fork calls so many handlers of the plug-in's in the parent, and its child ends well. */
+/* Returns true if a fork calls that many handlers of the plug-in in the parent, and its child ends
+ * well. */
 static int forks_with(int expected)
 {
     int before = handlers_called, early_before = early_called, status = 1;

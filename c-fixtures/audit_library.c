@@ -1,5 +1,5 @@
-/* An auditor, for LD_AUDIT: it allocates whenever the loader tells it of something, in a name space of its own, with a malloc of its
- * own. */
+/* Auditor, for LD_AUDIT: it allocates at each event of the loader, in a name space and with a
+ * malloc of its own. */
 #define _GNU_SOURCE
 #include <link.h>
 #include <stdint.h>

@@ -1,9 +1,10 @@
-/* Situation: all that runs before main allocates: .preinit_array, a library that asks to be initialised first (before_main_first.c, `-z initfirst`), a
- * library's constructor (before_main_library.c), the program's constructors, and threads that they start and that go on
- * allocating while the next constructors run.
- * A correct profiler records what comes after its own constructor, counts what comes before, and hangs nowhere.
- * If it is wrong: its state is used before it is made, or made twice; the profiler waits in its constructor for a thread
- * that waits for the loader.
+/* Situation: all code before main allocates: .preinit_array, a library that asks to be initialised
+ * first (before_main_first.c, `-z initfirst`), a library's constructor (before_main_library.c) and
+ * the program's constructors. Threads that they start allocate while the next constructors run.
+ * A correct profiler records everything after its own constructor, counts everything before, and
+ * hangs nowhere.
+ * If it is wrong: its state is used before it is made, or made twice; or its constructor waits for
+ * a thread that waits for the loader.
  */
 #include "frames.h"
 
@@ -58,7 +59,8 @@ int main(void)
     printf("stack 29003 first_constructor ...\n");
     printf("stack 29004 last_constructor ...\n");
     printf("count 29011 1000 0\n");
-    /* What came before the profiler could run may be missing; freeing it must be right all the same. */
+    /* Blocks from before the profiler could run may be missing; freeing them must still be
+     * right. */
     for (int i = 0; i < 4; i++)
         free(kept[i]);
     free(before_main_library_block());

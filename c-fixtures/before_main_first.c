@@ -1,5 +1,6 @@
-/* The library of before_main.c that is linked with `-z initfirst`. The loader grants that to one library, the last that
- * asks: a preloaded profiler that asks too is then initialised after this one, in the middle of what its thread does. */
+/* Library of before_main.c that is linked with `-z initfirst`. The loader grants that flag to one
+ * library, the last that asks. A preloaded profiler that asks, too, is then initialised after this
+ * library, in the middle of the work of its thread. */
 #include "frames.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* The library of before_main.c whose constructor allocates. */
+/* Library of before_main.c whose constructor allocates. */
 #include "frames.h"
 
 #include <stdlib.h>

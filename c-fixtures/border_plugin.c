@@ -1,4 +1,4 @@
-/* The plug-in of namespaces.c, under two file names, so that it can be loaded twice. */
+/* Plug-in of namespaces.c, under two file names, so that it can be loaded twice. */
 #include "frames.h"
 
 #include <pthread.h>

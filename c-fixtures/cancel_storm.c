@@ -1,11 +1,15 @@
-/* Situation: threads that do nothing but allocate are cancelled at any moment: asynchronously (argv[1] times, default 400), and
- * deferred, where only a cancellation point may end them: the allocator has none.
- * A correct profiler goes on: what a thread held of it when it was cancelled is given back, and other threads sample on.
- * If it is wrong: a lock or a buffer stays taken for ever (a hang, or no samples any more); or malloc becomes a cancellation
- * point, because it writes a file, and ends threads in the middle of what they do.
+/* Situation: threads that do nothing but allocate are cancelled at any moment: asynchronously
+ * (argv[1] times, default 400), and deferred, which ends a thread only at a cancellation point; the
+ * allocator has none.
+ * A correct profiler continues: the resources that a cancelled thread held are given back, and
+ * other threads are still sampled.
+ * If it is wrong: a lock or a buffer stays taken for ever (a hang, or no more samples). Or malloc
+ * becomes a cancellation point, because it writes a file, and ends threads in the middle of their
+ * work.
  *
- * What a program does when it cancels a thread inside the allocator is undefined by POSIX; with glibc it works as long as no
- * lock is held. So the threads here allocate from their own caches: the same sizes again and again.
+ * POSIX leaves the cancellation of a thread inside the allocator undefined. With glibc it works as
+ * long as no lock is held. So the threads here allocate from their own caches: the same sizes again
+ * and again.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -33,7 +37,7 @@ OWN_FRAME static void *asynchronous_thread(void *nothing)
     return nothing;
 }
 
-/* Goes on allocating after it was cancelled, until it comes to a cancellation point. */
+/* Goes on allocating after it was cancelled, up to a cancellation point. */
 OWN_FRAME static void *deferred_thread(void *nothing)
 {
     sem_post(&has_begun);

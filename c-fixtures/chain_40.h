@@ -1,7 +1,8 @@
 /* Forty functions that call each other, for nofp_chain.c and fp_chain.c.
  *
- * chain_1 calls chain_2 ... calls chain_40, which allocates. Their frames have different sizes and save different
- * registers, so that no two rules are alike. Everything below main is compiled with the including file's flags.
+ * chain_1 calls chain_2 ... calls chain_40, which allocates. Their frames have different sizes and
+ * save different registers, so that no two rules are alike. Everything below main is compiled with
+ * the including file's flags.
  */
 #ifndef CHAIN_40_H
 #define CHAIN_40_H

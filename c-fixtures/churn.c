@@ -1,11 +1,14 @@
-/* Situation: threads allocate and free blocks of mixed sizes as fast as they can, each with a live set of 1000
- * blocks. For tests under load, and for a first look at overhead.
- * A correct profiler shows one site, churns, and a live set of `threads` x 1000 blocks at most.
+/* Situation: threads allocate and free blocks of mixed sizes at full speed, each with a live set of
+ * 1000 blocks. It is for tests under load, and for a first look at overhead.
+ * A correct profiler shows one site, churns, and a live set of at most `threads` x 1000 blocks.
  * If it is wrong: frees are lost under load and the live set seems to grow: phantom leaks.
  *
- *   churn [threads [<n>s | <operations per thread>]]     default: 4 threads, 1000000 operations each
+ *   churn [threads [<n>s | <operations per thread>]]
  *
- * Prints `ops <n>` (one operation: one free and one malloc), and `live <blocks> <bytes>` requested at the end.
+ * The default is 4 threads with 1000000 operations each.
+ *
+ * Prints `ops <n>` (one operation: one free and one malloc), and `live <blocks> <bytes>` requested
+ * at the end.
  */
 #include "frames.h"
 

@@ -1,6 +1,7 @@
-/* Situation: after its first allocation a program closes one end of a pipe that it had before, as daemons do that tell their
- * parent that they run.
- * A correct profiler does not keep it open: whoever reads from the other end finds the end.
+/* Situation: after its first allocation a program closes one end of a pipe that it had before.
+ * Daemons tell their parent in this way that they run.
+ * A correct profiler does not keep that end open: the reader of the other end finds the end of the
+ * file.
  * If it is wrong: the parent waits for ever.
  */
 #include "frames.h"
@@ -16,7 +17,7 @@ int main(void)
     if (pipe(ends) != 0)
         return 2;
     escapes(malloc(100));
-    alarm(60); /* for the case that it is wrong */
+    alarm(60); /* for a wrong profiler */
     close(ends[1]);
     printf(read(ends[0], &byte, 1) == 0 ? "ok end\n" : "FAILED end\n");
     return 0;

@@ -1,8 +1,10 @@
-/* Situation: a program speaks with its profiler: stops, starts, pauses a thread, changes the interval, marks, dumps.
- * A correct profiler, recording everything, has of each size what the `count` line says; without the library every call
- * does nothing and the program runs the same way.
- * If it is wrong: what was to be left out is recorded, a free in a stopped phase is lost (a phantom leak), a thread that
- * slept through a change goes on as before, or the program does not link or crashes without the library.
+/* Situation: a program controls its profiler: stops, starts, pauses a thread, changes the interval,
+ * marks, dumps.
+ * A correct profiler, recording everything, has the numbers of each `count` line. Without the
+ * library every call does nothing, and the program runs the same way.
+ * If it is wrong: excluded blocks are recorded; a free in a stopped phase is lost (a phantom leak);
+ * a thread that slept through a change continues as before; or the program does not link or crashes
+ * without the library.
  *
  *   control_api       prints `present 0` without the library, `present 1` with it
  */
@@ -32,14 +34,14 @@ static void expect(const char *what, long got, long with, long without)
 
 OWN_FRAME static void *block_of(size_t size) { return escapes(malloc(size)); }
 
-/* As much as a thread may need to notice a change, in blocks of another size. */
+/* Allocates, in another size, as much as a thread may need to notice a change. */
 OWN_FRAME static void allocates_for_a_while(size_t bytes)
 {
     for (size_t done = 0; done < bytes; done += 1000)
         free(block_of(1000));
 }
 
-/* Its marks were drawn in another time each time it comes back. */
+/* Each time it comes back, its marks were drawn under older settings. */
 OWN_FRAME static void *other_thread(void *unused)
 {
     (void)unused;
@@ -100,7 +102,7 @@ int main(void)
     pthread_barrier_wait(&step); /* 2 */
     pthread_barrier_wait(&step); /* 3 */
     HEAPPROF_THREAD_RESUME();
-    HEAPPROF_THREAD_RESUME(); /* one too many is nothing */
+    HEAPPROF_THREAD_RESUME(); /* an extra resume does nothing */
     block_of(22008);
     HEAPPROF_THREAD_PAUSE();
     block_of(22005);

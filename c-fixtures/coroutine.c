@@ -1,9 +1,10 @@
-/* Situation: coroutines allocate on stacks that are not the thread's: one made by malloc, one by mmap with a guard
- * page. 16 KiB each, or argv[1] KiB.
- * A correct profiler shows the coroutine's functions down to its entry and ends there; the program still runs.
- * If it is wrong: bounds taken from the thread's own stack reject every frame; or the walk reads beyond the
- * coroutine's stack; or the hook itself needs more stack than there is (guard page: SIGSEGV; malloced: the
- * canary below the stack changes).
+/* Situation: coroutines allocate on stacks that are not the thread's: one made by malloc, one by
+ * mmap with a guard page. They have 16 KiB each, or argv[1] KiB.
+ * A correct profiler shows the coroutine's functions down to its entry and ends there; the program
+ * still runs.
+ * If it is wrong: bounds taken from the thread's own stack reject every frame; or the walk reads
+ * beyond the coroutine's stack; or the hook needs more stack than there is (guard page: SIGSEGV;
+ * malloc: the canary below the stack changes).
  */
 #include "frames.h"
 

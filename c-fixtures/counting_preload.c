@@ -1,5 +1,6 @@
-/* A library to be preloaded with others: it counts what passes through malloc and hands it on to whoever is next, as small
- * tracers do. At the end it says how much that was. `dlsym` allocates, so it answers that from a piece of its own. */
+/* Library to be preloaded with others. It counts the calls of malloc and passes them on to the next
+ * definition, as small tracers do. At the end it prints the numbers. `dlsym` allocates, so the
+ * library serves that call from an array of its own. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,11 +1,12 @@
-// Situation: a C++ program uses every form of operator new and operator delete, lets them fail, and throws through
-// frames that hold allocations.
-// A correct profiler changes nothing: bad_alloc arrives, the new_handler is called and may help, nothrow returns
-// null, blocks made by one form are freed by its partner.
-// If it is wrong: an exception meets a hook that cannot be unwound and ends in std::terminate; the new_handler is
-// not called; an aligned block goes to the wrong free.
+// Situation: a C++ program uses every form of operator new and operator delete, lets them fail, and
+// throws through frames that hold allocations.
+// A correct profiler changes nothing: bad_alloc arrives, the new_handler is called and may help,
+// nothrow returns null, and blocks made by one form are freed by its partner.
+// If it is wrong: an exception meets a hook that cannot be unwound and ends in std::terminate; the
+// new_handler is not called; or an aligned block goes to the wrong free.
 //
-// Output as in api_conformance.c: `ok <name>` or `FAIL <name>: <got> (expected ...)`, exit status 0 or 1.
+// Output is as in api_conformance.c: `ok <name>` or `FAIL <name>: <got> (expected ...)`, exit
+// status 0 or 1.
 #include <unistd.h>
 #include "frames.h"
 
@@ -175,8 +176,9 @@ void gives_up_at_third_call()
 struct FromHandler {};
 void throws_its_own() { throw FromHandler(); }
 
-// A size the program asks for until the handler has "made room": the handler makes it possible by shrinking it.
-// operator new keeps its own copy of the size, so this goes the way programs go: ask again with less.
+// A size that the program asks for until the handler has "made room", which it does by shrinking
+// the size. operator new keeps its own copy of the size, so this takes the way of real programs:
+// ask again with less.
 void *asks_until_it_fits()
 {
     std::size_t size = impossible;
@@ -209,7 +211,7 @@ void new_handlers()
     threw = throws_bad_alloc([] { return ::operator new(impossible, align_64); });
     check(threw && handler_calls == 3, "new_handler_called_aligned", "not called 3 times (expected 3 calls, then bad_alloc)");
 
-    // What the handler throws passes through operator new and reaches the caller.
+    // An exception of the handler passes through operator new and reaches the caller.
     std::set_new_handler(throws_its_own);
     block = asks_until_it_fits();
     std::set_new_handler(nullptr);
@@ -299,7 +301,8 @@ void exceptions()
     check(caught == 10000, "exceptions_through_allocating_frames", "some lost (expected 10000 caught)");
 }
 
-// new T where T's constructor throws: the matching operator delete is called before the exception arrives.
+// new T where T's constructor throws: the matching operator delete is called before the exception
+// arrives.
 int class_news, class_deletes;
 
 struct ThrowsInConstructor {

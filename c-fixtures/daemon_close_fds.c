@@ -1,12 +1,13 @@
-/* Situation: a daemon closes every descriptor it might have inherited (0..1023), the profiler's too, and opens its own
- * files, which get the same numbers. It allocates all the time.
- * A correct profiler never writes to a number that it does not own any more: the daemon's files hold exactly
- * what the daemon wrote. The profile may go on or end; it says which.
- * If it is wrong: megabytes of profile in the middle of somebody's database.
+/* Situation: a daemon closes every descriptor it might have inherited (0..1023), the profiler's
+ * too. It opens its own files, which get the same numbers. It allocates all the time.
+ * A correct profiler never writes to a number that it no longer owns: the daemon's files hold
+ * exactly the daemon's data. The profile may go on or end; it says which.
+ * If it is wrong: megabytes of profile are in the middle of a database.
  *
  *   daemon_close_fds <dir> [milliseconds]     default 600 ms
  *
- * stdout is closed: the verdict is in <dir>/result (`ok files` or `FAIL files: ...`) and in the exit status.
+ * stdout is closed: the verdict is in <dir>/result (`ok files` or `FAIL files: ...`) and in the
+ * exit status.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -26,7 +27,7 @@ static const char *directory;
 static int files[FILES];
 static size_t written[FILES];
 
-/* What stands at `offset` of file `number`. */
+/* Returns the byte at `offset` of file `number`. */
 static char content(int number, size_t offset)
 {
     return (char)('a' + (offset / 7 + (size_t)number * 5) % 26);
@@ -80,7 +81,7 @@ static void work_for(long ms)
     }
 }
 
-/* The first file that is not what was written, or -1. */
+/* Returns the first file with other contents than were written, or -1. */
 static int first_spoiled(void)
 {
     for (int i = 0; i < FILES; i++) {

@@ -1,7 +1,8 @@
 /* Situation: a block is allocated below 2000 recursive calls, as parsers and tree walks do.
- * A correct profiler shows the innermost frames up to its depth limit and says that the stack was cut there; with
- * a limit above 2000 it shows all of them, `starts_recursion` and main.
- * If it is wrong: the walk overflows a fixed buffer or its own stack, drops the sample, or keeps the outer end.
+ * A correct profiler shows the innermost frames up to its depth limit and says that the stack was
+ * cut there. With a limit above 2000 it shows all frames, `starts_recursion` and main.
+ * If it is wrong: the walk overflows a fixed buffer or its own stack, drops the sample, or keeps
+ * the outer end.
  */
 #include "frames.h"
 

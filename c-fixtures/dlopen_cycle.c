@@ -1,9 +1,11 @@
-/* Situation: two plug-ins are loaded and unloaded in turn, 50 times; each allocates while it is there. The second
- * usually lands where the first one was.
- * A correct profiler shows 25 blocks of plug-in A and 25 of plug-in B, each with the names of its own plug-in.
- * If it is wrong: a stale module list names B's addresses after A, or unwinds B by A's rules; or reading the
- * unwind tables of an unloaded library crashes the program. A profiler that wraps dlopen becomes its caller, and
- * the plug-ins, which are found by this program's RUNPATH, are not found at all.
+/* Situation: two plug-ins are loaded and unloaded in turn, 50 times; each allocates while it is
+ * loaded. The second usually lands at the address of the first.
+ * A correct profiler shows 25 blocks of plug-in A and 25 of plug-in B, each with the names of its
+ * own plug-in.
+ * If it is wrong: a stale module list names B's addresses after A, or unwinds B by A's rules; or
+ * reading the unwind tables of an unloaded library crashes the program. A profiler that wraps
+ * dlopen becomes its caller. Then the plug-ins, which this program's RUNPATH finds, are not found
+ * at all.
  */
 #include "frames.h"
 
@@ -15,7 +17,8 @@ enum { CYCLES = 50 };
 
 void *kept[CYCLES];
 
-/* The whole life of a plug-in: load, allocate inside it, unload. Its address is returned for comparison only. */
+/* Runs the whole life of a plug-in: load, allocate inside it, unload. Its address is returned for
+ * comparison only. */
 OWN_FRAME static void *loads_allocates_unloads(const char *file, const char *entry, int cycle)
 {
     void *plugin = dlopen(file, RTLD_NOW | RTLD_LOCAL);

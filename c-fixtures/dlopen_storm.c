@@ -1,9 +1,11 @@
-/* Situation: one thread loads and unloads plug-ins, argv[1] times (default 600); others allocate meanwhile: below
- * frames of their own, and below a frame without an unwind table whose saved frame pointer leads to a word that points into
- * the plug-in, whether it is there or not. A callback of dl_iterate_phdr, which runs under the loader's lock, allocates too.
- * A correct profiler ends the second kind of stack somewhere and says so, and shows the first kind whole.
- * If it is wrong: it reads the unwind table of a library that is being unmapped (SIGSEGV), or takes the loader's lock in
- * malloc while the loader waits for the thread (a hang).
+/* Situation: one thread loads and unloads plug-ins, argv[1] times (default 600), while others
+ * allocate. Some allocate below frames of their own. Some allocate below a frame without an unwind
+ * table, whose saved frame pointer leads to a word that points into the plug-in, loaded or not. A
+ * callback of dl_iterate_phdr, which runs under the loader's lock, allocates, too.
+ * A correct profiler ends the second kind of stack somewhere and says so, and shows the first kind
+ * whole.
+ * If it is wrong: it reads the unwind table of a library that is being unmapped (SIGSEGV). Or it
+ * takes the loader's lock in malloc while the loader waits for the thread (a hang).
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -17,7 +19,8 @@
 static void *volatile in_plugin; /* an address in the plug-in that was loaded last */
 static int is_over;
 
-/* Calls `work` with rbp leading to `frame`: a saved rbp and a return address. No unwind table knows of it. */
+/* Calls `work` with rbp leading to `frame`: a saved rbp and a return address. It has no unwind
+ * table. */
 void misleading(void (*work)(void), void **frame);
 __asm__(".text\n.type misleading, @function\nmisleading:\n"
         "push %rbp\n mov %rsi, %rbp\n call *%rdi\n pop %rbp\n ret\n.size misleading, . - misleading\n");

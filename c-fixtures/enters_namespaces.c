@@ -1,4 +1,5 @@
-/* Situation: a program with one thread enters other namespaces, which the kernel grants to such a process only.
+/* Situation: a program with one thread enters other namespaces, which the kernel allows only for
+ * such a process.
  * A correct profiler's thread is not in the way, and records on.
  * If it is wrong: EINVAL.
  *
@@ -54,7 +55,7 @@ int main(void)
     close(here);
     allocates(45002);
 
-    /* With a thread of its own: refused, as ever. */
+    /* With a thread of its own, the program is refused as without a profiler. */
     pthread_barrier_t both;
     pthread_t other;
     pthread_barrier_init(&both, NULL, 2);

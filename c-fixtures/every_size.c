@@ -1,8 +1,10 @@
-/* Situation: blocks of every size up to 32 KiB, and some up to 100 MiB, and reallocs from each to sizes around it.
- * A correct profiler knows how large each block really is (`usable` lines: size and malloc_usable_size), and its realloc gives
- * no block that is too small, loses no contents, and keeps no block that is larger than a new one would be (`note larger`; glibc's own
- * does keep such).
- * If it is wrong: slack is reported that is not there; the heap's end is written over; memory that a program shrank stays.
+/* Situation: blocks of every size up to 32 KiB, and some up to 100 MiB, and reallocs from each to
+ * sizes around it.
+ * A correct profiler knows how large each block really is (`usable` lines: size and
+ * malloc_usable_size). Its realloc gives no block that is too small, and loses no contents. It
+ * keeps no block that is larger than a new one would be (`note larger`; glibc keeps such blocks).
+ * If it is wrong: it reports slack that does not exist; the heap's end is overwritten; or memory
+ * that a program shrank stays.
  */
 #include <malloc.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@ enum { LARGEST = 32768 };
 static size_t fresh[LARGEST + LARGEST / 4 + 64];
 static void *kept[LARGEST + 1];
 
-/* Returns whether the realloc'ed block is larger than need be. */
+/* Returns whether the realloc'ed block is larger than necessary. */
 static int resized(size_t from, size_t to)
 {
     unsigned char *block = malloc(from);

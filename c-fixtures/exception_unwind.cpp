@@ -1,12 +1,13 @@
-// Situation: C++ allocates while an exception is on its way: in the thrown object's constructor, in a destructor
-// run by the unwinder, in the catch block, and after a rethrow.
-// A correct profiler shows the functions that are still on the stack at that moment, and no others; the exception
-// arrives where it should.
-// If it is wrong: return addresses that were replaced make the unwinder abort; cached frames of functions that
-// are already gone show up below the catch block; a hook that is not unwindable ends in std::terminate.
+// Situation: C++ allocates while an exception is on its way: in the thrown object's constructor, in
+// a destructor that the unwinder runs, in the catch block, and after a rethrow.
+// A correct profiler shows the functions that are still on the stack at that moment, and no others;
+// the exception arrives where it should.
+// If it is wrong: replaced return addresses make the unwinder abort; cached frames of functions
+// that have returned show up below the catch block; or a hook that cannot be unwound ends in
+// std::terminate.
 //
-// gcc moves the catch block into a part of its own, far from the function and with the symbol
-// catches_and_rethrows.cold; DWARF knows it by the function's name, and that is the name expected here.
+// gcc moves the catch block into a part of its own, far from the function, with the symbol
+// catches_and_rethrows.cold. DWARF knows it by the function's name, which is expected here.
 #include "frames.h"
 
 #include <cstdio>

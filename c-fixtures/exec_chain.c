@@ -1,7 +1,9 @@
-/* Situation: a process replaces itself by exec, N times, with one pid: wrappers, shells, daemons that re-exec.
- * A correct profiler makes one readable profile per image, none overwritten; image n has one block of 16000 + n.
- * If it is wrong: the next image truncates the log of the one before, since the pid is the same; or the memory of
- * the environment is lost and only the first image is profiled.
+/* Situation: a process replaces itself by exec, N times, with one pid: wrappers, shells, daemons
+ * that re-exec.
+ * A correct profiler makes one readable profile per image, none overwritten; image n has one block
+ * of 16000 + n.
+ * If it is wrong: the next image truncates the log of the one before, since the pid is the same; or
+ * the memory of the environment is lost and only the first image is profiled.
  *
  *   exec_chain [N]      N more images after the first, default 3; image numbers count down to 0
  */

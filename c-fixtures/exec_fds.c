@@ -1,5 +1,6 @@
-/* Situation: a busy process starts others, again and again, and each looks at the descriptors it was given.
- * A correct profiler's files are open for moments only, and never seen by another program.
+/* Situation: a busy process starts others, again and again, and each looks at the descriptors that
+ * it inherited.
+ * A correct profiler's files are open for moments only, and another program never sees them.
  * If it is wrong: a server's helper holds a deleted log open for months.
  *
  *   exec_fds [rounds]     default 300
@@ -29,7 +30,8 @@ OWN_FRAME static void *allocates_until_stopped(void *unused)
     return NULL;
 }
 
-/* In the program that was started, without any environment: how many descriptors it has beyond the three. */
+/* In the started program, without any environment: returns the number of descriptors beyond the
+ * three. */
 static int strangers(void)
 {
     int count = 0;
@@ -48,7 +50,7 @@ int main(int argc, char **argv)
     char *args[] = {"/proc/self/exe", "image", NULL}, *nothing[] = {NULL};
     pthread_t threads[2];
     for (int fd = 3; fd < 1024; fd++)
-        close(fd); /* whatever we were given ourselves */
+        close(fd); /* descriptors that this program inherited */
     for (int i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, allocates_until_stopped, NULL);
     for (int i = 0; i < rounds; i++) {

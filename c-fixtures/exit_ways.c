@@ -1,13 +1,17 @@
-/* Situation: a process that has allocated ends in one of the ways there are.
- * A correct profiler has the block of 17001 bytes in its log after every one of them (after sigkill: if the last
- * 100 ms were quiet, and they are: `sigkill` sleeps 300 ms first), and the exit status is the one of plain glibc.
- * If it is wrong: a log without its end, a status that changed, a process that hangs at exit or never ends because
- * a thread of the profiler is still there (thread_exit and its like), or ends without what atexit's functions write.
+/* Situation: a process that has allocated ends in one of many ways.
+ * A correct profiler has the block of 17001 bytes in its log after every way, and the exit status
+ * is that of plain glibc. (For sigkill the last 100 ms must be quiet: the program sleeps 300 ms
+ * first.)
+ * If it is wrong: a log without its end; a changed status; a process that hangs at exit, or never
+ * ends because a thread of the profiler is still there (thread_exit and its like); or a process
+ * that ends without the output of atexit's functions.
  *
- *   exit_ways return|exit|_exit|exit_group|quick_exit|abort|sigterm|sigkill|thread_exit|thrd_exit|cancel|bare_exit
+ *   exit_ways return|exit|_exit|exit_group|quick_exit|abort|sigterm|sigkill|thread_exit|thrd_exit
+ *   exit_ways cancel|bare_exit
  *
- * Status: return 0, exit 3, _exit 4, quick_exit 5, exit_group (the system call) 7; thread_exit, thrd_exit and cancel, by each of which
- * main ends before the last thread, 0; bare_exit (the system call) likewise, but nobody calls exit; the others die of their signal.
+ * Status: return 0, exit 3, _exit 4, quick_exit 5, exit_group (the system call) 7. It is 0 for
+ * thread_exit, thrd_exit and cancel, by each of which main ends before the last thread. bare_exit
+ * (the system call) is the same, without a call of exit. The others die of their signal.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -40,14 +44,14 @@ static void sleep_ms(long ms)
 OWN_FRAME static void *last_thread(void *unused)
 {
     (void)unused;
-    sleep_ms(200); /* main is gone by now */
+    sleep_ms(200); /* main has ended by now */
     allocates_after_main();
     return NULL;
 }
 
 static void at_exit(void) { printf("ok at_exit\n"); /* stays in the buffer until exit writes it */ }
 
-/* main ends, the process goes on with another thread, and ends with it. */
+/* main ends; the process goes on with another thread, and ends with it. */
 static void leave_main_to_thread(const char *way)
 {
     pthread_t thread;

@@ -1,16 +1,17 @@
-/*
- * Situation: a program ends with many blocks in use, allocated by many different stacks, while other threads go on
- * allocating.
+/* Situation: a program ends with many blocks in use, allocated by many different stacks, while
+ * other threads go on allocating.
  *
  * usage: exits [blocks [stacks [threads [way [FILE]]]]]      way: exit (default), _exit, kill
  *
- * Each of the `stacks` is 20 calls deep at least, which differ in where each call was made; the blocks are spread over
- * them evenly. The threads allocate and free without pause from then on. The main thread says `tick <n>` and keeps a
- * block of 5000 + n bytes, where n is the number of milliseconds since it began, for some 300 ms: what the log has of
- * these tells how much of the end is missing. With FILE it then says `waits` and does, until FILE exists. Last comes
- * `leaving <ns> <ns>`, by the wall clock and by the monotonic one.
+ * Each of the `stacks` is at least 20 calls deep, and they differ in the place of each call. The
+ * blocks are spread over them evenly. From then on the threads allocate and free without pause. For
+ * some 300 ms the main thread prints `tick <n>` and keeps a block of 5000 + n bytes, where n is the
+ * number of milliseconds since it began. The blocks in the log tell how much of the end is missing.
+ * With FILE it then prints `waits`, and waits until FILE exists. Last comes `leaving <ns> <ns>`, by
+ * the wall clock and by the monotonic one.
  *
- * A correct profiler delays the end by less than 100 ms, however much there is, and has it all up to 100 ms before.
+ * A correct profiler delays the end by less than 100 ms, for any amount of data, and has everything
+ * up to 100 ms before.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -32,7 +33,7 @@ static long now_ns(clockid_t clock)
     return time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Each bit of `path` is a choice of two places that the next call is made from. */
+/* Each bit of `path` chooses one of two places of the next call. */
 OWN_FRAME static void *descends(unsigned long path, int level, size_t size)
 {
     void *block;
@@ -59,7 +60,7 @@ OWN_FRAME static void *goes_on(void *unused)
 
 OWN_FRAME static void keeps(size_t size) { escapes(malloc(size)); NO_TAIL_CALL(); }
 
-/* Not stdio: nothing may stay in a buffer. */
+/* Without stdio: nothing may stay in a buffer. */
 static void tell(const char *line, int length)
 {
     if (write(1, line, (size_t)length) != length)

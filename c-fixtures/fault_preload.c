@@ -1,5 +1,5 @@
-/* A library to be preloaded with others, as libSegFault is: it catches SIGSEGV, prints the stack by libgcc's unwinder, and lets
- * the signal end the program after all. */
+/* Library to be preloaded with others, like libSegFault: it catches SIGSEGV, prints the stack by
+ * libgcc's unwinder, and then lets the signal end the program. */
 #define _GNU_SOURCE
 #include <execinfo.h>
 #include <signal.h>

@@ -1,16 +1,17 @@
-/* Situation: a program fences itself in with seccomp after it has started, as browsers, sshd and container runtimes do,
- * goes on allocating, and sets its ids to what they are.
- * A correct profiler either gets on with the system calls it says it needs, or gives up with a line, before the fence is up if it
- * would be killed behind it; a call that is refused changes nothing for the program.
- * If it is wrong: the process is killed by SIGSYS for a call that the program never made.
+/* Situation: a program installs a seccomp filter after its start, as browsers, sshd and container
+ * runtimes do. It goes on allocating, and sets its ids to their current values.
+ * A correct profiler needs only the system calls that it documents. If the filter would kill it, it
+ * gives up with a line before the filter is installed. A refused call changes nothing for the
+ * program.
+ * If it is wrong: SIGSYS kills the process for a call that the program never made.
  *
  *   fenced nothreads           no thread can be started, from before the first large block
- *   fenced errno [call…]       what is not needed here, nor named, is refused with EPERM, in all threads
- *   fenced kill [call…]        … kills the process
- *   fenced prctl [call…]       … kills the process, and the fence is put up by prctl, as sshd does: in the main thread only
+ *   fenced errno [call…]       calls not needed and not named fail with EPERM, in all threads
+ *   fenced kill [call…]        … kill the process
+ *   fenced prctl [call…]       … kill the process; prctl filters the main thread only, as in sshd
  *
- * Allocates 20001 bytes before and 20002 after the fence (nothreads: both after it), and a lot of others, by a
- * second thread too. Prints `ok fenced`, or `skip seccomp` where there is none.
+ * Allocates 20001 bytes before and 20002 after the filter (nothreads: both after it), and many
+ * other blocks, by a second thread, too. Prints `ok fenced`, or `skip seccomp` if there is none.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -44,7 +45,7 @@ static const struct {
     CALL(capget),   CALL(capset),   CALL(getresuid), CALL(getresgid),       CALL(setresuid),     CALL(setresgid),
 };
 
-/* What the rest of this program does on plain glibc. */
+/* Calls that the rest of this program makes on plain glibc. */
 static const int needed[] = {SYS_write, SYS_exit_group, SYS_exit,     SYS_brk,         SYS_mmap,   SYS_munmap,
                              SYS_mremap, SYS_madvise,   SYS_mprotect, SYS_rt_sigreturn, SYS_futex, SYS_restart_syscall,
                              SYS_rt_sigprocmask, SYS_sched_yield,
@@ -83,7 +84,8 @@ static int number_of(const char *name)
     exit(2);
 }
 
-/* How a fence is put up: in all threads by libc's syscall; in this one by its prctl; in all past libc, which nobody sees. */
+/* The way to install a filter: in all threads by libc's syscall; in this one by its prctl; in all
+ * past libc, which no interposed function sees. */
 enum how { SYSCALL, PRCTL, PAST_LIBC };
 
 static long past_libc(long number, long a, long b, const void *c)
@@ -147,7 +149,8 @@ int main(int argc, char **argv)
     allocates_before();
     setvbuf(stdout, NULL, _IONBF, 0);
     pthread_create(&thread, NULL, works_behind_the_fence, NULL);
-    while (!__atomic_load_n(&there, __ATOMIC_ACQUIRE)) /* its start needs more calls than are allowed */
+    /* its start needs more calls than the filter allows */
+    while (!__atomic_load_n(&there, __ATOMIC_ACQUIRE))
         sched_yield();
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         allowed[count++] = needed[i];
@@ -161,7 +164,7 @@ int main(int argc, char **argv)
     allocates_behind();
     while (!__atomic_load_n(&gone, __ATOMIC_ACQUIRE))
         sched_yield();
-    int good = setuid(uid) == 0; /* no change; but libc has every thread make it */
+    int good = setuid(uid) == 0; /* no change; but libc makes every thread set its ids */
     puts(good ? "ok fenced" : "FAIL fenced: its ids");
     return !good;
 }

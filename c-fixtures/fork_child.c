@@ -1,8 +1,10 @@
-/* Situation: a process allocates, forks, and both go on allocating; the child ends by exit, _exit or return.
- * A correct profiler keeps two profiles: the parent's has blocks 15001 and 15003, the child's 15002, and 15001 as
- * inherited or not at all, but never 15003. The parent's files are as if there had been no child.
- * If it is wrong: the child writes into its parent's log, deadlocks on a lock that another thread held, or has no
- * profile at all.
+/* Situation: a process allocates and forks, and both processes go on allocating; the child ends by
+ * exit, _exit or return.
+ * A correct profiler keeps two profiles. The parent's has blocks 15001 and 15003. The child's has
+ * 15002, has 15001 as inherited or not at all, and never has 15003. The parent's files are as
+ * without a child.
+ * If it is wrong: the child writes into its parent's log, deadlocks on a lock that another thread
+ * held, or has no profile at all.
  *
  *   fork_child [exit|_exit|return]
  */

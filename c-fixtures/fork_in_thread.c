@@ -1,5 +1,5 @@
-/* Situation: a thread forks, and in the child, where it is the main thread, its function returns. libc ends the process
- * with the last of its threads, and the parent waits for that.
+/* Situation: a thread forks. It is the child's main thread, and its function returns there. libc
+ * ends the process with the last of its threads, and the parent waits for that.
  * A correct profiler's own thread does not keep the child alive.
  * If it is wrong: the child never ends, nor does its parent.
  */
@@ -16,11 +16,11 @@ static void *forks(void *nothing)
 {
     child = fork();
     if (child == 0) {
-        alarm(60); /* for the case that it is wrong */
+        alarm(60); /* for a wrong profiler */
         void *volatile block = malloc(35001);
         (void)block;
         printf("ok buffered\n"); /* exit writes it */
-        usleep(300000); /* until a profiler that sleeps when nothing happens sleeps */
+        usleep(300000); /* until a profiler that sleeps when idle sleeps */
     }
     return nothing;
 }

@@ -1,9 +1,11 @@
-/* Situation: a process forks with blocks in use; its child frees some of them and allocates others.
- * A correct profiler shows in the child what it inherited, less what it freed, and its own.
- * If it is wrong: the child's log begins with an empty heap, and its frees are of blocks nobody knows.
+/* Situation: a process forks with blocks in use; its child frees some of these and allocates
+ * others.
+ * A correct profiler shows in the child the inherited blocks, without the freed ones, and the
+ * child's own.
+ * If it is wrong: the child's log begins with an empty heap, and its frees are of unknown blocks.
  *
- * Prints for the child, after it has ended, `count <size> <allocated> <in use>` for each size, counting what it
- * inherited as allocated.
+ * Prints for the child, after it has ended, `count <size> <allocated> <in use>` for each size.
+ * Inherited blocks count as allocated.
  */
 #include "frames.h"
 
@@ -43,7 +45,7 @@ int main(void)
         allocates_in_the_child();
         exit(0);
     }
-    /* What the parent does meanwhile is not the child's. */
+    /* Actions of the parent that do not count for the child. */
     for (int i = 0; i < INHERITED; i += 2)
         free(inherited[i]);
     int status = 0;

@@ -1,12 +1,14 @@
-/* Situation: a server forks a process for each connection, which allocates a little and ends: less than is sampled once.
- * A correct sampler's line begins anew in each child: together the children are sampled like one process that allocated
- * as much, whether the server allocates between two of them or not.
- * If it is wrong: each child goes on to the mark that its parent was about to reach and forgets it there, so that what it
- * allocated up to there is never sampled; or all children are sampled at the same of their blocks.
+/* Situation: a server forks a process for each connection. Each child allocates less than one
+ * sample's interval and ends. A correct sampler's line begins anew in each child. Together the
+ * children are sampled like one process that allocated as much, whether or not the server allocates
+ * between two of them.
+ * If it is wrong: each child goes on to the next mark of its parent and loses it there, so that its
+ * allocations up to there are never sampled. Or the same blocks are sampled in all children.
  *
  *   fork_short_children CHILDREN BLOCKS BETWEEN
  *
- * Each child allocates BLOCKS blocks of 24001 bytes; the server allocates BETWEEN of them before each child.
+ * Each child allocates BLOCKS blocks of 24001 bytes; the server allocates BETWEEN such blocks
+ * before each child.
  */
 #include "frames.h"
 

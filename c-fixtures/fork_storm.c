@@ -1,12 +1,13 @@
-/* Situation: four threads fork, again and again, while two others allocate without pause and handlers of
- * pthread_atfork allocate and free, too. Of four children one allocates and keeps, one only frees what it
- * inherited, one does nothing, and one forks a child that allocates.
- * A correct profiler lets every child end, and leaves a profile of those processes that allocated.
- * If it is wrong: a child hangs on a lock whose owner does not exist in it; it is killed here after 20 s.
+/* Situation: four threads fork, again and again, while two others allocate without pause, and
+ * handlers of pthread_atfork allocate and free, too. One child in four allocates and keeps, one
+ * only frees inherited blocks, one does nothing, and one forks a child that allocates.
+ * A correct profiler lets every child end, and leaves a profile of each process that allocated.
+ * If it is wrong: a child hangs on a lock whose owner does not exist in it; it is killed here after
+ * 20 s.
  *
  *   fork_storm [forks]     default 1000
  *
- * Prints `ok children` and `allocated <n>`: that many processes besides this one allocated.
+ * Prints `ok children` and `allocated <n>`: the number of other processes that allocated.
  */
 #include "frames.h"
 
@@ -21,13 +22,13 @@ enum { FORKERS = 4, CHURNERS = 2, SIZE = 24001 };
 
 static int forks = 1000;
 static int next_number, good, allocated, stop;
-/* Only the thread that forks may write to it between the handlers. */
+/* Between the handlers, only the thread that forks may write to it. */
 static __thread void *of_prepare;
 void *kept;
 
 static void prepares(void) { of_prepare = malloc(24101); }
 static void after_in_parent(void) { free(of_prepare); free(escapes(malloc(24102))); }
-/* Frees only: whoever does not allocate, leaves nothing. */
+/* Frees only: a process that does not allocate leaves no profile. */
 static void after_in_child(void) { free(of_prepare); }
 
 OWN_FRAME static void *allocates_until_stopped(void *unused)
@@ -80,7 +81,7 @@ static void *forks_children(void *unused)
         free(block);
         if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0) {
             __atomic_fetch_add(&good, 1, __ATOMIC_RELAXED);
-            /* Of the last kind the child allocates as well: in the handler before its own fork. */
+            /* The last kind of child allocates as well: in the handler before its own fork. */
             __atomic_fetch_add(&allocated, number % 4 == 0 ? 1 : number % 4 == 3 ? 2 : 0, __ATOMIC_RELAXED);
         }
     }

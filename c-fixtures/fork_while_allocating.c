@@ -1,7 +1,10 @@
-/* Situation: one thread forks again and again while four others allocate without pause, as a threaded server that
- * starts helpers does. Every child allocates, frees what its parent made, and ends; some by exit, some by _exit.
- * A correct profiler lets every child live: no state that another thread of the parent was changing is touched.
- * If it is wrong: a child hangs on a lock whose owner does not exist in it; it is killed here after 20 s.
+/* Situation: one thread forks again and again while four others allocate without pause, as a
+ * threaded server that starts helpers does. Every child allocates, frees blocks of its parent, and
+ * ends, some by exit and some by _exit.
+ * A correct profiler lets every child live: it touches no state that another thread of the parent
+ * was changing.
+ * If it is wrong: a child hangs on a lock whose owner does not exist in it; it is killed here after
+ * 20 s.
  */
 #include "frames.h"
 

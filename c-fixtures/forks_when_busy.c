@@ -1,13 +1,13 @@
-/* Situation: several processes whose threads keep all processors busy fork children of two threads that allocate and end,
- * one after the other.
- * A correct profiler adds what it costs to profile so many short processes, and no more.
- * If it is wrong: what it looked at under /proc makes the kernel spin where a child ends, in whoever waits for it
- * (shrink_dcache_parent), for as long as the child's last thread does not get a processor; or the child's threads spin
- * while one of them begins to profile.
+/* Situation: several processes whose threads keep all processors busy fork children, one after the
+ * other. Each child has two threads that allocate and end.
+ * A correct profiler adds the cost of profiling so many short processes, and no more.
+ * If it is wrong: its reads under /proc make the kernel spin when a child ends, in the process that
+ * waits for it (shrink_dcache_parent), until the child's last thread gets a processor. Or the
+ * child's threads spin while one of the threads begins to profile.
  *
  *   forks_when_busy [children]     of each of six processes; default 20
  *
- * Prints `ok children` and `used <n>`: milliseconds of processor time of all of them.
+ * Prints `ok children` and `used <n>`: milliseconds of processor time of all processes.
  */
 #include "frames.h"
 

@@ -1,12 +1,14 @@
-/* What keeps a function's frame on the stack, so that a fixture can promise a call chain.
+/* Attributes that keep a function's frame on the stack, so that a fixture can promise a call chain.
  *
- * An optimiser may inline, clone, merge, split or tail-call a function, and may delete a malloc whose block
- * is never used. Each of these would make a fixture's promise untrue although the profiler is right.
+ * An optimiser may inline, clone, merge, split or tail-call a function, and may delete a malloc
+ * whose block is never used. Each of these would make a fixture's promise untrue although the
+ * profiler is right.
  */
 #ifndef FRAMES_H
 #define FRAMES_H
 
-/* A function with one body, one name and its own frame: not inlined, not cloned, not merged with a twin. */
+/* A function with one body, one name and its own frame: not inlined, not cloned, not merged with a
+ * twin. */
 #if !defined(__GNUC__) || __GNUC__ >= 8
 #define OWN_FRAME __attribute__((noipa))
 #else
@@ -19,7 +21,7 @@
 /* After a call in last position: the call returns here, so it cannot become a jump. */
 #define NO_TAIL_CALL() __asm__ volatile("" ::: "memory")
 
-/* The compiler must believe that somebody reads the block: the allocation stays. */
+/* Makes the compiler believe that the block is read: the allocation stays. */
 static inline __attribute__((always_inline)) void *escapes(void *block)
 {
     __asm__ volatile("" : "+r"(block) : : "memory");

@@ -1,7 +1,8 @@
 /* Situation: a process allocates a little and then does nothing for a long time.
- * A correct profiler has the block of 19001 bytes on disk soon, wakes up rarely, and uses no CPU worth measuring.
- * If it is wrong: a writer that polls burns CPU in thousands of idle processes; or the block stays in a buffer
- * until the process ends.
+ * A correct profiler has the block of 19001 bytes on disk soon, wakes up rarely, and uses no
+ * measurable CPU time.
+ * If it is wrong: a writer that polls burns CPU in thousands of idle processes; or the block stays
+ * in a buffer until the process ends.
  *
  *   idle [seconds]     default 2; any number of milliseconds as 0.3
  */
@@ -17,7 +18,7 @@ void *kept;
 
 OWN_FRAME static void allocates_a_little(void) { kept = malloc(19001); NO_TAIL_CALL(); }
 
-/* User and system time of all threads, the profiler's too. */
+/* Returns the user and system time of all threads, the profiler's too. */
 static double cpu_ms(void)
 {
     struct rusage usage;

@@ -1,6 +1,7 @@
-/* Situation: a program allocates 64 MiB in blocks of a page, frees them, and then waits for 13 seconds without a call of malloc's.
- * A correct profiler gives the pages back meanwhile, as the allocator would if it were called.
- * If it is wrong: the program is as large as at its peak for as long as nobody asks it for anything.
+/* Situation: a program allocates 64 MiB in blocks of a page, frees them, and then waits for 13
+ * seconds without a call of malloc's functions.
+ * A correct profiler gives the pages back meanwhile, as the allocator does when it is called.
+ * If it is wrong: the program stays as large as at its peak while it allocates nothing.
  */
 #include "frames.h"
 
@@ -14,7 +15,7 @@ enum { BLOCKS = 16384, PAGE = 4096 };
 
 static void *blocks[BLOCKS];
 
-/* Resident pages, without stdio, which allocates. */
+/* Returns the resident pages, without stdio, which allocates. */
 static long resident(void)
 {
     char text[128] = {0};

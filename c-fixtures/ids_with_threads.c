@@ -1,9 +1,11 @@
-/* Situation: a program with threads changes its ids, and so does a forked child that has allocated. libc sends a signal of its
- * own to every thread, a profiler's as well, and waits until each has changed its ids, too.
- * A correct profiler's thread does not block that signal, whoever started it, with whatever blocked.
+/* Situation: a program with threads changes its ids, and a forked child that has allocated does,
+ * too. libc sends a signal of its own to every thread, a profiler's as well, and waits until each
+ * has changed its ids.
+ * A correct profiler's thread does not block that signal, whichever thread started it, with any
+ * signal mask.
  * If it is wrong: the program waits for ever.
  *
- * Needs no rights: the ids become what they are. Prints `ok <check>` lines.
+ * Needs no rights: the ids keep their values. Prints `ok <check>` lines.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -55,8 +57,8 @@ int main(int argc, char **argv)
     if (pipe(go_on) != 0)
         return 2;
     setvbuf(stdout, NULL, _IONBF, 0);
-    /* A first thread before the first of these blocks: libc prepares a process for threads but once. With an argument
-     * the block comes first, and then a profiler's thread. */
+    /* A first thread before the first of these blocks: libc prepares a process for threads only
+     * once. With an argument the block comes first, and then a profiler's thread. */
     if (argc > 1)
         kept = malloc(42001);
     pthread_create(&waiting, NULL, waits, NULL);

@@ -1,9 +1,10 @@
-/* Situation: the loader calls functions of the program's before any constructor: resolvers of IFUNC symbols, in the
- * program and in a library it is linked with (ifunc_library.c). They allocate. The library's resolver runs while the loader
- * is still relocating: a preloaded allocator may itself not be relocated yet.
+/* Situation: the loader calls functions of the program before any constructor: resolvers of IFUNC
+ * symbols, in the program and in a library that it is linked with (ifunc_library.c). They allocate.
+ * The library's resolver runs while the loader is still relocating: a preloaded allocator may
+ * itself not be relocated yet.
  * A correct profiler allocates all the same, and the blocks can be grown, measured and freed later.
- * If it is wrong: a jump through an address that is not yet one, or a write through the thread pointer: SIGSEGV before
- * main, or later, when such a block is freed.
+ * If it is wrong: a jump through an unrelocated address, or a write through the thread pointer. The
+ * result is SIGSEGV before main, or later, when such a block is freed.
  */
 #include "frames.h"
 

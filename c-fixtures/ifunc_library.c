@@ -1,5 +1,5 @@
-/* The library of ifunc_allocates.c: its resolver allocates while the loader relocates this library. Built for lazy
- * binding: what a resolver calls is bound when it calls. */
+/* Library of ifunc_allocates.c: its resolver allocates while the loader relocates this library. It
+ * is built for lazy binding: the functions that a resolver calls are bound at the call. */
 #include "frames.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* Situation: an IFUNC resolver in C++. The loader calls it while it relocates the program, before any constructor; it allocates by
- * operator new, in several forms, and gives some of it back.
- * A correct profiler (which may export the operators) serves it, and the blocks can be used and deleted later.
+/* Situation: an IFUNC resolver in C++. The loader calls it while it relocates the program, before
+ * any constructor. It allocates by operator new, in several forms, and gives some blocks back.
+ * A correct profiler (which may export the operators) serves it, and the blocks can be used and
+ * deleted later.
  * If it is wrong: SIGSEGV before main, in code that is not ready, or later, in the delete.
  */
 #include "frames.h"

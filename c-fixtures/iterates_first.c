@@ -1,9 +1,10 @@
-/* Situation: the first block that is sampled is allocated in a callback of dl_iterate_phdr, which runs with a lock of the loader's
- * held; another thread waits for that lock in dlopen, and holds another, which whoever creates a thread wants.
- * A correct profiler makes no thread of its own there.
- * If it is wrong: the two wait for each other for ever.
+/* Situation: the first sampled block is allocated in a callback of dl_iterate_phdr, which runs
+ * under a lock of the loader. Another thread waits for that lock in dlopen, and holds another lock,
+ * which every thread creation needs.
+ * A correct profiler creates no thread there.
+ * If it is wrong: the two threads wait for each other for ever.
  *
- * Wants an interval of some MiB: blocks of 64 MiB are sampled then, and what the loader allocates is not.
+ * Needs an interval of some MiB: then blocks of 64 MiB are sampled, and the loader's own are not.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -36,7 +37,7 @@ static void *loads(void *nothing)
     return nothing;
 }
 
-/* Whether the other thread is in the futex call: without a word from stdio, which would allocate. */
+/* Returns whether the other thread is in the futex call, without stdio, which would allocate. */
 static int waits_for_a_lock(void)
 {
     char path[64], call[16] = "";

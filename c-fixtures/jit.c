@@ -1,10 +1,13 @@
-/* Situation: code that the program wrote itself into anonymous memory calls malloc: once with a frame pointer; for half a second
- * through ten pieces of such code that call one another, and through code that was entered as interpreters do, with a return
- * address that no call left; with rbp as a general register (0, an address that is not there, one of words on the stack that look like a
- * frame), once in pages that may be executed but not read. Some of the code is taken away, and data put in its place.
- * A correct profiler shows the callers of the first three kinds, of the second and third after a while, and ends at the others with a reason.
- * If it is wrong: it looks for an unwind table where no file is, reads the code that it may not read, follows rbp out of
- * the stack, or takes for a caller what is none.
+/* Situation: code that the program wrote into anonymous memory calls malloc: once with a frame
+ * pointer; for half a second through ten pieces of such code that call one another, and through
+ * code that is entered with a return address that no call left, as interpreters do; with rbp as a
+ * general register (0, an unmapped address, one of words on the stack that look like a frame), once
+ * in pages that may be executed but not read. Some of the code is removed, and data put in its
+ * place.
+ * A correct profiler shows the callers of the first three kinds (of the second and third after a
+ * while), and ends at the others with a reason.
+ * If it is wrong: it looks for an unwind table where there is no file, reads the unreadable code,
+ * follows rbp out of the stack, or takes other data for a caller.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -26,7 +29,8 @@ static const unsigned char with_rbp_general[] = {0x55, 0x48, 0x89, 0xf5, 0xff, 0
 /* push rbp; mov rbp, rsp; call the next piece; pop rbp; ret */
 static const unsigned char passes_on[] = {0x55, 0x48, 0x89, 0xe5, 0xe8, 3, 0, 0, 0, 0x5d, 0xc3, 0xcc};
 
-/* push rbp; mov rbp, rsp; lea rax, [back]; push rax; jmp on; back: pop rbp; ret; on: push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
+/* push rbp; mov rbp, rsp; lea rax, [back]; push rax; jmp on; back: pop rbp; ret; on: push rbp; mov
+ * rbp, rsp; call rdi; pop rbp; ret */
 static const unsigned char without_call[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x8d, 0x05, 3, 0, 0, 0, 0x50, 0xeb, 2,
                                              0x5d, 0xc3, 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
 
@@ -52,7 +56,7 @@ OWN_FRAME static void allocates_5(void) { escapes(malloc(32005)); NO_TAIL_CALL()
 OWN_FRAME static void allocates_6(void) { escapes(malloc(32006)); NO_TAIL_CALL(); }
 OWN_FRAME static void allocates_7(void) { escapes(malloc(32007)); NO_TAIL_CALL(); }
 
-/* Nine pieces that pass on, and one that calls what it was given. */
+/* Nine pieces that pass on, and one that calls its argument. */
 static code *write_pieces(void)
 {
     unsigned char bytes[(PIECES - 1) * sizeof passes_on + sizeof with_frame_pointer];
@@ -87,7 +91,7 @@ int main(void)
         runs(interpreter, allocates_6, 0);
         usleep(50000);
     }
-    /* What looks like a frame, and its caller: words where code was. */
+    /* Data that look like a frame, and its caller: words in place of removed code. */
     void *gone = *(void **)&interpreter;
     volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)gone + 64, 0, 0};
     mprotect((void *)((uint64_t)lookalike & -PAGE), PAGE, PROT_READ | PROT_WRITE | PROT_EXEC);
@@ -96,7 +100,8 @@ int main(void)
         runs(general, allocates_7, (uint64_t)lookalike);
         usleep(50000);
     }
-    /* Words of the heap, before which stands what looks like a call, of the program's data, and of a stack that is executable. */
+    /* Words behind bytes that look like a call: in the heap, in the program's data, and in a stack
+     * that is executable. */
     static uint64_t data[8];
     uint64_t *heap = malloc(64);
     memset(heap, 0xe8, 64);

@@ -1,7 +1,8 @@
-/* Situation: a program of 60,000 mappings makes code all the time, in new memory, which calls malloc with frame pointers.
+/* Situation: a program of 60,000 mappings makes code all the time, in new memory. The code calls
+ * malloc with frame pointers.
  * A correct profiler learns now and then, and bit by bit, where code can be.
- * If it is wrong: it reads the list of all mappings each time that there is something new, and takes a third of a processor for it; or all of it at
- * once, and whoever allocates waits for what that keeps it from.
+ * If it is wrong: it reads the list of all mappings for each new piece of code, and takes a third
+ * of a processor. Or it reads all of the list at once, and threads that allocate wait for that.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -15,7 +16,8 @@
 
 enum { PAGE = 4096, MAPPINGS = 60000, MOST_PERCENT = 12 };
 
-/* push rbp; mov rbp, rsp; call the next piece; pop rbp; ret; then push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
+/* push rbp; mov rbp, rsp; call the next piece; pop rbp; ret; then push rbp; mov rbp, rsp; call rdi;
+ * pop rbp; ret */
 static const unsigned char two_pieces[] = {0x55, 0x48, 0x89, 0xe5, 0xe8, 3,    0,    0,    0,    0x5d,
                                            0xc3, 0xcc, 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
 
@@ -45,7 +47,7 @@ static double seconds(clockid_t clock)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* How often another thread was given the processor though this one had something to do. */
+/* Returns how often another thread got the processor while this one had work. */
 static long interruptions(void)
 {
     struct rusage usage;
@@ -55,7 +57,7 @@ static long interruptions(void)
 
 int main(void)
 {
-    /* Neighbours of two kinds, so that each is one for the kernel. */
+    /* Alternating kinds of neighbours, so that the kernel keeps each as one mapping. */
     for (int i = 0; i < MAPPINGS; i++)
         mmap(NULL, PAGE, i & 1 ? PROT_READ : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     double begin = seconds(CLOCK_MONOTONIC);
@@ -68,7 +70,7 @@ int main(void)
             double before = seconds(CLOCK_MONOTONIC);
             for (int i = 0; i < 2000; i++) entry(allocates);
             double took = seconds(CLOCK_MONOTONIC) - before;
-            /* Whoever waits for a lock gave the processor away: that counts. */
+            /* A thread that waits for a lock gives the processor away: that counts. */
             if (took > longest && interruptions() == interrupted) longest = took;
         }
     }

@@ -1,8 +1,10 @@
-/* Situation: code that the program wrote, in 8192 places, without frame pointers, calls malloc; rbp leads to words that look like a
- * frame, whose caller would be in a page that another thread maps and unmaps all the time. For a second a thread takes
- * free descriptors by dup2 meanwhile; for another none may be opened.
+/* Situation: code that the program wrote, in 8192 places, without frame pointers, calls malloc. rbp
+ * leads to words that look like a frame, whose caller would be in a page that another thread maps
+ * and unmaps all the time. For a second, a thread takes free descriptors by dup2 meanwhile; for
+ * another second no descriptor may be opened.
  * A correct profiler ends its walks there.
- * If it is wrong: it asks that memory in each walk, and dup2 answers EBUSY; or loads from it, and faults.
+ * If it is wrong: it asks the kernel about that memory in each walk, and dup2 answers EBUSY; or it
+ * loads from the page, and faults.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -78,7 +80,7 @@ int main(void)
     for (size_t i = 0; i < PLACES; i++)
         memcpy(places + APART * i, with_rbp_general, sizeof with_rbp_general);
     mprotect(places, PLACES * APART, PROT_READ | PROT_EXEC);
-    /* Between two that stay, so that nobody's memory comes there. */
+    /* The page lies between two that stay, so that no other mapping comes there. */
     page = mmap(NULL, 3 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     page += PAGE;
     volatile uint64_t lookalike[4] = {(uint64_t)&lookalike[2], (uint64_t)page + 64, 0, 0};
@@ -86,7 +88,7 @@ int main(void)
     pthread_t threads[2];
     if (pthread_create(&threads[0], NULL, maps_and_unmaps, NULL) != 0) return 2;
     if (pthread_create(&threads[1], NULL, takes_free_numbers, NULL) != 0) return 2;
-    usleep(100000); /* until nothing is read for the new threads any more */
+    usleep(100000); /* until nothing more is read for the new threads */
     busy = 0;
     runs_for_a_second(places, lookalike);
     dups_end = 1;

@@ -1,8 +1,10 @@
-/* Situation: a program with one thread gives up being root and keeps some capabilities, by PR_SET_KEEPCAPS and capset, and
- * changes ids by system calls past libc: all of which the kernel does for one thread. Between, it calls libc's set*id functions,
- * which have every thread of the process change its ids, and abort when one is refused what another is granted. So a profiler's
- * thread must have the rights that the calling thread has.
- * A correct profiler changes no result, and records on: the program keeps the right to write to root's files.
+/* Situation: a program with one thread gives up being root and keeps some capabilities, by
+ * PR_SET_KEEPCAPS and capset. It changes ids by system calls past libc. The kernel does all this
+ * for one thread. In between, the program calls libc's set*id functions, which make every thread of
+ * the process change its ids. They abort if one thread is refused what another is granted. So a
+ * profiler's thread must have the rights of the calling thread.
+ * A correct profiler changes no result, and records on: the program keeps the right to write to
+ * root's files.
  * If it is wrong: SIGABRT; or a result that is not the program's own.
  *
  * Prints `ok <check>` lines; `skip` when not started as root.
@@ -67,7 +69,7 @@ OWN_FRAME static void allocates(int size)
     NO_TAIL_CALL();
 }
 
-/* Everything that setpriv does. */
+/* Drops root as setpriv does, with all its steps. */
 static void keeps(void)
 {
     int good = prctl(PR_SET_KEEPCAPS, 1) == 0 && setresuid(UID, UID, UID) == 0;
@@ -76,7 +78,7 @@ static void keeps(void)
     check("groups", good && setgroups(0, NULL) == 0 && initgroups("root", GID) == 0 && effective_ones() == KEPT);
 }
 
-/* What it could, and has laid down for now. */
+/* Tries an action that the program could do, and has dropped for now. */
 static void is_refused(const char *what)
 {
     int good = capabilities(KEPT & ~IDS, KEPT) == 0;
@@ -90,7 +92,7 @@ static void is_refused(const char *what)
     check(what, good && capabilities(KEPT, KEPT) == 0);
 }
 
-/* Ids that libc does not know of. */
+/* Ids that libc does not know. */
 static void goes_past_libc(void)
 {
     int good = syscall(SYS_setresuid, UID, OTHER, OTHER) == 0 && capabilities(KEPT & ~IDS, KEPT) == 0;
@@ -99,7 +101,7 @@ static void goes_past_libc(void)
     check("past_libc", good && capabilities(KEPT, KEPT) == 0 && setresuid(UID, UID, UID) == 0);
 }
 
-/* Ids and capabilities that have nothing to do with each other any more. */
+/* Ids and capabilities that no longer correspond. */
 static void has_other_rules(void)
 {
     int good = prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP | SECBIT_KEEP_CAPS) == 0;
@@ -134,7 +136,7 @@ int main(void)
 
     pid_t pid = vfork();
     if (pid == 0) {
-        /* One with its parent's memory, and with rights of its own. */
+        /* A process with its parent's memory, and with rights of its own. */
         int good = capabilities(0, 0) == 0 && setgid(OTHER) == -1 && setuid(UID) == 0;
         _exit(!good);
     }

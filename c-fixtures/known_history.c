@@ -1,18 +1,21 @@
-/* Situation: a program with a past. Three workers and main allocate, hold, churn, leak, spike, free each other's
- * blocks and grow one by realloc, one phase after another; between phases all is quiet.
- * A correct profiler knows the heap at any of the quiet instants, what came and went between any two of them, the
- * peak (the second block of site_spike), which blocks were temporary, how long each block lived and what that comes
- * to in byte-seconds, how fast each site grew, and what was wasted.
- * If it is wrong: an event is in the wrong window, a free is missed, times are off, or a weight is wrong.
+/* Situation: a program with a past. Three workers and main allocate, hold, churn, leak, spike, free
+ * each other's blocks and grow one by realloc, one phase after another; between phases all is
+ * quiet.
+ * A correct profiler knows the heap at any of the quiet instants, the allocations and frees between
+ * any two of these, and the peak (the second block of site_spike). It knows which blocks were
+ * temporary, how long each block lived, the byte-seconds, how fast each site grew, and the waste.
+ * If it is wrong: an event is in the wrong window, a free is missed, times are off, or a weight is
+ * wrong.
  *
- * Truth: every block's own record, written by who allocates and frees it, with the monotonic clock before and
- * after the call. Instants are blocks of site_marker: their sizes are their numbers, and so large that whoever samples
- * at 4 KiB on average misses none (once in 10^14).
+ * Truth: every block has a record, written by the threads that allocate and free it, with the
+ * monotonic clock before and after the call. Instants are blocks of site_marker: their sizes are
+ * their numbers. They are so large that sampling at 4 KiB on average misses none (once in 10^14).
  *
- *   life <site> <thread> <size> <slack> <born after> <born before> <freed after> <freed before> <nth> <nth then>
+ *   life <site> <thread> <size> <slack> <born after> <born before> <freed after> <freed before>
+ *        <nth> <nth then>     (on the same line)
  *
- * Times in ns: the call was made between the two; freed -1 -1 is in use. "nth": which of its thread's allocations it was;
- * "nth then": how many its thread had made when it was freed.
+ * Times in ns: the call was made between the two; freed -1 -1 is in use. "nth": which of its
+ * thread's allocations it was; "nth then": how many its thread had made when it was freed.
  *
  * Usage: known_history [scale]; default 1.
  */
@@ -136,7 +139,7 @@ static void holds(int t)
         held[t][i] = site_hold(t, 500 + mixed((unsigned)(i * WORKERS + t), 3000));
 }
 
-/* Each request is answered after up to four others. */
+/* Each request is answered after at most four others. */
 static void serves(int t)
 {
     struct life *due[LATE][LATE] = {{NULL}};
@@ -224,7 +227,7 @@ int main(int argc, char **argv)
     workers_do_the_next();
     instant(); /* 2: held */
     workers_do_the_next();
-    instant(); /* 3: requests have come and gone */
+    instant(); /* 3: requests came and went */
     workers_do_the_next();
     instant(); /* 4: leaked */
     for (int i = 0; i < 3; i++) {
@@ -236,7 +239,7 @@ int main(int argc, char **argv)
     }
     instant(); /* 5: the peak is past */
     workers_do_the_next();
-    instant(); /* 6: most of the held is free */
+    instant(); /* 6: most held blocks are free */
     workers_do_the_next();
     instant(); /* 7: leaked again */
     struct life *grown = NULL;

@@ -1,13 +1,14 @@
-/* Situation: a program whose threads allocate up to the very end, which comes in one of the ways there are.
- * A correct profiler has everything that was allocated up to 100 ms before, whatever ended the process, and adds less
- * than 100 ms to the end.
- * If it is wrong: the profile of a crash lacks what led to it; a service takes seconds to restart.
+/* Situation: a program whose threads allocate up to the very end, which comes in one of many ways.
+ * A correct profiler has everything that was allocated up to 100 ms before, whatever ended the
+ * process, and adds less than 100 ms to the end.
+ * If it is wrong: the profile of a crash lacks its cause; a service takes seconds to restart.
  *
  *   late_end return|exit|_exit|quick_exit|abort|sigterm|sigsegv|sigkill|exec
  *
- * One thread keeps a block of 500000 + n bytes, where n is the number of milliseconds since the start, and writes `tick
- * n`, for some 400 ms. Two others allocate and free nearly without pause. Last comes `leaving <ns>`, by the
- * monotonic clock. Status as in exit_ways; sigsegv dies of it; exec becomes /bin/true.
+ * For some 400 ms one thread keeps a block of 500000 + n bytes, where n is the number of
+ * milliseconds since the start, and writes `tick n`. Two others allocate and free nearly without
+ * pause. Last comes `leaving <ns>`, by the monotonic clock.
+ * Status: as in exit_ways; sigsegv dies of it; exec becomes /bin/true.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -27,7 +28,7 @@ static long now_ns(void)
     return time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Not stdio: nothing may stay in a buffer. */
+/* Without stdio: nothing may stay in a buffer. */
 static void tell(const char *word, long number)
 {
     char line[64];

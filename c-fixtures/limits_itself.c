@@ -1,12 +1,14 @@
-/* Situation: a program that has run for a while limits itself to a little more than it has of address space (as), of
- * data (data), or of locked memory, with all that it has and will have locked (memlock). Then it starts threads: each allocates and frees, and every third begins with blocks of the main thread's, which it only frees.
+/* Situation: a program that has run for a while limits itself to a little more than its current
+ * address space (as), data (data), or locked memory, with all present and future memory locked
+ * (memlock). Then it starts threads: each allocates and frees. Every third thread begins
+ * with blocks of the main thread, which it only frees.
  * A correct profiler gives up if it must; a malloc may fail with ENOMEM.
- * If it is wrong: a thread for which the allocator cannot have its structures crashes in its first malloc, as under
- * jemalloc 5.3 alone.
+ * If it is wrong: a thread for which the allocator cannot have its structures crashes in its first
+ * malloc, as under jemalloc 5.3 alone.
  *
  *   limits_itself <KiB to spare> [<bytes to allocate before> [as|data|memlock]]
  *
- * The threads' stacks are there before the limit.
+ * The threads' stacks exist before the limit.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -28,7 +30,7 @@ static char stacks[THREADS][STACK] __attribute__((aligned(4096)));
 static void *given[THREADS][GIVEN];
 static pthread_barrier_t all;
 
-/* Bytes of the process, by a line of /proc/self/status. */
+/* Returns bytes of the process, by a line of /proc/self/status. */
 static size_t bytes_of(const char *what)
 {
     char line[256];
@@ -43,7 +45,7 @@ static size_t bytes_of(const char *what)
     return kib << 10;
 }
 
-/* Root may lock what it likes. */
+/* Root may lock any amount. */
 static void gives_up_locking(void)
 {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -77,7 +79,8 @@ static void limits_itself(const char *kind, size_t to_spare)
     }
 }
 
-/* How many times there was no memory; more than ROUNDS: it was not said as it must be. */
+/* Returns how many allocations failed; more than ROUNDS: a failure was not reported as it must
+ * be. */
 OWN_FRAME static void *lives(void *blocks)
 {
     long failed = 0;

@@ -1,11 +1,12 @@
-// Situation: a C++ program is linked with another allocator, which defines operator new and operator delete itself
-// (the Makefile links it with jemalloc, where that is installed; the program asks nothing of it by name).
+// Situation: a C++ program is linked with another allocator, which defines operator new and
+// operator delete itself. (The Makefile links it with jemalloc, if that is installed; the program
+// names none of its functions.)
 //
-// A correct profiler: serves both ends of every block or none, and records what the operators allocate: the `count`
-// lines hold, the `stack` lines end in the function that allocated.
+// A correct profiler serves both ends of every block or none, and records the operators'
+// allocations: the `count` lines hold, and the `stack` lines end in the function that allocated.
 //
-// If it is wrong: the other allocator's operator new meets the profiler's free, or the other way round: a crash in
-// the middle of nothing; or all that C++ allocates is missing from the profile.
+// If it is wrong: the other allocator's operator new meets the profiler's free, or the reverse, and
+// the program crashes. Or all C++ allocations are missing from the profile.
 #include <unistd.h>
 
 #include <cstdint>
@@ -151,7 +152,8 @@ void forms()
     ::operator delete(aligned, align_256);
 }
 
-// What the standard library allocates and frees, in its own code and inlined in ours, and in two threads.
+// Blocks that the standard library allocates and frees, in its own code and inlined here, and in
+// two threads.
 void containers()
 {
     std::vector<std::string> strings;
@@ -227,7 +229,7 @@ void failures_of_new()
     check(calls_of_handler([] { throws_bad_alloc([] { return ::operator new(impossible, align_256); }); }) == 3,
           "handler_aligned");
 
-    // What a handler throws reaches the caller; a form that must not throw makes null of it.
+    // An exception of a handler reaches the caller; a form that must not throw returns null.
     std::set_new_handler(throws_its_own);
     handler_calls = 0;
     bool caught = false;
@@ -247,7 +249,8 @@ void failures_of_new()
 
 int main()
 {
-    /* A library that looks for the operators too early may begin libc before it has its arguments. */
+    /* A library that looks for the operators too early may begin libc before libc has its
+     * arguments. */
     check(environ != nullptr && environ[0] != nullptr, "environment");
     forms();
     containers();

@@ -1,10 +1,13 @@
-/* Situation: a thread has 6 KiB of stack left (or argv[1] bytes) when it allocates: for the first time, again from the
- * same place, from a new place, from a library that was just loaded, and when it frees. Below its stack is a guard page.
+/* Situation: a thread has 6 KiB of stack left (or argv[1] bytes) when it allocates: for the first
+ * time, again from the same place, from a new place, from a library that was just loaded, and when
+ * it frees. Below its stack is a guard page.
  * A correct profiler needs less than that, and shows every block.
- * If it is wrong: SIGSEGV in the guard page, in programs that ran well. Large buffers in a hook, or symbols that are bound
- * at their first call (the loader saves all vector registers on the stack then), do that.
+ * If it is wrong: SIGSEGV in the guard page, in programs that ran well. Causes are large buffers in
+ * a hook, or symbols that are bound at their first call: the loader then saves all vector registers
+ * on the stack.
  *
- * Each `stack_bytes <what> <n>` line tells how much of the stack was written below the frame that called the allocator.
+ * Each `stack_bytes <what> <n>` line tells how much of the stack was written below the frame that
+ * called the allocator.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -32,12 +35,13 @@ OWN_FRAME static void allocates_in_main_first(void) { kept[4] = malloc(24003); N
 OWN_FRAME static void grows(void) { kept[4] = realloc(kept[4], 24004); NO_TAIL_CALL(); }
 OWN_FRAME static void frees(void) { free(kept[2]); NO_TAIL_CALL(); }
 
-/* Runs `work` with `left` bytes of stack between here and `low`; returns how many of them were written. */
+/* Runs `work` with `left` bytes of stack between here and `low`; returns how many bytes were
+ * written. */
 OWN_FRAME static size_t with_little_left(void (*work)(void), char *low)
 {
     char *here = __builtin_frame_address(0);
     volatile char *room = alloca((size_t)(here - low) - left - 256);
-    char *top = escapes((void *)room); /* what lies below it is no part of it, as a compiler sees it */
+    char *top = escapes((void *)room); /* the compiler sees the memory below as no part of it */
     /* Nothing is between the painted bytes and the call but this function's own frame. */
     for (volatile char *at = low; at < top - 128; at++)
         *at = PAINT;

@@ -1,10 +1,13 @@
-/* Situation: the first block that a profiler with a mean interval of 64 MiB samples is one of a gigabyte, of a thread that has 6 KiB of stack
- * left (or argv[2] bytes): in this process, in its forked child, or in a child that the thread itself forks (argv[1]: here, fork,
- * thread). Below the stack is a guard page.
+/* Situation: the first block that a profiler with a mean interval of 64 MiB samples is one of a
+ * gigabyte. Its thread has 6 KiB of stack left (or argv[2] bytes). The thread is in this process,
+ * in its forked child, or in a child that the thread itself forks (argv[1]: here, fork, thread).
+ * Below the stack is a guard page.
  * A correct profiler begins its work there without needing more than that, and shows the block.
- * If it is wrong: SIGSEGV in the guard page. To make files, tables and a thread takes far more than a sample.
+ * If it is wrong: SIGSEGV in the guard page. Making files, tables and a thread takes far more stack
+ * than a sample.
  *
- * The `stack_bytes begins <n>` line tells how much of the stack was written below the frame that called the allocator.
+ * The `stack_bytes begins <n>` line tells how much of the stack was written below the frame that
+ * called the allocator.
  */
 #define _GNU_SOURCE
 #include "frames.h"

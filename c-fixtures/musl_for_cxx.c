@@ -1,4 +1,5 @@
-/* What g++'s library asks glibc for, so that `truth` can have its C++ part over musl. Nobody throws there. */
+/* Symbols of glibc that g++'s library needs, so that `truth` can have its C++ part over musl. No
+ * code throws there. */
 char __libc_single_threaded;
 
 int _dl_find_object(void *address, void *found)

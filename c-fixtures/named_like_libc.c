@@ -1,9 +1,10 @@
-/* Situation: the program exports functions under the names of libc's and of the unwinders', as programs do that log, count
- * or forbid calls. Each allocates, then calls the real one. None of them expects to be called before main, by a thread
- * that the program did not start, or in the middle of an allocation.
- * A correct profiler never comes to them: not at start, not in its own thread, not in a hook.
- * If it is wrong: recursion into malloc from inside the allocator, counts that are wrong, state that is used before it is
- * made, a foreign thread in a program that asserts that there is none.
+/* Situation: the program exports functions under the names of libc's and of the unwinders', as
+ * programs do that log, count or forbid calls. Each allocates, then calls the real one. None of
+ * them expects to be called before main, by a thread that the program did not start, or in the
+ * middle of an allocation.
+ * A correct profiler never calls them: not at start, not in its own thread, not in a hook.
+ * If it is wrong: recursion into malloc from inside the allocator, wrong counts, state that is used
+ * before it is made, or a foreign thread in a program that asserts that there is none.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -28,7 +29,7 @@
 
 static __thread volatile int is_ours, is_allocating, is_noting;
 
-/* Names of functions of ours that somebody else called. */
+/* Names of this program's functions that other code called. */
 static const char *strangers[256];
 static int n_strangers;
 
@@ -47,7 +48,7 @@ static void called(const char *name)
     is_noting = 0;
 }
 
-/* Defines `name` as a function that notes its call and does what the next one of that name does. */
+/* Defines `name` as a function that notes its call and calls the next definition of that name. */
 #define WRAP(result, name, parameters, ...)                                                                       \
     __attribute__((visibility("default"))) result name parameters                                                 \
     {                                                                                                             \
@@ -158,7 +159,7 @@ int main(void)
     if (pthread_create(&thread, NULL, thread_main, NULL) != 0)
         return 2;
     pthread_join(thread, NULL);
-    struct timespec pause = {.tv_nsec = 150000000}; /* whatever else there is has its turn */
+    struct timespec pause = {.tv_nsec = 150000000}; /* time for all other threads */
     nanosleep(&pause, NULL);
     int all = n_strangers;
     for (int i = 0; i < all && i < 256; i++)

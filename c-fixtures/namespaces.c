@@ -1,7 +1,9 @@
-/* Situation: dlmopen loads a plug-in into a name space of its own, with a libc of its own, whose malloc is that libc's: nothing
- * is preloaded there. The plug-in allocates, starts a thread, and frees its own; the program goes on. A second plug-in is
- * loaded with dlmopen into the program's own name space, with RTLD_DEEPBIND.
- * A correct profiler leaves the other name space alone, and walks through its functions when they call back.
+/* Situation: dlmopen loads a plug-in into a name space of its own, with a libc of its own, whose
+ * malloc serves it: nothing is preloaded there. The plug-in allocates, starts a thread, and frees
+ * its own blocks; the program goes on. A second plug-in is loaded with dlmopen into the program's
+ * own name space, with RTLD_DEEPBIND.
+ * A correct profiler leaves the other name space alone, and walks through its functions when they
+ * call back.
  * If it is wrong: two allocators meet in one block (a crash in free).
  */
 #define _GNU_SOURCE

@@ -1,9 +1,11 @@
-/* Situation: one object file (no_unwind_tables_hidden.c) was compiled without unwind tables and without frame
- * pointers, as hand-written assembly and some vendors' libraries are. Its functions stand in the middle.
- * A correct profiler shows the frames up to the function without a rule, stops or goes on rightly, and counts why.
- * If it is wrong: the table entry of the function before is applied to a PC beyond its end, and the stack goes on
- * with functions that were never called. Addresses of `never_on_the_stack` lie about in the caller's frame to be
- * picked up by that, and by any search of the stack for plausible words.
+/* Situation: one object file (no_unwind_tables_hidden.c) was compiled without unwind tables and
+ * without frame pointers, as hand-written assembly and some vendors' libraries are. Its functions
+ * stand in the middle.
+ * A correct profiler shows the frames up to the function without a rule, stops or continues
+ * correctly, and counts why.
+ * If it is wrong: the table entry of the function before is applied to a PC beyond its end, and the
+ * stack goes on with functions that were never called. Addresses of `never_on_the_stack` lie in the
+ * caller's frame as bait for that, and for any search of the stack for plausible words.
  */
 #include "frames.h"
 

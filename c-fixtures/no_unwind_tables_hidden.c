@@ -1,5 +1,6 @@
-/* The part of no_unwind_tables.c that is compiled with -fno-asynchronous-unwind-tables -fno-unwind-tables
- * -fomit-frame-pointer: these functions are in no .eh_frame. Their frames are large, so that a guessed rule fails. */
+/* Part of no_unwind_tables.c that is compiled with -fno-asynchronous-unwind-tables
+ * -fno-unwind-tables -fomit-frame-pointer: these functions are in no .eh_frame. Their frames are
+ * large, so that a guessed rule fails. */
 #include "frames.h"
 
 #include <stdlib.h>

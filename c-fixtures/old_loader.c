@@ -1,4 +1,5 @@
-/* A library to be preloaded after ours: with it glibc looks as before 2.35, without the question by which unwinders find a module. */
+/* Library to be preloaded after ours. With it glibc looks as before 2.35, without the function by
+ * which unwinders find a module. */
 
 int _dl_find_object(void *address, void *result);
 

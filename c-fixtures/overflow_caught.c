@@ -1,7 +1,10 @@
-/* Situation: a thread's stack overflows while it allocates, a handler on a signal stack jumps out (as some language
- * runtimes do), and the thread goes on: twenty times, so that most of them are in the middle of a hook, which needs the most stack.
- * A correct profiler keeps nobody from going on, counts what may be missing, and a moment later records what that thread does.
- * If it is wrong: the program crashes or hangs, blocks that are long free stay in use, or the thread is not recorded any more.
+/* Situation: a thread's stack overflows while it allocates. A handler on a signal stack jumps out,
+ * as some language runtimes do, and the thread goes on. This happens twenty times, mostly in the
+ * middle of a hook, which needs the most stack.
+ * A correct profiler lets every thread go on, counts possibly missing events, and a moment later
+ * records that thread again.
+ * If it is wrong: the program crashes or hangs, freed blocks stay in use, or the thread is not
+ * recorded any more.
  */
 #define _GNU_SOURCE
 #include "frames.h"

@@ -1,9 +1,11 @@
-/* Situation: a program exports its own dlsym, as overlays and tracers do: it allocates, then asks the real one, as if it were
- * the caller itself. It loads and unloads a plug-in, starts threads that end by pthread_exit, and becomes another
- * program at last.
- * A correct profiler never asks this dlsym. Nobody calls it but the program: once for the plug-in's function.
- * If it is wrong: dlsym calls calloc before anything is known; or "the next after me" is answered for the program
- * instead of the profiler, which then finds its own functions and calls itself for ever.
+/* Situation: a program exports its own dlsym, as overlays and tracers do. It allocates, then calls
+ * the real one as if it were the caller itself. The program loads and unloads a plug-in, starts
+ * threads that end by pthread_exit, and at last becomes another program.
+ * A correct profiler never calls this dlsym. Only the program calls it: once for the plug-in's
+ * function.
+ * If it is wrong: dlsym calls calloc before the profiler knows any function. Or "the next after me"
+ * is answered for the program instead of the profiler, which then finds its own functions and calls
+ * itself for ever.
  */
 #define _GNU_SOURCE
 #include "frames.h"

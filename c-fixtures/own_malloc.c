@@ -1,7 +1,8 @@
-/* Situation: the program brings its own malloc and exports it: what it and its libraries allocate is served by it, whatever is
- * preloaded. It counts; a block of libc's (strdup) is one of its own.
- * A correct profiler says that there is nothing to be recorded and stays out of the way.
- * If it is wrong: it records nothing and says nothing; or its part of the interface (memalign, say) is mixed with the program's.
+/* Situation: the program exports a malloc of its own, which serves it and its libraries, whatever
+ * is preloaded. It counts. A block of libc's (strdup) is one of its own.
+ * A correct profiler says that there is nothing to record, and stays out of the way.
+ * If it is wrong: it records nothing and says nothing; or its part of the interface (memalign, say)
+ * is mixed with the program's.
  */
 #define _GNU_SOURCE
 #include "frames.h"

@@ -1,10 +1,10 @@
-// Situation: as own_malloc, in C++: the program exports its own malloc and no operators, so operator new, which is the C++
-// library's, is served by that malloc.
+// Situation: as own_malloc, in C++: the program exports its own malloc and no operators. So that
+// malloc serves operator new, which is the C++ library's.
 //
-// A correct profiler says that there is nothing to be recorded, and operator new is as it was.
+// A correct profiler says that there is nothing to record, and leaves operator new unchanged.
 //
-// If it is wrong: operator new is the profiler's, past the program's allocator: its accounts are wrong, and its blocks
-// meet the other's free.
+// If it is wrong: operator new is the profiler's, past the program's allocator. Then its accounts
+// are wrong, and its blocks meet the other's free.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +45,7 @@ extern "C" {
 void *malloc(std::size_t size) { return cut(16, size); }
 void *calloc(std::size_t count, std::size_t size) { return cut(16, count * size); }
 void *aligned_alloc(std::size_t alignment, std::size_t size) { return cut(alignment, size); }
-// What operator new with an alignment asks for in later libraries.
+// The function that operator new with an alignment calls in later libraries.
 int posix_memalign(void **block, std::size_t alignment, std::size_t size)
 {
     *block = cut(alignment, size);
@@ -68,7 +68,7 @@ int main()
     ::operator delete(one, std::size_t{100});
     ::operator delete[](array);
     ::operator delete(aligned, std::align_val_t{64});
-    // A block of one is the other's, as it is without a profiler.
+    // A block of one is a block of the other, as without a profiler.
     ::operator delete(escapes(std::malloc(100)));
     std::free(escapes(::operator new(100)));
     check(true, "delete");

@@ -1,12 +1,12 @@
-// Situation: a C++ program replaces operator new and operator delete, as the standard lets it, but only the two plain
-// forms: the others are defined to lead to them. Its blocks come from malloc and begin with a mark, so they are not what
-// malloc returned.
+// Situation: a C++ program replaces operator new and operator delete, as the standard allows, but
+// only the two plain forms: the others are defined to call these. Its blocks come from malloc and
+// begin with a mark, so their addresses are not malloc's.
 //
-// A correct profiler: leaves all forms of the operators alone, and records the malloc behind them: the `count` lines are of
-// the marked sizes.
+// A correct profiler leaves all forms of the operators alone, and records the malloc behind them:
+// the `count` lines have the marked sizes.
 //
-// If it is wrong: a form that the program does not define (sized delete, new[]) is served by the profiler's: it frees the
-// middle of a block, and the program crashes.
+// If it is wrong: a form that the program does not define (sized delete, new[]) is the profiler's:
+// it frees the middle of a block, and the program crashes.
 /* Only some of the operators, on purpose. */
 #pragma GCC diagnostic ignored "-Wsized-deallocation"
 
@@ -55,7 +55,7 @@ OWN_FRAME void operator delete(void *block) noexcept
     std::free(static_cast<char *>(block) - mark_bytes);
 }
 
-// Calls of the library's forms, of which the compiler knows nothing.
+// Calls of the library's forms, unknown to the compiler.
 extern "C" {
 void _ZdlPvm(void *, std::size_t);
 void _ZdaPv(void *);

@@ -1,8 +1,9 @@
-/* Situation: allocations where code that is not the program's stands in between: a PLT stub that is bound at its
- * first call (linked with -z lazy), qsort and bsearch of libc calling back, a signal in the middle of the vDSO.
+/* Situation: allocations below code that is not the program's: a PLT stub that is bound at its
+ * first call (linked with -z lazy), qsort and bsearch of libc calling back, a signal in the middle
+ * of the vDSO.
  * A correct profiler shows the program's functions on both sides of the foreign frames.
- * If it is wrong: the first call through a PLT stub shows nothing, libc's frames end the walk, and the vDSO,
- * which is a module without a file, ends it too.
+ * If it is wrong: the first call through a PLT stub shows nothing, libc's frames end the walk, and
+ * the vDSO, which is a module without a file, ends it too.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -20,7 +21,7 @@
 
 void *kept[5];
 
-/* memalign is called nowhere else: this call goes through the resolver. */
+/* memalign is called at no other place: this call goes through the resolver. */
 OWN_FRAME static void first_call_through_plt(void) { kept[0] = memalign(64, 6001); NO_TAIL_CALL(); }
 OWN_FRAME static void second_call_through_plt(void) { kept[1] = memalign(64, 6002); NO_TAIL_CALL(); }
 

@@ -1,4 +1,4 @@
-/* One of the two plug-ins of dlopen_cycle.c: two functions, small frames. plugin_b.c is laid out otherwise. */
+/* First plug-in of dlopen_cycle.c: two functions, small frames. plugin_b.c has another layout. */
 #include "frames.h"
 
 #include <stdlib.h>

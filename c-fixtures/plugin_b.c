@@ -1,5 +1,5 @@
-/* The other plug-in of dlopen_cycle.c: three functions, large frames. Where plugin_a.c's rules are applied to its
- * addresses, the walk goes wrong. */
+/* Second plug-in of dlopen_cycle.c: three functions, large frames. If plugin_a.c's rules are
+ * applied to its addresses, the walk goes wrong. */
 #include "frames.h"
 
 #include <stdlib.h>

@@ -1,7 +1,10 @@
-/* Situation: functions use rbp as an ordinary register, as -fomit-frame-pointer allows. While malloc runs it holds
- * nonsense, zero, an address nobody may read, or the address of something that looks like a chain of frames.
- * A correct profiler shows the four functions with their callers: rbp is read only where a rule says so.
- * If it is wrong: the walk stops, faults on the unreadable address, or follows the decoy into `never_called`.
+/* Situation: functions use rbp as an ordinary register, as -fomit-frame-pointer allows. While
+ * malloc runs it holds nonsense, zero, an unreadable address, or the address of words that look
+ * like a chain of frames.
+ * A correct profiler shows the four functions with their callers: it reads rbp only if a rule says
+ * so.
+ * If it is wrong: the walk stops, faults on the unreadable address, or follows the decoy into
+ * `never_called`.
  */
 #include "frames.h"
 

@@ -1,8 +1,9 @@
-/* Situation: 100,000 frames, in the main thread and in a thread with a stack of 64 MiB; blocks are allocated and freed at the
- * deepest point.
- * A correct profiler shows the innermost frames up to its limit, marked as cut; nothing faults, and each allocation takes
- * no longer than the limit allows.
- * If it is wrong: a walk over all of it for each sample, a recursive walk, or a stack copied into a buffer.
+/* Situation: 100,000 frames, in the main thread and in a thread with a stack of 64 MiB; blocks are
+ * allocated and freed at the deepest point.
+ * A correct profiler shows the innermost frames up to its limit, marked as cut. Nothing faults, and
+ * each allocation takes no longer than the limit allows.
+ * If it is wrong: a walk over all frames for each sample, a recursive walk, or a stack copied into
+ * a buffer.
  */
 #define _GNU_SOURCE
 #include "frames.h"

@@ -1,9 +1,11 @@
-/* Situation: a program closes descriptors that it has not opened, and opens files of its own, again and again, while another thread
- * allocates and what it allocates is written.
+/* Situation: a program closes descriptors that it has not opened, and opens files of its own, again
+ * and again. Another thread allocates meanwhile, and its records are written.
  * A correct profiler writes nothing into the program's files.
- * If it is wrong: its descriptor was closed in the midst of writing, and its number is now the program's file.
+ * If it is wrong: the profiler's descriptor is closed in the middle of a write, and its number is
+ * now the program's file.
  *
- * usage: reuses_descriptors FILE [times]      prints `foreign <times that there was something in the empty file>`
+ * usage: reuses_descriptors FILE [times]      prints `foreign <times that the empty file had
+ * contents>`
  */
 #define _GNU_SOURCE
 #include "frames.h"

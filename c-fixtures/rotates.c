@@ -1,17 +1,18 @@
-/*
- * Situation: a program that goes on and on, so that a log with a bound (HEAPPROF_MAX_LOG) rotates many times. Four
- * threads allocate and free blocks of eight sizes by eight sites; each thread keeps a set of live blocks, and the
- * first 50 blocks (or as many as is said) of each thread stay to the end, through all rotations. With `fork`, a
- * child goes on like that with what it inherited, and the parent waits.
+/* Situation: a program runs for so long that a log with a bound (HEAPPROF_MAX_LOG) rotates many
+ * times. Four threads allocate and free blocks of eight sizes by eight sites. Each thread keeps a
+ * set of live blocks. Its first 50 blocks (or another number) stay to the end, through all
+ * rotations. With `fork`, a child goes on in this way with the inherited blocks, and the parent
+ * waits.
  *
  * usage: rotates [operations per thread [end | fork [blocks of each thread that stay]]]
  *
- * A correct profiler shows, at interval 1, exactly the `count` lines, whatever it has thrown away of the past, and
- * a rotated log never takes more than its bound. If the checkpoint of a segment forgets a block or counts one
- * twice, or an event falls between two segments, a count is off.
+ * A correct profiler shows, at interval 1, exactly the `count` lines, whatever part of the past it
+ * has thrown away. A rotated log never takes more than its bound.
+ * If it is wrong: a count is off, because the checkpoint of a segment forgets a block or counts one
+ * twice, or an event falls between two segments.
  *
- * Prints: `child <pid>`, and at the end `count <size> <allocated> <in use>` for each size (with `fork` the child's,
- * counting what it inherited as allocated).
+ * Prints: `child <pid>`, and at the end `count <size> <allocated> <in use>` for each size. With
+ * `fork` the counts are the child's, and inherited blocks count as allocated.
  */
 #include "frames.h"
 
@@ -118,7 +119,7 @@ int main(int argc, char **argv)
         pthread_join(threads[i], NULL);
     if (strcmp(way, "fork") == 0) {
         fflush(stdout);
-        /* What is in use here is all that the child can have been given. */
+        /* Blocks in use here are all that the child can inherit. */
         for (int site = 0; site < SITES; site++) {
             atomic_store(&allocated[site], atomic_load(&allocated[site]) - atomic_load(&freed[site]));
             atomic_store(&freed[site], 0);

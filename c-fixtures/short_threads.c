@@ -1,6 +1,7 @@
-/* Situation: argv[1] threads (default 10,240), one after the other in eight lines; each allocates a little and frees what the
- * thread before it allocated. After the first quarter and at the end the program says how much memory it has.
- * A correct profiler keeps nothing for a thread that is gone.
+/* Situation: argv[1] threads (default 10,240), one after the other in eight lines. Each allocates a
+ * little and frees the blocks of the thread before it. After the first quarter and at the end the
+ * program prints how much memory it has.
+ * A correct profiler keeps nothing for a thread that has ended.
  * If it is wrong: per-thread buffers, caches or tables of threads grow for ever.
  */
 #define _GNU_SOURCE
@@ -48,7 +49,7 @@ static void runs_lines(int each)
         pthread_join(lines[i], NULL);
 }
 
-/* Anonymous memory in KiB, as the kernel counts it. */
+/* Returns anonymous memory in KiB, as the kernel counts it. */
 static long anonymous_kib(void)
 {
     FILE *status = fopen("/proc/self/status", "r");

@@ -1,8 +1,9 @@
-/* Situation: a signal handler allocates; on the interrupted function's own stack, and on an alternate one.
- * A correct profiler shows the handler, and below it the function that was interrupted, and its callers.
- * If it is wrong: the walk ends at the signal trampoline; or it refuses to leave the alternate stack; or it takes
- * one byte off the interrupted PC, which is no return address: then a function interrupted in its very first
- * instruction shows as its neighbour.
+/* Situation: a signal handler allocates, on the interrupted function's own stack and on an
+ * alternate one.
+ * A correct profiler shows the handler, and below it the interrupted function, and its callers.
+ * If it is wrong: the walk ends at the signal trampoline; or it refuses to leave the alternate
+ * stack; or it subtracts one from the interrupted PC, which is no return address. Then a function
+ * interrupted in its very first instruction shows as its neighbour.
  *
  * The handlers only ever interrupt code that is not allocating.
  */
@@ -43,7 +44,7 @@ OWN_FRAME static void kills_itself_with_usr2(void)
     NO_TAIL_CALL();
 }
 
-/* A fault: opens the page, so that the interrupted instruction succeeds when it is tried again. */
+/* Handles a fault: opens the page, so that the interrupted instruction succeeds the next time. */
 OWN_FRAME static void on_first_segv(int signal)
 {
     (void)signal;

@@ -1,7 +1,9 @@
 /* Situation: signals sent to the process, while all its threads block them, and while they do not.
- * A correct profiler has no thread that takes one, and leaves the disposition of every signal as it was.
- * If it is wrong: a handler runs in a thread that the program does not know, beside the lock-step in which it
- * believes its signals to be; sigwait waits for a signal that somebody else has taken.
+ * A correct profiler has no thread that takes one, and leaves the disposition of every signal
+ * unchanged.
+ * If it is wrong: a handler runs in a thread that the program does not know, outside the order in
+ * which the program expects its signals. Or sigwait waits for a signal that another thread has
+ * taken.
  *
  * Prints `ok blocked`, `ok handled`, `ok dispositions`.
  */

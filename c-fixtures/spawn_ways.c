@@ -1,15 +1,16 @@
-/* Situation: a process starts others in every way but plain fork: vfork, clone with shared memory, posix_spawn,
- * system, popen, a daemon's double fork, and _Fork, which runs no handlers.
- * A correct profiler: what a child allocates in its parent's memory is in the parent's profile, and its `_exit` does
- * not end that; images have profiles of their own; the daemon has one, the process between has none; a child of
- * _Fork hangs on nothing.
- * If it is wrong: the parent's profile ends with a vfork child, a child waits for a writer that is not there.
+/* Situation: a process starts others in every way but plain fork: vfork, clone with shared memory,
+ * posix_spawn, system, popen, a daemon's double fork, and _Fork, which runs no handlers.
+ * A correct profiler puts the blocks that a child allocates in its parent's memory into the
+ * parent's profile, which the child's `_exit` does not end. Images have profiles of their own. The
+ * daemon has one; the process between has none. A child of _Fork hangs on nothing.
+ * If it is wrong: the parent's profile ends with a vfork child, or a child waits for a writer that
+ * does not exist.
  *
- *   spawn_ways                 all of it
- *   spawn_ways image <size>    a started image: allocates that
+ *   spawn_ways                 all ways
+ *   spawn_ways image <size>    a started image: allocates that size
  *
- * Prints `stack` lines for what is in the parent's profile, `started <size>` for what is in an image's or the
- * daemon's, `ok <way>` for each.
+ * Prints `stack` lines for blocks in the parent's profile, `started <size>` for blocks in an
+ * image's or the daemon's, `ok <way>` for each way.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -67,7 +68,8 @@ static int sharing_main(void *unused)
     _exit(0);
 }
 
-/* The very first block of the process is allocated by a child of vfork: what a profiler starts there, ends there. */
+/* A child of vfork allocates the very first block of the process: whatever a profiler starts there,
+ * ends there. */
 static int by_vfork_at_once(void)
 {
     pid_t pid = vfork();
@@ -114,7 +116,7 @@ static int by_clone(void)
     return verdict("clone_vfork", ended_well(pid, 0));
 }
 
-/* The parent stands still in waitpid: both have one thread pointer. */
+/* The parent waits in waitpid: both have one thread pointer. */
 static int by_sharing_clone(void)
 {
     pid_t pid = clone(sharing_main, stack[1] + sizeof stack[1], CLONE_VM | SIGCHLD, NULL);
@@ -132,7 +134,7 @@ static int by_shell(void)
     return good & verdict("popen", read != NULL && strcmp(line, "started 22007\n") == 0 && pclose(pipe) == 0);
 }
 
-/* The process between only forks. The daemon is waited for by the end of a pipe. */
+/* The process between only forks. The end of a pipe tells when the daemon ends. */
 static int by_double_fork(void)
 {
     int ends[2];

@@ -1,10 +1,9 @@
-/*
- * Situation: a program with many blocks in use goes on allocating while the log rotates, and asks the clock before and
- * after each malloc and free.
+/* Situation: a program with many blocks in use goes on allocating while the log rotates, and reads
+ * the clock before and after each malloc and free.
  *
  * usage: stalls [blocks in use [seconds]]
  *
- * A correct profiler lets no hook wait long for a checkpoint, however many blocks are in it.
+ * A correct profiler lets no hook wait long for a checkpoint, for any number of blocks in it.
  *
  * Prints `pairs <n>`, `longest <microseconds> …` (the ten longest pairs of malloc and free), and
  * `above <microseconds> <pairs>` for each power of ten.
@@ -16,7 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* So many pairs are a megabyte of log at least. */
+/* Pairs that make at least a megabyte of log. */
 enum { LONGEST = 10, KEPT = 100, PASSING = 64, LEAST_PAIRS = 250000 };
 
 static int64_t now_ns(void)
@@ -74,7 +73,7 @@ int main(int argc, char **argv)
     printf("\n");
     for (int i = 0, us = 1; i < 7; i++, us *= 10)
         printf("above %d %ld\n", us, above[i]);
-    /* All of them stay in use. */
+    /* All blocks stay in use. */
     escapes(kept);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* A plug-in with an unwind table of some hundred kilobytes, for dlopen_storm.c: copying it takes a while. */
+/* Plug-in with an unwind table of some hundred kilobytes, for dlopen_storm.c: copying it takes a
+ * while. */
 #include "frames.h"
 
 int storm_0(volatile int *p);

@@ -1,7 +1,9 @@
-/* Situation: a program takes the lowest free descriptor number by dup2, again and again, while threads begin, of which a profiler may
- * read something under /proc, and write down what they allocate.
+/* Situation: a program takes the lowest free descriptor number by dup2, again and again. Meanwhile
+ * threads begin, about which a profiler may read something under /proc, and write down their
+ * allocations.
  * A correct profiler opens nothing under the program's numbers meanwhile.
- * If it is wrong: dup2 answers EBUSY, or what waits in the program's socket is read by somebody else.
+ * If it is wrong: dup2 answers EBUSY, or another reader takes the data that wait in the program's
+ * socket.
  */
 #define _GNU_SOURCE
 #include <errno.h>

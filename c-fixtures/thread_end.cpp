@@ -1,8 +1,10 @@
-/* Situation: memory is allocated and freed while a thread ends: in destructors of C++ thread_local objects, in destructors of
- * pthread keys that set themselves again until libc gives up, and in those that run after the allocator's own, because
- * their keys are newer. What a destructor keeps is freed by another thread.
+/* Situation: memory is allocated and freed while a thread ends: in destructors of C++ thread_local
+ * objects; in destructors of pthread keys that set themselves again until libc gives up; and in
+ * destructors that run after the allocator's own, because their keys are newer. Another thread
+ * frees the blocks that a destructor keeps.
  * A correct profiler records these as any other.
- * If it is wrong: its own thread-local state was destroyed before and is used, or made again for each such call and kept.
+ * If it is wrong: its own thread-local state is used after its destruction, or made again for each
+ * such call and kept.
  */
 #include "frames.h"
 

@@ -1,7 +1,9 @@
-/* Situation: eight threads allocate at once; each then frees half of what its neighbour allocated, and exits.
- * A correct profiler shows for every thread 100 blocks allocated and 50 in use, under the thread function, and
- * knows the thread by its name.
- * If it is wrong: a free by another thread is missed (100 in use) or a thread's last samples are lost when it ends.
+/* Situation: eight threads allocate at once; each then frees half of its neighbour's blocks, and
+ * exits.
+ * A correct profiler shows for every thread 100 blocks allocated and 50 in use, under the thread
+ * function, and knows the thread by its name.
+ * If it is wrong: a free by another thread is missed (100 in use) or a thread's last samples are
+ * lost when it ends.
  */
 #define _GNU_SOURCE
 #include "frames.h"

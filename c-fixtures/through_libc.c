@@ -1,8 +1,10 @@
-/* Situation: libc stands between the program and its allocations: it allocates itself (strdup), or calls back a function that does
- * (once, at exit, walking a tree of files, comparing, reading a stream).
- * A correct profiler shows the program's functions on both sides of libc's, down to main or to the thread's first.
- * If it is wrong: a libc without unwind tables and frame pointers, as musl is, ends each of these walks, or has them go on somewhere
- * else: the caller is missing, or is a function that called nobody.
+/* Situation: libc stands between the program and its allocations. It allocates itself (strdup), or
+ * calls back a function that allocates (once, at exit, walking a tree of files, comparing, reading
+ * a stream).
+ * A correct profiler shows the program's functions on both sides of libc's, down to main or to the
+ * thread's first.
+ * If it is wrong: a libc without unwind tables and frame pointers, as musl is, ends each of these
+ * walks, or leads them astray: the caller is missing, or is a function that called nothing.
  */
 #define _GNU_SOURCE
 #include "frames.h"

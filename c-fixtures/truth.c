@@ -1,20 +1,23 @@
 /* The program with known truth.
  *
- * Situation: sites in C, in C++ (truth_cxx.cpp) and in a dlopened library (truth_plugin.c) allocate through
- * every entry point, from several threads, inlined and deep; some keep, some churn, some give their blocks away.
- * A correct profiler, recording everything, shows for every site exactly the line printed here; when sampling,
- * an estimate whose error matches what it claims.
- * If it is wrong: an entry point is not hooked, usable sizes are counted for requested ones, a realloc loses
- * or doubles a block, a free by another thread is missed, inlined sites are charged to their host.
+ * Situation: sites in C, in C++ (truth_cxx.cpp) and in a dlopened library (truth_plugin.c) allocate
+ * through every entry point, from several threads, inlined and deep. Some keep, some churn, some
+ * give their blocks away.
+ * A correct profiler, recording everything, shows for every site exactly the line printed here;
+ * when sampling, an estimate with a correct error.
+ * If it is wrong: an entry point is not hooked, usable sizes are counted for requested ones, a
+ * realloc loses or doubles a block, a free by another thread is missed, or inlined sites are
+ * charged to their host.
  *
  *   truth [--scale N] [--threads N] [--check]
  *
  *   truth <site> <alloc objects> <alloc bytes> <in-use objects> <in-use bytes>
  *   untruthed <site> <same>      in use: exact objects, least bytes; allocated: lower bounds
  *
- * A block belongs to the innermost frame whose function is named site_*. Bytes are requested bytes: n*m for
- * calloc and reallocarray, what was passed for pvalloc. A realloc of a live block to a non-zero size ends the
- * old block at its old site and is an allocation at the realloc's site; realloc(p, 0) only ends it.
+ * A block belongs to the innermost frame whose function is named site_*. Bytes are requested bytes:
+ * n*m for calloc and reallocarray, the argument for pvalloc. A realloc of a live block to a
+ * non-zero size ends the old block at its old site and is an allocation at the realloc's site;
+ * realloc(p, 0) only ends it.
  */
 #define _GNU_SOURCE
 #include "truth_account.h"
@@ -132,7 +135,8 @@ OWN_FRAME static void site_calloc_3m(void)
     account_keep(site_calloc_3m_account, calloc(3, MIB), 3 * MIB);
 }
 
-/* ---- realloc: the origin allocates, the other ends the origin's block and owns the new one ---- */
+/* ---- realloc: the origin allocates, the other ends the origin's block and owns the new one
+ * ---- */
 
 OWN_FRAME static void site_realloc_from_null(void)
 {
@@ -178,7 +182,7 @@ OWN_FRAME static void *site_realloc_in_place_origin(void)
     return block;
 }
 
-/* 990 and 1000 share a size class in glibc and in jemalloc: the address stays, the block is a new one. */
+/* 990 and 1000 share a size class in glibc and in jemalloc: the address stays, the block is new. */
 OWN_FRAME static void site_realloc_in_place(void *block)
 {
     block = realloc(block, 1000);
@@ -207,7 +211,8 @@ OWN_FRAME static void *site_realloc_to_zero_origin(void)
     return block;
 }
 
-/* glibc frees and returns NULL, musl returns an empty block. An allocator that does otherwise is not its equal: one note. */
+/* glibc frees and returns NULL, musl returns an empty block. An allocator that does otherwise is
+ * not its equal: one note. */
 OWN_FRAME static void site_realloc_to_zero(void *block)
 {
     static int noted;
@@ -354,7 +359,8 @@ OWN_FRAME static void site_asprintf(void)
     }
 }
 
-/* The stream's own memory is allocated here, above the site: 20 lines of 299 letters and a newline. */
+/* The stream's own memory is allocated here, above the site: 20 lines of 299 letters and a
+ * newline. */
 static void getlines(void)
 {
     char buffer[20 * 300];
@@ -545,8 +551,9 @@ OWN_FRAME static void descend_to_site(int frames)
 
 static plugin_round_fn *plugin_round;
 
-/* By its full path, beside this program: profilers that wrap dlopen (heaptrack) lose the caller's RUNPATH, and this
- * program is for comparing them. dlopen_cycle.c relies on the RUNPATH. The plug-in stays open. */
+/* By its full path, beside this program. Profilers that wrap dlopen (heaptrack) lose the caller's
+ * RUNPATH, and this program is for comparing them. dlopen_cycle.c relies on the RUNPATH. The
+ * plug-in stays open. */
 static void open_plugin(void)
 {
     char path[4096];
@@ -693,7 +700,7 @@ static void run(void)
         pthread_join(handles[i], NULL);
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 enum run_by { MAIN_ONLY, PER_THREAD };
 
@@ -741,7 +748,7 @@ static void check_against_plan(enum site_account site)
     check(p->site, "bytes in use", inuse_bytes(a), rounds * p->inuse_bytes);
 }
 
-/* Sites of C++ containers keep nothing in the list: there the account and the plan have to do. */
+/* Sites of C++ containers keep nothing in the list: for these the account and the plan suffice. */
 static void check_against_kept_list(enum site_account site)
 {
     const struct account *a = &accounts[site];

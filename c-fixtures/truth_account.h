@@ -1,11 +1,11 @@
-/* The account of the program with known truth: what every site allocated, exactly.
+/* The account of the program with known truth: the exact allocations of every site.
  *
- *   site        a function named site_*; a block belongs to the first frame, from the inside, of that name
+ *   site        a function named site_*; a block belongs to the innermost frame of that name
  *   account     objects and requested bytes: allocated since the start, and freed
- *   kept list   every block in use (except those inside C++ containers) hangs in its site's list by its own
- *               first 16 bytes, so it stays reachable and costs no memory of its own
- *   plan        the table below: what one round of each site should come to. Written by hand, apart from the
- *               code, so that `truth --check` compares two sources.
+ *   kept list   every block in use (except those inside C++ containers) hangs in its site's list by
+ *               its own first 16 bytes, so it stays reachable and costs no memory of its own
+ *   plan        the table below: the expected result of one round of each site. It is written by
+ *               hand, apart from the code, so that `truth --check` compares two sources.
  *
  * One round is run `scale` times by every thread (PER_THREAD) or by main alone (MAIN_ONLY).
  */
@@ -16,7 +16,7 @@
 
 #include <features.h>
 
-/* realloc(p, 0) is a free and nothing else with glibc, and a free and an empty block with musl. */
+/* realloc(p, 0) is only a free with glibc, and a free and an empty block with musl. */
 #ifdef __GLIBC__
 #define BLOCKS_OF_ZERO 0
 #else
@@ -26,7 +26,8 @@
 #define KIB 1024ull
 #define MIB (1024ull * KIB)
 
-/*      site                        run by      allocated: objects, bytes            in use at the end: objects, bytes */
+/*      site                        run by      allocated: objects, bytes            in use */
+ * bytes */
 #define TRUTH_SITES(X) \
     X(site_malloc_16,               PER_THREAD, 2000, 2000 * 16,                     2000, 2000 * 16) \
     X(site_malloc_40,               PER_THREAD, 2000, 2000 * 40,                     2000, 2000 * 40) \
@@ -98,7 +99,7 @@
     X(site_map_nodes,               PER_THREAD, 400, 400 * 48,                       300, 300 * 48) \
     X(site_allocate_shared,         PER_THREAD, 100, 100 * 144,                      100, 100 * 144)
 
-/* Sites whose requested sizes are libc's own business. The counts here are what is in use and its least
+/* Sites whose requested sizes depend on libc. The counts here are the blocks in use and their least
  * size; the library may allocate and free more on the way. */
 #define UNTRUTHED_SITES(X) \
     X(site_getline,                 PER_THREAD, 20, 20 * 301,                        20, 20 * 301) \
@@ -120,10 +121,11 @@ struct kept {
 extern "C" {
 #endif
 
-/* `size` bytes were asked for at a site. A null block ends the program: its promise cannot be kept. */
+/* Accounts `size` requested bytes of a site. A null block ends the program: its promise cannot be
+ * kept. */
 void account_alloc(enum site_account site, void *block, size_t size);
 
-/* A block that `site` had allocated is about to be freed. */
+/* Accounts that a block of `site` is about to be freed. */
 void account_free(enum site_account site, size_t size);
 
 /* account_alloc, and the block stays in use until the end. */

@@ -1,10 +1,12 @@
 // The C++ part of the program with known truth (truth.c).
 //
-// Situation: every form of operator new and delete, and standard containers whose requests are exactly known:
-// a reserved vector asks for n elements, a long string for capacity() + 1, node containers and allocate_shared
-// go through an allocator that writes down what it passes on.
-// A correct profiler charges each block to its site, whatever lies between: operator new in libstdc++, templates.
-// If it is wrong: a form of operator new is not hooked, or hooked twice (once itself, once through malloc).
+// Situation: every form of operator new and delete, and standard containers whose requests are
+// exactly known: a reserved vector asks for n elements, a long string for capacity() + 1. Node
+// containers and allocate_shared use an allocator that accounts its requests.
+// A correct profiler charges each block to its site, whatever lies between: operator new in
+// libstdc++, templates.
+// If it is wrong: a form of operator new is not hooked, or hooked twice (once itself, once through
+// malloc).
 #include "truth_account.h"
 #include "frames.h"
 
@@ -21,7 +23,7 @@ struct Plain { char bytes[48]; };
 struct Large { char bytes[128]; };
 struct alignas(64) Aligned { char bytes[192]; };
 
-// Passes on to operator new and accounts exactly that. operator delete: the sized form.
+// Passes requests on to operator new and accounts exactly these. operator delete: the sized form.
 template <class T, enum site_account SITE>
 struct Recording {
     using value_type = T;
@@ -47,7 +49,7 @@ using RecordedList = std::list<Plain, Recording<Plain, site_list_nodes_account>>
 using RecordedMap = std::map<long, long, std::less<long>,
                              Recording<std::pair<const long, long>, site_map_nodes_account>>;
 
-// What one round's containers live in. Made outside every site, reachable for ever.
+// Memory of one round's containers. It is made outside every site, and reachable for ever.
 struct Shelf {
     std::vector<long> vectors[50];
     std::string strings[100];
@@ -202,7 +204,7 @@ OWN_FRAME static void site_allocate_shared(Shelf *shelf)
         object = std::allocate_shared<Large>(Recording<Large, site_allocate_shared_account>());
 }
 
-// Untruthed: the control block's size is the library's own business.
+// Untruthed: the size of the control block depends on the library.
 OWN_FRAME static void site_make_shared(Shelf *shelf)
 {
     for (auto &object : shelf->made_shared) {

@@ -1,8 +1,8 @@
 /* The dlopened part of the program with known truth (truth.c).
  *
- * Situation: a library loaded at run time has its own sites, reallocs a block of its host, and has a block of
- * its own freed by its host.
- * A correct profiler names these sites like any other, although the library was not there at start.
+ * Situation: a library loaded at run time has its own sites, reallocs a block of its host, and its
+ * host frees one of its blocks.
+ * A correct profiler names these sites like any other, although the library did not exist at start.
  * If it is wrong: the module list is never refreshed, or frames of late modules do not unwind.
  */
 #define _GNU_SOURCE

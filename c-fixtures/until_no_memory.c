@@ -1,7 +1,7 @@
-/* Situation: a program with a limited address space allocates until there is no more, several times over, in two
- * threads, and knows what to do then.
- * A correct profiler, which lives in the same address space, lets it: the program ends well. The profile may end with a
- * line that says so.
+/* Situation: a program with a limited address space allocates until there is no more memory,
+ * several times over, in two threads, and handles the failure.
+ * A correct profiler, which lives in the same address space, does not interfere: the program ends
+ * well. The profile may end with a line that says so.
  * If it is wrong: the profiler's own failed allocation ends the process.
  *
  *   until_no_memory [MB]     default: 64 MB more than it has at its start
@@ -54,7 +54,8 @@ int main(int argc, char **argv)
     pthread_t threads[2];
     void *wrong[2] = {NULL, NULL};
     unsigned long pages = 0;
-    free(escapes(malloc(8 << 20))); /* large: whatever begins with the first sample has begun */
+    /* large: everything that begins with the first sample has begun */
+    free(escapes(malloc(8 << 20)));
     FILE *statm = fopen("/proc/self/statm", "r");
     for (int i = 0; i < 2; i++)
         escapes(malloc(1000));

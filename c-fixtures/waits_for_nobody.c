@@ -1,11 +1,10 @@
-/*
- * Situation: a program goes on allocating while whoever takes its records in stands still, as on a disk that does not
- * answer.
+/* Situation: a program goes on allocating while the consumer of its records stands still, as on a
+ * disk that does not answer.
  *
  * usage: waits_for_nobody FILE PAIRS
  *
- * Makes 1000 pairs of malloc and free, says `waits` and does, until FILE exists; then makes PAIRS more, and says
- * `took <ms>`.
+ * Makes 1000 pairs of malloc and free, prints `waits`, and waits until FILE exists; then makes
+ * PAIRS more, and prints `took <ms>`.
  *
  * A correct profiler may stall it once, for some seconds; not at each malloc.
  */

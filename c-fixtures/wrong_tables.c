@@ -1,10 +1,14 @@
-/* Situation: unwind tables that lie. Each function in assembly here works as any other does, and its entry in .eh_frame says
- * something else: a CFA far above or below the stack, at the same place, made of a register that nobody knows or of memory
- * that is not there, or by a sum that never ends; no return address, or the function itself as its own caller; a rule that is no rule.
- * A correct profiler shows the function that allocates and the lying one, and ends there with a reason, or later.
- * If it is wrong: it follows the lie out of the stack (SIGSEGV inside malloc, as libgcc and libunwind do), or for ever.
+/* Situation: unwind tables that lie. Each function in assembly here works as any other, and its
+ * entry in .eh_frame is false. Some CFAs are far above or below the stack, at the same place, made
+ * of an unknown register or unmapped memory, or by a sum that never ends. Some entries have no
+ * return address, or the function itself as its own caller, or a malformed rule.
+ * A correct profiler shows the function that allocates and the lying one, and ends there with a
+ * reason, or later.
+ * If it is wrong: it follows the lie out of the stack (SIGSEGV inside malloc, as libgcc and
+ * libunwind do), or for ever.
  *
- * With arguments: each is a plug-in (a copy of plugin_b.so whose tables were damaged), which is loaded, called and unloaded.
+ * With arguments: each is a plug-in (a copy of plugin_b.so with damaged tables), which is loaded,
+ * called and unloaded.
  */
 #include "frames.h"
 
@@ -12,7 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A function that calls its argument, with `lie` in its table behind the point where its frame is made. */
+/* A function that calls its argument, with `lie` in its table behind the point where its frame is
+ * made. */
 #define LIAR(name, lie)                                                                                                \
     void name(void (*work)(void));                                                                                     \
     __asm__(".text\n.globl " #name "\n.type " #name ", @function\n" #name ":\n.cfi_startproc\n"                        \
@@ -39,8 +44,8 @@ LIAR(cfa_no_operation, ".cfi_escape 0x0f, 1, 0xff")
 /* twenty times DW_OP_dup */
 LIAR(cfa_full_stack, ".cfi_escape 0x0f, 21, 0x30, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12,"
                      "0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12, 0x12")
-/* DW_OP_skip, to itself; DW_OP_lit1 and DW_OP_bra back to it; a value, and DW_OP_bra over a number whose bytes, led
- * into by that jump, are a jump back to themselves */
+/* DW_OP_skip, to itself; DW_OP_lit1 and DW_OP_bra back to it; a value, and DW_OP_bra over a number
+ * whose bytes, entered by that jump, are a jump back to themselves */
 LIAR(cfa_never, ".cfi_escape 0x0f, 3, 0x2f, 0xfd, 0xff")
 LIAR(cfa_never_after_all, ".cfi_escape 0x0f, 4, 0x31, 0x28, 0xfc, 0xff")
 LIAR(cfa_never_in_a_number, ".cfi_escape 0x0f, 9, 0x31, 0x28, 1, 0, 0x0c, 0x2f, 0xfd, 0xff, 0")
@@ -53,10 +58,12 @@ LIAR(caller_undefined, ".cfi_undefined rip")
 LIAR(caller_unchanged, ".cfi_same_value rip")
 LIAR(caller_far_away, ".cfi_offset rip, -0x10000000")
 LIAR(caller_in_register, ".cfi_register rip, r13")
-/* DW_CFA_expression for the return address: DW_OP_const8u 0x10; DW_CFA_val_expression: DW_OP_const8u all ones */
+/* DW_CFA_expression for the return address: DW_OP_const8u 0x10; DW_CFA_val_expression:
+ * DW_OP_const8u all ones */
 LIAR(caller_in_bad_memory, ".cfi_escape 0x10, 16, 9, 0x0e, 0x10, 0, 0, 0, 0, 0, 0, 0")
 LIAR(caller_is_nonsense, ".cfi_escape 0x16, 16, 9, 0x0e, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f")
-/* DW_CFA_val_expression for the return address: DW_OP_breg16 0: its own. The CFA rises by a word each time, or not at all. */
+/* DW_CFA_val_expression for the return address: DW_OP_breg16 0: its own. The CFA rises by a word
+ * each time, or not at all. */
 LIAR(caller_is_itself, ".cfi_escape 0x16, 16, 2, 0x80, 0")
 LIAR(caller_is_itself_for_ever, ".cfi_def_cfa rsp, 0\n.cfi_escape 0x16, 16, 2, 0x80, 0")
 LIAR(rbp_far_away, ".cfi_offset rbp, -0x40000000\n.cfi_def_cfa rbp, 16")

@@ -1,4 +1,4 @@
-//! Linking: what a preloaded library must ask of the linker.
+//! Linker options of the preloaded library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,24 +6,25 @@ use std::{env, fs};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // Every symbol is bound before the first instruction of ours runs: a lazy binding inside malloc
-    // would enter the loader there, and needs more stack than a thread may have left.
+    // Every symbol is bound before the first instruction of the library runs. A lazy binding inside
+    // malloc would enter the loader there, and needs more stack than a thread may have left.
     link_with("-z,now");
-    // Our own calls to our own functions stay ours, whatever else exports those names.
+    // Calls within the library stay there, whatever else exports those names.
     link_with("-Bsymbolic");
-    // Our constructor before those of the program's libraries: what they allocate is the program's, and
-    // would be missing. (musl's loader does not know the flag, and begins with what is preloaded.)
+    // The library's constructor runs before those of the program's libraries, whose allocations are
+    // the program's and would be missing. (musl's loader does not know the flag, and begins with
+    // preloaded libraries.)
     link_with("-z,initfirst");
-    // A known name for tools, and for `heapprof run` to recognise it in LD_PRELOAD.
+    // A known name for tools, by which `heapprof run` recognises the library in LD_PRELOAD.
     link_with("-soname,libheapprof.so");
-    // An unmapped allocator is a crash in the next free: never unload.
+    // Never unload: after an unmapped allocator the next free crashes.
     link_with("-z,nodelete");
-    // Code begins at a page: go's pprof (1.19) takes the beginning of its mapping for the segment's, and would find other functions'
-    // names for ours.
+    // Code begins at a page: go's pprof (1.19) takes the beginning of the mapping for the
+    // segment's, and would find wrong names for functions of the library.
     link_with("-z,separate-code");
-    // An arena for which there is no memory: see allocator/spare_arena.rs.
+    // Serves an arena for which there is no memory (`allocator/spare_arena.rs`).
     link_with("--wrap=_rjem_je_base_new");
-    // The end of a thread: see allocator/tcache_policy.rs.
+    // Handles the end of a thread (`allocator/tcache_policy.rs`).
     link_with("--wrap=_rjem_je_tcache_cleanup");
     match env::var("CARGO_CFG_TARGET_ENV").as_deref() {
         Ok("musl") => over_musl(),
@@ -36,22 +37,24 @@ fn link_with(option: &str) {
 }
 
 fn over_glibc() {
-    // Up to glibc 2.33 threads and dlsym are in libraries of their own, which a program may do without, and we not; so, then, may what it loads
-    // later, which comes to our dlopen. Since then these are empty, and take the loader 0.06 ms (of 0.9 that we take: by hand, `/bin/true` a hundred times).
+    // Up to glibc 2.33, threads and dlsym are in libraries of their own, which a program may lack
+    // and this library needs. A library that the program loads later by our dlopen needs them, too.
+    // In newer versions these libraries are empty, and cost the loader little.
     link_with("--push-state,--no-as-needed,-l:libdl.so.2,-l:libpthread.so.0,--pop-state");
-    // Functions that an old libc does not have: see os/std_shims.rs.
+    // Functions that an old libc lacks (`os/std_shims.rs`).
     link_with("--wrap=gettid,--wrap=statx");
 }
 
 fn over_musl() {
-    // Rust's library imports it weakly: see os/std_shims.rs.
+    // Rust's library imports it weakly (`os/std_shims.rs`).
     link_with("--wrap=gettid");
-    // musl's compiler does not ask for one by itself.
+    // musl's compiler makes none by default.
     link_with("--build-id");
-    // jemalloc's handlers of forks go past the exported function of that name: see host/atfork/musl.rs.
+    // jemalloc's fork handlers bypass the exported function of that name (`host/atfork/musl.rs`).
     link_with("--wrap=pthread_atfork");
-    // An image of musl's need not have libgcc_s.so.1, which Rust's library unwinds with. What Rust brings for programs that are linked
-    // statically takes its place: a script of that name for the linker, found before all others.
+    // A system with musl may lack libgcc_s.so.1, by which Rust's library unwinds. Rust's archive
+    // for static programs takes its place: the linker finds a script of that name before all
+    // others.
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let unwinder = library_folder().join("self-contained/libunwind.a");
     assert!(unwinder.exists(), "no {}", unwinder.display());
@@ -60,7 +63,7 @@ fn over_musl() {
     println!("cargo::rustc-link-search=native={}", out.display());
 }
 
-/// Where Rust's library for the target is.
+/// Returns the folder of Rust's library for the target.
 fn library_folder() -> PathBuf {
     let compiler = env::var_os("RUSTC").expect("cargo sets it");
     let target = env::var("TARGET").expect("cargo sets it");

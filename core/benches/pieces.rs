@@ -1,8 +1,8 @@
-//! Costs of the pieces that run for each allocation or event, on one core, without contention:
+//! Costs of the pieces that run once per allocation or event: one core, no contention.
 //!
 //!     cargo bench --package heapprof-core
 //!
-//! Times are of the machine that runs it; compare two versions on one machine, in one sitting.
+//! Times depend on the machine. Compare two versions on one machine, in one sitting.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,7 @@ fn main() {
     divan::main();
 }
 
-/// Levels that stay where they are, each made at most once.
+/// Levels at fixed places, each made at most once.
 #[derive(Default)]
 struct Kept {
     levels: [OnceLock<&'static [Slot]>; LEVELS],
@@ -65,7 +65,7 @@ fn sampler_draws(bencher: Bencher) {
     bencher.bench_local(|| sampler.draw(black_box(524_288)));
 }
 
-/// One question to a filter in which `live` samples live.
+/// Asks a filter that holds `live` samples about one address.
 #[divan::bench(args = [0, 1_000, 30_000])]
 fn filter_asks(bencher: Bencher, live: usize) {
     let filter = Box::leak(Box::new(Filter::new()));
@@ -81,14 +81,14 @@ fn filter_asks(bencher: Bencher, live: usize) {
     });
 }
 
-/// Insertion and removal among `live` samples.
+/// Inserts and removes one sample among `live` others.
 #[divan::bench(args = [0, 1_000, 1_000_000])]
 fn sample_table_pair(bencher: Bencher, live: usize) {
     let table = SampleTable::new(Kept::default());
     for (id, address) in addresses(live).into_iter().enumerate() {
         table.insert(address, id as u64);
     }
-    // Above those that live.
+    // Above the addresses of the live samples.
     let mut address = 0x7f13_0000_0000;
     bencher.bench_local(|| {
         address += 64;
@@ -98,7 +98,7 @@ fn sample_table_pair(bencher: Bencher, live: usize) {
     });
 }
 
-/// A block that moves, or changes its size: another sample in the entry of one of `live`.
+/// Replaces the sample of one of `live` blocks, as a block that moves or changes its size does.
 #[divan::bench(args = [1_000, 1_000_000])]
 fn sample_table_replaces(bencher: Bencher, live: usize) {
     let table = SampleTable::new(Kept::default());
@@ -142,7 +142,7 @@ fn weight_of_a_sample() -> Weight {
     Weight::of(black_box(100), black_box(524_288))
 }
 
-/// An allocation and its free, with `live` others in the ledger.
+/// Adds an allocation and its free to a ledger that holds `live` others.
 #[divan::bench(args = [1_000, 1_000_000])]
 fn ledger_pair(bencher: Bencher, live: u64) {
     let mut ledger = Ledger::new();
@@ -157,7 +157,7 @@ fn ledger_pair(bencher: Bencher, live: u64) {
     });
 }
 
-/// A sample and its free, put into a lane and taken out again, of one lane and of two whose events
+/// Puts a sample and its free into a lane and takes both out: one lane, or two lanes whose events
 /// alternate.
 #[divan::bench(args = [1, 2])]
 fn lane_pair(bencher: Bencher, count: usize) {
@@ -198,7 +198,7 @@ fn lane_pair(bencher: Bencher, count: usize) {
         });
 }
 
-/// A stack that is not known, put into its lane and taken out again.
+/// Puts an unknown stack into its lane and takes it out.
 #[divan::bench(args = [10, 40])]
 fn stack_lane(bencher: Bencher, depth: usize) {
     let words: Box<[AtomicU64]> = (0..8192).map(|_| AtomicU64::new(0)).collect();
@@ -211,22 +211,23 @@ fn stack_lane(bencher: Bencher, depth: usize) {
     });
 }
 
-/// The time of an event, of its ticks.
+/// Converts the ticks of an event to its time.
 #[divan::bench]
 fn time_of_an_event(bencher: Bencher) {
     let scale = Timeline::of_nanoseconds().scale(1000, 5);
     bencher.bench_local(|| scale.at(black_box(7_000_000)));
 }
 
-/// A reading of the processor's counter, which each recorded event has.
+/// Reads the processor's counter, as each recorded event does.
 #[cfg(target_arch = "x86_64")]
 #[divan::bench]
 fn counter() -> u64 {
     read_counter()
 }
 
-/// A thousand loads from anywhere in 256 MiB, with such a reading behind each or without. Alone
-/// they run beside each other, with it only if it does not wait for them.
+/// Loads a thousand words from anywhere in 256 MiB, with or without a reading of the counter after
+/// each. Alone, the loads overlap. With the readings they overlap only if a reading does not wait
+/// for the load.
 #[cfg(target_arch = "x86_64")]
 #[divan::bench(args = [false, true])]
 fn thousand_loads_that_miss(bencher: Bencher, counter_is_read: bool) {

@@ -1,4 +1,4 @@
-//! Costs of the pieces of a walk, on one core, with a stack in the cache and without unwind tables:
+//! Costs of the pieces of a walk: one core, a stack that is in the cache, and no unwind tables.
 //!
 //!     cargo bench --package heapprof-core --bench walks
 //!
@@ -16,11 +16,11 @@ fn main() {
 
 const ERA: u32 = 1;
 const ROOM: usize = 128;
-/// Words of the stack for each frame, the last of which is its return address.
+/// Words of the stack for each frame. The last word is the frame's return address.
 const FRAME: usize = 6;
 const STACK: u64 = 0x7ffc_0000_0000;
 
-/// As those of one program: anywhere in 4 MiB of code.
+/// Return addresses like those of one program: anywhere in 4 MiB of code.
 fn return_addresses(seed: u64, count: usize) -> Vec<u64> {
     let mut rng = Rng::new(seed);
     (0..count)
@@ -50,7 +50,7 @@ fn rules_of(addresses: &[u64], room: usize) -> Rules {
     rules
 }
 
-/// A stack, and where a walk begins.
+/// A stack, and the registers at which a walk begins.
 #[derive(Clone)]
 struct Stack {
     words: Vec<u64>,
@@ -58,7 +58,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// Innermost first.
+    /// Builds the stack of these return addresses, innermost first.
     fn through(calls: &[u64]) -> Stack {
         let mut words = vec![0; FRAME * calls.len()];
         for (n, &call) in calls[1..].iter().enumerate() {
@@ -89,7 +89,7 @@ impl Stack {
         words.words.iter().all(|word| holds(word.at, word.value))
     }
 
-    /// As the walker does (`preload/src/walk.rs`). Returns how many frames were unwound.
+    /// Walks as the preloaded library does. Returns the number of frames that were unwound.
     fn walk(&self, memo: &mut Memo<()>, rules: &Rules, fresh: &mut Vec<Frame>) -> usize {
         memo.begin(ERA);
         let (mut place, mut unwound) = (self.at, 0);
@@ -117,9 +117,9 @@ impl Stack {
     }
 }
 
-/// A walk that is the last one again, as an echo has it: only the words that matter are looked at.
+/// Repeats the last walk by its echo: only the words that matter are compared.
 #[divan::bench(args = [10, 40])]
-fn heard(bencher: Bencher, depth: usize) {
+fn unchanged(bencher: Bencher, depth: usize) {
     let calls = return_addresses(1, depth);
     let (stack, rules) = (Stack::through(&calls), rules_of(&calls, 4096));
     let mut memos = Memos::with_room_for(ROOM, ());
@@ -134,12 +134,12 @@ fn heard(bencher: Bencher, depth: usize) {
     memos.echo(ERA, 7u64);
     bencher.counter(ItemsCount::new(depth)).bench_local(|| {
         memos.choose(black_box(&at));
-        let heard = memos.find_unchanged(ERA, &at, |words| stack.hold(words));
-        assert_eq!(heard, Some(7));
+        let found = memos.find_unchanged(ERA, &at, |words| stack.hold(words));
+        assert_eq!(found, Some(7));
     });
 }
 
-/// The same, frame by frame.
+/// Repeats the last walk frame by frame.
 #[divan::bench(args = [10, 40])]
 fn again(bencher: Bencher, depth: usize) {
     let calls = return_addresses(1, depth);
@@ -154,8 +154,8 @@ fn again(bencher: Bencher, depth: usize) {
     });
 }
 
-/// Walks from two places in turn, the upper halves of whose stacks are the same: through two other
-/// calls of one function, whose frames are alike, and whose rules are known.
+/// Walks from two places in turn. The upper halves of both stacks are equal: they pass through two
+/// calls in one function, whose frames are alike and whose rules are known.
 #[divan::bench(args = [10, 40])]
 fn by_another_call(bencher: Bencher, depth: usize) {
     let calls = return_addresses(1, depth);
@@ -174,8 +174,8 @@ fn by_another_call(bencher: Bencher, depth: usize) {
     });
 }
 
-/// The same where ten functions on the way call from two places each, in an order that nobody can
-/// guess: some five returns of 40 are elsewhere each time.
+/// Walks through ten functions that call from two places each, in an unpredictable order. About
+/// five of 40 return addresses change each time.
 #[divan::bench(args = [10, 40])]
 fn by_any_calls(bencher: Bencher, depth: usize) {
     let calls = [return_addresses(1, depth), return_addresses(2, depth)];
@@ -204,7 +204,7 @@ fn by_any_calls(bencher: Bencher, depth: usize) {
     });
 }
 
-/// Walks that have no frame in common with the one before: each is unwound by its rule.
+/// Walks without a frame in common with the walk before: each frame is unwound by its rule.
 #[divan::bench(args = [10, 40])]
 fn by_rules(bencher: Bencher, depth: usize) {
     let calls = [return_addresses(1, depth), return_addresses(2, depth)];
@@ -219,7 +219,7 @@ fn by_rules(bencher: Bencher, depth: usize) {
     });
 }
 
-/// The rule of one of so many addresses.
+/// Looks up the rule of one of `known` addresses.
 #[divan::bench(args = [500, 8_000])]
 fn rules_get(bencher: Bencher, known: usize) {
     let addresses = return_addresses(1, known);
@@ -231,7 +231,7 @@ fn rules_get(bencher: Bencher, known: usize) {
     });
 }
 
-/// A table that is full moves to the next larger one, as a thread does inside a hook.
+/// Moves a full table to the next larger one, as a thread does inside a hook.
 #[divan::bench(args = [1_024, 4_096, 16_384])]
 fn rules_move(bencher: Bencher, room: usize) {
     let addresses = return_addresses(1, room);

@@ -2,7 +2,7 @@
 //!
 //! Imports: `unwind`.
 //!
-//! Not here: code that is the same on every processor.
+//! Not here: what is the same on every processor.
 
 mod x86_64;
 

@@ -1,14 +1,16 @@
 //! Ledger: a fold of allocations and frees into totals by stack and size class.
 //!
 //! Model: events come in the order in which they were queued. An allocation adds its weight to the
-//! row of (stack, size class) and is remembered by its id. A free takes the same weight out of what
-//! is in use. The implementation has two users: the writer inside the process, which makes dumps,
-//! and the reader of a log. Their sums are equal to the last bit.
+//! row of (stack, size class) and is remembered by its id. A free subtracts the same weight from
+//! what is in use.
 //!
-//! A free with an unknown id is no error: the block was allocated before the log began (a fork, a
-//! rotated segment), or its allocation was lost and counted. An id is never freed before it is
-//! allocated: a sample is sent before its pointer is returned (Law 2), and `Merge` lets no free
-//! pass it.
+//! There is one implementation for two users. The writer inside the process runs it to make dumps,
+//! and the reader of a log runs it to replay the log. Their sums are equal to the last bit.
+//!
+//! A free with an unknown id is not an error. Its block was allocated before the log began (a fork,
+//! a rotated segment), or its allocation was lost and counted. A free never comes before its
+//! allocation: a sample is sent before its pointer is returned (Law 2), and `Merge` keeps that
+//! order.
 
 use crate::sampling::estimate::Estimate;
 use crate::sampling::size_class::SizeClass;
@@ -16,7 +18,7 @@ use crate::sampling::weight::Weight;
 use crate::sampling::weight_cache::WeightCache;
 use crate::tables::number_hash::NumberMap;
 
-/// Totals of a row: everything ever allocated, and the part that is in use.
+/// The numbers of a row: everything ever allocated, and the part in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Allocated since the start, freed or not.
@@ -33,7 +35,7 @@ impl Totals {
     }
 }
 
-/// A line of the account.
+/// One row of the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// Number of the stack.
@@ -44,32 +46,31 @@ pub struct Row {
     pub totals: Totals,
 }
 
-/// A sample in use.
+/// A sample in use. There may be a hundred million.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Live {
-    /// Bytes requested.
+    /// Requested bytes.
     pub size: u64,
     /// Index into the rows.
     row: u32,
-    /// Index into the intervals that were met: there are few, and there may be a hundred million of
-    /// these.
+    /// Index into the known intervals, which are few.
     interval: u32,
 }
 
 const _: () = assert!(size_of::<Live>() == 16);
 
-/// A sample as it was recorded, but for its time and its thread.
+/// A sample as it was recorded, without its time and thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     /// Number of the stack.
     pub stack: u32,
-    /// Bytes requested.
+    /// Requested bytes.
     pub size: u64,
-    /// Mean interval that it was sampled under, in bytes.
+    /// Mean interval that the block was sampled under, in bytes.
     pub interval: u64,
 }
 
-/// State of a row.
+/// The stored form of a row.
 #[derive(Debug, Clone)]
 struct Account {
     stack: u32,
@@ -87,7 +88,7 @@ impl Account {
     }
 }
 
-/// An allocation and a free change one of these each, and what is in use is their difference.
+/// Sums of a row. An allocation and a free change one of the two each; their difference is in use.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     allocated: Estimate,
@@ -109,8 +110,8 @@ pub struct Ledger {
     rows: Vec<Account>,
     row_of: NumberMap<(u32, u8), u32>,
     live: NumberMap<u64, Live>,
-    /// Each mean interval that a sample came with, in bytes, in order of appearance; where it is
-    /// there; and the place of the last one met. A budget makes thousands in an hour.
+    /// Mean intervals of samples, in bytes, in order of appearance; the index of each; and the
+    /// index of the last one. A budget makes thousands in an hour.
     intervals: Vec<u64>,
     place_of_interval: NumberMap<u64, u32>,
     last_interval: u32,
@@ -119,13 +120,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing allocated yet.
+    /// Returns a ledger without allocations.
     pub fn new() -> Self {
         Ledger::default()
     }
 
-    /// A sampled block of `size` bytes was allocated under `interval`, by the stack of that number.
-    /// Returns the index of its row, and what it stands for.
+    /// Adds the allocation of a sampled block of `size` bytes under `interval`, by the stack of
+    /// that number. Returns the index of its row, and its weight.
     pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> (u32, Weight) {
         let weight = self.weights.of(size, interval);
         let row = self.row(stack, SizeClass::of(size));
@@ -141,7 +142,7 @@ impl Ledger {
         (row, weight)
     }
 
-    /// The sample of that id was freed. Returns what it was, if it is known.
+    /// Subtracts the sample of that id from what is in use. Returns the sample if it is known.
     pub fn free(&mut self, id: u64) -> Option<Live> {
         let live = self.live.remove(&id)?;
         let weight = self.weight_of(live);
@@ -150,9 +151,11 @@ impl Ledger {
         Some(live)
     }
 
-    /// Adds blocks that were allocated and freed before this ledger began, by that stack in that
-    /// class. Returns the index of its row. With each block that was then in use told by
-    /// [`alloc`](Self::alloc), the ledger is that of the whole.
+    /// Adds what that stack allocated and freed in that class before this ledger began. Returns the
+    /// index of its row.
+    ///
+    /// If each block that was then in use is added by [`alloc`](Self::alloc), the ledger equals the
+    /// whole one.
     pub fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) -> u32 {
         let row = self.row(stack, class);
         for sums in [&mut self.rows[row as usize].sums, &mut self.total] {
@@ -162,8 +165,8 @@ impl Ledger {
         row
     }
 
-    /// Index of the row of that stack and class, which is made if need be: with nothing in it, it
-    /// can be that of what happened to blocks from before the account began.
+    /// Returns the index of the row of that stack and class. A missing row is added, with nothing
+    /// in it: it may be the row of blocks from before the account began.
     pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
         let rows = &mut self.rows;
         *self.row_of.entry((stack, class.0)).or_insert_with(|| {
@@ -176,22 +179,17 @@ impl Ledger {
         })
     }
 
-    /// The longest mean interval that a sample came with, in bytes.
+    /// Returns the longest mean interval of a sample, in bytes.
     pub fn longest_interval(&self) -> Option<u64> {
         self.intervals.iter().copied().max()
     }
 
-    /// [`Weight::of`], of which the ledger remembers those of frequent sizes.
+    /// Returns [`Weight::of`], from a cache of frequent sizes.
     pub fn weight(&mut self, size: u64, interval: u64) -> Weight {
         self.weights.of(size, interval)
     }
 
-    /// Whether a sample is in use.
-    pub fn holds(&self, id: u64) -> bool {
-        self.live.contains_key(&id)
-    }
-
-    /// Returns the record of a sample in use.
+    /// Returns a sample in use as it was recorded.
     pub fn block(&self, id: u64) -> Option<Block> {
         let live = self.live.get(&id)?;
         Some(Block {
@@ -201,58 +199,30 @@ impl Ledger {
         })
     }
 
-    /// All rows, in the order of their first sample. A row may have nothing in use.
+    /// Returns all rows, in the order of their first samples. A row may have nothing in use.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> {
         self.rows.iter().map(Account::row)
     }
 
-    /// The row of that index in [`rows`](Self::rows), which it keeps.
+    /// Returns the row at an index of [`rows`](Self::rows). Indices never change.
     pub fn row_at(&self, index: usize) -> Option<Row> {
         self.rows.get(index).map(Account::row)
     }
 
-    /// The sum of all rows.
+    /// Returns the sum of all rows.
     #[inline]
     pub fn total(&self) -> Totals {
         self.total.totals()
     }
 
-    /// The sum of all that was freed.
+    /// Returns the sum of all frees.
     pub fn freed(&self) -> &Estimate {
         &self.total.freed
     }
 
-    /// Samples in use.
+    /// Returns the number of samples in use.
     pub fn live(&self) -> usize {
         self.live.len()
-    }
-
-    /// The sample of that id is as if it had never been, if it is in use: neither allocated nor
-    /// freed.
-    pub fn forget(&mut self, id: u64) {
-        let Some(live) = self.live.remove(&id) else {
-            return;
-        };
-        let weight = self.weight_of(live);
-        self.rows[live.row as usize].sums.allocated.remove(&weight);
-        self.total.allocated.remove(&weight);
-    }
-
-    /// The ids of the samples in use.
-    pub fn live_ids(&self) -> impl Iterator<Item = u64> + '_ {
-        self.live.keys().copied()
-    }
-
-    /// From here on, what is in use now is all that was ever allocated: how a forked process
-    /// begins.
-    pub fn forget_what_was_freed(&mut self) {
-        let rows = self.rows.iter_mut().map(|account| &mut account.sums);
-        for sums in rows.chain([&mut self.total]) {
-            *sums = Sums {
-                allocated: sums.totals().in_use,
-                freed: Estimate::default(),
-            };
-        }
     }
 
     /// Returns the weight of a sample of this ledger.
@@ -261,7 +231,7 @@ impl Ledger {
         self.weights.of(live.size, interval)
     }
 
-    /// Number of an interval. Mostly the last one met.
+    /// Returns the index of an interval, which mostly is the last one.
     #[inline]
     fn interval(&mut self, interval: u64) -> u32 {
         if self.intervals.get(self.last_interval as usize) != Some(&interval) {
@@ -301,38 +271,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_can_be_forgotten() {
-        let mut ledger = Ledger::new();
-        ledger.alloc(1, 0, 100, 1);
-        ledger.alloc(2, 0, 100, 1);
-        ledger.alloc(3, 1, 5000, 1);
-        ledger.free(2);
-        ledger.free(3);
-        ledger.forget_what_was_freed();
-        assert_eq!(ledger.live_ids().collect::<Vec<_>>(), [1]);
-        assert_eq!([1, 2].map(|id| ledger.holds(id)), [true, false]);
-        assert_eq!(ledger.total().allocated, ledger.total().in_use);
-        assert_eq!(ledger.total().allocated.bytes(), 100);
-        assert_eq!(ledger.freed().bytes(), 0);
-        assert_eq!(ledger.rows().nth(1).unwrap().totals, Totals::default());
-        ledger.free(1);
-        assert_eq!(ledger.total().in_use.bytes(), 0);
-        assert_eq!(ledger.total().allocated.bytes(), 100);
-    }
-
-    #[test]
-    fn a_sample_can_be_as_if_it_had_never_been() {
-        let mut ledger = Ledger::new();
-        ledger.alloc(1, 0, 100, 1);
-        let before = (ledger.total(), ledger.rows().collect::<Vec<_>>());
-        ledger.alloc(2, 0, 100, 512);
-        ledger.forget(2);
-        ledger.forget(2);
-        assert_eq!((ledger.total(), ledger.rows().collect::<Vec<_>>()), before);
-        assert_eq!((ledger.live(), ledger.freed().bytes()), (1, 0));
-    }
-
-    #[test]
     fn an_unknown_free_is_ignored() {
         let mut ledger = Ledger::new();
         assert_eq!(ledger.free(9), None);
@@ -340,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// A ledger that goes on from another's state is equal to it, to the last bit.
+        /// A ledger that resumes from another's state is equal to it, to the last bit.
         #[test]
         fn it_goes_on_from_a_checkpoint(
             steps in prop::collection::vec((0u32..4, 0u64..3000, 1u64..4096, any::<prop::sample::Index>(), any::<bool>()), 1..if cfg!(miri) { 40 } else { 200 }),
@@ -379,7 +317,7 @@ mod tests {
             prop_assert_eq!(whole.freed(), resumed.freed());
         }
 
-        /// Against a naive model that keeps every block, at interval 1, where all is exact.
+        /// Against a model that keeps every block, at interval 1, where everything is exact.
         #[test]
         fn it_agrees_with_a_list_of_blocks(
             steps in prop::collection::vec((0u32..4, 0u64..3000, any::<prop::sample::Index>(), any::<bool>()), 0..if cfg!(miri) { 60 } else { 300 })

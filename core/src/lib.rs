@@ -1,32 +1,39 @@
-//! Arithmetic of heapprof: the computations that the profiled process and the offline programs
-//! share.
+//! The arithmetic of heapprof: the code that both the profiled process and the offline programs
+//! run.
 //!
-//! Nothing here opens a file, reads a clock, looks at the environment or maps memory: the caller
+//! This crate opens no file, reads no clock, ignores the environment and maps no memory: the caller
 //! passes time, randomness and memory in. So every piece runs under a test, a fuzzer or miri. The
 //! two users cannot disagree: the writer inside the process and the reader of a log fold events
-//! with the same [`Ledger`] and weigh samples with the same [`Weight`].
+//! with the same [`Ledger`], and weigh samples with the same [`Weight`].
 //!
-//! | piece | runs | question that it answers |
-//! | --- | --- | --- |
-//! | [`Sampler`] | every malloc | is this block sampled? (one subtraction) |
-//! | [`Budget`] | writer | which interval keeps to so many samples a second? |
-//! | [`Filter`] | every free | could this block have been sampled? (one load) |
-//! | [`SampleTable`] | sampled malloc, free | which sample lives at this address? |
-//! | [`Memos`] | sampled malloc | which recent walk began at this place? |
-//! | [`Memo`] | sampled malloc | which frames does this walk share with that one? |
-//! | [`Words`] | sampled malloc | which stack words must be unchanged for the same result? |
-//! | [`Rules`] | sampled malloc | which rule unwinds a frame at this address? |
-//! | [`find_epilogue`] | sampled malloc | which rule unwinds a function without unwind tables? |
-//! | [`StackHasher`], [`StackSet`] | sampled malloc | which stack is this, and is it known? |
-//! | [`StackLane`] | sampled malloc | which frames does a new stack have? |
-//! | [`Lane`] | sampled malloc, free | which events go to the writer? |
-//! | [`Merge`] | writer | which event of all lanes is next? |
-//! | [`seccomp_bpf`] | before a system call filter | does a process survive these calls? |
-//! | [`Pace`] | writer, at the program's end | how long does the rest of a dump take at least? |
-//! | [`Timeline`] | writer | at what time did the processor's counter have this value? |
-//! | [`Weight`] | writer, reader | how many blocks and bytes does a sample stand for? |
-//! | [`Estimate`] | writer, reader | how many do several samples stand for, with what error? |
-//! | [`Ledger`] | writer, reader | what was allocated and is in use, by stack and size class? |
+//! Pieces that run for every allocation or free:
+//!
+//! - [`Sampler`] decides with one subtraction whether a block is sampled.
+//! - [`Filter`] tells with one load that an address has no sample.
+//!
+//! Pieces that run for sampled blocks:
+//!
+//! - [`SampleTable`] maps the address of a live block to its sample.
+//! - [`Memos`] holds the cached walks of recent call sites.
+//! - [`Memo`] finds the frames that a walk has in common with a cached one.
+//! - [`Words`] are the stack words that validate a cached walk.
+//! - [`Rules`] caches the unwind rule of each return address.
+//! - [`find_epilogue`] derives a rule from a function's code if there are no unwind tables.
+//! - [`StackHasher`] and [`StackSet`] identify a stack and tell whether the writer has it.
+//! - [`StackLane`] sends the frames of an unknown stack to the writer.
+//! - [`Lane`] sends samples and frees to the writer.
+//!
+//! Pieces that run in the writer or in the reader:
+//!
+//! - [`Budget`] adapts the interval to a limit of samples a second.
+//! - [`Merge`] orders the events of all lanes.
+//! - [`Timeline`] converts the processor's counter to nanoseconds.
+//! - [`Pace`] estimates the least time for the rest of a dump, at the program's end.
+//! - [`Weight`] is the estimate that one sample contributes.
+//! - [`Estimate`] sums weights, with a standard error.
+//! - [`Ledger`] keeps the totals by stack and size class.
+//!
+//! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
 //! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
 //! `ledger` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.

@@ -1,22 +1,23 @@
-//! Pace: how long the rest of a piece of work takes at least, by how long its first part took.
+//! Pace: the least time that the rest of a piece of work takes, from the time of its first part.
 //!
-//! The caller gives up work that cannot be done in time. So the answer errs to the short side: a
-//! vain attempt costs a moment of a program's end, giving up too early costs the result.
+//! The caller skips work that cannot be finished in time. So the estimate errs to the short side.
+//! Work begun in vain costs a moment of the program's end; work given up too early costs the
+//! result.
 
-/// In a nanosecond no machine makes more bytes than that.
+/// Bytes that no machine exceeds in a nanosecond.
 const MOST_A_NS: u64 = 2;
 
-/// See the module's text. In bytes and nanoseconds.
+/// See the module's text. Amounts are in bytes and nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// So long something must have been at work. A moment in which the machine did something else
-    /// is no pace.
+    /// Least time for which the work must have run. During a shorter time the machine may have done
+    /// something else.
     pub known_after_ns: u64,
 }
 
 impl Pace {
-    /// Returns the least time for `left` bytes, after `done` bytes took `elapsed_ns`. The machine
-    /// may have been busy so far: the rest is assumed to be half again as fast.
+    /// Returns the least time for `left` bytes after `done` bytes took `elapsed_ns`. The machine
+    /// may have been busy, so the rest counts as half again as fast.
     #[must_use]
     pub fn takes_ns(self, left: u64, done: u64, elapsed_ns: u64) -> u64 {
         if elapsed_ns < self.known_after_ns || done == 0 {
@@ -36,20 +37,19 @@ mod tests {
         known_after_ns: 33 * MS,
     };
 
-    /// 9 MB take 10 ms. In the first 20 ms the machine did something else: there is time for them
-    /// all the same, of 100 ms.
+    /// 9 MB take 10 ms, after 20 ms in which the machine did something else: 100 ms are enough.
     #[test]
     fn a_moment_without_a_processor_is_no_pace() {
         let left = 8_750_000;
         assert!(PACE.takes_ns(left, 250_000, 20 * MS) < 80 * MS);
-        // As soon as it were one, it would be no time by far.
+        // With the shorter limit the time would not suffice by far.
         let hasty = Pace { known_after_ns: MS };
         assert!(hasty.takes_ns(left, 250_000, 20 * MS) > 400 * MS);
     }
 
     #[test]
     fn what_is_slow_for_long_is_slow() {
-        // 250 kB a millisecond for 40 ms, and half again as fast from here on.
+        // 250 kB a millisecond for 40 ms, and half again as fast for the rest.
         assert_eq!(PACE.takes_ns(30_000_000, 10_000_000, 40 * MS), 80 * MS);
     }
 

@@ -1,7 +1,5 @@
-//! Atomics: those of the machine, or those of loom.
-//!
-//! loom tries every order in which threads can meet (`core/tests/models.rs`, run by
-//! `scripts/models`).
+//! Source of the atomics: the machine's, or those of loom, which tries every interleaving of
+//! threads (`core/tests/models.rs`, run by `scripts/models`).
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;

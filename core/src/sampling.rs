@@ -1,9 +1,8 @@
-//! Sampling: which allocations are recorded, and how many blocks and bytes each of them stands for.
+//! Sampling: which allocations are recorded, and the weight of each.
 //!
-//! Imports: `tables` (the place of a key).
+//! Imports: `tables` (a hash of numbers).
 //!
-//! Not here: which sample lives at an address (`tables`), what a program allocated in all
-//! (`ledger`).
+//! Not here: the sample at an address (`tables`), the totals of a program (`ledger`).
 
 pub(crate) mod budget;
 pub(crate) mod estimate;

@@ -1,12 +1,12 @@
-//! seccomp filter: a classic BPF program that a process installs, and its answer for a system call.
+//! Interpreter of seccomp filters: the answer of a filter to a system call.
 //!
-//! Model: seccomp(2). The program runs over one `struct seccomp_data`: number, architecture,
-//! instruction pointer, six arguments. It has no loops, since jumps only go forward, and the kernel
-//! accepts at most [`LONGEST`] instructions. Instruction codes are those of `linux/bpf_common.h`
-//! and `linux/filter.h`, answers those of `linux/seccomp.h`.
+//! Model: seccomp(2). A filter is a program of classic BPF over one `struct seccomp_data`: number,
+//! architecture, instruction pointer, six arguments. It has no loops, because jumps only go
+//! forward, and the kernel rejects a program longer than [`LONGEST`]. Instructions have the numbers
+//! of `linux/bpf_common.h` and `linux/filter.h`, answers those of `linux/seccomp.h`.
 //!
-//! A program that the kernel would refuse, or that is not understood here, counts as the worst
-//! answer.
+//! A malformed filter counts as the worst answer: the kernel rejects it, or this module does not
+//! understand it.
 
 use crate::arch::AUDIT_ARCH;
 
@@ -14,13 +14,13 @@ use crate::arch::AUDIT_ARCH;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// Its operation.
+    /// The operation.
     pub code: u16,
-    /// Instructions to skip if a condition is met.
+    /// Instructions to skip if the condition is met.
     pub met: u8,
-    /// And if not.
+    /// Instructions to skip if the condition is not met.
     pub unmet: u8,
-    /// Its operand.
+    /// The operand.
     pub operand: u32,
 }
 
@@ -30,14 +30,14 @@ pub const LONGEST: usize = 4096;
 /// A system call: its number and its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SystemCall {
-    /// As the processor's kernel numbers them.
+    /// The number, as the processor's kernel counts.
     pub number: u32,
-    /// In their order; 0 where it does not matter.
+    /// The arguments in order; 0 where the value does not matter.
     pub arguments: [u64; 6],
 }
 
-/// Answers under which a process goes on: ERRNO, USER_NOTIF, TRACE, LOG and ALLOW. The others end
-/// it or its thread, or are a signal.
+/// Answers after which a process continues: ERRNO, USER_NOTIF, TRACE, LOG and ALLOW. The others end
+/// the process or its thread, or send a signal.
 const HARMLESS: [u32; 5] = [
     0x0005_0000,
     0x7FC0_0000,
@@ -48,7 +48,8 @@ const HARMLESS: [u32; 5] = [
 const ACTION: u32 = 0xFFFF_0000;
 const KILL: u32 = 0;
 
-/// Whether a process behind that filter goes on after each of the calls, granted or refused.
+/// Returns true if a process behind that filter continues after each of the calls, granted or
+/// refused.
 #[must_use]
 pub fn spares(filter: &[Instruction], calls: &[SystemCall]) -> bool {
     filter.len() <= LONGEST
@@ -57,7 +58,7 @@ pub fn spares(filter: &[Instruction], calls: &[SystemCall]) -> bool {
             .all(|call| HARMLESS.contains(&(answer(filter, call).unwrap_or(KILL) & ACTION)))
 }
 
-/// The word of `struct seccomp_data` at that offset.
+/// Returns the word of `struct seccomp_data` at that offset.
 fn word(call: &SystemCall, offset: u32) -> Option<u32> {
     if !offset.is_multiple_of(4) {
         return None;
@@ -77,7 +78,7 @@ fn word(call: &SystemCall, offset: u32) -> Option<u32> {
     }
 }
 
-/// Returns the filter's answer; `None` if the program is no valid filter.
+/// Returns the filter's answer, or `None` if the filter is malformed.
 fn answer(filter: &[Instruction], call: &SystemCall) -> Option<u32> {
     let (mut a, mut x) = (0u32, 0u32);
     let mut memory = [0u32; 16];
@@ -154,8 +155,8 @@ mod tests {
         }
     }
 
-    /// As sandboxes write it: another architecture is killed, two calls are granted, one of them by
-    /// an argument, one refused.
+    /// A filter as sandboxes write it. It kills another architecture, grants two calls, one of
+    /// which depends on an argument, and refuses one call.
     fn usual() -> Vec<Instruction> {
         vec![
             step(0x20, 0, 0, 4), // the architecture
@@ -244,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it is given, it comes to an end.
+        /// Any input comes to an end.
         #[test]
         fn anything_ends(
             filter in prop::collection::vec((any::<u16>(), any::<u8>(), any::<u8>(), any::<u32>()), 0..100),

@@ -1,8 +1,8 @@
-//! Tables: sets and maps of samples and stacks, which many threads use without a lock.
+//! Tables: lock-free sets and maps of samples and stacks.
 //!
 //! Imports: `primitive`.
 //!
-//! Not here: what an entry means, and when the memory of a table is mapped.
+//! Not here: the meaning of an entry, and when the memory of a table is mapped.
 
 pub(crate) mod filter;
 pub(crate) mod number_hash;

@@ -1,4 +1,4 @@
-//! Unwinding: what a thread keeps of its walks, so that the next walk repeats no work.
+//! Unwinding: the caches of a thread's walks, so that the next walk repeats no work.
 //!
 //! Imports: `sampling` (random numbers, in tests).
 //!

@@ -1,16 +1,15 @@
-//! The lock-free structures under loom: every order in which two or three threads can meet, and
-//! every value that an atomic may then show.
+//! The lock-free structures under loom: every interleaving of two or three threads, and every value
+//! that an atomic may then show.
 //!
 //!     scripts/models
 //!
-//! Tables are tiny here (two slots in the first level, windows of two), so that threads get into
-//! each other's way at every step, growth included. The program's own synchronisation is modelled,
-//! too: an address reaches another thread, or comes back from the allocator, only through a
-//! synchronisation of the program's own.
+//! Tables are tiny here (two slots in the first level, windows of two), so that threads collide at
+//! every step, growth included. The model has the program's own synchronisation, too: an address
+//! reaches another thread, or comes back from the allocator, only through such a synchronisation.
 //!
-//! One thing that loom does not follow: of two threads' accesses to an atomic it remembers the
-//! last, so a thread that reads back what it is about to store hides that another has read it.
-//! Structures are written so that they need not read back.
+//! Loom has one limit. It remembers only the last of two threads' accesses to an atomic. So a
+//! thread that reads back a value before it stores hides another thread's read. Structures are
+//! written so that they need not read back.
 #![cfg(loom)]
 
 use heapprof_core::{
@@ -24,7 +23,7 @@ use loom::thread;
 /// Most levels in a model.
 const MOST: usize = 2;
 
-/// The levels of `preload/src/levels.rs`, step by step, with memory that is there from the start.
+/// The levels of the preloaded library, step by step, with memory that exists from the start.
 struct Modelled {
     memory: [&'static [Slot]; MOST],
     count: AtomicUsize,
@@ -74,15 +73,15 @@ fn table() -> Arc<SampleTable<Modelled>> {
     Arc::new(SampleTable::new(Modelled::new()))
 }
 
-/// Runs the model with at most three preemptions: with more, some take hours, and a lost update
-/// needs two.
+/// Runs the model with at most three preemptions. A lost update needs two; with more than three,
+/// some models take hours.
 fn model(check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(check);
 }
 
-/// Takes the sample at `address` out, and leaves its place.
+/// Takes the sample at `address` out, and leaves its slot.
 fn take(table: &SampleTable<Modelled>, address: u64) -> Option<u64> {
     let (id, vacant) = table.take(address)?;
     vacant.leave();
@@ -143,7 +142,7 @@ fn an_address_that_comes_back_carries_the_new_sample() {
             let (table, freed) = (Arc::clone(&table), Arc::clone(&freed));
             thread::spawn(move || {
                 assert_eq!(take(&table, A), Some(1));
-                // The real free: the allocator may reuse the address.
+                // the real free: the allocator may reuse the address
                 freed.store(true, Ordering::Release);
             })
         };
@@ -168,8 +167,8 @@ fn a_place_that_was_kept_is_nobody_else_s() {
         let other = {
             let (table, freed) = (Arc::clone(&table), Arc::clone(&freed));
             thread::spawn(move || {
-                assert!(table.insert(B, 2)); // of two slots one is free
-                // The allocator gave it the address meanwhile, and it is free again.
+                assert!(table.insert(B, 2)); // one of two slots is free
+                // The allocator gave the address to this thread meanwhile, and it is free again.
                 assert!(table.insert(A, 3));
                 assert_eq!(take(&table, A), Some(3));
                 freed.store(true, Ordering::Release);
@@ -191,7 +190,7 @@ fn a_place_that_was_kept_is_nobody_else_s() {
 fn growth_loses_nothing() {
     model(|| {
         let table = table();
-        // Two slots in the first level: the third entry needs another one.
+        // The first level has two slots: the third entry needs another level.
         assert!(table.insert(0x100, 100));
         let other = {
             let table = Arc::clone(&table);
@@ -209,8 +208,7 @@ fn growth_loses_nothing() {
 fn whoever_finds_a_stack_known_finds_its_frames_queued() {
     model(|| {
         let set = Arc::new(StackSet::new(Modelled::new()));
-        // The level is there: its publication must not stand in for that of the stack.
-        set.insert(1);
+        set.insert(1); // the level exists: its publication must not stand in for that of the stack
         let queued = Arc::new(AtomicU64::new(0));
         let other = {
             let (set, queued) = (Arc::clone(&set), Arc::clone(&queued));
@@ -235,8 +233,8 @@ fn two_threads_that_ship_the_same_stack_leave_it_known() {
             let set = Arc::clone(&set);
             thread::spawn(move || set.insert(77))
         };
-        // One of the two adds the first level; the other may find it busy and leave the stack to be
-        // shipped again.
+        // One of the two threads adds the first level. The other may find it busy, and leave the
+        // stack to be sent again.
         set.insert(77);
         other.join().unwrap();
         assert!(set.contains(77));
@@ -272,13 +270,13 @@ fn the_filter_says_maybe_while_a_sample_lives() {
     });
 }
 
-/// A lane of the fewest words there may be: the third long event has no room until some are taken.
+/// A lane with the fewest words: the third long event has no room until some are taken.
 fn lane(number: usize) -> &'static Lane {
     let words: Box<[AtomicU64]> = (0..16).map(|_| AtomicU64::new(0)).collect();
     Box::leak(Box::new(Lane::new(Box::leak(words), number, 0)))
 }
 
-/// Ticks after which nothing is near: the event is told in its long form.
+/// Ticks after which no event is near: the event has its long form.
 const LONG_AFTER: u64 = 1 << 40;
 
 fn sampled(at: u64, id: u64) -> Sampled {
@@ -297,7 +295,7 @@ const BY: By = By {
     interval: 1,
 };
 
-/// All events that are there now.
+/// Takes all events that are there now.
 fn taken(merge: &mut Merge<'static>, lanes: &[&'static Lane]) -> Vec<Passed> {
     merge.look(u64::MAX, lanes.iter().copied().enumerate());
     merge.map(|(_, passed)| passed).collect()
@@ -308,8 +306,8 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
     model(|| {
         let lane = lane(0);
         let other = thread::spawn(move || {
-            // The third has room only if the writer was here meanwhile, and then goes over the end
-            // of the ring.
+            // The third event has room only if the writer took some meanwhile, and then crosses the
+            // end of the ring.
             [1, 2, 3].map(|n| {
                 lane.put_sampled(
                     BY,
@@ -336,7 +334,7 @@ fn a_stack_comes_out_of_its_lane_whole() {
     model(|| {
         let words: Box<[AtomicU64]> = (0..8).map(|_| AtomicU64::new(0)).collect();
         let lane: &'static StackLane = Box::leak(Box::new(StackLane::new(Box::leak(words))));
-        // Five words each: the second has room only if the first was taken meanwhile, and goes over
+        // Five words each: the second has room only if the first was taken meanwhile, and crosses
         // the end of the ring.
         let other = thread::spawn(move || {
             [1, 2].map(|n| lane.put(n, 4, n * 5, [(n * 7, true)].into_iter()))
@@ -355,7 +353,7 @@ fn a_stack_comes_out_of_its_lane_whole() {
     });
 }
 
-/// A sample names a stack that another thread has put in before it said that the stack is known.
+/// A sample names a stack that another thread put in before it added the stack to the set.
 #[test]
 fn a_stack_is_there_when_a_sample_of_another_thread_names_it() {
     model(|| {
@@ -374,7 +372,7 @@ fn a_stack_is_there_when_a_sample_of_another_thread_names_it() {
             known.load(Ordering::Acquire)
                 && lane.put_sampled(BY, &sampled(1, lane.new_id()), Ended::NONE, |_| {})
         });
-        // The lanes of samples first, as the inlet looks.
+        // The lanes of samples come first, as in the writer.
         let mut merge = Merge::new(0);
         let has_come = !taken(&mut merge, &[lane]).is_empty();
         let stack = stacks.take();
@@ -403,7 +401,7 @@ fn a_lane_goes_from_hand_to_hand_with_its_seat() {
         };
         let put = [put(&busy, 2), other.join().unwrap()];
         let all = taken(&mut Merge::new(0), &[lane]);
-        // Each with an id of its own, in their order.
+        // Each has an id of its own, in order.
         for (i, passed) in all.iter().enumerate() {
             let Passed::Sampled(it) = passed else {
                 unreachable!()
@@ -422,7 +420,8 @@ fn no_block_is_freed_before_it_was_allocated() {
         let first = {
             let handed_over = Arc::clone(&handed_over);
             thread::spawn(move || {
-                // In the lane that is looked at first, so that the free may be seen and it not.
+                // In the lane that is looked at first, so that a look may see the free and not
+                // this.
                 assert!(lanes[0].put_sampled(
                     BY,
                     &sampled(7, lanes[0].new_id()),
@@ -434,7 +433,7 @@ fn no_block_is_freed_before_it_was_allocated() {
         };
         let second = thread::spawn(move || {
             let has_it = handed_over.load(Ordering::Acquire);
-            // By a counter that was read too early.
+            // The counter was read too early.
             has_it && lanes[1].put_freed(5, &Freed { at: 6, id: 1 }, |_| {})
         });
         let mut merge = Merge::new(0);

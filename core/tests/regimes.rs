@@ -1,12 +1,12 @@
-//! Intervals that change while running, blocks that are recorded for their size, budgets: the
-//! weights must stay exact. Statistics, tested as statistics: fixed seeds, and the probability of a
-//! false alarm beside each bound.
+//! Intervals that change at run time, blocks that are recorded for their size, budgets: the weights
+//! must stay exact. The tests are statistical, with fixed seeds, and the probability of a false
+//! alarm beside each bound.
 
 use heapprof_core::{Budget, Estimate, Regime, Rng, Sampler, Weight};
 
 const RUNS: u64 = 4000;
 
-/// One thread's line, as the hooks use it: it learns of a change only when a block does not pass.
+/// The line of one thread, as the hooks use it: it sees a change only when a block does not pass.
 struct Line(Sampler);
 
 impl Line {
@@ -16,7 +16,7 @@ impl Line {
         Line(sampler)
     }
 
-    /// Lays a block on the line; the interval that it was sampled under.
+    /// Lays a block on the line, and returns the interval under which it is sampled.
     fn lay(&mut self, size: u64, now: Regime) -> Option<u64> {
         if self.0.passes(size as usize) {
             return None;
@@ -34,12 +34,12 @@ fn every(interval: u64) -> Regime {
     }
 }
 
-/// How the estimates of many runs lie about the truth, for blocks and for bytes.
+/// The errors of many runs' estimates, for blocks and for bytes.
 #[derive(Default)]
 struct Score {
     runs: u64,
     covered: [u64; 2],
-    /// Sum of (estimate - truth), and of its square.
+    /// Sums of (estimate - truth), and of its square.
     sum: [f64; 2],
     square: [f64; 2],
 }
@@ -74,8 +74,8 @@ impl Score {
     }
 }
 
-/// Sizes of a program. None is so much smaller than the intervals below that a single sample would
-/// stand for a large part of all blocks: then no number of runs makes the errors normal.
+/// Returns a size of a program's block. No size is so far below the intervals that one sample
+/// stands for a large part of all blocks: then no number of runs makes the errors normal.
 fn size(random: &mut Rng) -> u64 {
     let bits = random.next_u64();
     match bits % 16 {
@@ -84,7 +84,8 @@ fn size(random: &mut Rng) -> u64 {
     }
 }
 
-/// Three threads that allocate in turns; the interval changes at moments that they do not know of.
+/// Runs three threads that allocate in turns, while the interval changes at moments unknown to
+/// them.
 fn changing(run: u64, record_over: u64, intervals: &[u64]) -> (Estimate, f64, f64) {
     let mut random = Rng::new(run.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1);
     let mut now = Regime {
@@ -165,8 +166,8 @@ fn estimates_stay_sound_under_a_budget() {
     assert!(most_in_a_second <= 100, "{most_in_a_second}");
 }
 
-/// Blocks that are larger than a piece, as large and much smaller, at intervals far beyond one: the
-/// ends of pieces are no marks, and hide none.
+/// Blocks that are larger than a piece, as large, and much smaller, at intervals far beyond one:
+/// the ends of pieces add no marks and hide none.
 #[test]
 fn pieces_do_not_change_the_probability() {
     // Beyond 5 standard errors once in 1.7 million tries; 9 tries here, with fixed seeds.

@@ -1,21 +1,21 @@
 //! The sampler, the weights and the ledger together, as statistics: are estimates unbiased, and do
-//! intervals hold the truth as often as they say?
+//! intervals cover the truth as often as stated?
 //!
 //! ```text
-//!   a case: threads, each with a sequence of blocks (stack, size, freed or not); thousands of runs
+//!   a case: threads, each with a sequence of blocks (stack, size, freed)  ── thousands of runs ──>
 //!     of each stack's four numbers:   mean error, in its own standard errors       within ±5
 //!                                     part of the 95 % intervals with the truth    0.93 to 0.97
 //! ```
 //!
-//! False alarms, over the choice of seeds (they are fixed, so a test that passed passes again): a
-//! mean is beyond 5 standard errors with probability 5.7e-7; with intervals that are right, 2,000
-//! runs leave 93 to 97 % with probability 4.5e-5 (binomial, exactly). With some 80 numbers of
-//! either kind, that is 0.4 % together. An interval that is too narrow by a tenth holds 92.2 %, and
-//! is found nine times in ten.
+//! False alarms, over the choice of seeds (they are fixed, so a passed test passes again): a mean
+//! is beyond 5 standard errors with probability 5.7e-7. With correct intervals, 2,000 runs leave 93
+//! to 97 % with probability 4.5e-5 (binomial, exactly). For some 80 numbers of either kind, that is
+//! 0.4 % together. An interval that is a tenth too narrow covers 92.2 %, and is found nine times in
+//! ten.
 //!
-//! A normal interval is promised where enough samples are to be expected; every case here expects
-//! some hundred of each stack, or nearly all. `HEAPPROF_STATISTICS=<runs>:<seed>` does more, or
-//! others (`scripts/statistics`); `--nocapture` shows the table.
+//! A normal interval needs enough samples. Every case here expects some hundred of each stack, or
+//! nearly all. `HEAPPROF_STATISTICS=<runs>:<seed>` runs more, or others (`scripts/statistics`);
+//! `--nocapture` prints the table.
 
 use heapprof_core::{Estimate, Ledger, Sampler};
 
@@ -30,11 +30,11 @@ struct Block {
 struct Case {
     name: &'static str,
     interval: u64,
-    /// By thread.
+    /// Blocks by thread.
     blocks: Vec<Vec<Block>>,
 }
 
-/// Every third block is freed, in no step with anything else.
+/// Returns blocks, every third of which is freed, independently of all else.
 fn blocks(sizes: impl IntoIterator<Item = (u32, usize)>) -> Vec<Block> {
     let sizes = sizes.into_iter().enumerate();
     sizes
@@ -62,7 +62,7 @@ fn mixed(i: u64) -> u64 {
     (i ^ 0x5555).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33
 }
 
-/// Runs and seed.
+/// Returns the number of runs and the seed.
 fn settings() -> (u64, u64) {
     let text = std::env::var("HEAPPROF_STATISTICS").unwrap_or_else(|_| "2000:1".into());
     let (runs, seed) = text.split_once(':').expect("<runs>:<seed>");
@@ -79,7 +79,8 @@ struct Tally {
     samples: u64,
 }
 
-/// Allocated objects and bytes, in-use objects and bytes: value, standard error, samples.
+/// Returns allocated objects and bytes, and in-use objects and bytes: value, standard error,
+/// samples.
 fn four(ledger: &Ledger, stack: u32) -> [(f64, f64, u64); 4] {
     let (mut allocated, mut in_use) = (Estimate::default(), Estimate::default());
     for row in ledger.rows().filter(|row| row.stack == stack) {
@@ -160,8 +161,8 @@ fn check(case: &Case) {
             let samples = tally.samples as f64 / n;
             let what = format!("{:<34} {stack} {:<18}", case.name, METRICS[metric]);
             if tally.squares < 1e-6 * n {
-                // So large that all are sampled: fixed-point numbers' last bits are all that is
-                // off.
+                // So large that all are sampled: only the last bits of the fixed-point numbers
+                // differ.
                 println!("{what} {samples:>7.0} samples, exact");
                 continue;
             }
@@ -203,7 +204,7 @@ fn blocks_of_one_size_from_a_byte_to_64_mib() {
     }
 }
 
-/// The error of a reader that unsamples a line by its average size.
+/// Sizes that a reader gets wrong if it unsamples a line by its average size.
 #[test]
 fn sizes_from_a_byte_to_64_mib_in_one_stack() {
     let numbers = [
@@ -225,8 +226,8 @@ fn sizes_from_a_byte_to_64_mib_in_one_stack() {
     check(&one_thread("1 B to 64 MiB, every 256 B", 256, sizes));
 }
 
-/// A program whose rhythm is the interval's: sampling every R-th byte would see one of the two
-/// always and the other never.
+/// A program whose rhythm is the interval's: sampling every R-th byte would always see one of the
+/// two and never the other.
 #[test]
 fn strides_equal_to_the_interval() {
     const R: usize = 1024;
@@ -247,7 +248,7 @@ fn strides_equal_to_the_interval() {
     }
 }
 
-/// Each thread allocates far less than an interval: all that is seen are first distances.
+/// Each thread allocates far less than an interval, so only first distances count.
 #[test]
 fn many_short_threads() {
     let blocks = (0..800)

@@ -1,13 +1,13 @@
-//! Costs of writing and reading the frequent records, an allocation and its free each time:
+//! Costs of writing and reading the frequent records: an allocation and its free each time.
 //!
 //!     cargo bench --package heapprof-format
 //!
-//! Times are of the machine that runs it; compare two versions on one machine, in one sitting.
+//! Times depend on the machine. Compare two versions on one machine, in one sitting.
 
 use divan::{Bencher, counter::ItemsCount};
 use heapprof_format::{Alloc, Encoder, FILE_HEADER, Free, Reader};
 
-/// Pairs in a frame, as many as the writer puts there when it is busy.
+/// Pairs in a frame, as many as a busy writer puts there.
 const PAIRS: u64 = 20_000;
 
 fn main() {
@@ -35,8 +35,8 @@ fn write(encoder: &mut Encoder) -> &[u8] {
     encoder.finish()
 }
 
-/// A live set of a few thousand blocks of any size, freed in any order: nothing about the next
-/// record can be guessed.
+/// Writes a live set of a few thousand blocks of any size, freed in any order: the next record is
+/// unpredictable.
 fn write_in_any_order<'a>(encoder: &'a mut Encoder, random: &[u64]) -> &'a [u8] {
     let mut live = [0; 4096];
     let mut time_ns = 0;
@@ -84,7 +84,7 @@ fn encode_in_any_order(bencher: Bencher) {
         .bench_local(|| write_in_any_order(&mut encoder, &random).len());
 }
 
-/// Checksum included.
+/// Encodes a frame, checksum included.
 #[divan::bench]
 fn encode(bencher: Bencher) {
     let mut encoder = Encoder::new();

@@ -1,8 +1,8 @@
-//! Bodies: what stands behind the tag and the length of every record but allocations and frees.
-//! Written and read side by side.
+//! Bodies: the part of a record behind its tag and length, for every kind but allocations and
+//! frees. Writer and reader stand side by side.
 //!
-//! A kind never changes its number, nor a body what stands in it; more may be added behind its end,
-//! and kinds that are new are passed over by their length.
+//! A kind never changes its number, and a body never changes its fields; a later version may add
+//! fields at the end. A reader skips unknown kinds by their length.
 
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::record::{
@@ -60,12 +60,13 @@ impl Kind {
 /// The kind of a record with a body, and the time of a frame that begins with it.
 pub(crate) struct Head {
     pub(crate) kind: Kind,
-    /// Since the start. 0 where what is written after the record may be of a time before it: a
-    /// frame goes forward only.
+    /// Time since the start. It is 0 if a later record may have an earlier time, because a frame
+    /// only goes forward.
     pub(crate) frame_ns: u64,
 }
 
-/// Appends the body of a record to `body`; `None`: it has none, but is an allocation or a free.
+/// Appends the body of a record to `body`. Returns `None` for an allocation or a free, which have
+/// no body.
 pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
     let (kind, frame_ns) = match record {
         Record::Alloc(_) | Record::Free(_) => return None,
@@ -169,12 +170,12 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
     Some(Head { kind, frame_ns })
 }
 
-/// The record of that kind with that body; `None`: it is malformed, or the kind is that of no
-/// record. Bytes that a later version puts behind the end of a body are passed over.
+/// Returns the record of that kind with that body, or `None` if it is malformed or the kind is no
+/// record. Bytes behind the known fields, from a later version, are skipped.
 pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
     let body = &mut body;
     Some(match kind {
-        Kind::Interval => return None, // what the next allocations have in common, and no record
+        Kind::Interval => return None, // state of the next allocations, and no record
         Kind::Stack => {
             let number = take_u32(body)?;
             let end = WalkEnd::from_u8(take_byte(body)?)?;
@@ -262,7 +263,7 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
     })
 }
 
-/// In the place of a reason.
+/// The value in place of a reason.
 const NO_END: u8 = u8::MAX;
 
 fn put_start(out: &mut Vec<u8>, start: &Start) {
@@ -328,11 +329,8 @@ fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The longest text that is kept whole, in bytes: no path is longer.
-const LONGEST_TEXT: usize = 4096;
-
-/// Names come from the profiled system and need not be UTF-8: what is not becomes U+FFFD. A text
-/// that no system has is cut, and ends in `…`.
+/// Takes a string. Names come from the profiled system and need not be UTF-8: invalid bytes become
+/// U+FFFD.
 fn take_string(bytes: &mut &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(take_bytes(bytes)?);
     if text.len() <= LONGEST_TEXT {
@@ -378,7 +376,7 @@ fn put_list<T>(out: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>, &
 
 fn take_list<T>(bytes: &mut &[u8], take_item: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
     let len = take(bytes)?;
-    // An item is at least a byte: a count beyond the bytes that are left is damage, and must not
+    // An item has at least one byte. A count above the remaining bytes is damage, and must not
     // become an allocation of that size.
     if len > bytes.len() as u64 {
         return None;
@@ -386,7 +384,7 @@ fn take_list<T>(bytes: &mut &[u8], take_item: impl Fn(&mut &[u8]) -> Option<T>) 
     (0..len).map(|_| take_item(bytes)).collect()
 }
 
-/// Addresses as deltas: neighbours on a stack mostly lie in one module, three bytes apart.
+/// Appends addresses as deltas: neighbours on a stack mostly lie in one module, three bytes apart.
 fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
     let mut previous = 0u64;

@@ -1,71 +1,69 @@
-//! Checkpoint: the beginning of a segment of a rotated log, in place of the segments before it.
+//! Checkpoint: the first part of a segment of a rotated log, in place of the segments before it.
 //!
 //! ```text
 //!  segment 1      Start | events …
-//!  segment n > 1  Start | Checkpoint
-//!                     modules, threads, stacks
-//!                     Passed*     blocks allocated and freed before, by stack and size class
-//!                     Alloc*      blocks in use, in order of time, each as it was recorded
-//!                     Free*       of blocks from before the log (a forked process's)
-//!                     Counters
+//!  segment n > 1  Start | Checkpoint  modules, threads, stacks
+//!                                     Passed*      totals of earlier frees, by stack and class
+//!                                     Alloc*       blocks in use, in order of time, as recorded
+//!                                     Free*        of blocks from before a fork
+//!                                     Counters
 //!                         CheckpointEnd | events …
 //! ```
 //!
 //! So a segment is a log by itself: its totals and its live set are those of the whole run. Blocks
-//! in use are not in the totals of [`Passed`]. The sum of both is everything ever allocated,
-//! exactly, because the sums are fixed-point numbers.
+//! in use are not in the totals of [`Passed`]. The sum of both is exactly everything ever
+//! allocated, because the sums are fixed-point numbers.
 //!
-//! Segments that follow each other are one log when they are put behind each other, with any number
-//! of zero bytes between them (`cat` makes none, mapping files into memory pads to a page):
-//! [`Reader`](crate::Reader) then passes over the checkpoints of all but the first, whose content
-//! the events before them say as well. A segment without its `CheckpointEnd` was not finished, and
-//! counts for nothing.
+//! Consecutive segments, concatenated, are one log. Any number of zero bytes may stand between them
+//! (`cat` makes none; mapping files into memory pads to a page). [`Reader`](crate::Reader) skips
+//! the checkpoints of all segments but the first, because the events before them say the same. A
+//! segment without its `CheckpointEnd` is unfinished and is ignored.
 
 use crate::varint::{put, take};
 
 /// The beginning of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checkpoint {
-    /// Number of the segment that it begins; the first, which has no checkpoint, is 1.
+    /// Number of the segment. The first segment, which has no checkpoint, is 1.
     pub segment: u32,
     /// The moment whose state it holds.
     pub time_ns: u64,
     /// Bytes in all segments before this one, kept or not.
     pub bytes_before: u64,
-    /// When the most bytes were in use so far.
+    /// Time of the peak of bytes in use so far.
     pub peak_ns: u64,
-    /// How many they were, in units of 2^-32 bytes.
+    /// Bytes in use at that time, in units of 2^-32 bytes.
     pub peak_bytes: i128,
-    /// Smallest and largest interval that a sample was taken under so far; both 0 without samples.
+    /// Smallest and largest interval of a sample so far; both 0 without samples.
     pub intervals: (u64, u64),
-    /// Bytes of all that was ever asked for, one for an empty block; see [`Sums`]. Earlier
-    /// versions: usable bytes, which nothing is compared with that is read now.
+    /// Bytes ever requested, with one for an empty block; see [`Sums`]. Logs of earlier versions
+    /// have usable bytes here, which no current number is compared with.
     pub requested: Sums,
 }
 
-/// An estimate: `heapprof_core::Estimate` as it is stored.
+/// An estimate: the stored form of `heapprof_core::Estimate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sums {
-    /// Samples it rests on.
+    /// Samples in the estimate.
     pub samples: u64,
     /// Blocks, bytes, variance of the blocks, variance of the bytes, in units of 2^-32.
     pub fixed: [i128; 4],
 }
 
-/// Blocks that one stack allocated in one size class, and that were freed before a checkpoint.
+/// The blocks of one stack and size class that were allocated and freed before a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Passed {
     /// Number of the stack.
     pub stack: u32,
     /// Number of the size class, as `heapprof_core::SizeClass` counts them.
     pub class: u8,
-    /// When the stack was first sampled.
+    /// Time of the stack's first sample.
     pub first_ns: u64,
-    /// The numbers. May be none: the stack and class are then known for what they have in use.
+    /// The numbers. They may be zero: the stack and class then only have blocks in use.
     pub sums: Sums,
 }
 
-/// Signed, to u128 with small magnitudes small, as `zigzag`.
+/// Appends a signed number as a u128, with small magnitudes small, as `zigzag`.
 fn put_wide(out: &mut Vec<u8>, value: i128) {
     let mut value = ((value << 1) ^ (value >> 127)) as u128;
     while value >= 0x80 {
@@ -75,7 +73,7 @@ fn put_wide(out: &mut Vec<u8>, value: i128) {
     out.push(value as u8);
 }
 
-/// At most nineteen bytes; bits beyond the 128th are an error, as is a cut.
+/// Takes at most nineteen bytes. A cut, or bits beyond the 128th, are an error.
 fn take_wide(bytes: &mut &[u8]) -> Option<i128> {
     let mut value = 0u128;
     for (i, &byte) in bytes.iter().enumerate() {
@@ -110,7 +108,7 @@ impl Sums {
 }
 
 impl Checkpoint {
-    /// The time is put by the log, in its unit.
+    /// Appends all but the time, which the log writes in its unit.
     pub(crate) fn put_rest(&self, out: &mut Vec<u8>) {
         put(out, u64::from(self.segment));
         put(out, self.bytes_before);

@@ -1,17 +1,17 @@
-//! Control page: the memory by which `heapprof ctl` sends a command to a running process.
+//! Control page: the memory through which `heapprof ctl` talks to a running process.
 //!
-//! Model: one page of memory that both processes map, with room for one request. The client takes
-//! the page, writes a command, increments `asked` and wakes the writer. The writer reads the
-//! command, writes the answer, sets `answered` to `asked` and wakes the client. The page holds
-//! words and no references: either side may vanish or write nonsense at any moment, and the other
-//! goes on.
+//! Model: one page that both programs map, with room for one request. A client takes the lock word
+//! `holder`, writes a command, increments `asked` and wakes the writer. The writer reads the
+//! command, writes the answer, sets `answered` to `asked` and wakes the client. The page has words
+//! and no references. Either side may vanish or write nonsense at any moment, and the other side
+//! continues.
 //!
 //! ```text
 //! magic | version pid | writer holder asked answered | status lengths | command | answer
 //! ```
 //!
-//! Waiting and waking (futexes on `writer` and `answered`) are system calls and the two programs'
-//! business.
+//! Waiting and waking (futexes on `writer` and `answered`) are system calls, which the two programs
+//! make.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub const CONTROL_PAGE_LEN: usize = 4096;
 /// Most bytes of a command.
 pub const MAX_CONTROL_COMMAND: usize = 1024;
-/// Most bytes of an answer; what is longer is cut.
+/// Most bytes of an answer; a longer answer is cut.
 const MAX_CONTROL_ANSWER: usize = 2816;
-/// State of the writer, in [`ControlPage::writer`], in which it needs no waking.
+/// State of the writer, in [`ControlPage::writer`], in which it needs no wake-up.
 pub const WRITER_AWAKE: u32 = 0;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"heapctl\x01");
@@ -31,16 +31,16 @@ const MAGIC: u64 = u64::from_le_bytes(*b"heapctl\x01");
 #[derive(Debug)]
 pub struct ControlPage {
     magic: AtomicU64,
-    /// Process id of the process that is controlled, as itself sees it.
+    /// Process id of the controlled process, in its own PID namespace.
     pid: AtomicU32,
-    /// State of the writer, which it waits on. The writer sets a sleeping state before it sleeps;
-    /// the thread that wakes it sets [`WRITER_AWAKE`].
+    /// State of the writer, on which it waits. The writer changes it before it sleeps. The client
+    /// that wakes the writer sets it to [`WRITER_AWAKE`].
     pub writer: AtomicU32,
-    /// The client that has the page: a process id, or 0. Changed by clients.
+    /// Lock of the page: the process id of the client that holds it, or 0. Clients change it.
     pub holder: AtomicU32,
     /// Number of the last command.
     asked: AtomicU32,
-    /// Number of the last command that was answered: what those who ask wait on.
+    /// Number of the last answered command. Clients wait on it.
     pub answered: AtomicU32,
     /// Status of the answer: 0 done, else refused.
     status: AtomicU32,
@@ -71,27 +71,27 @@ impl Default for ControlPage {
 }
 
 impl ControlPage {
-    /// For the process that is controlled: from here on it may be asked.
+    /// Opens the page for commands. The controlled process calls it.
     pub fn open(&self, pid: u32) {
         self.pid.store(pid, Ordering::Relaxed);
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Whether it is a page of this version, and of that process.
+    /// Returns true if the page has this version and belongs to that process.
     pub fn is_of(&self, pid: u32) -> bool {
         self.magic.load(Ordering::Acquire) == MAGIC && self.pid.load(Ordering::Relaxed) == pid
     }
 
-    /// Whether a command waits for its answer.
+    /// Returns true if a command waits for its answer.
     #[inline]
     pub fn is_asked(&self) -> bool {
-        // Sequentially consistent, as is the change of `writer`: either the writer sees the command
-        // before it sleeps, or the client sees that it sleeps.
+        // Sequentially consistent, as is the change of `writer`. Either the writer sees the command
+        // before it sleeps, or the client sees that the writer sleeps.
         self.asked.load(Ordering::SeqCst) != self.answered.load(Ordering::SeqCst)
     }
 
-    /// Writes a command, for the client that has the page. The caller must wake the writer. Returns
-    /// the coming value of `answered`; `None` if the command is too long.
+    /// Writes a command; the client that holds the page calls it, and then wakes the writer.
+    /// Returns the value of `answered` to wait for, or `None` if the command is too long.
     pub fn ask(&self, command: &str) -> Option<u32> {
         let len = put(&self.command, command.as_bytes());
         if len < command.len() {
@@ -103,13 +103,13 @@ impl ControlPage {
         Some(number)
     }
 
-    /// For the writer: the command that waits.
+    /// Writer only: returns the waiting command.
     pub fn command(&self) -> Option<String> {
         self.is_asked()
             .then(|| get(&self.command, self.command_len.load(Ordering::Relaxed)))
     }
 
-    /// Writes the answer, for the writer. The caller must wake the threads that wait on `answered`.
+    /// Writer only: answers the command. The caller then wakes the clients that wait on `answered`.
     pub fn answer(&self, answer: Result<&str, &str>) {
         let (status, text) = match answer {
             Ok(text) => (0, text),
@@ -122,10 +122,10 @@ impl ControlPage {
         self.answered.store(number, Ordering::SeqCst);
     }
 
-    /// Reads the answer, for the client, when `answered` says that it is there.
+    /// Returns the answer. The client calls it when `answered` has the awaited value.
     ///
     /// # Errors
-    /// With the words of the refusal.
+    /// The text of a refusal.
     pub fn read_answer(&self) -> Result<String, String> {
         let text = get(&self.answer, self.answer_len.load(Ordering::Relaxed));
         match self.status.load(Ordering::Relaxed) {
@@ -135,7 +135,7 @@ impl ControlPage {
     }
 }
 
-/// Writes what fits; returns how much.
+/// Writes the bytes that fit, and returns their number.
 fn put(room: &[AtomicU8], bytes: &[u8]) -> usize {
     for (place, &byte) in room.iter().zip(bytes) {
         place.store(byte, Ordering::Relaxed);
@@ -143,7 +143,7 @@ fn put(room: &[AtomicU8], bytes: &[u8]) -> usize {
     room.len().min(bytes.len())
 }
 
-/// Text of a length that somebody else states.
+/// Reads text whose length the other side states.
 fn get(room: &[AtomicU8], len: u32) -> String {
     let bytes = room.iter().take(len as usize);
     let bytes: Vec<u8> = bytes.map(|byte| byte.load(Ordering::Relaxed)).collect();

@@ -1,4 +1,4 @@
-//! A dump: the heap at one moment as gperftools writes it, in text that three other programs read.
+//! Dump: the heap at one moment in the text form of gperftools, which three other programs read.
 //!
 //! ```text
 //! heap profile:      2:     2000 [     4:     4001] @ heapprofile       in use [allocated]
@@ -10,21 +10,21 @@
 //! 5614cbe73000-5614cbe74000 r-xp 00001000 fe:00 1001                   /bin/server
 //! ```
 //!
-//! Numbers are estimates of the truth, already unsampled, which the word `heapprofile` tells the
-//! readers. Each oddity of the form is there because a reader needs it (docs/format.md, and tests
-//! that run all three):
+//! Numbers are estimates of the truth, already unsampled; the word `heapprofile` tells the readers
+//! so. Each oddity of the form exists because a reader needs it (docs/format.md, and tests that run
+//! all three):
 //!
 //! * `go tool pprof` shows allocations only if the header's allocated bytes differ from those in
-//!   use; so the header, and only the header, may say one byte more.
-//! * It rejects a file with a line of 0 objects and some bytes: bytes without objects get one.
+//!   use. So the header, and only the header, may have one byte more.
+//! * It rejects a line of 0 objects with some bytes: bytes without objects get one object.
 //! * It reads no line beyond 64 KiB: stacks are cut to [`MAX_FRAMES`], keeping the innermost.
-//! * It takes a build-id from the short form of a mapping only, and the perl readers take the file
-//!   offset from the long form only, misreading a short one. So executable mappings come in both,
-//!   the short one first and with `0x`, which hides it from perl.
+//! * It takes a build-id from the short form of a mapping only. The perl readers take the file
+//!   offset from the long form only, and misread a short form. So executable mappings come in both
+//!   forms. The short one is first and begins with `0x`, which hides it from perl.
 //!
 //! [`Dump::write`] and [`Dump::parse`] are inverses. The parser also takes dumps of gperftools and
-//! tcmalloc, sampled ones (`heap_v2`) included: those numbers stay as written, with the
-//! [`Sampling`] that says what was done, because unsampling is done elsewhere and once (Law 8).
+//! tcmalloc, sampled ones (`heap_v2`) included. Their numbers stay as written, with the
+//! [`Sampling`] that describes them, because unsampling is done elsewhere and once (Law 8).
 
 mod error;
 mod mapping;
@@ -37,38 +37,38 @@ pub use mapping::Mapping;
 pub use text::{DumpNumbers, DumpText};
 pub use write::MAX_FRAMES;
 
-/// The content of a dump.
+/// The contents of a dump.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dump {
-    /// How the numbers relate to samples.
+    /// The meaning of the numbers.
     pub sampling: Sampling,
-    /// Lines for people and for our own reader, without the `# `. A `key: value` form lets the
+    /// Lines for people and for our own reader, without the `# `. The form `key: value` lets the
     /// reader find `program`, `command`, `pid`, `interval`.
     pub comments: Vec<String>,
-    /// The account. Its order does not matter: `write` sorts.
+    /// The account, in any order: `write` sorts.
     pub lines: Vec<DumpLine>,
-    /// The files that were mapped, and where.
+    /// The mapped files.
     pub mappings: Vec<Mapping>,
     /// Names, in front of a symbolized dump.
     pub symbols: Option<Symbols>,
-    /// Lines that the parser passed over. Never written.
+    /// Lines that the parser skipped. They are never written.
     pub remarks: Vec<String>,
 }
 
-/// The state of a dump's numbers: unsampled already, or still those of samples.
+/// The sampling of a dump's numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sampling {
-    /// `heapprofile`: nothing is left to do. [`Dump::write`] writes this.
+    /// `heapprofile`: the numbers are unsampled. [`Dump::write`] writes this form.
     #[default]
     Unsampled,
-    /// `heap_v2/N`: numbers of samples, of a Poisson process over bytes of that mean interval.
+    /// `heap_v2/N`: numbers of samples, of a Poisson process over bytes with that mean interval.
     Poisson {
         /// Mean interval in bytes.
         interval: u64,
     },
 }
 
-/// One line: a call stack and what it allocated.
+/// One line: a call stack and its allocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DumpLine {
     /// Blocks not yet freed.
@@ -81,7 +81,7 @@ pub struct DumpLine {
     pub allocated_bytes: u64,
     /// Addresses as written, innermost first: a PC inside an allocation function, then return
     /// addresses. An address that a signal interrupted is written plus one, because readers
-    /// take one from all but the first.
+    /// subtract one from all but the first.
     pub frames: Vec<u64>,
 }
 
@@ -90,7 +90,7 @@ pub struct DumpLine {
 pub struct Symbols {
     /// Path of the program.
     pub binary: String,
-    /// An address as a reader will ask for it, and its functions, outermost first.
+    /// An address as a reader asks for it, and its functions, outermost first.
     pub names: Vec<(u64, Vec<String>)>,
 }
 
@@ -121,7 +121,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Any dump, as its parts may be; names without the characters that have to be replaced.
+    /// Any dump, with names without the characters that have to be replaced.
     fn any_dump() -> impl Strategy<Value = Dump> {
         let number = || (0u32..63, any::<u64>()).prop_map(|(shift, v)| (v >> 1) >> shift);
         let pair = move || {
@@ -171,7 +171,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(dump in any_dump()) {
-            // Bytes without objects, and an order of its own, are the writer's doing: write twice.
+            // The writer changes bytes without objects, and the order: so it writes twice.
             let once = Dump::parse(text(&dump).as_bytes()).unwrap();
             let twice = Dump::parse(text(&once).as_bytes()).unwrap();
             prop_assert_eq!(&once, &twice);

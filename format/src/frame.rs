@@ -1,10 +1,10 @@
-//! A frame: one flush of records, with a length and a checksum around them.
+//! Frame: one flush of records, with a length and a checksum around them.
 //!
-//! The checksum covers the sequence number too, so a frame that was copied or repeated by a broken
-//! disk does not pass for another one.
+//! The checksum covers the sequence number. So a frame that a broken disk copied or repeated does
+//! not pass for another one.
 
-/// The version this crate writes. A reader refuses any but this and [`OLDEST_VERSION`], which has
-/// no plain allocations and is else the same.
+/// The version that this crate writes. A reader accepts only it and [`OLDEST_VERSION`], which lacks
+/// plain allocations and is otherwise equal.
 pub const VERSION: u8 = 3;
 
 /// The oldest version that is read.
@@ -16,7 +16,7 @@ pub const FILE_HEADER: [u8; FILE_HEADER_LEN] = *b"heaplog\x03";
 /// Length of [`FILE_HEADER`] in bytes.
 pub const FILE_HEADER_LEN: usize = 8;
 
-/// The version of a log that begins like that; `None`: it is no log's beginning.
+/// Returns the version of a log that begins with these bytes, or `None` if they begin no log.
 pub(crate) fn version_of(bytes: &[u8]) -> Option<u8> {
     let (header, _) = bytes.split_first_chunk::<FILE_HEADER_LEN>()?;
     let [name @ .., version] = header;
@@ -24,7 +24,7 @@ pub(crate) fn version_of(bytes: &[u8]) -> Option<u8> {
     (name == ours).then_some(*version)
 }
 
-/// Whether a log that can be read begins like that.
+/// Returns true if these bytes begin a log that can be read.
 pub(crate) fn begins_log(bytes: &[u8]) -> bool {
     version_of(bytes).is_some_and(|version| (OLDEST_VERSION..=VERSION).contains(&version))
 }
@@ -32,22 +32,22 @@ pub(crate) fn begins_log(bytes: &[u8]) -> bool {
 /// Length of the header before each frame's payload, in bytes.
 pub const FRAME_HEADER_LEN: usize = 16;
 
-/// No payload is longer, in bytes: a length beyond it is damage, not data. The writer flushes at
-/// well below a megabyte; only a stack or a path of absurd length could come near.
+/// Longest payload, in bytes: a larger length is damage, not data. The writer flushes well below a
+/// megabyte. Only a stack or a path of absurd length comes near.
 pub const MAX_FRAME_LEN: usize = 64 << 20;
 
-/// Bytes that begin a frame; chosen so that no UTF-8 text and no varint run of small numbers looks
-/// like it, because the reader searches for it after damage.
+/// Bytes that begin a frame. No UTF-8 text and no run of small varints looks like them, because the
+/// reader searches for them after damage.
 const MAGIC: [u8; 4] = [0xf8, b'h', b'p', 0xff];
 
-/// The header of a frame, before its payload.
+/// The header before a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     /// Payload length in bytes.
     pub(crate) length: u32,
     /// crc32 of the sequence number (little endian) and the payload.
     pub(crate) crc: u32,
-    /// Counts frames from 0 in each file; a step of more than one is a lost frame.
+    /// Number of the frame, from 0 in each file; a step of more than one is a lost frame.
     pub(crate) sequence: u32,
 }
 
@@ -69,7 +69,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// The header at the front of `bytes`, or `None` when they do not begin with one.
+    /// Returns the header at the front of `bytes`, or `None` if there is none.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; FRAME_HEADER_LEN] = bytes.get(..FRAME_HEADER_LEN)?.try_into().ok()?;
         if bytes[0..4] != MAGIC {
@@ -98,7 +98,7 @@ fn checksum(sequence: u32, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Offset of the next frame that is whole and intact at or after `from`, if any.
+/// Returns the offset of the next intact frame at or after `from`, if any.
 pub(crate) fn find_next(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {

@@ -1,10 +1,10 @@
-//! Formats of heapprof: the record log (`*.heaplog`), the dumps (`*.heap`), and the page that
+//! heapprof's files: the record log (`*.heaplog`) and the dumps (`*.heap`); and the page that
 //! `heapprof ctl` shares with a running program ([`ControlPage`]).
 //!
-//! You give [`Encoder`] the records of one flush and get the bytes of one *frame* to append to the
-//! file; you give [`Reader`] the bytes of a file and get the records back, in order, up to the end
-//! or up to the first byte that cannot be trusted. Both sides live in this crate so that neither
-//! can drift from the other. Nothing here opens a file, reads a clock or looks at the process.
+//! [`Encoder`] takes the records of one flush and returns the bytes of one *frame*, to be appended
+//! to the file. [`Reader`] takes the bytes of a file and returns the records in order, up to the
+//! end or the first byte that cannot be trusted. Both sides live in this crate, so that neither can
+//! drift from the other. The crate opens no file, reads no clock and does not look at the process.
 //!
 //! # The file
 //!
@@ -13,23 +13,24 @@
 //! frame*                                        appended, never rewritten
 //!
 //! frame = magic:u32 length:u32 crc:u32 sequence:u32   little endian, 16 bytes
-//!         payload               `length` bytes; crc is the crc32 of sequence and payload
+//!         payload                                     `length` bytes; crc32 covers sequence, too
 //! payload = base_time:varint record*
 //! ```
 //!
-//! A frame is decoded from its own bytes alone: deltas start anew in each. So a torn tail costs the
-//! tail, and a damaged frame costs that frame: the reader can go on at the next magic.
+//! A frame is decoded from its own bytes alone: deltas start again in each frame. So a torn tail
+//! costs the tail, and a damaged frame costs that frame: the reader continues at the next magic.
 //!
 //! Files that continue each other (the segments of a rotated log, each beginning with a
-//! [`Checkpoint`]) are one log when put behind each other.
+//! [`Checkpoint`]) are one log when they are concatenated.
 //!
 //! # What a record costs
 //!
-//! The two records there are millions of, [`Alloc`] and [`Free`], take mostly six and two to four
-//! bytes: one byte holds the kind, whether the thread changed, and a time step of up to 30
-//! microseconds; ids are deltas to the id before, and that of an allocation is mostly the next
-//! ([`Usual`]). Everything else is a tag, a length and a body, so a reader skips what it does not
-//! know: new kinds of record do not need a new version, changed meanings of old ones do.
+//! The two frequent records, [`Alloc`] and [`Free`], mostly take six and two to four bytes. One
+//! byte holds the kind, whether the thread changed, and a short time step. Ids are deltas to the id
+//! before, and an allocation mostly has the next id ([`Usual`]).
+//!
+//! Every other record is a tag, a length and a body, so a reader skips unknown records. New kinds
+//! of records need no new version; a changed meaning of an old kind does.
 #![forbid(unsafe_code)]
 
 mod body;

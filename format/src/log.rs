@@ -1,4 +1,4 @@
-//! Writing: records to the bytes of a frame.
+//! Encoder: writes records as the bytes of a frame.
 //!
 //! ```text
 //! hot record   0bTTTTT S KK     KK 0 alloc, 1 free, 2 plain alloc
@@ -13,15 +13,15 @@
 //! ```
 //!
 //! "Previous id" is that of the last alloc of a thread with the same number modulo 16: a thread's
-//! ids follow each other, whatever other threads do meanwhile. The interval of allocs is state as
-//! well, set by a record of its own; all state begins anew in each frame.
+//! ids are consecutive, whatever other threads do. The interval of allocs is state as well, which a
+//! record of its own sets. All state starts again in each frame.
 
 use crate::body::{Kind, TIME_UNIT_NS, put_body};
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
 use crate::record::{Alloc, Free, Record};
 use crate::varint::{each_byte, put, zigzag};
 
-/// Largest time step that fits the hot byte; one more means "a varint follows".
+/// Value of the hot byte's time step that means "a varint follows". Shorter steps fit the byte.
 pub(crate) const TIME_IN_TAG: u64 = 31;
 
 pub(crate) const KIND_ALLOC: u8 = 0;
@@ -42,13 +42,13 @@ pub(crate) mod plain {
 
     const _: () = assert!(SLACK_SHIFT + SLACK_BITS == 8 * LEN as u32);
 
-    /// Whether an allocation can be a plain one.
+    /// Returns true if an allocation can be a plain one.
     #[inline(always)]
     pub(super) fn fits(size: u64, slack: u64, stack: u32) -> bool {
         size >> SIZE_BITS | slack >> SLACK_BITS == 0 && stack >> STACK_BITS == 0
     }
 
-    /// The bytes of one, `step` being short.
+    /// Returns the bytes of a plain allocation with a short `step`.
     #[inline(always)]
     pub(super) fn bytes(step: u64, size: u64, slack: u64, stack: u32) -> u64 {
         u64::from(super::KIND_PLAIN)
@@ -59,10 +59,10 @@ pub(crate) mod plain {
     }
 }
 
-/// The state that deltas refer to, on both sides. It begins anew in each frame.
+/// The reference of deltas, on both sides. It starts again in each frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Deltas {
-    /// In [`TIME_UNIT_NS`].
+    /// Time in [`TIME_UNIT_NS`].
     pub(crate) time: u64,
     pub(crate) thread: u32,
     pub(crate) ids: [u64; 16],
@@ -70,14 +70,14 @@ pub(crate) struct Deltas {
 }
 
 impl Deltas {
-    /// The previous id, as the module's text has it, for the thread in force.
+    /// Returns the previous id, as the module's text defines it, for the current thread.
     #[inline]
     pub(crate) fn id(&mut self) -> &mut u64 {
         &mut self.ids[self.thread as usize % 16]
     }
 }
 
-/// Builds frames. One is made for each log and used until its end.
+/// Builder of frames. A log has one, from its beginning to its end.
 ///
 /// ```
 /// use heapprof_format::{Encoder, FILE_HEADER, Free, Reader, Record};
@@ -93,30 +93,30 @@ impl Deltas {
 /// ```
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// Room for the header, then the payload, up to `end`; behind that there is room for more.
+    /// Room for the header, then the payload, up to `end`; free room follows.
     bytes: Vec<u8>,
     end: usize,
     /// Room for the body of a record, which is written before its length is known.
     body: Vec<u8>,
     deltas: Deltas,
     sequence: u32,
-    /// Whether a frame has begun that is not finished.
+    /// True if a frame is begun and not finished.
     is_open: bool,
 }
 
 impl Encoder {
-    /// An encoder whose first frame will be number 0.
+    /// Returns an encoder whose first frame is number 0.
     pub fn new() -> Self {
         Encoder::default()
     }
 
-    /// Bytes of the frame so far; 0 when it is empty.
+    /// Returns the bytes of the frame so far; 0 if it is empty.
     pub fn pending(&self) -> usize {
         if self.is_open { self.end } else { 0 }
     }
 
-    /// Ends the frame and returns its bytes, header included, to be appended to the file. The next
-    /// record begins another. Returns an empty slice when there is nothing to write.
+    /// Ends the frame. Returns its bytes, header included, to be appended to the file, or an empty
+    /// slice if there are no records. The next record begins another frame.
     pub fn finish(&mut self) -> &[u8] {
         if self.pending() == 0 {
             return &[];
@@ -145,7 +145,8 @@ impl Encoder {
         }
     }
 
-    /// Adds an allocation. A time before that of the record before it is written as that one's.
+    /// Adds an allocation. A time before that of the previous record is replaced by that record's
+    /// time.
     pub fn alloc(&mut self, alloc: &Alloc) {
         let time = alloc.time_ns / TIME_UNIT_NS;
         let last_id = alloc.id.wrapping_sub(1);
@@ -187,7 +188,7 @@ impl Encoder {
         self.end += out.len;
     }
 
-    /// Adds a free. A time before that of the record before it is written as that one's.
+    /// Adds a free. A time before that of the previous record is replaced by that record's time.
     pub fn free(&mut self, free: &Free) {
         let time = free.time_ns / TIME_UNIT_NS;
         let (interval, last_id) = (self.deltas.interval, *self.deltas.id());
@@ -216,8 +217,8 @@ impl Encoder {
         self.end += out.len;
     }
 
-    /// For records of that thread whose allocations were sampled under that interval, and whose
-    /// last had that id. `None`: the next one has to be added otherwise.
+    /// Returns an encoder of usual records of that thread, with that interval of allocations and
+    /// that last id. Returns `None` if the next record has to be added otherwise.
     #[inline(always)]
     pub fn usual(&mut self, thread: u32, interval: u64, last_id: u64) -> Option<Usual<'_>> {
         let deltas = &mut self.deltas;
@@ -234,7 +235,7 @@ impl Encoder {
         })
     }
 
-    /// Goes on to that time. Returns how far it was.
+    /// Advances to that time. Returns the distance.
     #[inline(always)]
     fn step_to(&mut self, time_ns: u64) -> u64 {
         let step = (time_ns / TIME_UNIT_NS).saturating_sub(self.deltas.time);
@@ -242,13 +243,13 @@ impl Encoder {
         step
     }
 
-    /// Goes over to that thread. Returns whether it was another.
+    /// Switches to that thread. Returns true if it is another one.
     #[inline(always)]
     fn switch_to(&mut self, thread: u32) -> bool {
         std::mem::replace(&mut self.deltas.thread, thread) != thread
     }
 
-    /// Where the next hot record goes.
+    /// Returns the place of the next hot record.
     #[inline(always)]
     fn hot(&mut self) -> Hot<'_> {
         if self.bytes.len() < self.end + LONGEST_HOT {
@@ -260,7 +261,7 @@ impl Encoder {
         }
     }
 
-    /// Makes room for `more` bytes behind the end, and then some.
+    /// Makes room for at least `more` bytes behind the end.
     #[cold]
     fn make_room(&mut self, more: usize) {
         let least = self.end + more;
@@ -278,7 +279,7 @@ impl Encoder {
         self.end = end;
     }
 
-    /// A record with a length: what a reader that does not know it can skip.
+    /// Adds a record with a length, which a reader that does not know it can skip.
     fn with_body(&mut self, kind: Kind, frame_ns: u64, body: &[u8]) {
         self.open(frame_ns);
         let mut out = self.hot();
@@ -288,7 +289,7 @@ impl Encoder {
         self.extend(body);
     }
 
-    /// Begins a frame if none is open, at that time.
+    /// Begins a frame at that time, if none is open.
     #[inline]
     fn open(&mut self, time_ns: u64) {
         if !self.is_open {
@@ -311,14 +312,14 @@ impl Encoder {
     }
 }
 
-/// Adds usual records to a frame: all of one thread and one interval, each a moment after the one
-/// before, with ids in the order in which they were given. Each is a word then, and what it is told
-/// by need not be looked for. Nothing is added before it is [finished](Self::finish).
+/// Encoder of usual records: all of one thread and one interval, each a moment after the one
+/// before, with consecutive ids. Each is one word, and its references need no lookup. The records
+/// count once it is [finished](Self::finish).
 #[derive(Debug)]
 #[must_use]
 pub struct Usual<'a> {
     bytes: &'a mut [u8],
-    /// Copies of these two, which are nobody else's meanwhile: so they are in registers.
+    /// Copies of the encoder's fields. Nothing else uses these, so they are in registers.
     end: usize,
     time: u64,
     reached: &'a mut usize,
@@ -326,8 +327,8 @@ pub struct Usual<'a> {
 }
 
 impl Usual<'_> {
-    /// Adds an allocation at that time, in [`TIME_UNIT_NS`], whose id is the next. False: it is not
-    /// usual, and was not added.
+    /// Adds an allocation with the next id at that time, in [`TIME_UNIT_NS`]. Returns false, and
+    /// adds nothing, if it is not usual.
     #[inline(always)]
     pub fn alloc(&mut self, time: u64, size: u64, slack: u64, stack: u32) -> bool {
         let step = time.wrapping_sub(self.time);
@@ -347,7 +348,8 @@ impl Usual<'_> {
         true
     }
 
-    /// Adds both, the free first, at one time. False: that is not usual, and neither was added.
+    /// Adds a free and then an allocation at one time. Returns false, and adds neither, if they are
+    /// not usual.
     #[inline(always)]
     pub fn replace(&mut self, time: u64, back: u64, size: u64, slack: u64, stack: u32) -> bool {
         let step = time.wrapping_sub(self.time);
@@ -355,26 +357,26 @@ impl Usual<'_> {
         if step >= TIME_IN_TAG || !fits || back >= 0x40 {
             return false;
         }
-        // A free of two bytes, and a plain allocation: a word.
+        // A free of two bytes and a plain allocation: one word.
         let free = Packed::tag(KIND_FREE, step).bytes | back << 9;
         let bytes = free | plain::bytes(0, size, slack, stack) << 16;
         self.add(time, bytes, 2 + plain::LEN)
     }
 
-    /// Adds the free of the block that was allocated so many allocations before the last. As
-    /// [`alloc`](Self::alloc).
+    /// Adds the free of the block that was allocated `back` allocations before the last. Returns
+    /// false as [`alloc`](Self::alloc) does.
     #[inline(always)]
     pub fn free(&mut self, time: u64, back: u64) -> bool {
         let step = time.wrapping_sub(self.time);
         if step >= TIME_IN_TAG || back >= Packed::LIMIT / 2 {
             return false;
         }
-        // As `zigzag` of a number that is not negative.
+        // as `zigzag` of a number that is not negative
         let packed = Packed::tag(KIND_FREE, step).and(back << 1);
         self.add(time, packed.bytes, packed.bits / 8)
     }
 
-    /// That is all. So many were allocations.
+    /// Ends the sequence, with the number of its allocations.
     #[inline(always)]
     pub fn finish(self, allocs: u64) {
         *self.reached = self.end;
@@ -382,7 +384,7 @@ impl Usual<'_> {
         *self.deltas.id() += allocs;
     }
 
-    /// Adds a record of that time, the first bytes of a word, if there is room for all of it.
+    /// Adds a record, the first bytes of a word, at that time, if there is room for the whole word.
     #[inline(always)]
     fn add(&mut self, time: u64, bytes: u64, len: usize) -> bool {
         let place = self.bytes.get_mut(self.end..);
@@ -396,8 +398,8 @@ impl Usual<'_> {
     }
 }
 
-/// Writes an allocation that is not plain, whose id is the next, `step` being short. Returns how
-/// many bytes it has. A function by itself: `Usual` keeps its words in registers.
+/// Writes an allocation with the next id and a short `step` that is not plain. Returns its number
+/// of bytes. It is a function of its own so that `Usual` keeps its words in registers.
 #[inline(never)]
 fn put_next_alloc(
     place: &mut [u8; LONGEST_HOT],
@@ -417,11 +419,11 @@ fn put_next_alloc(
     out.len
 }
 
-/// Bytes of the longest hot record, and more: one, and six varints of at most ten.
+/// More than the longest hot record: one byte, and six varints of at most ten.
 const LONGEST_HOT: usize = 64;
 
-/// A short record in its place, being written. Into an array and not onto a vector, which would ask
-/// before each byte whether there is room.
+/// A hot record that is being written in place. It writes into an array: a vector would check its
+/// capacity before each byte.
 struct Hot<'a> {
     bytes: &'a mut [u8; LONGEST_HOT],
     len: usize,
@@ -434,13 +436,13 @@ impl Hot<'_> {
         self.len += 1;
     }
 
-    /// As [`put`].
+    /// Appends a varint, as [`put`].
     #[inline(always)]
     fn put(&mut self, value: u64) {
         each_byte(value, |byte| self.byte(byte));
     }
 
-    /// Whatever has been packed, of which there may be two in a record.
+    /// Appends packed varints, of which a record may have two groups.
     #[inline(always)]
     fn packed(&mut self, packed: Packed) {
         let at = self.len % (LONGEST_HOT / 2);
@@ -448,7 +450,8 @@ impl Hot<'_> {
         self.len += packed.bits / 8;
     }
 
-    /// The byte that every hot record begins with, and what it announces. `thread`: if it changed.
+    /// Writes the first byte of a hot record, and the varints that it announces. `thread` is the
+    /// thread if it changed.
     #[inline(always)]
     fn begin(&mut self, kind: u8, step: u64, thread: Option<u32>) {
         let tag = kind | (step.min(TIME_IN_TAG) as u8) << 3;
@@ -465,20 +468,20 @@ impl Hot<'_> {
     }
 }
 
-/// Varints of a byte or two each, up to three of them, or two behind a tag, side by side in a word.
-/// Nothing is asked on the way: sizes and distances come in any order, and to guess wrongly how
-/// long one is takes a processor longer than all else that it does here.
+/// Short varints side by side in a word: up to three, or two behind a tag. It has no branches.
+/// Sizes and distances come in any order, and a mispredicted length costs more than all other work
+/// here.
 struct Packed {
     bytes: u64,
     bits: usize,
 }
 
 impl Packed {
-    /// Numbers below it have a byte or two.
+    /// Numbers below it take a byte or two.
     const LIMIT: u64 = 1 << 14;
     const NONE: Packed = Packed { bytes: 0, bits: 0 };
 
-    /// The byte that a hot record begins with, `step` being short.
+    /// Returns the first byte of a hot record with a short `step`.
     #[inline(always)]
     fn tag(kind: u8, step: u64) -> Packed {
         Packed {
@@ -487,7 +490,7 @@ impl Packed {
         }
     }
 
-    /// Returns the bytes that [`Hot::begin`] writes, if there are few.
+    /// Returns the bytes of [`Hot::begin`] if they are short.
     #[inline(always)]
     fn begin(kind: u8, step: u64, thread: Option<u32>) -> Option<Packed> {
         let tag = Packed::tag(kind, step);
@@ -503,11 +506,10 @@ impl Packed {
         (step < TIME_IN_TAG).then_some(begun)
     }
 
-    /// And that number, below [`LIMIT`](Self::LIMIT).
+    /// Appends a number below [`LIMIT`](Self::LIMIT).
     #[inline(always)]
     fn and(self, number: u64) -> Packed {
-        // Added once more, it is moved up by the bit that says that it follows.
-        let upper = number & !0x7f;
+        let upper = number & !0x7f; // added twice, which shifts it past the continuation bit
         let has_upper = upper != 0;
         let bytes = number + upper + (u64::from(has_upper) << 7);
         Packed {

@@ -1,8 +1,9 @@
-//! Log reader: the bytes of a log to records.
+//! Reader: reads records from the bytes of a log.
 //!
-//! Any bytes are accepted without a panic. Bytes that cannot be trusted are an error that names its
-//! offset. After an error in a frame, [`Reader::skip_damage`] goes on at the next intact frame.
-//! `segments.rs` handles the joints between segments of a rotated log.
+//! It accepts any bytes without a panic. Bytes that cannot be trusted are an error with its offset.
+//! After an error in a frame, [`Reader::skip_damage`] continues at the next intact one.
+//!
+//! Not here: the places where segments of a rotated log role_of (`segments`).
 
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
@@ -13,7 +14,7 @@ use crate::log::{
 };
 use crate::read_error::{ReadError, ReadErrorKind};
 use crate::record::{Alloc, Event, Free, Record};
-use crate::segments::{Met, SegmentStart, Segments};
+use crate::segments::{Role, SegmentStart, Segments};
 use crate::varint::{take, unzigzag};
 
 /// Reads the records of a log in order.
@@ -25,18 +26,18 @@ pub struct Reader<'a> {
     /// The rest of the current frame's payload.
     payload: &'a [u8],
     deltas: Deltas,
-    /// The last frame's number.
+    /// Number of the last frame.
     sequence: Option<u32>,
-    /// Frames that must have stood between two that were read.
+    /// Frames that are missing between two frames that were read.
     missing_frames: u64,
     segments: Segments,
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the first frame.
+    /// Returns a reader at the first frame.
     ///
     /// # Errors
-    /// When the bytes are not a log of a version that is read.
+    /// If the bytes are not a log of a version that is read.
     pub fn new(bytes: &'a [u8]) -> Result<Self, ReadError> {
         let wrong = |kind| Err(ReadError { offset: 0, kind });
         if bytes.is_empty() {
@@ -58,11 +59,11 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next record; `None` at the end of the file.
+    /// Returns the next record, or `None` at the end of the file.
     ///
     /// # Errors
-    /// When the bytes cannot be trusted from here on. The reader stays where it is: the same error
-    /// comes again until [`skip_damage`](Self::skip_damage) is called.
+    /// If the bytes cannot be trusted from here on. The reader stays in place: the same error comes
+    /// again until [`skip_damage`](Self::skip_damage) is called.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record>, ReadError> {
         loop {
@@ -77,15 +78,15 @@ impl<'a> Reader<'a> {
             }
             let before = self.payload;
             match self.take_record() {
-                Some(Some(Record::Alloc(alloc))) if !self.segments.are_at_a_joint() => {
+                Some(Some(Record::Alloc(alloc))) if !self.segments.is_skipping() => {
                     return Ok(Some(Record::Alloc(alloc)));
                 }
-                Some(Some(record)) => match self.segments.meet(&record) {
-                    Met::New => return Ok(Some(record)),
-                    Met::Repeated => {}
-                    Met::Foreign { begin } => return Err(self.end_at(begin)),
+                Some(Some(record)) => match self.segments.role_of(&record) {
+                    Role::New => return Ok(Some(record)),
+                    Role::Repeated => {}
+                    Role::Foreign { begin } => return Err(self.end_at(begin)),
                 },
-                Some(None) => {} // a record that only sets state, or one we do not know
+                Some(None) => {} // a record that only sets state, or an unknown one
                 None => {
                     self.payload = before;
                     return Err(ReadError {
@@ -97,13 +98,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next record, if it is an allocation or a free and nothing is amiss. Otherwise `None`,
-    /// and the reader stays where it is: [`next_record`](Self::next_record) has it, whatever it is.
-    /// For what there are millions of: a [`Record`] is large.
+    /// Returns the next record if it is an intact allocation or free. Otherwise returns `None`, and
+    /// the reader stays in place for [`next_record`](Self::next_record). It is for the frequent
+    /// records: a [`Record`] is large.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         let (&tag, rest) = self.payload.split_first()?;
-        if self.segments.are_at_a_joint() {
+        if self.segments.is_skipping() {
             return None;
         }
         let before = std::mem::replace(&mut self.payload, rest);
@@ -114,33 +115,33 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         if event.is_none() {
-            self.payload = before; // malformed as it is, it will be found so again
+            self.payload = before; // it is malformed, which the next call finds again
         }
         event
     }
 
-    /// Offset in the file of the next byte to be read.
+    /// Returns the offset in the file of the next byte.
     pub fn offset(&self) -> u64 {
         (self.next_frame - self.payload.len()) as u64
     }
 
-    /// Frames that are known to be missing between the ones that were read, from their numbers.
+    /// Returns the number of frames that are known to be missing, from the numbers of frames.
     pub fn missing_frames(&self) -> u64 {
         self.missing_frames
     }
 
-    /// The segments whose checkpoints were met so far, in order; not the first of a run, which has
-    /// none.
+    /// Returns the segments whose checkpoints were read so far, in order, without the first of a
+    /// run, which has no checkpoint.
     pub fn segments(&self) -> &[SegmentStart] {
-        self.segments.met()
+        self.segments.seen()
     }
 
-    /// After an error: goes on at the next intact frame. Returns how many bytes were passed over,
-    /// or `None` when no intact frame follows.
+    /// Continues at the next intact frame after an error. Returns the number of skipped bytes, or
+    /// `None` if no intact frame follows.
     pub fn skip_damage(&mut self) -> Option<u64> {
         let from = self.offset() as usize;
-        // Inside an intact frame with a malformed record, the next frame is known; otherwise search
-        // behind the place where one should have begun.
+        // Behind a malformed record in an intact frame, the next frame is known. Otherwise the
+        // search begins behind the place where a frame should begin.
         let search = if self.payload.is_empty() {
             from + 1
         } else {
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
         Some((self.next_frame - from) as u64)
     }
 
-    /// Goes on behind the header of a further segment, if that is what comes next.
+    /// Skips the header of a further segment, if that is next.
     fn enter_segment(&mut self) -> bool {
         let rest = &self.bytes[self.next_frame..];
         if rest[0] != 0 && rest[0] != FILE_HEADER[0] {
@@ -176,7 +177,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// Ends the log where another begins: what is there is for another reader.
+    /// Ends the log where another log begins, which needs a reader of its own.
     fn end_at(&mut self, begin: usize) -> ReadError {
         self.bytes = &self.bytes[..begin];
         self.payload = &[];
@@ -213,7 +214,7 @@ impl<'a> Reader<'a> {
         if let Some(previous) = self.sequence {
             let step = header.sequence.wrapping_sub(previous);
             if step > u32::MAX / 2 {
-                // Back to its first frames: a further segment, whose header is damaged.
+                // The first frames again: a further segment, whose header is damaged.
                 self.segments.enter(start);
             } else {
                 self.missing_frames += u64::from(step.saturating_sub(1));
@@ -232,7 +233,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `None`: malformed. `Some(None)`: nothing to report.
+    /// Takes a record. Returns `None` if it is malformed, and `Some(None)` if there is nothing to
+    /// report.
     #[inline]
     fn take_record(&mut self) -> Option<Option<Record>> {
         let (&tag, rest) = self.payload.split_first()?;
@@ -279,7 +281,7 @@ impl<'a> Reader<'a> {
     fn take_plain(&mut self, tag: u8) -> Option<Alloc> {
         let step = u64::from(tag >> 3);
         if tag & THREAD_FOLLOWS != 0 || step == TIME_IN_TAG {
-            return None; // nobody writes that
+            return None; // no writer writes that
         }
         let (fields, rest) = self.payload.split_at_checked(plain::LEN - 1)?;
         let mut bytes = [0; 8];
@@ -340,8 +342,8 @@ mod tests {
         })
     }
 
-    /// A log of two frames: block 1 is freed, then something stands that is no record; then block 2
-    /// is freed.
+    /// Returns a log of two frames: a free of block 1 and bytes that are no record; then a free of
+    /// block 2.
     fn with_nonsense(nonsense: &[u8]) -> Vec<u8> {
         let mut encoder = Encoder::new();
         let mut bytes = FILE_HEADER.to_vec();
@@ -363,7 +365,7 @@ mod tests {
             let bytes = with_nonsense(nonsense);
             let mut reader = Reader::new(&bytes).unwrap();
             assert_eq!(reader.next_record(), Ok(Some(free(1))));
-            // It is there as often as it is asked for, in either way.
+            // Each call returns the error, in either way.
             let malformed = ReadError {
                 offset: reader.offset(),
                 kind: ReadErrorKind::Record,
@@ -385,7 +387,7 @@ mod tests {
     fn events_are_read_one_by_one_as_records_are() {
         let bytes = with_nonsense(&[]);
         let mut reader = Reader::new(&bytes).unwrap();
-        // A frame is entered by the other way.
+        // The other function enters a frame.
         assert_eq!(reader.next_event(), None);
         assert_eq!(reader.next_record(), Ok(Some(free(1))));
         let mut encoder = Encoder::new();

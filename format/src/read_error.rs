@@ -1,26 +1,26 @@
-//! Why a log could not be read, and where.
+//! Errors of a log, with their offset.
 
 use std::fmt;
 
 use crate::frame::{OLDEST_VERSION, VERSION};
 
-/// Why reading stopped.
+/// The reason why reading stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadError {
-    /// Offset in the file of the byte or frame that could not be read.
+    /// Offset in the file of the byte or frame that cannot be read.
     pub offset: u64,
-    /// The error there.
+    /// The fault.
     pub kind: ReadErrorKind,
 }
 
-/// The kinds of errors in the bytes of a log.
+/// A fault in the bytes of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadErrorKind {
-    /// There is nothing in the file.
+    /// The file is empty.
     Empty,
     /// The file does not begin as a heapprof log does.
     NotALog,
-    /// The log is of a version this reader does not know.
+    /// The log has a version that this reader does not know.
     Version(u8),
     /// The file ends inside a frame: the writer was cut off there.
     TornTail,
@@ -30,7 +30,7 @@ pub enum ReadErrorKind {
     Checksum,
     /// A record inside an intact frame makes no sense: a writer's fault, or another version's.
     Record,
-    /// A log begins there that does not continue the one before it.
+    /// Another log begins there that does not continue this one.
     NotContinued,
 }
 

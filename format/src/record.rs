@@ -1,11 +1,12 @@
-//! The records of a log: what each one says, in units, and who may be missing.
+//! Records of a log: the meaning and the unit of each field, and which parts may be missing.
 //!
 //! Times are nanoseconds of the monotonic clock since [`Start::monotonic_ns`], stored to the
-//! microsecond and never decreasing within a log: an event of one thread may come after one of
-//! another's that was up to a microsecond later, and then has that one's time. Addresses are avmas:
-//! absolute addresses in the profiled process. Threads, stacks and modules are numbered by the
-//! writer, from 0, in the order of their first appearance; an id is a number that no other sample
-//! of the process ever has.
+//! microsecond. They never decrease within a log: an event of one thread may follow an event of
+//! another thread that was up to a microsecond later, and then gets that event's time.
+//!
+//! Addresses are avmas: absolute addresses in the profiled process. The writer numbers threads,
+//! stacks and modules from 0, in the order of their first appearance. An id is a number that no
+//! other sample of the process ever has.
 
 use crate::checkpoint::{Checkpoint, Passed};
 
@@ -18,7 +19,7 @@ pub enum Event {
     Free(Free),
 }
 
-/// One thing that happened, or one thing the reader must know to understand it.
+/// One event, or one fact that the reader needs to understand events.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// A sampled allocation.
@@ -33,55 +34,53 @@ pub enum Record {
     ModuleGone {
         /// Number of the module.
         module: u32,
-        /// When it was noticed, at the latest; see the module doc for the unit.
+        /// Time at which the absence was noticed; see the module's text for the unit.
         time_ns: u64,
     },
     /// A thread, before its first [`Alloc`] or [`Free`], and again when its name changed.
     Thread(Thread),
-    /// The subject of the whole log; the first record.
+    /// The description of the whole log; the first record.
     Start(Start),
-    /// In a log that several were joined into: one of their processes. These stand behind the
-    /// start.
+    /// One of the processes of a joined log. These records stand behind the start.
     Process(Process),
     /// Running totals of the profiler's own account; later values replace earlier ones.
     Counters {
-        /// When they were read.
+        /// Time of the values.
         time_ns: u64,
         /// Each counter with its total so far.
         values: Vec<(Counter, u64)>,
     },
-    /// A moment that somebody named, for instance a dump that was written.
+    /// A named moment, for instance a dump that was written.
     Marker {
         /// The moment.
         time_ns: u64,
         /// Its name.
         name: String,
     },
-    /// From here on blocks are sampled under another interval, or not at all. For the reader's
-    /// information: the interval of each sample is its own, and threads follow a change a little
-    /// later.
+    /// A change of the interval, or a stop. It is for the reader's information: each sample has its
+    /// own interval, and threads follow a change a little later.
     Regime {
-        /// The change.
+        /// Time of the change.
         time_ns: u64,
-        /// Mean sampling interval in bytes; 0: recording is stopped (frees go on being recorded).
+        /// Mean sampling interval in bytes; 0: recording is stopped (frees are still recorded).
         interval: u64,
-        /// Whether the budget for samples called for it, and not somebody.
+        /// True if the budget for samples made the change, and no person.
         by_budget: bool,
     },
-    /// A segment's state at its beginning follows, up to [`Record::CheckpointEnd`].
+    /// The state at the beginning of a segment follows, up to [`Record::CheckpointEnd`].
     Checkpoint(Checkpoint),
-    /// Part of a checkpoint: what was allocated and freed before.
+    /// Part of a checkpoint: earlier allocations that are freed.
     Passed(Passed),
-    /// The checkpoint is complete; what follows are events again.
+    /// The checkpoint is complete; events follow.
     CheckpointEnd {
-        /// That of its beginning.
+        /// Time of the checkpoint's beginning.
         time_ns: u64,
     },
-    /// The log ends here on purpose; without it the process was cut off.
+    /// The log ends here on purpose; without this record the process was cut off.
     End {
         /// The end of the profile.
         time_ns: u64,
-        /// Why it ended.
+        /// The reason of the end.
         reason: EndReason,
     },
 }
@@ -89,27 +88,27 @@ pub enum Record {
 /// A sampled allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alloc {
-    /// When the allocation returned.
+    /// Time at which the allocation returned.
     pub time_ns: u64,
     /// Number of the allocating thread.
     pub thread: u32,
     /// Identity of the sample.
     pub id: u64,
-    /// Bytes requested.
+    /// Requested bytes.
     pub size: u64,
-    /// Bytes the allocator set aside beyond the request: usable size is `size + slack`.
+    /// Usable bytes beyond the request: the usable size is `size + slack`.
     pub slack: u64,
     /// Number of the call stack.
     pub stack: u32,
-    /// Mean sampling interval in bytes under which this block was chosen; 1 means that every
-    /// block was taken, so this one stands for itself alone.
+    /// Mean sampling interval in bytes under which this block was chosen. 1 means that every block
+    /// was chosen, so this one stands for itself alone.
     pub interval: u64,
 }
 
 /// The end of a sampled allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free {
-    /// Just before the block went back to the allocator.
+    /// Time just before the block went back to the allocator.
     pub time_ns: u64,
     /// Number of the freeing thread.
     pub thread: u32,
@@ -122,18 +121,18 @@ pub struct Free {
 pub struct Stack {
     /// Number of the stack.
     pub number: u32,
-    /// Why the walk ended where it did.
+    /// The reason of the walk's end.
     pub end: WalkEnd,
     /// Addresses, innermost first. The first is a PC inside the allocation function that was
-    /// called (not a return address); each following one is a return address, so the call is at
-    /// the address minus one. Exceptions are listed in `interrupted`.
+    /// called, not a return address. Each following one is a return address, so the call is at the
+    /// address minus one. Exceptions are listed in `interrupted`.
     pub frames: Vec<u64>,
     /// Indices into `frames` of addresses that are no return addresses, because a signal
     /// interrupted the program there.
     pub interrupted: Vec<u32>,
 }
 
-/// Why a walk of a stack ended.
+/// The reason why the walk of a stack ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum WalkEnd {
@@ -145,9 +144,9 @@ pub enum WalkEnd {
     NoRule = 2,
     /// The next word of the stack lay outside the readable stack.
     StackUnreadable = 3,
-    /// As many frames as the limit allows.
+    /// The stack has as many frames as the limit allows.
     TooDeep = 4,
-    /// A step led back or to where it came from.
+    /// A step led back, or to where it came from.
     NotAdvancing = 5,
     /// Every walker was in use for longer than a hook may wait; the stack holds no caller.
     Busy = 6,
@@ -165,12 +164,12 @@ impl WalkEnd {
         WalkEnd::Busy,
     ];
 
-    /// The end with that number in a log.
+    /// Returns the end with that number in a log.
     pub fn from_u8(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// A few words for a table.
+    /// Returns a few words for a table.
     pub fn describe(self) -> &'static str {
         match self {
             WalkEnd::Root => "complete",
@@ -189,13 +188,13 @@ impl WalkEnd {
 pub struct Module {
     /// Number of the module.
     pub number: u32,
-    /// When it was first seen.
+    /// Time at which it was first seen.
     pub time_ns: u64,
     /// Path as the loader knows it; `[vdso]` for the kernel's own.
     pub path: String,
-    /// Build-id note, empty when the file has none.
+    /// Build-id note, empty if the file has none.
     pub build_id: Vec<u8>,
-    /// avma minus svma: what the loader added to every address stated in the file.
+    /// avma minus svma: the number that the loader added to every address in the file.
     pub bias: u64,
     /// Loaded segments in ascending order of address.
     pub segments: Vec<Segment>,
@@ -219,27 +218,27 @@ pub struct Segment {
 pub struct Thread {
     /// Number of the thread in this log.
     pub number: u32,
-    /// The kernel's id for it.
+    /// The kernel's id of the thread.
     pub tid: u32,
-    /// Its name (`comm`), empty when it was gone before it could be read.
+    /// Its name (`comm`), empty if it was gone before the name could be read.
     pub name: String,
 }
 
-/// Name among [`Start::settings`] in a forked process's log: when it was forked, in nanoseconds of
-/// the monotonic clock, which is the parent's too. The child also has the blocks that its parent
-/// had in use then.
+/// Name among [`Start::settings`] in a forked process's log: the time of the fork, in nanoseconds
+/// of the monotonic clock, which is the parent's, too. The child inherits all blocks that the
+/// parent had in use then.
 pub const FORKED_AT: &str = "forked at";
 
 /// Name among [`Start::settings`] in a forked process's log: path of the log of the nearest
 /// ancestor that has one.
 pub const PARENT_LOG: &str = "parent log";
 
-/// Name among [`Start::settings`] where the program's file is called otherwise than it was executed
-/// by: that name, without folders (`redis-server`, a link to `redis-check-rdb`; a script, whose
-/// program is its interpreter).
+/// Name among [`Start::settings`] of the name by which the program was executed, if it differs from
+/// the file's: that name without folders. Examples are `redis-server`, a link to `redis-check-rdb`,
+/// and a script, whose program is its interpreter.
 pub const EXECUTED_AS: &str = "executed as";
 
-/// The subject of the whole log.
+/// The description of the whole log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {
     /// Path of the program's executable.
@@ -248,7 +247,7 @@ pub struct Start {
     pub args: Vec<String>,
     /// Process id.
     pub pid: u32,
-    /// Id of the process that forked it, when the log continues that process's log; else 0.
+    /// Id of the process that forked it, if the log continues that process's log; else 0.
     pub forked_from: u32,
     /// Wall clock at the start, nanoseconds since 1970.
     pub wall_ns: u64,
@@ -258,34 +257,33 @@ pub struct Start {
     pub interval: u64,
     /// Version of the library that wrote the log.
     pub library: String,
-    /// The settings that were in force, by the name of their environment variable.
+    /// The settings in force, by the name of their environment variable.
     pub settings: Vec<(String, String)>,
 }
 
-/// One of the processes whose logs were joined into one. Its times are the nanoseconds of its own
-/// log.
+/// One of the processes of a joined log. Its times are the nanoseconds of its own log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Process {
-    /// Its log, as it was named when they were joined.
+    /// Its log, by the name given at the join.
     pub file: String,
-    /// The first record of its log.
+    /// The start of its log.
     pub start: Start,
-    /// From its start to its last record.
+    /// Time from its start to its last record.
     pub duration_ns: u64,
-    /// Why its log ended; `None`: that has no end.
+    /// The reason of its log's end; `None` if the log has no end.
     pub end: Option<EndReason>,
-    /// Whether its log could be read to its end without a doubt.
+    /// True if its log could be read to its end without a doubt.
     pub is_whole: bool,
-    /// Smallest and largest interval that a sample was taken under; both 0 without samples.
+    /// Smallest and largest interval of a sample; both 0 without samples.
     pub intervals: (u64, u64),
-    /// When recording was stopped: beginnings and ends.
+    /// Beginnings and ends of the times when recording was stopped.
     pub stops: Vec<(u64, u64)>,
-    /// For a forked process: the remark about the blocks that it has from its parent; else empty.
+    /// Facts about the blocks that a forked process inherited; else empty.
     pub fork_remark: String,
-    /// Whether what it had from its parent is left out, because it is in the parent's log, which
-    /// was joined as well.
+    /// True if its inherited blocks are left out, because they are in the parent's log, which is
+    /// joined as well.
     pub without_inherited: bool,
-    /// Its threads have these numbers in the joined log: the first, and how many.
+    /// Its threads' numbers in the joined log: the first, and how many.
     pub threads: (u32, u32),
 }
 
@@ -301,19 +299,19 @@ macro_rules! counters {
         impl Counter {
             /// All known counters.
             pub const ALL: &'static [Counter] = &[$(Counter::$name),*];
-            /// The counter's number in a log.
+            /// Returns the counter's number in a log.
             pub fn number(self) -> u32 {
                 match self { $(Counter::$name => $number,)* Counter::Other(n) => n }
             }
-            /// The counter of that number.
+            /// Returns the counter of that number.
             pub fn from_number(number: u32) -> Self {
                 match number { $($number => Counter::$name,)* n => Counter::Other(n) }
             }
-            /// A few words for a table.
+            /// Returns a few words for a table.
             pub fn describe(self) -> &'static str {
                 match self { $(Counter::$name => $words,)* Counter::Other(_) => "unknown counter" }
             }
-            /// Whether it counts something that is missing from the log.
+            /// Returns true if the counter is of things that are missing from the log.
             pub fn is_loss(self) -> bool { (16..64).contains(&self.number()) }
         }
     };
@@ -328,7 +326,7 @@ counters! {
     FramesWalked = 2, "frames walked";
     /// Times a thread waited because the queue was full.
     QueueWaits = 3, "waits for a full queue";
-    /// Frees that went the reserved way because the queue was full; none is lost.
+    /// Frees that took the reserved path because the queue was full; none is lost.
     FreesOverflowed = 4, "frees past a full queue";
     /// Dumps written.
     DumpsWritten = 5, "dumps written";
@@ -337,14 +335,14 @@ counters! {
     UsableBytes = 10, "bytes counted by the allocator";
     /// Threads in the count of bytes.
     CountedThreads = 11, "threads sampled";
-    /// Bytes that threads asked for up to their last samples, one for an empty block.
+    /// Bytes that threads requested up to their last samples, one for an empty block.
     CountedBytes = 12, "bytes asked for";
     /// Samples not recorded because the queue was full.
     LostQueueFull = 16, "samples lost: queue full";
     /// Samples not recorded because the sample table could not grow.
     LostTableFull = 17, "samples lost: no memory for the sample table";
-    /// Samples not recorded because they came from inside the profiler itself
-    /// (a signal handler that interrupted a hook).
+    /// Samples not recorded because they came from inside the profiler itself (a signal handler
+    /// that interrupted a hook).
     LostReentrant = 18, "samples lost: allocation inside a hook";
     /// Samples not recorded because the profiler was not yet ready.
     LostNotReady = 19, "samples lost: before start";
@@ -356,20 +354,18 @@ counters! {
     LostStackBusy = 22, "stacks lost: no walker free";
     /// Frees of recorded blocks that could not be recorded. Law 4: this must be zero.
     LostFrees = 23, "FREES LOST";
-    /// Records lost because a fork left them in the parent's queue.
-    LostAtFork = 24, "records lost at fork";
-    /// Times a signal handler of the program's jumped out of the profiler: a sample or a free of
-    /// each may be missing.
+    /// Times a signal handler of the program jumped out of the profiler: a sample or a free of each
+    /// may be missing.
     LostLeft = 25, "samples or frees lost: a signal handler jumped out of a hook";
 }
 
-/// Why a log ended.
+/// The reason why a log ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EndReason {
     /// The process ended in an orderly way.
     Exit = 0,
-    /// The profiler could not go on and left the program alone.
+    /// The profiler could not continue and left the program alone.
     GaveUp = 1,
     /// The log could not be written any further (a full disk, a limit).
     LogFailed = 2,
@@ -378,7 +374,7 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    /// The reason with that number in a log.
+    /// Returns the reason with that number in a log.
     pub fn from_u8(number: u8) -> Option<Self> {
         Some(match number {
             0 => EndReason::Exit,
@@ -389,7 +385,7 @@ impl EndReason {
         })
     }
 
-    /// A few words for a table.
+    /// Returns a few words for a table.
     pub fn describe(self) -> &'static str {
         match self {
             EndReason::Exit => "the process ended",

@@ -1,8 +1,8 @@
-//! Segments of a rotated log that stand behind each other, as one log: what each further one
-//! repeats at its beginning, up to the end of its checkpoint, is passed over.
+//! Segments: the concatenated files of a rotated log, read as one log. The beginning of each
+//! further segment, up to the end of its checkpoint, repeats the segments before and is skipped.
 //!
 //! A further segment continues the log if its start is that of the same run, and its number the
-//! next. Anything else is another log, and not to be read as part of this one.
+//! next. Any other segment is another log, and no part of this one.
 
 use crate::record::{Alloc, Free, Record};
 
@@ -17,12 +17,12 @@ pub struct SegmentStart {
 
 /// The role of a record in a log of several segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Met {
-    /// To be read.
+pub(crate) enum Role {
+    /// A record to be read.
     New,
-    /// Part of the beginning of a further segment: the segments before have all of it.
+    /// A record at the beginning of a further segment, which is known from the segments before.
     Repeated,
-    /// Part of another log, which begins at that offset.
+    /// A record of another log, which begins at that offset.
     Foreign { begin: usize },
 }
 
@@ -30,12 +30,12 @@ pub(crate) enum Met {
 #[derive(Debug, Clone)]
 pub(crate) struct Segments {
     current: SegmentOf,
-    /// Those whose checkpoints were met.
-    met: Vec<SegmentStart>,
-    joint: Option<Joint>,
+    /// Segments whose checkpoints were read.
+    seen: Vec<SegmentStart>,
+    repetition: Option<Repetition>,
 }
 
-/// The identity of a segment: its run, and its number in the run.
+/// The run and the number of the current segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SegmentOf {
     pid: u32,
@@ -59,94 +59,96 @@ impl SegmentOf {
     }
 }
 
-/// The beginning of a further segment, while it is passed over.
+/// The beginning of a further segment, while it is skipped.
 #[derive(Debug, Clone, Copy)]
-struct Joint {
+struct Repetition {
     /// Offset at which the segment begins.
     begin: usize,
-    /// Time of its checkpoint, when that has begun.
+    /// Time of its checkpoint, once that has begun.
     checkpoint_ns: Option<u64>,
 }
 
 impl Segments {
-    /// At the beginning of a log, before its start is known.
+    /// Returns the state at the beginning of a log, before its start is known.
     pub(crate) fn first() -> Segments {
         Segments {
             current: SegmentOf {
                 number: 1,
                 ..SegmentOf::default()
             },
-            met: Vec::new(),
-            joint: None,
+            seen: Vec::new(),
+            repetition: None,
         }
     }
 
-    /// A further segment begins at that offset.
+    /// Enters a further segment that begins at that offset.
     pub(crate) fn enter(&mut self, begin: usize) {
-        self.joint = Some(Joint {
+        self.repetition = Some(Repetition {
             begin,
             checkpoint_ns: None,
         });
     }
 
-    /// Whether the beginning of a further segment is being passed over: each record is to be shown
-    /// to [`meet`](Self::meet).
+    /// Returns true while the beginning of a further segment is skipped: each record must then be
+    /// passed to [`role_of`](Self::role_of).
     #[inline]
-    pub(crate) fn are_at_a_joint(&self) -> bool {
-        self.joint.is_some()
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.repetition.is_some()
     }
 
-    /// The segments whose checkpoints were met so far, in order.
-    pub(crate) fn met(&self) -> &[SegmentStart] {
-        &self.met
+    /// Returns the segments whose checkpoints were read so far, in order.
+    pub(crate) fn seen(&self) -> &[SegmentStart] {
+        &self.seen
     }
 
-    /// Returns the role of the next record. Allocations and frees are asked about only at a joint.
-    pub(crate) fn meet(&mut self, record: &Record) -> Met {
-        let Some(joint) = &mut self.joint else {
+    /// Returns the role of the next record. Outside a segment's beginning it is not called for
+    /// allocations and frees.
+    pub(crate) fn role_of(&mut self, record: &Record) -> Role {
+        let Some(repetition) = &mut self.repetition else {
             self.see(record);
-            return Met::New;
+            return Role::New;
         };
         let mut seen = self.current;
         seen.see(record);
         let continues = match record {
             Record::Start(_) => seen == self.current,
             Record::Checkpoint(checkpoint) => {
-                joint.checkpoint_ns = Some(checkpoint.time_ns);
+                repetition.checkpoint_ns = Some(checkpoint.time_ns);
                 self.current.number.checked_add(1) == Some(seen.number)
             }
-            // All that is before the checkpoint is the start; without it, this is a first segment.
-            _ => joint.checkpoint_ns.is_some(),
+            // Records before the checkpoint are the start. Without a checkpoint, this is a first
+            // segment.
+            _ => repetition.checkpoint_ns.is_some(),
         };
-        let Joint {
+        let Repetition {
             begin,
             checkpoint_ns,
-        } = *joint;
+        } = *repetition;
         if !continues {
-            self.joint = None;
-            return Met::Foreign { begin };
+            self.repetition = None;
+            return Role::Foreign { begin };
         }
         self.see(record);
         match record {
             Record::CheckpointEnd { .. } => {
-                self.joint = None;
-                Met::Repeated
+                self.repetition = None;
+                Role::Repeated
             }
-            // Later than the checkpoint: its end was in a part that is damaged.
+            // Later than the checkpoint: its end was in a damaged part.
             Record::Alloc(Alloc { time_ns, .. }) | Record::Free(Free { time_ns, .. })
                 if checkpoint_ns < Some(*time_ns) =>
             {
-                self.joint = None;
-                Met::New
+                self.repetition = None;
+                Role::New
             }
-            _ => Met::Repeated,
+            _ => Role::Repeated,
         }
     }
 
     fn see(&mut self, record: &Record) {
         self.current.see(record);
         if let Record::Checkpoint(checkpoint) = record {
-            self.met.push(SegmentStart {
+            self.seen.push(SegmentStart {
                 number: checkpoint.segment,
                 time_ns: checkpoint.time_ns,
             });

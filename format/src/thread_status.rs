@@ -1,8 +1,8 @@
-//! Thread status: the kernel's description of a thread, `/proc/<thread>/status`
-//! (proc_pid_status(5)).
+//! The kernel's description of a thread: `/proc/<thread>/status` (proc_pid_status(5)).
 
-/// The name in a thread's `status`, if the thread is of that process: another one may have the
-/// number by now. A line end and a backslash in a name are written with a backslash there.
+/// Returns the name in a thread's `status`, if the thread belongs to that process: another thread
+/// may have its number by now. The kernel writes a line end or a backslash in a name with a
+/// backslash.
 #[must_use]
 pub fn thread_name_in(status: &[u8], process: u32) -> Option<String> {
     let text = String::from_utf8_lossy(status);

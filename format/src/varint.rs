@@ -9,7 +9,7 @@ pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     each_byte(value, |byte| out.push(byte));
 }
 
-/// The bytes of `value` in LEB128, one to ten, one after another.
+/// Calls `take` for each byte of `value` in LEB128, one to ten.
 #[inline(always)]
 pub(crate) fn each_byte(mut value: u64, mut take: impl FnMut(u8)) {
     while value >= 0x80 {
@@ -19,10 +19,10 @@ pub(crate) fn each_byte(mut value: u64, mut take: impl FnMut(u8)) {
     take(value as u8);
 }
 
-/// Takes one varint from the front of `bytes`; `None` when it is cut short or overlong.
+/// Takes one varint from the front of `bytes`. Returns `None` if it is cut short or overlong.
 #[inline]
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
-    // Nearly every varint of a log is one byte: ask that first.
+    // Nearly every varint of a log is one byte: that case comes first.
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
         *bytes = rest;
@@ -53,7 +53,7 @@ pub(crate) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The inverse of [`zigzag`].
+/// Inverts [`zigzag`].
 #[inline]
 pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)

@@ -1,4 +1,4 @@
-//! Round trips: records come out as they went in, and damage is noticed and named.
+//! Records come back as they were written, and damage is noticed and named.
 
 use heapprof_format::*;
 use proptest::prelude::*;
@@ -168,12 +168,12 @@ fn other() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Mostly the two hot kinds, as in a real log.
+/// Records of mostly the two hot kinds, as in a real log.
 fn records() -> impl Strategy<Value = Vec<Record>> {
     prop::collection::vec(prop_oneof![4 => alloc(), 4 => free(), 1 => other()], 0..80)
 }
 
-/// Hot times never decrease within a frame: that is what the log promises.
+/// Makes hot times never decrease within a frame, as the log promises.
 fn in_order(mut records: Vec<Record>) -> Vec<Record> {
     let mut now = 0;
     for record in &mut records {
@@ -210,8 +210,7 @@ fn written(frames: &[Vec<Record>]) -> Vec<u8> {
     file
 }
 
-/// The same of one frame, as a program's writer writes it: what can be is added as usual, as long
-/// as it goes on.
+/// Writes one frame as a program's writer does: records are added as usual ones where possible.
 fn written_as_usual(records: &[Record]) -> Vec<u8> {
     let mut file = FILE_HEADER.to_vec();
     let mut encoder = Encoder::new();
@@ -300,14 +299,14 @@ fn read_all(file: &[u8]) -> (Vec<Record>, Option<ReadError>) {
     }
 }
 
-/// A number of up to so many bits, each length as likely as the others.
+/// A number of up to that many bits, each length equally likely.
 fn of_any_length(bits: u32) -> impl Strategy<Value = u64> {
     (64 - bits..=64, any::<u64>())
         .prop_map(|(shift, number)| number.checked_shr(shift).unwrap_or(0))
 }
 
-/// A busy thread's events, as most of a log is: each near to the one before, and now and then one
-/// that is not.
+/// The events of a busy thread, like most of a log: each near to the one before, with rare
+/// exceptions.
 fn near_each_other() -> impl Strategy<Value = Vec<Record>> {
     let number = || prop_oneof![8 => of_any_length(18), 1 => of_any_length(33)];
     let event = (
@@ -402,7 +401,7 @@ proptest! {
         let at = at.index(file.len());
         file[at] ^= 1 << bit;
         let (read, error) = read_all(&file);
-        // The version may become the one before, which is read, too: then the content is the same.
+        // The version may become the one before, which reads alike.
         prop_assert!(error.is_some() || at < FILE_HEADER.len() && read == frame);
     }
 }
@@ -453,8 +452,8 @@ fn reading_goes_on_behind_a_damaged_frame() {
     assert_eq!(reader.next_record().unwrap(), None);
 }
 
-/// The writer states a module when it meets the first stack with an address in it: events from
-/// before it was loaded may follow.
+/// The writer records a module when it finds the first stack with an address in it. Events from
+/// before the module was loaded may follow.
 #[test]
 fn events_keep_their_times_behind_a_module_that_was_loaded_after_them() {
     let free = |time_ns, id| {
@@ -496,7 +495,7 @@ fn foreign_files_are_named() {
     assert_eq!(kind(b"heap"), ReadErrorKind::NotALog);
 }
 
-/// Written before there were plain allocations.
+/// A log written without plain allocations.
 #[test]
 fn logs_of_the_version_before_are_read() {
     let records: Vec<Record> = (1..100)
@@ -520,12 +519,13 @@ fn a_busy_thread_costs_eight_bytes_a_pair() {
 
 #[test]
 fn threads_that_take_turns_cost_ten() {
-    // Each has ids of its own, in blocks that lie apart; the sizes and stack numbers take two
+    // Each thread has its own ids, in blocks that lie apart; sizes and stack numbers take two
     // bytes.
     assert!(bytes_of_pairs(16, 1000, 1000) <= 10.0);
 }
 
-/// Bytes for malloc and free in turn, a microsecond apart, by so many threads in turn.
+/// Returns the bytes for malloc and free in turn, a microsecond apart, by that many threads in
+/// turn.
 fn bytes_of_pairs(threads: u64, size: u64, stacks: u64) -> f64 {
     let mut records = Vec::new();
     for i in 0..10_000u64 {
@@ -549,7 +549,7 @@ fn bytes_of_pairs(threads: u64, size: u64, stacks: u64) -> f64 {
     written_as_usual(&records).len() as f64 / 1e4
 }
 
-/// A number of so many bytes and the next one, in every place that a short record has.
+/// Numbers at the limits of each length, in every place of a short record.
 #[test]
 fn numbers_at_the_borders_of_their_lengths_come_back() {
     const START: u64 = 1 << 40;
@@ -559,7 +559,7 @@ fn numbers_at_the_borders_of_their_lengths_come_back() {
     for number in borders {
         for place in 0..7 {
             let at = |n: u64| if n == place { number } else { 0 };
-            // Half of it ahead and behind: a sign is kept in the lowest bit.
+            // Half the distance ahead and behind: the lowest bit keeps the sign.
             for ahead in [at(3) as i64 / 2, -(at(3) as i64) / 2] {
                 let first = Alloc {
                     time_ns: 1000,

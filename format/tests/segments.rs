@@ -1,4 +1,4 @@
-//! Segments of a rotated log, one behind the other, are one log; what does not continue it is
+//! Concatenated segments of a rotated log are one log; a segment that does not continue it is
 //! refused.
 
 use heapprof_format::*;
@@ -32,7 +32,7 @@ fn free(id: u64, time_ns: u64) -> Record {
     })
 }
 
-/// One frame for each list.
+/// Returns a file with one frame for each list.
 fn file(frames: &[&[Record]]) -> Vec<u8> {
     let mut encoder = Encoder::new();
     let mut bytes = FILE_HEADER.to_vec();
@@ -53,7 +53,8 @@ fn checkpoint(segment: u32, time_ns: u64) -> Record {
     })
 }
 
-/// Segment 1: block 1 comes. Segment 2: it is there, block 2 comes. Segment 3: both are, 1 goes.
+/// Segment 1: block 1 is allocated. Segment 2: it is in use, block 2 is allocated. Segment 3: both
+/// are in use, 1 is freed.
 fn segments() -> [Vec<u8>; 3] {
     let end = |time_ns| Record::CheckpointEnd { time_ns };
     [
@@ -73,7 +74,7 @@ fn segments() -> [Vec<u8>; 3] {
     ]
 }
 
-/// All errors, with how many bytes were passed over after each.
+/// Returns all errors, each with the number of bytes skipped after it.
 fn damage(bytes: &[u8]) -> Vec<(ReadError, Option<u64>)> {
     let mut reader = Reader::new(bytes).unwrap();
     let mut damage = Vec::new();
@@ -149,7 +150,7 @@ fn what_does_not_continue_the_log_is_not_read() {
     assert_eq!(errors, [ReadErrorKind::NotContinued]);
 }
 
-/// Runs differ by the process, and by the time of its beginning on either clock.
+/// A run is identified by its process, and by its start on either clock.
 #[test]
 fn a_segment_of_another_run_does_not_continue_the_log() {
     let [first, ..] = segments();
@@ -209,7 +210,7 @@ fn what_is_passed_over_is_counted_up_to_what_is_read_next() {
         damage(&within),
         [is(after_start, ReadErrorKind::Checksum, event)]
     );
-    // The last of a segment, torn: what follows is read from its header on.
+    // The last frame of a segment is torn: the rest is read from the next header on.
     let torn = &first[..first.len() - 1];
     let both = [torn, &second].concat();
     assert_eq!(
@@ -223,7 +224,7 @@ fn a_torn_segment_costs_its_tail_and_not_the_next_one() {
     let [first, second, third] = segments();
     let torn = &second[..second.len() - 1];
     let (records, errors, _) = read(&[&first[..], torn, &third].concat());
-    // Block 2 was in the tail; its place in the checkpoint behind is passed over.
+    // Block 2 was in the tail; its copy in the next checkpoint is skipped.
     assert_eq!(records, [start(1), alloc(1, 1000), free(1, 5000)]);
     assert_eq!(errors.len(), 1);
 }
@@ -247,7 +248,7 @@ fn events_behind_a_checkpoint_whose_end_is_damaged_are_read() {
 fn a_segment_whose_header_is_damaged_is_passed_over_as_any() {
     let [first, second, third] = segments();
     let start_frame = file(&[&[start(1)]]).len() - FILE_HEADER.len();
-    // Its header, or as much of it as the first frame, too.
+    // The header, and that much of the first frame, too.
     for damaged in [1, FILE_HEADER.len(), FILE_HEADER.len() + start_frame] {
         let mut third = third.clone();
         third[..damaged].fill(0xee);
@@ -259,7 +260,7 @@ fn a_segment_whose_header_is_damaged_is_passed_over_as_any() {
     }
 }
 
-/// Any cut and any flipped byte: no panic, no endless loop, and only what was written comes out.
+/// Any cut and any flipped byte: no panic, no endless loop, and only written records come out.
 #[test]
 fn damage_anywhere_ends() {
     let joined = segments().join(&[0u8; 5][..]);

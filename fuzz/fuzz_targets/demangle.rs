@@ -1,4 +1,4 @@
-//! Any text as a mangled name, as it is and behind each scheme's beginning.
+//! Any text as a mangled name: alone, and behind the prefix of each scheme.
 #![no_main]
 
 use heapprof_symbolizer::resolve::demangle;

@@ -1,5 +1,6 @@
-//! Any bytes as a dump: what is read can be written and read again, with the same account. (Mappings may change:
-//! contradictory ones are settled, and a build-id known for one is given to others of the same file.)
+//! Any bytes as a dump: a parsed dump can be written and parsed again, with the same account.
+//! Mappings may change: contradictory ones are settled, and a build-id of one is given to others of
+//! the same file.
 #![no_main]
 
 use heapprof_format::Dump;

@@ -1,5 +1,6 @@
-//! Any bytes as a program with debug information: every address of it is answered, whatever the answer.
-//! Seeds (scripts/fuzz): small programs with DWARF of each version, split, compressed, stripped with a debug link.
+//! Any bytes as a program with debug information: the resolver answers every address, whatever the
+//! answer. Seeds (scripts/fuzz) are small programs with DWARF of each version, split, compressed,
+//! stripped with a debug link.
 #![no_main]
 
 use heapprof_symbolizer::resolve::{ModuleRef, SearchPath, resolve_module};
@@ -7,12 +8,12 @@ use libfuzzer_sys::fuzz_target;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// In memory, one a process: fuzzing writes it thousands of times a second.
+/// In memory, one for each process: fuzzing writes it thousands of times a second.
 static FILE: LazyLock<PathBuf> =
     LazyLock::new(|| PathBuf::from(format!("/dev/shm/heapprof-fuzz-elf.{}", std::process::id())));
 
 fuzz_target!(|bytes: &[u8]| {
-    // A file of its own each time: one that a map still shows must not be cut.
+    // A new file each time: a file that is still mapped must not be cut.
     let _ = std::fs::remove_file(&*FILE);
     if std::fs::write(&*FILE, bytes).is_err() {
         return;
@@ -21,7 +22,8 @@ fuzz_target!(|bytes: &[u8]| {
         path: &FILE,
         build_id: None,
     };
-    // Where linkers put code by default, with and without a fixed address, in steps that meet most instructions.
+    // Default addresses of linkers, with and without a fixed base, in steps that hit most
+    // instructions.
     let svmas: Vec<u64> = (0x1000..0x1400)
         .chain(0x40_1000..0x40_1400)
         .step_by(3)

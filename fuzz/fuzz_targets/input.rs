@@ -1,4 +1,5 @@
-//! Any bytes as an input of the program: a log, a dump, a bundle, a profile of gperftools, jemalloc or pprof.
+//! Any bytes as an input of the program: a log, a dump, a bundle, a profile of gperftools, jemalloc
+//! or pprof.
 #![no_main]
 
 use heapprof_symbolizer::Input;
@@ -20,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(profile) = Input::open(&FILE).and_then(|input| input.read(|_| ())) else {
         return;
     };
-    // What was read can be written, in a form with text and in one with numbers.
+    // An input that was read can be written, in a form with text and in one with numbers.
     let symbols = Symbols::none(&profile);
     for format in [Format::Symbolized, Format::Pprof] {
         let _ = format.write(&profile, &symbols, &Options::default(), &mut io::sink());

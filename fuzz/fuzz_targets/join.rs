@@ -1,4 +1,4 @@
-//! Any records, in any order, as the logs of three processes: they are joined, and what comes of that is a log without a fault.
+//! Any records, in any order, as the logs of three processes: their join is a log without a fault.
 #![no_main]
 
 use heapprof_format::{

@@ -35,7 +35,7 @@ fn walk(bytes: &[u8]) {
             Ok(Some(_)) => {}
             Ok(None) => return,
             Err(error) if error.kind == ReadErrorKind::NotContinued => {
-                // Told of where the other log begins; this one ends there.
+                // The error named the start of another log; this one ends there.
                 assert!(matches!(reader.next_record(), Ok(None)), "it went on");
                 return;
             }

@@ -1,9 +1,10 @@
-/* libbaseline.so: the same jemalloc as in libheapprof.so, with nothing hooked in.
+/* libbaseline.so: the same jemalloc as in libheapprof.so, without hooks.
  *
- * What every profiler here is compared with: the difference between this and libheapprof.so is the hooks, and that
- * small reallocs, callocs and aligned blocks there have a shorter way than jemalloc's (preload/src/allocator/heap.rs). Otherwise each function does to its arguments
- * exactly what preload/src/hooks/malloc.rs and preload/src/allocator/heap.rs do, and the compiled-in options are the same. `scripts/bench` links it with the libjemalloc_pic.a that cargo built for
- * the library.
+ * Every profiler here is compared with it. It differs from libheapprof.so by the hooks, and by the
+ * shorter paths that small reallocs, callocs and aligned blocks have there
+ * (preload/src/allocator/heap.rs). Otherwise each function treats its arguments exactly as
+ * preload/src/hooks/malloc.rs and preload/src/allocator/heap.rs do, and the compiled-in options are
+ * the same. `scripts/bench` links it with the libjemalloc_pic.a that cargo built for the library.
  */
 #include <errno.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Writes cold.c: pairs at the end of call chains through 8,192 functions, so that hardly a frame of a walk has been
-# unwound lately. A cache of a few hundred unwind rules (framehop's has 509) misses at almost every frame.
+# Writes cold.c: pairs at the end of call chains through 8,192 functions, so that hardly a frame of
+# a walk has been unwound lately. A cache of a few hundred unwind rules (framehop's has 509) misses
+# at almost every frame.
 #
 #   cold N [depth]      N pairs; 1,000 different stacks, taken in turn
 cat <<'HEAD'

@@ -1,6 +1,6 @@
 //! Rust's collections: strings, vectors, maps and boxes that come and go.
 //!
-//!   collections N      N rounds
+//! collections N      N rounds
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -54,7 +54,8 @@ fn round(random: &mut Random) -> usize {
 
 fn main() {
     let rounds: u64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(1000);
-    // A constant: every run does the same work. (The hash map's own seed moves blocks, not their number.)
+    // A constant, so that every run does the same work. (The hash map's own seed moves blocks, and
+    // not their number.)
     let mut random = Random(88172645463325252);
     let sum: usize = (0..rounds).map(|_| round(&mut random)).sum();
     println!("{sum}");

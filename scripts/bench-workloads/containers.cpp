@@ -22,7 +22,7 @@ static std::uint64_t drawn()
     return random_state;
 }
 
-/* Words joined, cut apart, and kept in vectors. */
+/* Joins words, cuts them apart, and keeps them in vectors. */
 static std::size_t strings()
 {
     std::vector<std::string> words;

@@ -1,4 +1,4 @@
-/* One thread allocates, another frees: blocks go over in batches through a ring.
+/* One thread allocates, another frees: blocks pass in batches through a ring.
  *
  *   cross N      N blocks
  */

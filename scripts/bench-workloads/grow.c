@@ -1,9 +1,10 @@
-/* Buffers that grow by realloc as somebody appends to them.
+/* Buffers that grow by realloc, as data are appended to them.
  *
  *   grow N [step] [buffers]
  *
- * N reallocs. Each makes a buffer `step` bytes larger, up to 16 KiB; then it is freed and begins anew. With one buffer
- * and small steps most reallocs stay in place; with more buffers, taken in turn, and large steps they move.
+ * N reallocs. Each makes a buffer `step` bytes larger, up to 16 KiB; then the buffer is freed and
+ * begins anew. With one buffer and small steps most reallocs stay in place. With more buffers,
+ * taken in turn, and large steps they move.
  */
 #include "work.h"
 

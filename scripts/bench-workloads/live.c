@@ -1,6 +1,8 @@
-/* A live set of small blocks, of which a random one is freed and made anew; each new block is written.
+/* A live set of small blocks. A random block is freed and replaced by a new one, which is written.
  *
- *   live N [blocks] [largest [least]]      N replacements; sizes small and mixed, or uniform up to `largest`
+ *   live N [blocks] [largest [least]]
+ *
+ * N replacements; sizes small and mixed, or uniform up to `largest`.
  */
 #include "work.h"
 

@@ -1,30 +1,34 @@
-/* Runs commands, one or several side by side, and says what each cost.
+/* Runs commands, one or several side by side, and reports their costs.
  *
  *   measure REPORT REPEAT SECONDS all|one RUN [::: RUN]...
  *   RUN: MEGABYTES FOLDER [NAME=VALUE...] -- COMMAND [ARGUMENT...]
  *
- * Runs each COMMAND REPEAT times, in FOLDER and with the variables NAME=VALUE, and writes one line for each RUN to the file
- * REPORT:
+ * Runs each COMMAND REPEAT times, in FOLDER and with the variables NAME=VALUE, and writes one line
+ * for each RUN to the file REPORT:
  *
  *   <exit status> <CPU us> <elapsed us> <peak RSS KiB>
  *
- * CPU is user plus system time of the command and of all its descendants, those included whose parents did not
- * wait for them. Peak RSS is that of the largest of these processes. The exit status is 0, that of the last command that
- * failed, 128 + N after signal N, or 124 after more than SECONDS. MEGABYTES limits the address space of every process (0: no
- * limit).
+ * CPU is user plus system time of the command and of all its descendants, including those whose
+ * parents did not wait for them. Peak RSS is that of the largest of these processes. The exit
+ * status is 0, that of the last command that failed, 128 + N after signal N, or 124 after more than
+ * SECONDS. MEGABYTES limits the address space of every process (0: no limit).
  *
- * Several commands take turns of 15 ms, in an order drawn anew each time around: whoever's turn it is runs, with all its
- * processes, and the others are stopped. So what a shared machine does to one it does to all: what its neighbours do changes
- * its speed twofold within a tenth of a second, and runs one after the other differ by that. Elapsed time is that of its own turns.
+ * Several commands take turns of 15 ms, in an order that is drawn anew for each round. During a
+ * turn, all processes of one command run, and the others are stopped. So all commands share the
+ * disturbances of a shared machine. Its neighbours change its speed twofold within a tenth of a
+ * second, and consecutive runs would differ by that. Elapsed time is that of the command's own
+ * turns.
  *
- * What a program does by the clock it does more often so, for the same work: a turn wakes all its threads, and each has seen the time
- * of all others pass. So turns are not shorter, and few commands are to be compared at once.
+ * With turns, a program does its clock-driven work more often: a turn wakes all its threads, and
+ * each sees that the time of all other commands has passed. So turns are not shorter, and few
+ * commands should be compared at once.
  *
- * `one`: on one processor, that which is fastest at the beginning, the same for all; for programs of one thread, which would
- * else move between processors, each of which has its own neighbours. The threads of a profiler run there, too.
+ * `one` runs all commands on one processor, the one that is fastest at the beginning. It is for
+ * programs of one thread, which would otherwise move between processors with different neighbours.
+ * The threads of a profiler run there, too.
  *
- * A program of its own, because Linux counts into a process's peak RSS what ran in it before exec: started from Python,
- * no peak would be less than Python's 15 MiB.
+ * This is a C program, because Linux counts into a process's peak RSS the memory from before exec:
+ * started from Python, no peak would be below Python's own.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,7 +49,8 @@
 #define TURN_US 15000
 #define MOST_RUNS 16
 
-/* A RUN. Its keeper, a child of this process, starts the command and waits for it; both write here. */
+/* A RUN. Its keeper, a child of this process, starts the command and waits for it; both processes
+ * write here. */
 struct run {
     char **words, **command;
     pid_t keeper;
@@ -56,7 +61,7 @@ struct run {
 };
 
 static struct shared {
-    _Atomic(struct run *) turn; /* of whom it is, if anybody's */
+    _Atomic(struct run *) turn; /* the run whose turn it is, or null */
     struct run runs[MOST_RUNS];
 } *shared;
 
@@ -78,13 +83,14 @@ static int status_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The command's process: in a group of its own, so that its helpers stop, go on and end with it. */
+/* Starts the command's process in a group of its own, so that its helpers stop, continue and end
+ * with it. */
 static void start(struct run *run)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0);
     atomic_store(&run->group, getpid());
-    /* Or the turn ended while the keeper forked, and who ended it saw no group to stop. */
+    /* The turn may have ended while the keeper forked, when there was no group to stop. */
     if (atomic_load(&shared->turn) != run) raise(SIGSTOP);
     rlim_t bytes = (rlim_t)atol(run->words[0]) << 20;
     struct rlimit limit = {bytes, bytes};
@@ -98,10 +104,11 @@ static void start(struct run *run)
 
 static void keep(struct run *run, long repeat)
 {
-    /* Whoever gives the turns may be killed: what is stopped then would be so for ever. */
+    /* The process that gives the turns may be killed: stopped processes would stay stopped for
+     * ever. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     raise(SIGSTOP); /* until its first turn */
-    /* Orphans become our children, so that their time is counted too. */
+    /* Orphans become children of the keeper, so that their time is counted, too. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (long i = 0; i < repeat && !run->late; i++) {
         pid_t child = fork();
@@ -122,7 +129,8 @@ static void keep(struct run *run, long repeat)
     _exit(0);
 }
 
-/* All of a run's processes. The keeper last to go on and first to stop: it starts none that would not be seen. */
+/* Signals all processes of a run. The keeper continues last and stops first, so that it starts no
+ * process unseen. */
 static void signal_run(struct run *run, int number)
 {
     if (number == SIGSTOP) kill(run->keeper, number);
@@ -131,7 +139,8 @@ static void signal_run(struct run *run, int number)
     if (number == SIGCONT) kill(run->keeper, number);
 }
 
-/* Lets it run for so long, or until it has ended. SIGCHLD is blocked, and comes when a keeper ends. */
+/* Lets a run continue for that long, or until it ends. SIGCHLD is blocked, and arrives when a
+ * keeper ends. */
 static void turn(struct run *run, long long most_us)
 {
     sigset_t ends;
@@ -172,7 +181,7 @@ static void turns(int count, long long most_us)
                 pid_t group = atomic_load(&run->group);
                 if (group > 0) kill(-group, SIGKILL);
             }
-            /* Whoever is late still has to be waited for by its keeper. */
+            /* The keeper of a late run still has to wait for its processes. */
             turn(run, count > 1 || left_us <= 0 ? TURN_US : left_us);
         }
         int left = 0;
@@ -182,7 +191,8 @@ static void turns(int count, long long most_us)
     }
 }
 
-/* This process, and so those it starts, on the processor that takes least time for the same work. */
+/* Puts this process, and so all that it starts, on the processor that takes least time for the same
+ * work. */
 static void choose_processor(void)
 {
     cpu_set_t all, one, best;
@@ -194,7 +204,8 @@ static void choose_processor(void)
         CPU_ZERO(&one);
         CPU_SET(cpu, &one);
         if (sched_setaffinity(0, sizeof one, &one) != 0) continue;
-        /* Four sums side by side: a neighbour on the same core is felt by who leaves it nothing. */
+        /* Four sums side by side: they suffer from a neighbour on the same core, which shares its
+         * units. */
         long long begin = now_us();
         unsigned a = 1, b = 2, c = 3, d = 4;
         for (unsigned i = 0; i < 1000000; i++) {
@@ -246,7 +257,7 @@ int main(int argc, char **argv)
         run->keeper = keeper;
         waitpid(keeper, NULL, WUNTRACED);
     }
-    /* Who gives the turns stays out of the way, where there is one. */
+    /* The process that gives the turns uses another processor, if there is one. */
     sched_setaffinity(0, sizeof own, &own);
     struct sigaction action = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP};
     sigaction(SIGCHLD, &action, NULL);

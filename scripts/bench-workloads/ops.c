@@ -1,14 +1,15 @@
 /* A loop of one operation, for counting instructions.
  *
- *   ops malloc|malloc-free|new-delete|calloc-free|aligned-free|realloc-of-nothing|realloc-in-place|realloc-grow N
- *   ops medium-free|large-free N
+ *   ops malloc|malloc-free|new-delete|calloc-free|aligned-free N
+ *   ops realloc-of-nothing|realloc-in-place|realloc-grow|medium-free|large-free N
  *   ops malloc-free-in-thread|free-in-thread|hundredth-of-thread N
  *
- * medium-free is malloc-free of 20,000 bytes, large-free of 100,000.
- * The first of the last three is malloc-free in another thread than the main one, the second malloc here and free there; of the last, a hundred are a thread that
- * allocates ten blocks, frees them, and ends.
- * new-delete is what a C++ compiler makes of them: the sized operator delete.
- * realloc-in-place asks for sizes of one size class in turn; realloc-grow for 64 and 128 bytes in turn, which moves.
+ * medium-free is malloc-free of 20,000 bytes, large-free of 100,000. malloc-free-in-thread runs in
+ * another thread than the main one. free-in-thread allocates in the main thread and frees in
+ * another. A hundred of hundredth-of-thread are one thread that allocates ten blocks, frees them,
+ * and ends. new-delete uses the sized operator delete, as C++ compilers do. realloc-in-place
+ * alternates between sizes of one size class; realloc-grow between 64 and 128 bytes, which moves
+ * the block.
  */
 #include "work.h"
 

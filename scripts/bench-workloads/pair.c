@@ -1,9 +1,10 @@
-/* malloc and free of one block, again and again: all that is measured is the allocator and what is hooked in.
+/* malloc and free of one block, again and again: the time of the allocator and of its hooks alone.
  *
  *   pair N [size] [depth] [stacks] [threads]
  *
- * N pairs in each thread. size 0: small sizes, mixed. Each pair is made at the end of a call chain of `depth`
- * functions that is entered anew for it, along one of `stacks` different paths (1 or 1000, in random order).
+ * N pairs in each thread. size 0: small sizes, mixed. Each pair is made at the end of a call chain
+ * of `depth` functions. The chain is entered anew for each pair, along one of `stacks` different
+ * paths (1 or 1000, in random order).
  */
 #include "work.h"
 
@@ -19,8 +20,9 @@ OWN_FRAME static void make_pair(size_t bytes)
     NO_TAIL_CALL();
 }
 
-/* One level of the chain. The path's lowest bit chooses the call, and so the return address; the bits of a path
- * are spread over the levels, so that stacks differ near the root and near the leaf. */
+/* One level of the chain. The path's lowest bit chooses the call, and so the return address. The
+ * bits of a path are spread over the levels, so that stacks differ near the root and near the
+ * leaf. */
 OWN_FRAME static void descend(long left, uint64_t path, size_t bytes)
 {
     if (left <= 1) {
@@ -34,7 +36,7 @@ OWN_FRAME static void descend(long left, uint64_t path, size_t bytes)
     }
 }
 
-/* `index`'s bits, ten of them, at every (depth/10)th level. */
+/* Returns the ten bits of `index`, one at every (depth/10)th level. */
 static uint64_t path_of(uint64_t index)
 {
     uint64_t path = 0;

@@ -1,6 +1,8 @@
 /* Many short threads, each of which allocates a little.
  *
- *   threads N [pairs]      N threads, two at a time, of `pairs` blocks each, which live until the thread ends
+ *   threads N [pairs]
+ *
+ * N threads, two at a time, of `pairs` blocks each, which live until the thread ends.
  */
 #include "work.h"
 

@@ -1,9 +1,9 @@
-/* Blocks that are not asked for by malloc, each freed at once.
+/* Blocks of other functions than malloc, each freed at once.
  *
  *   ways calloc|aligned|nothing N
  *
- * N blocks of small sizes, mixed: zeroed; aligned to a line of the cache, as C++'s over-aligned types and Rust's are; or by a realloc
- * of nothing, as arrays begin that grow.
+ * N blocks of small sizes, mixed: zeroed; aligned to a cache line, as over-aligned types of C++ and
+ * Rust are; or by a realloc of a null pointer, as growing arrays begin.
  */
 #include "work.h"
 

@@ -1,4 +1,4 @@
-/* What the C workloads share: arguments, random numbers, sizes, frames. */
+/* Shared parts of the C workloads: arguments, random numbers, sizes, frames. */
 #ifndef WORK_H
 #define WORK_H
 
@@ -13,14 +13,14 @@
 /* After a call in last position: it cannot become a jump. */
 #define NO_TAIL_CALL() __asm__ volatile("" ::: "memory")
 
-/* The compiler must believe that somebody reads the block: the allocation stays. */
+/* Makes the compiler believe that the block is read: the allocation stays. */
 static inline __attribute__((always_inline)) void *escapes(void *block)
 {
     __asm__ volatile("" : "+r"(block) : : "memory");
     return block;
 }
 
-/* The same sequence in every run: contestants do the same work. */
+/* Returns the same sequence in every run, so that all contestants do the same work. */
 static inline uint64_t next_random(uint64_t *state)
 {
     uint64_t x = *state;
@@ -30,7 +30,7 @@ static inline uint64_t next_random(uint64_t *state)
     return *state = x;
 }
 
-/* What small requests look like in C and C++ programs; their mean is 74.5 bytes. */
+/* Typical small requests of C and C++ programs; their mean is 74.5 bytes. */
 static const uint16_t SIZES[16] = {16, 24, 24, 32, 32, 40, 48, 48, 56, 64, 72, 88, 104, 128, 160, 256};
 
 static inline size_t small_size(uint64_t random) { return SIZES[random & 15]; }

@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# Many small functions in C; cc1 and as get the library too.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# Many small functions in C; cc1 and as get the library, too.
 
 packages=(gcc)
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
 # Commits, a pack, blame: dozens of short processes.
 
 packages=(git)

@@ -1,6 +1,7 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# Memory beside the Java heap under three collectors: direct buffers, compressors that nobody ends, pools and short threads. The JVM lives on
-# SIGSEGV meanwhile: null checks, safepoints, guard pages of its stacks. Then processes.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# Memory beside the Java heap under three collectors: direct buffers, compressors that are never
+# ended, pools and short threads. Meanwhile the JVM uses SIGSEGV: null checks, safepoints, guard
+# pages of its stacks. Then processes.
 
 packages=(openjdk-17-jdk-headless)
 

@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# A hundred libraries, a million blocks; it begins itself anew when its profile is fresh.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# A hundred libraries, a million blocks; it restarts itself if its profile is fresh.
 
 packages=(libreoffice-writer-nogui libreoffice-calc-nogui)
 

@@ -1,5 +1,6 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# Code made at run time, by mono: a collector that stops eight allocating threads by signals, wherever they are; null checks by SIGSEGV; a process.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# Code made at run time, by mono: a collector that stops eight allocating threads by signals at any
+# point; null checks by SIGSEGV; a process.
 
 packages=(mono-runtime mono-mcs)
 

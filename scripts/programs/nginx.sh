@@ -1,5 +1,6 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# A server whose workers have another user than their master, and are replaced when it reads its settings again.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# A server whose workers have another user than their master, and are replaced when it reads its
+# settings again.
 
 packages=(nginx-light curl)
 

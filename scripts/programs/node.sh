@@ -1,5 +1,6 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# Buffers, compression and digests in JavaScript, in four workers and in libuv's threads; a child; a stack overflow.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# Buffers, compression and digests in JavaScript, in four workers and in libuv's threads; a child; a
+# stack overflow.
 
 packages=(nodejs)
 

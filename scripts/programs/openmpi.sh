@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# Four processes that pass messages through shared memory, begun by a fifth.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# Four processes that pass messages through shared memory, started by a fifth.
 
 packages=(openmpi-bin libopenmpi-dev)
 
@@ -38,7 +38,7 @@ END
 }
 
 run() {
-  # Without these it refuses to run as root, as in a container.
+  # Without these variables it refuses to run as root, as in a container.
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   profiled mpirun --oversubscribe -n 4 ./work $((100 * scale))
 }

@@ -1,9 +1,9 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# A server that forks a process for each connection: parallel queries, many short connections, a backend that is killed and the
-# recovery after it.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# A server that forks a process for each connection: parallel queries, many short connections, a
+# backend that is killed, and the recovery.
 
 packages=(postgresql-15)
-ends=some # the one that is killed; and whoever runs as another user is another program first
+ends=some # the killed one; and those that another program starts as another user
 
 # It refuses to run as root.
 as_itself() {
@@ -50,7 +50,7 @@ run() {
   answers
   psql --no-psqlrc --no-align --tuples-only --file work.sql 2>&1
   for ((i = 0; i < 25 * scale; i++)); do psql --no-psqlrc --no-align --tuples-only --command "SELECT word FROM t WHERE id = $i + 1"; done | cksum
-  # One is killed; the others are ended by the server, which begins anew with what is on disk.
+  # One backend is killed. The server ends the others and restarts from the data on disk.
   psql --command 'SELECT pg_sleep(60)' >/dev/null 2>&1 &
   victim=
   while [ -z "$victim" ]; do

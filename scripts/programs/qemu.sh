@@ -1,5 +1,6 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# A machine in software: code made at run time calls C, disks are written in coroutines, on stacks of their own, in threads of their own.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# A machine in software: code made at run time calls C; disks are written in coroutines, on stacks
+# of their own, in threads of their own.
 
 packages=(qemu-system-x86 qemu-utils)
 
@@ -18,7 +19,7 @@ prepare() {
 run() {
   rm -f disk.qcow2 copy.qcow2
   profiled qemu-img create -q -f qcow2 disk.qcow2 64M
-  # Times of events are another in each run.
+  # Times of events differ in each run.
   profiled qemu-system-x86_64 -display none -machine q35,accel=tcg -m 64 -drive if=none,id=disk,file=disk.qcow2,format=qcow2 \
     -device virtio-blk-pci,drive=disk -qmp stdio <commands | grep -c '"return"'
   profiled qemu-img check disk.qcow2

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
 # A server under redis-benchmark, then questions whose answers do not depend on time.
 
 packages=(redis-server redis-tools)
@@ -9,7 +9,8 @@ run() {
   local key
   started redis-server --port 0 --unixsocket "$PWD/socket" --save '' --appendonly no --logfile server.log
   for _ in {1..100}; do redis-cli -s socket ping >/dev/null 2>&1 && break; sleep 0.1; done
-  # Its numbers are its own each time; its exit status is not. Then replies that do not depend on time.
+  # The benchmark's numbers differ each time; its exit status does not. Then come replies that do
+  # not depend on time.
   redis-benchmark -s "$PWD/socket" -n $((12500 * scale)) -q >benchmark.log 2>&1 || echo "redis-benchmark: $?"
   redis-cli -s socket flushall
   for key in {1..50}; do

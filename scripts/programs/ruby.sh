@@ -1,5 +1,6 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# Fibers and threads that allocate on stacks of their own, a collector that moves objects, stack overflows in Ruby and in C, signals, children.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# Fibers and threads that allocate on stacks of their own, a collector that moves objects, stack
+# overflows in Ruby and in C, signals, children.
 
 packages=(ruby)
 

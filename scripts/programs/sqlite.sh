@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# A database filled, indexed and asked.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# A database that is filled, indexed and queried.
 
 packages=(sqlite3)
 

@@ -1,6 +1,6 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # real-programs reads what is set here, and sets what is read
-# A server that becomes itself again for each connection, and whose children give up all rights behind a filter of system calls
-# that kills.
+# shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with real-programs
+# A server that executes itself again for each connection, and whose children give up all rights
+# behind a system call filter that kills.
 
 packages=(openssh-server openssh-client python3)
 ends=some # those behind the filter
@@ -24,7 +24,7 @@ END
 
 run() {
   local i
-  # A port that nobody has now.
+  # A free port.
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
   started /usr/sbin/sshd -D -f "$PWD/sshd.conf" -p "$port" -E server.log
   for _ in {1..100}; do session true && break; sleep 0.1; done

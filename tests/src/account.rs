@@ -1,4 +1,4 @@
-//! An account: the four numbers of a site.
+//! Account: the four numbers of a site.
 //!
 //! A block belongs to the innermost function on its stack, inlined ones included, whose name begins
 //! with `site_`.
@@ -13,18 +13,18 @@ use crate::named::Named;
 /// See the module's text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Blocks allocated.
+    /// Allocated blocks.
     pub allocated_objects: u64,
-    /// Requested bytes allocated.
+    /// Requested bytes of allocated blocks.
     pub allocated_bytes: u64,
     /// Blocks in use.
     pub in_use_objects: u64,
-    /// Requested bytes in use.
+    /// Requested bytes of blocks in use.
     pub in_use_bytes: u64,
 }
 
 impl Account {
-    /// One of the four.
+    /// Returns one of the four numbers.
     pub fn get(&self, metric: Metric) -> u64 {
         match metric {
             Metric::AllocatedObjects => self.allocated_objects,
@@ -34,7 +34,7 @@ impl Account {
         }
     }
 
-    /// One of the four, to be changed.
+    /// Returns one of the four numbers for a change.
     pub fn get_mut(&mut self, metric: Metric) -> &mut u64 {
         match metric {
             Metric::AllocatedObjects => &mut self.allocated_objects,
@@ -64,7 +64,7 @@ impl AddAssign for Account {
     }
 }
 
-/// The accounts of all sites of a profile.
+/// Returns the accounts of all sites of a profile.
 pub fn by_site(named: &Named) -> BTreeMap<String, Account> {
     let mut sites: BTreeMap<String, Account> = BTreeMap::new();
     for row in &named.profile.rows {

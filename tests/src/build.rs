@@ -1,8 +1,9 @@
-//! A build: the library, the program and the fixtures that are tested.
+//! Build: the library, the program and the fixtures under test.
 //!
-//! `HEAPPROF_TARGET_DIR` names the folder with `libheapprof.so` and `heapprof`; without it,
-//! `target/release` of the repository. The library for programs of musl is in `musl` beside that folder (`scripts/build-musl`). With `HEAPPROF_TEST_LIBC=musl` all fixtures are such
-//! programs (`scripts/musl-suites`).
+//! `HEAPPROF_TARGET_DIR` names the folder with `libheapprof.so` and `heapprof`; without it, the
+//! folder is `target/release` of the repository. The library for programs of musl is in `musl`
+//! beside that folder (`scripts/build-musl`). With `HEAPPROF_TEST_LIBC=musl` all fixtures are
+//! programs of musl (`scripts/musl-suites`).
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -15,7 +16,7 @@ use std::sync::OnceLock;
 pub struct Build {
     /// `libheapprof.so`, for programs of glibc.
     library: PathBuf,
-    /// The same for programs of musl.
+    /// `libheapprof.so`, for programs of musl.
     musl_library: PathBuf,
     /// The `heapprof` program.
     pub heapprof: PathBuf,
@@ -23,24 +24,25 @@ pub struct Build {
     pub fixtures: PathBuf,
 }
 
-/// Whether the fixtures are programs of musl.
+/// Returns true if the fixtures are programs of musl.
 pub(crate) fn is_over_musl() -> bool {
     std::env::var_os("HEAPPROF_TEST_LIBC").is_some_and(|libc| libc == "musl")
 }
 
-/// Returns true if all runs are to be without the library's fast path (`HEAPPROF_TEST_FAST_PATH=0`).
+/// Returns true if all runs are to be without the library's fast path
+/// (`HEAPPROF_TEST_FAST_PATH=0`).
 pub(crate) fn without_fast_path() -> bool {
     std::env::var_os("HEAPPROF_TEST_FAST_PATH").is_some_and(|value| value == "0")
 }
 
-/// Whether an ELF file names musl's loader, or was linked with musl.
+/// Returns true if an ELF file names musl's loader, or is linked with musl.
 fn is_of_musl(file: &Path) -> bool {
     let bytes = fs::read(file).unwrap_or_default();
     let has = |words: &[u8]| bytes.windows(words.len()).any(|part| part == words);
     bytes.starts_with(b"\x7fELF") && has(b"/lib/ld-musl-") && !has(b"/lib64/ld-linux-")
 }
 
-/// The repository's root.
+/// Returns the repository's root.
 pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -48,26 +50,26 @@ pub fn repository() -> &'static Path {
 }
 
 impl Build {
-    /// The one that is tested.
+    /// Returns the build under test.
     ///
     /// # Panics
-    /// When there is none, or the fixtures cannot be built.
+    /// If there is none, or the fixtures cannot be built.
     pub fn get() -> &'static Build {
         static BUILD: OnceLock<Build> = OnceLock::new();
         BUILD.get_or_init(Build::find)
     }
 
-    /// The path of a fixture.
+    /// Returns the path of a fixture.
     ///
     /// # Panics
-    /// When there is no fixture of that name.
+    /// If there is no fixture of that name.
     pub fn fixture(&self, name: &str) -> PathBuf {
         let path = self.fixtures.join(name);
         assert!(path.exists(), "there is no fixture {name} in c-fixtures/");
         path
     }
 
-    /// The library for that program.
+    /// Returns the library for that program.
     pub fn library_for(&self, program: &Path) -> &Path {
         match is_of_musl(program) {
             true => &self.musl_library,
@@ -75,7 +77,7 @@ impl Build {
         }
     }
 
-    /// The library for the fixtures.
+    /// Returns the library for the fixtures.
     pub fn library(&self) -> &Path {
         match is_over_musl() {
             true => &self.musl_library,
@@ -83,10 +85,10 @@ impl Build {
         }
     }
 
-    /// The path of a fixture that is a program of musl.
+    /// Returns the path of a fixture that is a program of musl.
     ///
     /// # Panics
-    /// When there is no fixture of that name, no library for it, or the fixtures cannot be built.
+    /// If there is no fixture of that name, no library for it, or the fixtures cannot be built.
     pub fn fixture_over_musl(&self, name: &str) -> PathBuf {
         static FOLDER: OnceLock<PathBuf> = OnceLock::new();
         assert!(
@@ -131,11 +133,11 @@ impl Build {
     }
 }
 
-/// Several test programs may start at once: one of them builds, the others wait.
+/// Makes the fixtures. Several test programs may start at once: one builds, and the others wait.
 fn make_fixtures(out: &Path, over: &[&str]) {
     fs::create_dir_all(out).expect("target/ is writable");
     let lock = File::create(out.join(".lock")).expect("target/fixtures/ is writable");
-    // SAFETY: a descriptor of ours; the lock goes with it.
+    // SAFETY: the descriptor is this function's; the lock ends with it.
     let locked = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) };
     assert_eq!(locked, 0, "cannot lock {}", out.display());
     let made = Command::new("make")
@@ -178,7 +180,7 @@ pub(crate) fn c_program(folder: &Path, name: &str, source: &str, flags: &[&str])
         .arg(&out)
         .arg(&c)
         .args(flags)
-        .arg("-ldl") // a library of its own before glibc 2.34, and an empty one of musl's
+        .arg("-ldl") // a library of its own before glibc 2.34, and an empty one in musl
         .output()
         .expect("gcc runs (scripts/install-deps installs it)");
     assert!(

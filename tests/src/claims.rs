@@ -1,11 +1,11 @@
-//! Claims: what a fixture says about itself, line by line (c-fixtures/README.md).
+//! Claims: the lines in which a fixture states its expected results (c-fixtures/README.md).
 
 use std::collections::BTreeMap;
 
 use crate::account::Account;
 use crate::pattern::Pattern;
 
-/// See the module's text. Lines whose first word is not known are ignored.
+/// See the module's text. Lines with an unknown first word are ignored.
 #[derive(Debug, Default)]
 pub struct Claims {
     /// `stack`: every block of that size was allocated by such a stack.
@@ -33,10 +33,10 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Of the program's output.
+    /// Parses the program's output.
     ///
     /// # Panics
-    /// When a line of a known kind is malformed: a fixture's fault.
+    /// If a line of a known kind is malformed: a fixture's fault.
     pub fn parse(output: &str) -> Claims {
         let mut claims = Claims::default();
         for line in output.lines() {
@@ -47,10 +47,10 @@ impl Claims {
         claims
     }
 
-    /// The process id that `who` printed.
+    /// Returns the process id that `who` printed.
     ///
     /// # Panics
-    /// When nobody of that name did.
+    /// If no process of that name printed one.
     #[track_caller]
     pub fn pid_of(&self, who: &str) -> u32 {
         let found = self.pids.iter().find(|(name, _)| name == who);

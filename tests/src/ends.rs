@@ -1,8 +1,9 @@
-//! Ends: what programs tell of their last moments, and how late their end is.
+//! Ends: the last moments of programs, and the delay of their end.
 
 use crate::{Finished, Log, Run, Running, now_ns};
 
-/// `exits`, with so many blocks in use of so many stacks, and so many threads that go on.
+/// Returns a run of `exits` with that many blocks in use, stacks, and threads that go on
+/// allocating.
 pub fn exits(blocks: u32, stacks: u32, threads: u32) -> Run {
     Run::fixture("exits")
         .default_exit_wait()
@@ -12,7 +13,7 @@ pub fn exits(blocks: u32, stacks: u32, threads: u32) -> Run {
         .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
 }
 
-/// The number behind the last line that begins with this word.
+/// Returns the number behind the last line that begins with this word.
 pub fn last(ran: &Finished, word: &str) -> u64 {
     let rest = |line: &str| {
         let numbers = line.strip_prefix(word)?;
@@ -22,26 +23,26 @@ pub fn last(ran: &Finished, word: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no {word} in {}", ran.stdout))
 }
 
-/// The last tick that a program has told.
+/// Returns the last tick that a program has printed.
 pub fn tick_of(running: &Running) -> Option<u64> {
     let text = running.stdout_so_far();
     let mut ticks = text.lines().filter_map(|line| line.strip_prefix("tick "));
     ticks.next_back()?.parse().ok()
 }
 
-/// The last tick in a log: its block has so many bytes more than `first`.
+/// Returns the last tick in a log: its block is that many bytes larger than `first`.
 pub fn last_tick(log: &Log, first: u64) -> u64 {
     let sizes = log.blocks().into_iter().map(|block| block.size);
     let recorded = sizes.filter(|size| (first..first + 10_000).contains(size));
     recorded.max().unwrap_or(first) - first
 }
 
-/// Milliseconds from the last thing that a program did to now, right after its end.
+/// Returns the milliseconds from a program's last action to now, right after its end.
 pub fn ended_after(ran: &Finished) -> u64 {
     now_ns().saturating_sub(last(ran, "leaving ")) / 1_000_000
 }
 
-/// The third best of up to nine runs, as soon as three are good enough.
+/// Returns the third best of up to nine runs, as soon as three are good enough.
 pub fn best(limit: u64, mut measure: impl FnMut() -> u64) -> u64 {
     let mut best = [u64::MAX; 3];
     for _ in 0..9 {

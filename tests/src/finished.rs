@@ -1,4 +1,4 @@
-//! A program that has ended, and what it left behind.
+//! Finished: a program that has ended, and the files that it left behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::claims::Claims;
 use crate::log::Log;
 use crate::named::Named;
 
-/// A program that has ended, and what it left behind.
+/// A program that has ended, and the files that it left behind.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// How long it ran.
+    /// Its run time.
     pub elapsed: Duration,
     /// Its process id.
     pub pid: u32,
@@ -32,15 +32,15 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The run's folder.
+    /// Returns the run's folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The same run, whose exit status must be 0.
+    /// Returns the same run, whose exit status must be 0.
     ///
     /// # Panics
-    /// When it is not.
+    /// If it is not.
     #[must_use]
     #[track_caller]
     pub fn well(self) -> Finished {
@@ -55,23 +55,23 @@ impl Finished {
         self
     }
 
-    /// The exit status, or 128 and the signal, as a shell says it.
+    /// Returns the exit status, or 128 plus the signal, as a shell does.
     pub fn code(&self) -> i32 {
         self.status
             .code()
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// What the library said on standard error.
+    /// Returns the library's lines on standard error.
     pub fn said(&self) -> Vec<&str> {
         let ours = |line: &&str| line.starts_with("heapprof: ");
         self.stderr.lines().filter(ours).collect()
     }
 
-    /// There is one line of ours that has all these words.
+    /// Asserts that one line of the library has all these words.
     ///
     /// # Panics
-    /// When there is none, or more.
+    /// If there is none, or more than one.
     #[track_caller]
     pub fn assert_said(&self, words: &[&str]) {
         let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
@@ -79,12 +79,12 @@ impl Finished {
         assert_eq!(count, 1, "{words:?} in: {}", self.stderr);
     }
 
-    /// What a fixture printed.
+    /// Returns the claims that a fixture printed.
     pub fn claims(&self) -> Claims {
         Claims::parse(&self.stdout)
     }
 
-    /// Names of the files in the folder, sorted.
+    /// Returns the names of the files in the folder, sorted.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder()).expect("the run's folder");
         let name = |entry: std::io::Result<fs::DirEntry>| {
@@ -96,27 +96,27 @@ impl Finished {
         names
     }
 
-    /// Those that end so.
+    /// Returns the names of the files with that ending.
     pub fn files_ending(&self, end: &str) -> Vec<String> {
         let mut files = self.files();
         files.retain(|name| name.ends_with(end));
         files
     }
 
-    /// A file in the folder.
+    /// Returns the contents of a file in the folder.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         fs::read(self.folder().join(name)).unwrap_or_else(|error| {
             panic!("{name}: {error}; there are {:?}", self.files());
         })
     }
 
-    /// Path of the only log.
+    /// Returns the path of the only log.
     ///
     /// # Panics
-    /// When there is not exactly one.
+    /// If there is not exactly one.
     #[track_caller]
     pub fn log_path(&self) -> PathBuf {
         match &self.files_ending(".heaplog")[..] {
@@ -125,16 +125,16 @@ impl Finished {
         }
     }
 
-    /// The only log.
+    /// Returns the only log.
     #[track_caller]
     pub fn log(&self) -> Log {
         Log::read(&self.log_path())
     }
 
-    /// All logs, by name, each readable to its end.
+    /// Returns all logs by name, each readable to its end.
     ///
     /// # Panics
-    /// When one is cut off.
+    /// If one is cut off.
     #[track_caller]
     pub fn logs(&self) -> BTreeMap<String, Log> {
         let read = |name: String| {
@@ -147,13 +147,13 @@ impl Finished {
             .collect()
     }
 
-    /// The dumps, by name.
+    /// Returns the dumps by name.
     pub fn dumps(&self) -> Vec<PathBuf> {
         let files = self.files_ending(".heap").into_iter();
         files.map(|name| self.folder().join(name)).collect()
     }
 
-    /// A log or a dump of the folder, with names.
+    /// Returns a log or a dump of the folder, with names.
     pub fn named(&self, name: &str) -> Named {
         Named::read(&self.folder().join(name))
     }

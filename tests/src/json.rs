@@ -10,10 +10,10 @@ use crate::account::Account;
 pub struct Json(pub Value);
 
 impl Json {
-    /// Parses it.
+    /// Parses a document.
     ///
     /// # Panics
-    /// When it is none.
+    /// If the text is no JSON.
     #[track_caller]
     pub fn parse(text: &str) -> Json {
         match serde_json::from_str(text) {
@@ -22,15 +22,15 @@ impl Json {
         }
     }
 
-    /// The four totals.
+    /// Returns the four totals.
     pub fn totals(&self) -> Account {
         Json::account(&self.0["totals"])
     }
 
-    /// The four numbers of an object.
+    /// Returns the four numbers of an object.
     ///
     /// # Panics
-    /// When one is missing.
+    /// If one is missing.
     pub fn account(value: &Value) -> Account {
         let mut account = Account::default();
         for metric in Metric::ALL {

@@ -1,15 +1,16 @@
-//! The harness of the end-to-end tests: runs a program under the release library, as a user would,
-//! and reads what it left behind.
+//! Harness of the end-to-end tests: runs a program under the release library, as a user would, and
+//! reads the files that it left behind.
 //!
 //! ```text
-//!  Run::fixture("truth").interval(1).prefix("t").run() ─> Finished ─> log, dumps, stdout, stderr, status
-//!                                                                      │              └ claims: what the fixture says
-//!                                                                      └ Named: profile with function names
+//!  Run::fixture("truth").interval(1).prefix("t").run()
+//!    └─> Finished ─> log, dumps, stdout, stderr, status
+//!                     │           └ claims: the fixture's expected results
+//!                     └ Named: profile with function names
 //! ```
 //!
-//! Nothing of the library or the program is built here: `cargo build --release` comes first. The
-//! fixtures are made on demand (`build`). Every program has a hard time limit; one that hangs is
-//! shown with the stacks of all its threads, then killed.
+//! It builds neither the library nor the program: `cargo build --release` comes first. The fixtures
+//! are made on demand (`build`). Every program has a hard time limit. A program that hangs is shown
+//! with the stacks of all its threads, and killed.
 
 mod account;
 mod build;

@@ -1,31 +1,31 @@
-//! Lives: every block of `known_history` by its own record, and what follows from them, without a line of the
-//! profiler's. All quadratic and plain.
+//! Lives: every block of `known_history` by its own record, and the truths that follow, without
+//! code of the profiler. All computations are quadratic and plain.
 //!
-//! An instant is a block of `site_marker` while all else is quiet. An event at the instant comes before it, so the
-//! marker itself is in use then.
+//! An instant is a block of `site_marker` while the program is otherwise quiet. An event at the
+//! instant comes before it, so the marker itself is in use then.
 
 use std::collections::BTreeMap;
 
 use crate::account::Account;
 
-/// A block's life. Times are the monotonic clock's before and after the call, in ns.
+/// A block's life. Times are of the monotonic clock before and after the call, in ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
     /// The function that allocated it.
     pub site: String,
-    /// Of whom.
+    /// The thread that allocated it.
     pub thread: u32,
-    /// Bytes requested.
+    /// Requested bytes.
     pub size: u64,
-    /// Usable ones beyond.
+    /// Usable bytes beyond the requested ones.
     pub slack: u64,
-    /// When it came.
+    /// Time of its allocation.
     pub born: (i64, i64),
-    /// When it went.
+    /// Time of its free.
     pub freed: Option<(i64, i64)>,
-    /// Which of its thread's allocations it was.
+    /// Its number among its thread's allocations.
     nth: u64,
-    /// How many its thread had made when it was freed.
+    /// Allocations of its thread at the time of its free.
     nth_then: u64,
 }
 
@@ -47,12 +47,12 @@ impl Life {
         Some(life)
     }
 
-    /// Allocations of its thread between its own and its end.
+    /// Returns the number of its thread's allocations between its own and its free.
     pub fn allocations_until_freed(&self) -> Option<u64> {
         self.freed.map(|_| self.nth_then - self.nth)
     }
 
-    /// The middle of its birth, for what does not depend on microseconds.
+    /// Returns the middle of its birth, for results that do not depend on microseconds.
     fn came(&self) -> f64 {
         (self.born.0 + self.born.1) as f64 / 2.0
     }
@@ -62,22 +62,22 @@ impl Life {
     }
 }
 
-/// A value that clock stamps bound.
+/// Bounds of a value, by clock stamps.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Bounds {
-    /// It is at least that.
+    /// Lower bound.
     pub least: f64,
-    /// And at most that.
+    /// Upper bound.
     pub most: f64,
 }
 
 impl Bounds {
-    /// Whether a value lies within.
+    /// Returns true if a value lies within.
     pub fn hold(self, value: f64) -> bool {
         (self.least..=self.most).contains(&value)
     }
 
-    /// The middle.
+    /// Returns the middle.
     pub fn middle(self) -> f64 {
         (self.least + self.most) / 2.0
     }
@@ -91,7 +91,7 @@ impl Bounds {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Lives {
-    /// In the order of their birth.
+    /// Lives in the order of birth.
     pub lives: Vec<Life>,
     /// Indices of the instants' markers.
     instants: Vec<usize>,
@@ -101,10 +101,10 @@ pub struct Lives {
 pub type Both<T> = (T, T);
 
 impl Lives {
-    /// Of what the fixture printed.
+    /// Parses the fixture's output.
     ///
     /// # Panics
-    /// When that is nothing.
+    /// If there are no lives.
     pub fn parse(output: &str) -> Lives {
         let lives: Vec<Life> = output.lines().filter_map(Life::of).collect();
         let is_marker = |i: &usize| lives[*i].site == "site_marker";
@@ -113,12 +113,12 @@ impl Lives {
         Lives { lives, instants }
     }
 
-    /// How many instants there are.
+    /// Returns the number of instants.
     pub fn instants(&self) -> usize {
         self.instants.len()
     }
 
-    /// The size of an instant's marker, by which it is found in a log.
+    /// Returns the size of an instant's marker, by which a log has it.
     pub fn marker_size(&self, instant: usize) -> u64 {
         self.lives[self.instants[instant]].size
     }
@@ -140,7 +140,8 @@ impl Lives {
         self.is_born_by(life, instant) && !self.is_freed_by(life, instant)
     }
 
-    /// The four numbers by site: of blocks that came after `from`, if any, and up to `to`, or the end.
+    /// Returns the four numbers by site, of blocks that were born after `from`, if any, and up to
+    /// `to`, or the end.
     pub fn four(&self, from: Option<usize>, to: Option<usize>) -> BTreeMap<String, Account> {
         let mut sites: BTreeMap<String, Account> = BTreeMap::new();
         for life in &self.lives {
@@ -162,7 +163,7 @@ impl Lives {
         sites
     }
 
-    /// A sum by site, of objects and bytes.
+    /// Returns a sum by site, of objects and bytes.
     fn both(&self, count: impl Fn(&Life) -> bool) -> BTreeMap<String, Both<u64>> {
         let mut sites: BTreeMap<String, Both<u64>> = BTreeMap::new();
         for life in self.lives.iter().filter(|life| count(life)) {
@@ -173,7 +174,8 @@ impl Lives {
         sites
     }
 
-    /// What was in use at the peak: when the largest block came, and nothing else happened.
+    /// Returns the blocks in use at the peak: when the largest block was allocated, and nothing
+    /// else happened.
     ///
     /// # Panics
     /// Never: there are blocks.
@@ -185,7 +187,8 @@ impl Lives {
         })
     }
 
-    /// What was freed within that time, for certain and perhaps, or before so many allocations.
+    /// Returns the blocks that were freed within that time, or before that many allocations:
+    /// certain ones and possible ones.
     pub fn temporary(
         &self,
         within_ns: Option<i64>,
@@ -207,7 +210,7 @@ impl Lives {
         [true, false].map(|certain| self.both(|life| is_temporary(life, certain)))
     }
 
-    /// Usable bytes beyond those requested, in use at an instant.
+    /// Returns the slack of the blocks in use at an instant.
     pub fn slack(&self, at: usize) -> BTreeMap<String, u64> {
         let mut sites = BTreeMap::new();
         for life in self.lives.iter().filter(|life| self.lives_at(life, at)) {
@@ -216,7 +219,8 @@ impl Lives {
         sites
     }
 
-    /// Object-seconds and byte-seconds of blocks that came after `from`, if any, up to an instant.
+    /// Returns object-seconds and byte-seconds of blocks that were born after `from`, if any, up to
+    /// an instant.
     pub fn heaptime(&self, from: Option<usize>, to: usize) -> BTreeMap<String, Both<Bounds>> {
         // Each time is stored to the microsecond.
         const ROUNDING: f64 = 2e-6;
@@ -240,8 +244,8 @@ impl Lives {
         sites
     }
 
-    /// Objects and bytes a second by which each site grew between two instants: the least-squares line
-    /// through its curve, from the moments of the curve itself, piece by piece.
+    /// Returns objects and bytes a second by which each site grew between two instants: the
+    /// least-squares line through its curve, from the moments of the curve itself, piece by piece.
     pub fn growth(&self, from: usize, to: usize) -> BTreeMap<String, Both<Bounds>> {
         let (from, to) = (self.marker(from), self.marker(to));
         let (start, end) = (from.came(), to.came());
@@ -253,17 +257,18 @@ impl Lives {
                 clipped(life.came()),
                 clipped(life.went().unwrap_or(f64::MAX)),
             );
-            // The integral of (t - T/2) from b to d, by that of (t - T/2)² over all, which is T³ / 12.
+            // The integral of (t - T/2) from b to d, divided by that of (t - T/2)² over all, which
+            // is T³ / 12.
             let half = |t: f64| (t - seconds / 2.0).powi(2) / 2.0;
             let slope = (half(d) - half(b)) / (seconds.powi(3) / 12.0);
-            // It moves by at most 6 / T² for each second that a time is off; four times take part.
+            // It moves by at most 6 / T² for each second of a time's error; four times take part.
             let width = |stamps: (i64, i64)| (stamps.1 - stamps.0) as f64 / 1e9 + 2e-6;
             let off: f64 = [Some(life.born), life.freed, Some(from.born), Some(to.born)]
                 .into_iter()
                 .flatten()
                 .map(width)
                 .sum();
-            // A block that is there all the time adds nothing, however long that is.
+            // A block that is in use all the time adds nothing, for any length of time.
             let takes_part = b > 0.0 || d < seconds;
             let off = f64::from(u8::from(takes_part)) * off * 12.0 / seconds.powi(2);
             let sums = sites.entry(life.site.clone()).or_default();
@@ -273,8 +278,8 @@ impl Lives {
         sites
     }
 
-    /// By site, how many were freed up to an instant and how many lived then, and the age in seconds by which
-    /// half of them were gone (Kaplan and Meier, age by age).
+    /// Returns by site the blocks freed up to an instant, the blocks in use then, and the age in
+    /// seconds at which half of all were gone (Kaplan and Meier, age by age).
     pub fn lifetimes(&self, at: usize) -> BTreeMap<String, (u64, u64, Option<Bounds>)> {
         let mut by_site: BTreeMap<String, [Vec<(f64, bool)>; 2]> = BTreeMap::new();
         let end = self.marker(at).born;
@@ -290,7 +295,7 @@ impl Lives {
             .map(|(site, [least, most])| {
                 let freed = least.iter().filter(|age| age.1).count() as u64;
                 let live = least.len() as u64 - freed;
-                // A block that is older, freed or not, makes no other's part of the survivors smaller.
+                // An older block, freed or not, reduces no other block's share of the survivors.
                 let bounds = (median(least), median(most));
                 let bounds = match bounds {
                     (Some(least), Some(most)) => Some(Bounds { least, most }),
@@ -303,7 +308,8 @@ impl Lives {
     }
 }
 
-/// The age by which half are gone: of ages, and whether the block was freed then or still lived.
+/// Returns the age at which half are gone. Each entry is an age, and whether the block was freed
+/// then or still lived.
 fn median(mut ages: Vec<(f64, bool)>) -> Option<f64> {
     ages.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     let mut outlive = 1.0;

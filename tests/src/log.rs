@@ -1,4 +1,5 @@
-//! A log, event by event: what a profile does not keep, the exact size and thread of each block.
+//! Log: the events of a log, with the exact size and thread of each block, which a profile does not
+//! keep.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -14,11 +15,11 @@ use crate::named::Named;
 /// See the module's text.
 #[derive(Debug)]
 pub struct Log {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// All records, in order.
     pub records: Vec<Record>,
-    /// Where reading had to stop, if before the file's end.
+    /// Place where reading had to stop before the file's end, if it had to.
     pub torn: Option<ReadError>,
     /// The profile, without names.
     pub profile: Profile,
@@ -36,15 +37,15 @@ pub struct Block {
     pub stack: usize,
     /// Number of the thread in the log.
     pub thread: u32,
-    /// Whether it was in use at the end.
+    /// True if it was in use at the end.
     pub in_use: bool,
 }
 
 impl Log {
-    /// Reads it.
+    /// Reads a log.
     ///
     /// # Panics
-    /// When not even its beginning can be read.
+    /// If not even its beginning can be read.
     #[track_caller]
     pub fn read(path: &Path) -> Log {
         let bytes = match fs::read(path) {
@@ -89,10 +90,10 @@ impl Log {
         }
     }
 
-    /// The same log, which must be readable to its end.
+    /// Returns the same log, which must be readable to its end.
     ///
     /// # Panics
-    /// When it is not.
+    /// If it is not.
     #[must_use]
     #[track_caller]
     pub fn whole(self) -> Log {
@@ -109,10 +110,10 @@ impl Log {
         self
     }
 
-    /// Its first record.
+    /// Returns its first record.
     ///
     /// # Panics
-    /// When that is another.
+    /// If that is no start.
     #[track_caller]
     pub fn start(&self) -> &Start {
         match self.records.first() {
@@ -121,13 +122,13 @@ impl Log {
         }
     }
 
-    /// The profile with names, which are looked up when they are first asked for.
+    /// Returns the profile with names, which are looked up at the first call.
     pub fn named(&self) -> &Named {
         let name = || Named::of(self.profile.clone(), &SearchPath::default());
         self.named.get_or_init(name)
     }
 
-    /// How it says that it ended; `None` when it was cut off.
+    /// Returns the reason of its end; `None` if it was cut off.
     pub fn end(&self) -> Option<EndReason> {
         match self.records.last() {
             Some(Record::End { reason, .. }) => Some(*reason),
@@ -135,7 +136,7 @@ impl Log {
         }
     }
 
-    /// The records of what was allocated.
+    /// Returns the records of allocations.
     pub fn allocs(&self) -> impl Iterator<Item = Alloc> + '_ {
         self.records.iter().filter_map(|record| match record {
             Record::Alloc(alloc) => Some(*alloc),
@@ -143,7 +144,7 @@ impl Log {
         })
     }
 
-    /// When what was in force changed, and to what.
+    /// Returns the changes of the interval: time and interval.
     pub fn regimes(&self) -> Vec<(u64, u64)> {
         let regimes = self.records.iter().filter_map(|record| match record {
             Record::Regime {
@@ -154,21 +155,21 @@ impl Log {
         regimes.collect()
     }
 
-    /// Names of the moments that somebody named.
+    /// Returns the names of its markers.
     pub fn markers(&self) -> Vec<&str> {
         let markers = self.profile.run.markers.iter();
         markers.map(|marker| marker.name.as_str()).collect()
     }
 
-    /// The sizes of all blocks that were allocated.
+    /// Returns the sizes of all allocated blocks.
     pub fn sizes(&self) -> BTreeSet<u64> {
         self.blocks().iter().map(|block| block.size).collect()
     }
 
-    /// All blocks, in the order of their allocation.
+    /// Returns all blocks, in the order of their allocation.
     ///
     /// # Panics
-    /// When a block's stack is not in the log.
+    /// If a block's stack is not in the log.
     pub fn blocks(&self) -> Vec<Block> {
         let freed = |record: &Record| match record {
             Record::Free(free) => Some(free.id),
@@ -187,26 +188,26 @@ impl Log {
         allocs.collect()
     }
 
-    /// The blocks of exactly that size.
+    /// Returns the blocks of exactly that size.
     pub fn blocks_of(&self, size: u64) -> Vec<Block> {
         let mut blocks = self.blocks();
         blocks.retain(|block| block.size == size);
         blocks
     }
 
-    /// The name of a thread.
+    /// Returns the name of a thread.
     pub fn thread_name(&self, number: u32) -> &str {
         let threads = &self.profile.threads;
         let thread = threads.iter().find(|thread| thread.number == number);
         thread.map_or("", |thread| &thread.name)
     }
 
-    /// What was lost, by cause.
+    /// Returns the losses by cause.
     pub fn losses(&self) -> BTreeMap<Counter, u64> {
         self.profile.account.losses().collect()
     }
 
-    /// Frees of blocks that the log does not know.
+    /// Returns the number of frees of unknown blocks.
     pub fn unknown_frees(&self) -> u64 {
         self.profile.account.unknown_frees
     }

@@ -1,8 +1,9 @@
-//! What this machine lets a test do, and its clock. If it does not let it, that is said, and the test shows nothing.
+//! Machine: its rights for a test, and its clock. If a right is missing, the test says so and
+//! passes without a result.
 
 use crate::Run;
 
-/// Whether commands may be run in a mount namespace of their own.
+/// Returns true if commands may run in a mount namespace of their own.
 pub fn may_mount() -> bool {
     let probe = Run::tool("unshare")
         .args(["-rm", "sh", "-c", "mount -t tmpfs none /mnt"])
@@ -16,7 +17,7 @@ pub fn may_mount() -> bool {
     probe.status.success()
 }
 
-/// Whether the test can give up being root.
+/// Returns true if the test can give up being root.
 pub fn is_root() -> bool {
     // SAFETY: no arguments.
     let root = unsafe { libc::geteuid() } == 0;
@@ -26,7 +27,7 @@ pub fn is_root() -> bool {
     root
 }
 
-/// The monotonic clock, which is the clock of the logs, in ns.
+/// Returns the monotonic clock, which is the clock of the logs, in ns.
 pub fn now_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,

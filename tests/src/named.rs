@@ -1,5 +1,5 @@
-//! A named profile: a log or a dump with the functions of all its stacks, read by the parts that the
-//! `heapprof` program is made of.
+//! Named profile: a log or a dump with the functions of all its stacks, read by the parts of the
+//! `heapprof` program.
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +27,12 @@ pub struct Function {
     pub file: Option<String>,
     /// Line in it.
     pub line: Option<u32>,
-    /// Whether it was inlined into the next.
+    /// True if it was inlined into the next.
     pub inlined: bool,
 }
 
 impl Function {
-    /// Whether it belongs to the allocator: not what a fixture's stack begins with.
+    /// Returns true if it belongs to the allocator: a fixture's stack does not begin with it.
     pub fn is_allocator(&self) -> bool {
         const C: [&str; 9] = [
             "malloc",
@@ -52,19 +52,19 @@ impl Function {
 }
 
 impl Named {
-    /// With names from the files of this machine.
+    /// Reads a profile, with names from the files of this machine.
     ///
     /// # Panics
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     #[track_caller]
     pub fn read(path: &Path) -> Named {
         Named::with(path, &SearchPath::default())
     }
 
-    /// With the names that are in the file, and no others.
+    /// Reads a profile, with only the names in the file.
     ///
     /// # Panics
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     #[track_caller]
     pub fn read_alone(path: &Path) -> Named {
         let nowhere = SearchPath {
@@ -105,15 +105,15 @@ impl Named {
         Named { profile, stacks }
     }
 
-    /// The site that a stack belongs to.
+    /// Returns the site of a stack.
     pub fn site_of(&self, stack: usize) -> Option<&str> {
         let mut functions = self.stacks.get(stack)?.iter();
         let site = functions.find(|function| function.plain.starts_with("site_"))?;
         Some(&site.plain)
     }
 
-    /// Whether a stack is there to its very beginning: a thread's first function, or, before main, the
-    /// loader's entry, which has no unwind table and calls the constructors.
+    /// Returns true if a stack reaches its beginning: a thread's first function. Before main, that
+    /// is the loader's entry, which has no unwind table and calls the constructors.
     pub fn is_whole(&self, stack: usize) -> bool {
         let in_loader = |function: &Function| function.module.starts_with("ld-linux");
         match self.profile.stacks[stack].end {
@@ -123,7 +123,7 @@ impl Named {
         }
     }
 
-    /// The functions of a stack in one line, for messages.
+    /// Returns the functions of a stack in one line, for messages.
     pub fn shown(&self, stack: usize) -> String {
         let functions = self.stacks[stack]
             .iter()
@@ -132,7 +132,8 @@ impl Named {
     }
 }
 
-/// `Guard::~Guard() [clone .cold]`, `f.cold` and `f.part.0` are `Guard::~Guard` and `f`.
+/// Returns a plain name: `Guard::~Guard() [clone .cold]`, `f.cold` and `f.part.0` are
+/// `Guard::~Guard` and `f`.
 fn plain(name: &str) -> &str {
     let end = match name.find(['(', ' ']) {
         Some(0) | None => name.len(),

@@ -1,9 +1,9 @@
-//! A pattern: what a fixture says about a stack. `a b ... c*3 main`, innermost first.
+//! Pattern: a fixture's description of a stack, `a b ... c*3 main`, innermost first.
 //!
-//! - `...` stands for any number of frames, also none;
-//! - `f*3` for three frames of `f`;
-//! - whatever is outside `main`, or behind a last `...`, is not spoken of.
-//! - Frames inside the allocator come before the first and are not spoken of either.
+//! - `...` is any number of frames, including none.
+//! - `f*3` is three frames of `f`.
+//! - Frames outside `main`, or behind a last `...`, may be any.
+//! - Frames inside the allocator come before the first frame and may be any, too.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::named::Function;
 /// See the module's text.
 #[derive(Clone)]
 pub struct Pattern {
-    /// As the fixture wrote it, for messages.
+    /// The fixture's text, for messages.
     text: String,
     words: Vec<Word>,
 }
@@ -30,7 +30,7 @@ enum Word {
 }
 
 impl Pattern {
-    /// Of its words.
+    /// Parses a pattern from its words.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Pattern {
         let mut all = Vec::new();
         let words: Vec<&str> = words.into_iter().collect();
@@ -50,7 +50,7 @@ impl Pattern {
         }
     }
 
-    /// Whether a stack, innermost first, is such a one.
+    /// Returns true if a stack, innermost first, matches.
     pub fn matches(&self, stack: &[Function]) -> bool {
         let own = stack.iter().position(|frame| !frame.is_allocator());
         let names: Vec<&str> = stack[own.unwrap_or(stack.len())..]
@@ -60,7 +60,7 @@ impl Pattern {
         matches(&self.words, &names)
     }
 
-    /// Whether a stack that was cut short is the inner part of such a one.
+    /// Returns true if a stack that was cut short matches the inner part.
     pub fn begins_with(&self, stack: &[Function]) -> bool {
         let own = stack.iter().position(|frame| !frame.is_allocator());
         let mut seen = &stack[own.unwrap_or(stack.len())..];
@@ -71,7 +71,7 @@ impl Pattern {
                 _ => return false,
             }
         }
-        false // more frames than there can be
+        false // more frames than any stack has
     }
 }
 

@@ -1,12 +1,12 @@
-//! Promises: what a fixture says of itself, compared with what was recorded.
+//! Promises: the claims of a fixture, compared with the recording.
 
 use crate::finished::Finished;
 use crate::log::Log;
 
-/// What the fixture says of its stacks, counts and threads, against the log; returns the log.
+/// Compares the fixture's stacks, counts and threads with the log, and returns the log.
 ///
 /// # Panics
-/// When the log says something else, with all differences.
+/// If the log differs, with all differences.
 #[track_caller]
 pub fn assert_claims(ran: &Finished) -> Log {
     let claims = ran.claims();

@@ -1,10 +1,11 @@
-//! Where functions of the library's are in it.
+//! Ranges of the library's functions in its file.
 
 use std::process::Command;
 
 use crate::Build;
 
-/// Of the library's functions whose linker names have one of these parts: from, to, from, to, in hexadecimal digits, from the library's beginning on.
+/// Returns the ranges of functions whose linker names contain one of these parts: from, to, from,
+/// to, in hexadecimal digits, relative to the library's beginning.
 pub fn ranges_of(parts: &[&str]) -> Vec<String> {
     let listed = Command::new("nm")
         .args(["--print-size", "--defined-only"])

@@ -1,8 +1,8 @@
-//! A run: one program, with or without the library, in a fresh folder, with a hard time limit.
+//! Run: one program, with or without the library, in a fresh folder, with a hard time limit.
 //!
-//! Standard output and error go to files outside that folder: a child that outlives its parent
-//! then keeps nobody waiting, and the folder holds only what the program and the library made.
-//! The environment is empty but for `PATH`, `HOME` and what the test sets.
+//! Standard output and error go to files outside that folder. So no test waits for a child that
+//! outlives its parent, and the folder holds only the files of the program and the library. The
+//! environment is empty but for `PATH`, `HOME` and the test's own variables.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -18,10 +18,10 @@ use crate::build::{self, Build};
 use crate::finished::Finished;
 use crate::running::Running;
 
-/// Longer than any test needs on a busy machine.
+/// A limit that no test reaches on a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A run that is being described.
+/// The description of a run.
 #[derive(Debug)]
 pub struct Run {
     program: PathBuf,
@@ -37,20 +37,20 @@ pub struct Run {
 }
 
 impl Run {
-    /// A fixture, under the library.
+    /// Returns a run of a fixture under the library.
     pub fn fixture(name: &str) -> Run {
         Run::program(Build::get().fixture(name))
     }
 
-    /// The same as a program of musl.
+    /// Returns a run of a fixture that is a program of musl.
     pub fn over_musl(name: &str) -> Run {
         Run::program(Build::get().fixture_over_musl(name))
     }
 
-    /// Any program, under the library.
+    /// Returns a run of any program under the library.
     ///
     /// # Panics
-    /// When no temporary folder can be made.
+    /// If no temporary folder can be made.
     pub fn program(path: impl Into<PathBuf>) -> Run {
         Run {
             program: path.into(),
@@ -66,11 +66,11 @@ impl Run {
         }
     }
 
-    /// A C program that is too special to be a fixture, under the library. It lies in the run's folder as
-    /// `bin/<name>`. `flags` come last.
+    /// Returns a run of a C program that is too special to be a fixture, under the library. It lies
+    /// in the run's folder as `bin/<name>`. `flags` come last.
     ///
     /// # Panics
-    /// When gcc refuses it.
+    /// If gcc refuses it.
     pub fn compiled(name: &str, source: &str, flags: &[&str]) -> Run {
         let mut run = Run::program("");
         let bin = run.folder().join("bin");
@@ -79,7 +79,7 @@ impl Run {
         run
     }
 
-    /// A program without the library: a reader of profiles, or a fixture for comparison.
+    /// Returns a run without the library: of a reader of profiles, or of a fixture for comparison.
     pub fn tool(path: impl Into<PathBuf>) -> Run {
         Run {
             preload: false,
@@ -87,19 +87,20 @@ impl Run {
         }
     }
 
-    /// The `heapprof` program.
+    /// Returns a run of the `heapprof` program.
     pub fn heapprof() -> Run {
         Run::tool(&Build::get().heapprof)
     }
 
-    /// The program runs without the library.
+    /// Runs the program without the library.
     #[must_use]
     pub fn without_library(mut self) -> Run {
         self.preload = false;
         self
     }
 
-    /// `LD_PRELOAD` of these libraries and ours (`""`), in that order. What is the name of a fixture is that.
+    /// Sets `LD_PRELOAD` to these libraries and ours (`""`), in that order. A fixture's name stands
+    /// for the fixture.
     #[must_use]
     pub fn preloading(self, libraries: &[&str]) -> Run {
         let build = Build::get();
@@ -112,14 +113,14 @@ impl Run {
         self.without_library().env("LD_PRELOAD", paths.join(":"))
     }
 
-    /// One more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Run {
         self.args.push(arg.as_ref().into());
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Run {
         self.args
@@ -127,71 +128,72 @@ impl Run {
         self
     }
 
-    /// One more variable; a later one of the same name counts.
+    /// Sets a variable; the last one of a name counts.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
         self.env.push((name.into(), value.as_ref().into()));
         self
     }
 
-    /// `HEAPPROF_SAMPLE_INTERVAL`.
+    /// Sets `HEAPPROF_SAMPLE_INTERVAL`.
     #[must_use]
     pub fn interval(self, bytes: u64) -> Run {
         self.env("HEAPPROF_SAMPLE_INTERVAL", bytes.to_string())
     }
 
-    /// `HEAPPROFILE`, in the run's folder when it is relative.
+    /// Sets `HEAPPROFILE`, in the run's folder if it is relative.
     #[must_use]
     pub fn prefix(self, prefix: &str) -> Run {
         let path = self.folder.path().join(prefix);
         self.env("HEAPPROFILE", path)
     }
 
-    /// The end waits for the record no longer than it does by default. Elsewhere it waits for longer: a machine that runs tests
-    /// may be busy enough, or its disk, that a tenth of a second is not enough for what a test wants to see.
+    /// Sets the default wait of the program's end for its record. Other tests wait longer: on a
+    /// busy machine or disk, a tenth of a second may not suffice for the test's data.
     #[must_use]
     pub fn default_exit_wait(mut self) -> Run {
         self.exit_wait = false;
         self
     }
 
-    /// Another limit than a minute.
+    /// Sets another limit than a minute.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Run {
         self.limit = limit;
         self
     }
 
-    /// The program starts with that signal ignored, as under nohup.
+    /// Starts the program with that signal ignored, as under nohup.
     #[must_use]
     pub fn ignoring(mut self, signal: i32) -> Run {
         self.ignored_signal = Some(signal);
         self
     }
 
-    /// The program starts behind a filter of system calls, as in a container: one that lets everything through. Our thread then shares its
-    /// table of descriptors, as on an old kernel.
+    /// Starts the program behind a system call filter that lets everything through, as in a
+    /// container. The library's thread then shares the program's table of descriptors, as on an old
+    /// kernel.
     #[must_use]
     pub fn behind_a_filter(mut self) -> Run {
         self.filtered = true;
         self
     }
 
-    /// In the folder of an earlier run.
+    /// Runs in the folder of an earlier run.
     #[must_use]
     pub fn in_folder_of(mut self, earlier: &Finished) -> Run {
         self.folder = Arc::clone(&earlier.folder);
         self
     }
 
-    /// With another working directory than the run's folder.
+    /// Runs with another working directory than the run's folder.
     #[must_use]
     pub fn inside(mut self, folder: impl Into<PathBuf>) -> Run {
         self.inside = Some(folder.into());
         self
     }
 
-    /// The run's folder, for what must be there before.
+    /// Returns the run's folder, for files that must exist before.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -204,7 +206,7 @@ impl Run {
     /// Starts the program.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(self) -> Running {
         let streams = tempfile::tempdir().expect("a temporary folder");
         let stream = |name| {
@@ -261,7 +263,7 @@ impl Run {
     }
 }
 
-/// A filter for the calling process, and all that it starts.
+/// Installs a filter for the calling process and all that it starts.
 fn let_everything_through() -> std::io::Result<()> {
     let mut allow = libc::sock_filter {
         code: 0x06, // BPF_RET | BPF_K

@@ -1,4 +1,5 @@
-//! A program that runs: what it has said so far, signals, and the wait for its end, which is never longer than its limit.
+//! Running: a program that runs, with its output so far, its signals, and a wait for its end within
+//! its limit.
 
 use std::fs;
 use std::path::Path;
@@ -24,22 +25,22 @@ pub struct Running {
 }
 
 impl Running {
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The run's folder.
+    /// Returns the run's folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What it has written to standard output so far.
+    /// Returns its standard output so far.
     pub fn stdout_so_far(&self) -> String {
         read_lossy(&self.streams.path().join("stdout"))
     }
 
-    /// What it has written to standard error so far.
+    /// Returns its standard error so far.
     pub fn stderr_so_far(&self) -> String {
         read_lossy(&self.streams.path().join("stderr"))
     }
@@ -53,7 +54,7 @@ impl Running {
     /// Waits until `condition` holds. The program's own time limit counts.
     ///
     /// # Panics
-    /// When it does not come true, with the stacks of all threads.
+    /// If it does not become true, with the stacks of all threads.
     pub fn until(&mut self, what: &str, condition: impl Fn(&Running) -> bool) {
         while !condition(self) {
             if let Some(status) = self.child.try_wait().expect("a child of ours") {
@@ -70,7 +71,7 @@ impl Running {
     /// Waits for its end.
     ///
     /// # Panics
-    /// When it does not end in time.
+    /// If it does not end in time.
     pub fn wait(mut self) -> Finished {
         let status = loop {
             match self.child.try_wait().expect("a child of ours") {
@@ -105,7 +106,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// A test that fails leaves no process behind.
+    /// Kills the program: a test that fails leaves no process behind.
     fn drop(&mut self) {
         if !self.ended {
             watchdog::kill(self.child.id() as i32);

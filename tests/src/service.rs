@@ -1,4 +1,5 @@
-//! A service: a program that allocates until it is told to end, and `heapprof ctl`, which is told what to do with it.
+//! Service: a program that allocates until it is told to end, and `heapprof ctl`, which controls
+//! it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,14 +9,14 @@ use crate::log::Log;
 use crate::run::Run;
 use crate::running::Running;
 
-/// `allocates_until_told` in that mode, told by a file in its folder.
+/// Returns a run of `allocates_until_told` in that mode, which a file in its folder ends.
 pub fn service(mode: &str) -> Run {
     let run = Run::fixture("allocates_until_told");
     let told = run.folder().join("told");
     run.arg(told).arg(mode)
 }
 
-/// Starts it, and waits until it has said its process id.
+/// Starts it, and waits until it has printed its process id.
 pub fn started(run: Run) -> Running {
     let mut running = run.start();
     running.until("its process id", |running| {
@@ -24,7 +25,7 @@ pub fn started(run: Run) -> Running {
     running
 }
 
-/// How many samples of that size there are on disk by now.
+/// Returns the number of samples of that size that are on disk by now.
 pub fn samples_so_far(running: &Running, size: u64) -> usize {
     let is_log = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|e| e == "heaplog");
     let mut entries = fs::read_dir(running.folder()).unwrap().map(Result::unwrap);
@@ -49,7 +50,7 @@ pub fn ctl(pid: u32, words: &[&str]) -> Finished {
         .run()
 }
 
-/// Runs it; what it prints.
+/// Runs `heapprof ctl` and returns its output.
 #[track_caller]
 pub fn told(pid: u32, words: &[&str]) -> String {
     let ran = ctl(pid, words).well();
@@ -57,7 +58,7 @@ pub fn told(pid: u32, words: &[&str]) -> String {
     ran.stdout
 }
 
-/// Runs it; why it is refused.
+/// Runs `heapprof ctl` and returns the reason of its refusal.
 #[track_caller]
 pub fn refused(pid: u32, words: &[&str]) -> String {
     let ran = ctl(pid, words);
@@ -66,7 +67,7 @@ pub fn refused(pid: u32, words: &[&str]) -> String {
     ran.stderr
 }
 
-/// The writer's thread, if there is one.
+/// Returns the writer's thread, if there is one.
 pub fn writer_of(pid: u32) -> Option<PathBuf> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut tasks = tasks.filter_map(Result::ok).map(|task| task.path());

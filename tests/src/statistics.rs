@@ -1,7 +1,7 @@
-//! How far an estimate may be from the truth.
+//! The possible distance of an estimate from the truth.
 //!
-//! Each block of size s is sampled on its own with p = 1 - exp(-s/R) and counts x/p, x being 1 or s. An
-//! estimate is therefore a sum of independent bounded numbers, of which everything is known:
+//! Each block of size s is sampled independently with p = 1 - exp(-s/R) and counts x/p, where x is
+//! 1 or s. So an estimate is a sum of independent bounded numbers, with known
 //!
 //! ```text
 //!  variance          V = Σ x² (1-p)/p
@@ -9,10 +9,10 @@
 //!  fourth cumulant   K = Σ x⁴ (1-p)(1-6p(1-p))/p³
 //! ```
 //!
-//! Bernstein's inequality then bounds the error without any assumption of normality, for crowded and
-//! for sparse sites alike: P(|error| > t) ≤ 2 exp(-t² / (2V + 2Mt/3)).
+//! Bernstein's inequality then bounds the error without any assumption of normality, for crowded
+//! and for sparse sites alike: P(|error| > t) ≤ 2 exp(-t² / (2V + 2Mt/3)).
 
-/// What is known of the error of an estimate before it is made.
+/// The distribution of an estimate's error, before the estimate is made.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spread {
     /// The true value.
@@ -21,18 +21,20 @@ pub struct Spread {
     pub variance: f64,
     largest: f64,
     cumulant: f64,
-    /// Samples to be expected.
+    /// Expected samples.
     pub samples: f64,
-    /// Σ p (1-p): how many blocks' worth of doubt there is. Small when few samples are to be expected, and when
-    /// few blocks are to be missed.
+    /// Σ p (1-p): the number of blocks in doubt. It is small if few samples are expected, and if
+    /// few blocks are missed.
     pub doubt: f64,
-    /// Variance and largest step of the estimate of the variance, which each sample raises by x² (1-p)/p².
+    /// Variance and largest step of the estimate of the variance, which each sample raises by x²
+    /// (1-p)/p².
     variance_of_variance: f64,
     largest_of_variance: f64,
 }
 
 impl Spread {
-    /// `times` more blocks of `size` bytes, each of which counts `x`, under a mean interval of `interval`.
+    /// Adds `times` blocks of `size` bytes, each of which counts `x`, under a mean interval of
+    /// `interval`.
     pub fn add(&mut self, times: u64, size: u64, x: f64, interval: u64) {
         let p = -(-(size.max(1) as f64) / interval as f64).exp_m1();
         let (n, q) = (times as f64, 1.0 - p);
@@ -46,7 +48,7 @@ impl Spread {
         self.largest_of_variance = self.largest_of_variance.max(x * x * q / (p * p));
     }
 
-    /// Of the sum of two estimates that rest on different blocks.
+    /// Returns the spread of the sum of two estimates of different blocks.
     #[must_use]
     pub fn and(&self, other: &Spread) -> Spread {
         Spread {
@@ -61,13 +63,14 @@ impl Spread {
         }
     }
 
-    /// The error that is exceeded with a probability of at most `false_alarm`.
+    /// Returns the error that is exceeded with a probability of at most `false_alarm`.
     pub fn bound(&self, false_alarm: f64) -> f64 {
         // The last bit: weights are fixed-point numbers.
         bernstein(self.variance, self.largest, false_alarm) + 0.01
     }
 
-    /// The error of the estimated variance that is exceeded with a probability of at most `false_alarm`.
+    /// Returns the error of the estimated variance that is exceeded with a probability of at most
+    /// `false_alarm`.
     pub fn variance_bound(&self, false_alarm: f64) -> f64 {
         bernstein(
             self.variance_of_variance,
@@ -76,12 +79,12 @@ impl Spread {
         ) + 0.01
     }
 
-    /// An estimate's error in true standard deviations.
+    /// Returns an estimate's error in true standard deviations.
     pub fn z(&self, estimate: f64) -> f64 {
         (estimate - self.truth) / self.variance.sqrt()
     }
 
-    /// The variance of z²: 2 for a normal error, and more for few samples.
+    /// Returns the variance of z²: 2 for a normal error, and more for few samples.
     pub fn variance_of_z_squared(&self) -> f64 {
         2.0 + self.cumulant / (self.variance * self.variance)
     }
@@ -93,7 +96,7 @@ fn bernstein(variance: f64, largest: f64, false_alarm: f64) -> f64 {
     linear + (linear * linear + 2.0 * variance * l).sqrt()
 }
 
-/// The error farthest out, as a part of what is allowed, and whose it is.
+/// Returns the largest error, as a part of the allowed error, and its name.
 pub fn worst_error<'a>(
     errors: impl IntoIterator<Item = (&'a str, f64, Spread)>,
     false_alarm: f64,

@@ -1,12 +1,12 @@
-//! The watchdog: what happens to a program that does not end in time.
+//! Watchdog: ends a program that does not end in time.
 //!
-//! Its processes are those of its process group, which the run made for it. Their threads' stacks are
-//! printed with gdb, then the group is killed.
+//! Its processes are those of its process group, which the run made for it. gdb prints the stacks
+//! of their threads, and then the group is killed.
 
 use std::fs;
 use std::process::Command;
 
-/// The living processes of a group.
+/// Returns the living processes of a group.
 fn members(group: i32) -> Vec<i32> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -14,7 +14,7 @@ fn members(group: i32) -> Vec<i32> {
     processes
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid| {
-            // pid (name) state ppid pgrp …; the name may hold anything, also brackets.
+            // pid (name) state ppid pgrp …; the name may contain anything, also brackets.
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             let fields = stat.rsplit(')').next().unwrap_or_default();
             let mut fields = fields.split_whitespace();
@@ -24,7 +24,7 @@ fn members(group: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The stacks of all threads of all processes of the group, as gdb shows them.
+/// Returns the stacks of all threads of all processes of the group, by gdb.
 pub(crate) fn stacks(group: i32) -> String {
     let mut all = String::new();
     for pid in members(group) {
@@ -44,6 +44,6 @@ pub(crate) fn stacks(group: i32) -> String {
 /// Kills all processes of the group.
 pub(crate) fn kill(group: i32) {
     // SAFETY: a system call without memory; the group was made for this run and its leader is not
-    // waited for yet, so the number cannot be somebody else's.
+    // waited for yet, so no other group can have the number.
     unsafe { libc::kill(-group, libc::SIGKILL) };
 }

@@ -21,7 +21,7 @@ fn conforms(fixture: &str) {
             ran.status,
             ran.stderr
         );
-        // What one allocator has and the other has not is skipped, not failed.
+        // Functions that only one of the two allocators has are skipped, not failed.
         let missing: Vec<_> = checks
             .iter()
             .filter(|check| !claims.ok.contains(check))

@@ -1,9 +1,11 @@
-//! Forks: handlers of pthread_atfork that the program or its libraries register, and children beside busy threads.
+//! Forks: pthread_atfork handlers of the program and its libraries, and children beside busy
+//! threads.
 
 use heapprof_tests::{Log, Run};
 
-/// Ours run in the child before those of a library that was initialised before us, and is profiled as any other. Those that were
-/// registered past us run first: what they allocate is not recorded; what they free is, in the child's own log.
+/// In the child, our handlers run before those of a library that was initialised before ours, and
+/// that is profiled as any other. Handlers that were registered past ours run first: their
+/// allocations are not recorded; their frees are, in the child's own log.
 #[test]
 fn atfork_before() {
     for past in [false, true] {
@@ -13,8 +15,8 @@ fn atfork_before() {
     }
 }
 
-/// 120 children cost 8 times the processor time of 120 that are not recorded, and 30 to 90 times where the kernel spins (the
-/// fixture says on what).
+/// 120 children cost 8 times the processor time of 120 that are not recorded, and 30 to 90 times if
+/// the kernel spins (the fixture tells on what).
 #[test]
 fn forks_when_busy() {
     let used = |run: &dyn Fn() -> Run| {
@@ -61,14 +63,14 @@ fn forks(past: bool, interval: u64) {
     for path in &children {
         let log = Log::read(path).whole();
         assert_eq!(log.blocks_of(36001).len(), 1, "{}", path.display());
-        // The block of its parent's that the handler freed.
+        // The inherited block that the handler freed.
         assert!(log.unknown_frees() > 0, "{}", path.display());
         let of_handler = log.blocks_of(36103);
         let expected = if past { 0 } else { 100 };
         assert_eq!(of_handler.len(), expected, "{}", path.display());
         assert!(of_handler.iter().all(|block| !block.in_use));
     }
-    // With what it has from its parent's log.
+    // With the inherited blocks from its parent's log.
     let joined = heapprof_symbolizer::Input::open(&children[0])
         .and_then(|input| input.read(|_| ()))
         .unwrap_or_else(|error| panic!("{error}"));
@@ -82,7 +84,7 @@ fn forks(past: bool, interval: u64) {
     assert_eq!((in_use_of(36001), in_use_of(36002)), (1, 0));
 }
 
-/// libc knows whose they are, although we were in between.
+/// libc knows the owners of the handlers, although our function stands in between.
 #[test]
 fn atfork_unloaded() {
     let run = Run::fixture("atfork_unloaded").interval(1).prefix("t");

@@ -28,7 +28,7 @@ fn the_api_does_what_its_header_says() {
         .map(|(_, interval)| *interval)
         .collect();
     assert_eq!(in_force, [0, 1, 1 << 30, 1, 0, 1]);
-    // Without HEAPPROFILE the dump lies beside the log, and there is none at exit.
+    // Without HEAPPROFILE the dump is beside the log, and there is none at exit.
     assert_eq!(ran.dumps().len(), 1);
     let dump = ran.named(&ran.files_ending(".heap")[0]);
     let of_log = log.profile.numbers();
@@ -44,7 +44,8 @@ fn without_the_library_the_api_is_nothing() {
     assert_eq!(ran.files(), [""; 0]);
 }
 
-/// gperftools' way: the program says where dumps go. The account is whole although it was not kept before.
+/// gperftools' way: the program tells where dumps go. The account is whole although it was not kept
+/// before.
 #[test]
 fn a_program_says_where_its_dumps_go() {
     const PROGRAM: &str = r#"

@@ -1,8 +1,8 @@
-//! What is kept of freed blocks for the next: jemalloc's caches of threads, and large blocks of a few.
+//! Memory that is kept of freed blocks for the next blocks: jemalloc's caches of threads.
 
 use heapprof_tests::Run;
 
-/// Before a source: KiB of the process that are resident.
+/// For the start of a source: KiB of the process that are resident.
 const RESIDENT: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -16,8 +16,9 @@ const RESIDENT: &str = r#"
     }
 "#;
 
-/// A thread has a cache of jemalloc's once that pays, and none for what destructors do after jemalloc's own: a cache, 28 KiB and more, would then stay for ever
-/// (`allocator/tcache_policy.rs`). Measured against the same program with jemalloc told to have none at all.
+/// A thread gets a cache of jemalloc's once that pays, and none for destructors that run after
+/// jemalloc's own: such a cache, of many KiB, would stay for ever. The comparison is the same
+/// program with jemalloc without any cache.
 #[test]
 fn caches_come_late_and_go() {
     const SOURCE: &str = r#"
@@ -107,8 +108,9 @@ fn caches_come_late_and_go() {
     }
 }
 
-/// A thread that did nothing but free has words of jemalloc's that are not all ready. It is given a cache all the same, and has it when it allocates: jemalloc's
-/// account, which asks every cache that it knows of what it holds, would otherwise go through one of a thread that is gone.
+/// A thread that has only freed has jemalloc structures that are not all ready. It still gets a
+/// cache, and has it at its first allocation. Otherwise jemalloc's statistics, which ask every
+/// known cache for its contents, would read the cache of an ended thread.
 #[test]
 fn a_thread_that_frees_first_has_a_cache_that_is_known() {
     const SOURCE: &str = r#"
@@ -154,8 +156,8 @@ fn a_thread_that_frees_first_has_a_cache_that_is_known() {
     }
 }
 
-/// jemalloc looks through a thread's cache as the thread allocates, and as it frees, though small blocks do not come to it (`allocator/fast_path.rs`): what the cache holds of
-/// sizes that are not used any more is in nobody's use soon.
+/// jemalloc's incremental GC of a thread's cache runs as the thread allocates and frees, though
+/// small blocks do not reach jemalloc. So unused sizes soon leave the cache.
 #[test]
 fn a_cache_gives_back_what_is_no_longer_used() {
     const SOURCE: &str = r#"
@@ -214,7 +216,8 @@ fn a_cache_gives_back_what_is_no_longer_used() {
     }
 }
 
-/// What a thread had in large blocks is the kernel's again when it ends, as jemalloc's arenas are when their last threads leave them.
+/// The free pages of a thread go back to the kernel when it ends, as with jemalloc's arenas when
+/// their last threads leave.
 #[test]
 fn a_thread_that_ends_leaves_no_free_pages() {
     const SOURCE: &str = r#"
@@ -247,7 +250,7 @@ fn a_thread_that_ends_leaves_no_free_pages() {
     assert_eq!(ran.code(), 0, "{}", ran.stdout);
 }
 
-/// What glibc has of these functions and musl has not, where the library has them all the same.
+/// glibc's accounting functions, which musl lacks and the library provides.
 const ACCOUNT: &str = r#"
     #define _GNU_SOURCE
     #include <dlfcn.h>
@@ -269,8 +272,8 @@ const ACCOUNT: &str = r#"
     }
 "#;
 
-/// The leaf of jemalloc's map for the gibibyte of the first block is kept at hand (`allocator/fast_path.rs`, `home`). A block that lies elsewhere goes back to its own bin, too: the
-/// next of its class is that block.
+/// The fast path keeps the leaf of jemalloc's map for the gibibyte of the first block at hand. A
+/// block elsewhere returns to its own bin, too: the next block of its class is that block.
 #[test]
 fn blocks_far_from_the_first_come_back() {
     const SOURCE: &str = r#"
@@ -316,7 +319,8 @@ fn with(parts: &[&str], name: &str) -> Run {
     Run::compiled(name, &parts.concat(), &flags)
 }
 
-/// Blocks that go from thread to thread, with children that go on with them, and one thread that trims: each is one thread's at a time.
+/// Blocks that go from thread to thread, with children that go on with them, and one thread that
+/// trims: each is one thread's at a time.
 #[test]
 fn large_blocks_from_hand_to_hand() {
     const SOURCE: &str = r#"

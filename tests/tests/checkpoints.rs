@@ -1,5 +1,5 @@
-//! The checkpoints of a program with many blocks in use: they are sorted in pieces and written between looks at the
-//! queue, and must be what they would be in one.
+//! Checkpoints of a program with many blocks in use. They are sorted in pieces and written between
+//! looks at the queue, and must equal those written in one piece.
 
 use heapprof_format::{Reader, Record};
 use heapprof_symbolizer::{Input, Numbers};
@@ -15,7 +15,8 @@ fn a_checkpoint_has_every_block_once_in_order_of_time() {
         .prefix("t")
         .env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
         .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
-        // A segment is then two checkpoints: less than a megabyte, of which all passing blocks take more.
+        // A segment is then two checkpoints: less than a megabyte. All passing blocks together take
+        // more.
         .env("HEAPPROF_MAX_LOG", (512 << 10).to_string())
         .run()
         .well();
@@ -40,7 +41,7 @@ fn a_checkpoint_has_every_block_once_in_order_of_time() {
     ids.dedup();
     assert_eq!(ids.len(), seen.len(), "blocks are there twice");
 
-    // And whoever reads all segments finds each of them.
+    // A reader of all segments finds each block.
     let profile = Input::open(&path).unwrap().read(|_| ()).unwrap();
     let kept: Vec<Numbers> = profile
         .rows

@@ -1,4 +1,5 @@
-//! The `heapprof` program: on files that are damaged, cut, foreign or empty, and as the parent of a program.
+//! The `heapprof` program: on files that are damaged, cut, foreign or empty, and as the parent of a
+//! program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ fn read(command: &[&str], file: &Path) -> Finished {
     Run::heapprof().args(command).arg(file).run()
 }
 
-/// A small recording: its log and its dump.
+/// Returns a small recording: its log and its dump.
 fn small() -> Finished {
     Run::fixture("exit_ways")
         .arg("exit")
@@ -49,7 +50,8 @@ fn assert_no_panic(ran: &Finished, case: &str) {
     }
 }
 
-/// Either an error and nothing else, or some output, or at least a note why there is none.
+/// Asserts that there is either only an error, or some output, or at least a note why there is
+/// none.
 #[track_caller]
 fn assert_all_or_an_error(ran: &Finished, case: &str) {
     let (nothing, silent) = (ran.stdout.is_empty(), ran.stderr.is_empty());
@@ -110,8 +112,9 @@ fn every_command_refuses_what_is_no_profile() {
     }
 }
 
-/// Cut at every 97th byte: read up to the tear, which is said; or, before the first record, refused. Without dumps: with them a log
-/// has an end before the last dump and one after it, and cut right between the two, as one in 97 such logs was, it is whole.
+/// Cut at every 97th byte: the log is read up to the tear, which is reported, or refused before the
+/// first record. It has no dumps. A log with dumps has an end before the last dump and one after
+/// it; a cut exactly between the two would leave a whole log.
 #[test]
 fn a_log_that_is_cut_is_read_up_to_the_tear() {
     let recorded = Run::fixture("threads_basic").interval(1).run().well();
@@ -125,7 +128,7 @@ fn a_log_that_is_cut_is_read_up_to_the_tear() {
     let mut read_somehow = 0;
     for (number, len) in (1..log.len()).step_by(97).enumerate() {
         fs::write(&cut, &log[..len]).unwrap();
-        // info says it all; the others take turns.
+        // info reports everything; the others take turns.
         for command in [&["info"][..], COMMANDS[number % COMMANDS.len()]] {
             let ran = read(command, &cut);
             let case = format!("{command:?} cut at {len} of {}", log.len());
@@ -157,7 +160,7 @@ fn a_log_that_is_cut_is_read_up_to_the_tear() {
     );
 }
 
-/// Bytes that are wrong in the middle cost their frame, not the log, and never a panic.
+/// Wrong bytes in the middle cost their frame, not the log, and never a panic.
 #[test]
 fn a_log_with_flipped_bytes_never_panics() {
     let recorded = Run::fixture("threads_basic")
@@ -202,7 +205,7 @@ fn a_dump_that_is_cut_never_panics() {
     }
 }
 
-/// `heapprof run` with the program's words behind `--`.
+/// Returns a run of `heapprof run` with the program's words behind `--`.
 fn run(program: impl AsRef<Path>, args: &[&str]) -> Run {
     Run::heapprof()
         .args(["run", "-i", "1", "--"])
@@ -210,7 +213,7 @@ fn run(program: impl AsRef<Path>, args: &[&str]) -> Run {
         .args(args)
 }
 
-/// As a shell sees it: killed by a signal is 128 and its number, however it comes about.
+/// As in a shell: a death by a signal is 128 plus its number, in whatever way it happens.
 #[test]
 fn run_passes_the_exit_status_on() {
     for (script, code) in [
@@ -247,7 +250,7 @@ fn run_says_where_the_files_are_and_shows_the_largest_sites() {
     assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
 }
 
-/// Of colour a terminal is to see nothing but the colour.
+/// A terminal gets the same text with colour.
 #[test]
 fn run_shows_the_largest_sites_in_colour() {
     for (colour, is_coloured) in [("always", true), ("auto", false), ("never", false)] {
@@ -260,7 +263,7 @@ fn run_shows_the_largest_sites_in_colour() {
     }
 }
 
-/// Nor is a table announced that has no lines.
+/// A table without lines is not announced.
 #[test]
 fn run_says_nothing_of_sites_where_there_are_none() {
     let ran = Run::heapprof()
@@ -297,7 +300,8 @@ fn run_passes_signals_on() {
     assert_eq!(ran.code(), 5, "{}", ran.stderr);
     assert_eq!(ran.stdout, "ready\ngot it\n");
 
-    // One that does not catch it dies of it, and so do we, as a shell says it.
+    // A program that does not catch the signal dies of it, and `heapprof run` does, too, with a
+    // shell's status.
     let mut running = run(Build::get().fixture("idle"), &["30"])
         .limit(Duration::from_secs(20))
         .start();
@@ -320,7 +324,7 @@ fn run_says_when_there_is_no_such_program() {
         assert!(ran.stderr.contains(program), "{}", ran.stderr);
         assert_eq!(ran.files(), [""; 0]);
     }
-    // There, but not to be run: 126, as shells say it.
+    // The file exists and is not executable: 126, as in shells.
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("text");
     fs::write(&text, "not a program").unwrap();
@@ -329,7 +333,7 @@ fn run_says_when_there_is_no_such_program() {
     assert!(ran.stderr.contains("text"), "{}", ran.stderr);
 }
 
-/// Programs compiled here lie in the folder of a run that never is.
+/// Compiles a program into the folder of a run that never starts.
 fn compiled(name: &str, source: &str, flags: &[&str]) -> (Run, PathBuf) {
     let run = Run::compiled(name, source, flags);
     let program = run.folder().join("bin").join(name);
@@ -347,7 +351,7 @@ fn run_says_when_the_program_is_static() {
     assert_no_panic(&ran, "static");
 }
 
-/// The loader has no loader of its own, and yet takes what is preloaded into what it runs.
+/// The loader has no loader of its own, and still preloads into the program that it runs.
 #[test]
 fn run_takes_the_loader_as_a_program() {
     let loader = Path::new("/lib64/ld-linux-x86-64.so.2");

@@ -8,7 +8,7 @@ use heapprof_tests::{
     Log, Run, Running, ended, now_ns, refused, samples_so_far, service, started, told, writer_of,
 };
 
-/// The descriptors that a process has open.
+/// Returns the open descriptors of a process.
 fn open_in(pid: u32) -> Vec<String> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let names = open.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -17,7 +17,7 @@ fn open_in(pid: u32) -> Vec<String> {
     names
 }
 
-/// How often a thread has gone to sleep by itself.
+/// Returns how often a thread has gone to sleep by itself.
 fn sleeps_of(task: &Path) -> u64 {
     let status = fs::read_to_string(task.join("status")).unwrap();
     let line = status
@@ -26,7 +26,8 @@ fn sleeps_of(task: &Path) -> u64 {
     line.unwrap().trim().parse().unwrap()
 }
 
-/// HEAPPROF_START=paused: nothing before the first start, nothing between a stop and the next, and the log says so.
+/// HEAPPROF_START=paused: nothing is recorded before the first start and between a stop and the
+/// next start, and the log tells so.
 #[test]
 fn a_paused_program_records_from_start_to_stop() {
     let run = service("steady")
@@ -52,7 +53,7 @@ fn a_paused_program_records_from_start_to_stop() {
         panic!("{changes:?}")
     };
     assert!(log.allocs().all(|alloc| alloc.time_ns >= start_ns));
-    // The program has one thread: one block can be on its way while recording is stopped.
+    // The program has one thread: one block can be on its way when recording stops.
     let late = log.allocs().filter(|alloc| alloc.time_ns > stop_ns).count();
     assert!(late <= 1, "{late} blocks after the stop");
     assert_eq!(
@@ -155,7 +156,7 @@ fn parent_and_child_are_told_apart() {
     assert_eq!(of_child.regimes().len(), 1);
 }
 
-/// A process that nobody asks is not woken, has no descriptor of ours, and wakes when it is asked.
+/// A process without requests is not woken, has no descriptor of ours, and wakes at a request.
 #[test]
 fn listening_costs_an_idle_process_nothing() {
     let run = service("idle").interval(1).env("HEAPPROF_CONTROL", "1");
@@ -163,7 +164,7 @@ fn listening_costs_an_idle_process_nothing() {
     let pid = running.pid();
     running.until("a writer", |running| writer_of(running.pid()).is_some());
     let writer = writer_of(pid).unwrap();
-    // While there was something to do it looks again every 20 ms; a tenth of a second later it sleeps for good.
+    // After work the writer looks again every 20 ms; a tenth of a second later it sleeps for good.
     let second = std::time::Duration::from_secs(1);
     let stays_asleep = |_: &Running| {
         let before = sleeps_of(&writer);
@@ -189,8 +190,8 @@ fn marker_time(record: &Record) -> Option<u64> {
     }
 }
 
-/// A command is obeyed before `ctl` returns, by a writer that was asleep as by one that is busy: its moment lies between
-/// the clock before and the clock after.
+/// A command is obeyed before `ctl` returns, by a sleeping writer and by a busy one: its moment
+/// lies between the clock before and the clock after.
 #[test]
 fn a_command_is_obeyed_before_ctl_returns() {
     for mode in ["idle", "steady"] {
@@ -208,7 +209,7 @@ fn a_command_is_obeyed_before_ctl_returns() {
         let times: Vec<u64> = log.records.iter().filter_map(marker_time).collect();
         assert_eq!(times.len(), asked.len(), "{mode}");
         for (time, (before, after)) in times.into_iter().zip(asked) {
-            // Stored to the microsecond, by a clock that is right to half of one.
+            // Stored to the microsecond, by a clock that is right to half a microsecond.
             let time = start_ns + time;
             assert!(
                 (before - 2_000..=after + 2_000).contains(&time),
@@ -218,7 +219,7 @@ fn a_command_is_obeyed_before_ctl_returns() {
     }
 }
 
-/// However a process ends, nothing of it stays in the system.
+/// A process leaves nothing in the system, in whatever way it ends.
 #[test]
 fn a_killed_process_leaves_no_page_behind() {
     let mut running = started(service("idle").interval(1));
@@ -235,7 +236,7 @@ fn a_killed_process_leaves_no_page_behind() {
     assert_eq!(pages(), 0);
 }
 
-/// They wait for each other.
+/// The commands wait for each other.
 #[test]
 fn commands_from_many_at_once_are_all_obeyed() {
     let mut running = started(service("idle").interval(1));
@@ -253,7 +254,8 @@ fn commands_from_many_at_once_are_all_obeyed() {
     assert_eq!(found, names);
 }
 
-/// Of a process whose main thread has ended, the kernel shows what is mapped only for the other threads.
+/// For a process whose main thread has ended, the kernel shows the mappings only under the other
+/// threads.
 #[test]
 fn a_process_whose_main_thread_has_ended_is_reached() {
     const SOURCE: &str = r#"
@@ -290,6 +292,6 @@ fn a_process_whose_main_thread_has_ended_is_reached() {
     let ran = running.wait().well();
     let log = ran.log().whole();
     assert!(!log.blocks_of(50001).is_empty());
-    // And is gone then.
+    // After that it is gone.
     assert!(refused(pid, &["status"]).contains("no such process"));
 }

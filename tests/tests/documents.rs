@@ -7,7 +7,7 @@ use std::process::Command;
 
 use heapprof_tests::{Build, repository};
 
-/// All that the folder's files with this ending hold.
+/// Returns the contents of all files of the folder with this ending.
 fn text_of(folder: &str, ending: &str) -> String {
     let entries = fs::read_dir(repository().join(folder)).unwrap();
     entries
@@ -17,7 +17,7 @@ fn text_of(folder: &str, ending: &str) -> String {
         .collect()
 }
 
-/// Whether there is a fixture, a test, a file of tests or any other file of that name.
+/// Returns true if there is a fixture, a test, a file of tests or any other file of that name.
 fn exists(name: &str, tests: &str) -> bool {
     let root = repository();
     let is_fixture = ["c", "cpp"]
@@ -29,8 +29,11 @@ fn exists(name: &str, tests: &str) -> bool {
         || root.join(name).exists()
 }
 
-/// The names of what shows how a page's traps are met: of each table's rows the last column, and of each section the
-/// paragraph that begins with `Shown by:`. Panics if a row has another number of columns, or a section has no such paragraph.
+/// Returns the names of the tests that a page of traps states: of each table row the last column,
+/// and of each section the paragraph that begins with `Shown by:`.
+///
+/// # Panics
+/// If a row has another number of columns, or a section has no such paragraph.
 fn shown_by(page: &str) -> Vec<String> {
     let mut shown = Vec::new();
     let mut lines = page.lines().peekable();
@@ -60,7 +63,7 @@ fn shown_by(page: &str) -> Vec<String> {
     shown
 }
 
-/// What docs/hosts.md says shows that a trap is met.
+/// The tests that docs/hosts.md names for its traps exist.
 #[test]
 fn what_shows_how_traps_are_met_is_there() {
     let tests = text_of("tests/tests", "rs");
@@ -92,7 +95,7 @@ fn what_shows_how_traps_are_met_is_there() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// A table's rows and a section's last paragraph; heads of tables, and lists, name nothing.
+/// Rows of a table and a section's last paragraph count; heads of tables, and lists, name nothing.
 #[test]
 fn a_page_of_traps_is_read() {
     let page = "# Title\n\n| trap | what we do | shown by |\n| --- | --- | --- |\n| `a` | b | `c`, `d.rs: e` |\n| f | g | |\n\n\
@@ -109,7 +112,7 @@ fn a_page_of_traps_is_read() {
     ));
 }
 
-/// Every variable that the library reads is where people look for it.
+/// Every variable that the library reads is documented in both places.
 #[test]
 fn every_setting_is_in_the_readme_and_in_the_help() {
     let read = |path: &str| fs::read_to_string(repository().join(path)).unwrap();
@@ -134,7 +137,7 @@ fn every_setting_is_in_the_readme_and_in_the_help() {
     }
 }
 
-/// Every name that the library gives to others, but for C++'s operators, is in docs/exports.md.
+/// Every exported name, but for C++'s operators, is in docs/exports.md.
 #[test]
 fn every_export_is_listed() {
     let listed = fs::read_to_string(repository().join("docs/exports.md")).unwrap();
@@ -169,7 +172,7 @@ fn documents() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The names by which a page's headings are linked to, as GitHub makes them.
+/// Returns the anchors of a page's headings, as GitHub makes them.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(page).unwrap_or_default();
     let headings = text.lines().filter(|line| line.starts_with('#'));
@@ -212,7 +215,8 @@ fn every_link_leads_somewhere() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// Every source that a page on the present state names: below the root, or below the `src` of a crate.
+/// Every source that a page on the present state names exists: below the root, or below the `src`
+/// of a crate.
 #[test]
 fn every_source_that_is_named_is_there() {
     let root = repository();
@@ -256,7 +260,7 @@ fn every_source_that_is_named_is_there() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// Every command that a document shows has the options that it is shown with.
+/// Every command in a document has the options that the document uses.
 #[test]
 fn every_command_is_understood() {
     let mut commands = 0;
@@ -264,12 +268,12 @@ fn every_command_is_understood() {
     let mut helps = std::collections::HashMap::new();
     for page in documents() {
         let text = fs::read_to_string(&page).unwrap();
-        // Lines of a block, and what stands in the text between ` and `.
+        // Lines of a block, and code between backticks in the text.
         let spans = text.lines().flat_map(|line| line.split('`'));
         let shown = spans.filter_map(|span| {
             let span = span.trim_start().trim_start_matches("$ ");
             let (before, rest) = span.split_once("heapprof ")?;
-            // A variable or two may stand before it.
+            // Variables may stand before it.
             let is_command = before.split_whitespace().all(|word| word.contains('='));
             is_command.then_some(rest)
         });

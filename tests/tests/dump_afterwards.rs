@@ -1,5 +1,5 @@
-//! `heapprof dump`: of the log of a run, the very dumps that the library wrote during it, on each of gperftools'
-//! occasions. At interval 1 and sampled, since both fold the same events.
+//! `heapprof dump`: from the log of a run, the very dumps that the library wrote during it, on each
+//! of gperftools' occasions. At interval 1 and sampled, because both fold the same events.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use heapprof_tests::{Finished, Lives, Named, Run, by_site};
 /// The four numbers and the addresses of a line.
 type Line = ([u64; 4], Vec<u64>);
 
-/// The lines with numbers in them, in an order of their own, and the reason.
+/// Returns the lines with numbers, sorted, and the reason.
 fn content(path: &Path) -> (Vec<Line>, String) {
     let bytes = fs::read(path).unwrap();
     let dump = Dump::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -35,7 +35,7 @@ fn content(path: &Path) -> (Vec<Line>, String) {
     (lines, reason.expect("a reason").to_owned())
 }
 
-/// A run with that occasion for dumps, and no other.
+/// Runs a fixture with that occasion for dumps, and no other.
 fn ran(fixture: &str, args: &[&str], interval: u64, occasions: &[(&str, &str)]) -> Finished {
     let mut run = Run::fixture(fixture)
         .args(args)
@@ -50,7 +50,7 @@ fn ran(fixture: &str, args: &[&str], interval: u64, occasions: &[(&str, &str)]) 
     run.run().well()
 }
 
-/// The dumps that `heapprof dump` makes of it, without those of the run.
+/// Returns the dumps that `heapprof dump` makes of it, without those of the run.
 fn afterwards(ran: &Finished, args: &[&str]) -> Vec<String> {
     let said = Run::heapprof()
         .in_folder_of(ran)
@@ -62,7 +62,7 @@ fn afterwards(ran: &Finished, args: &[&str]) -> Vec<String> {
     names.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// All dumps of the run but the one at its end are those made afterwards, one by one.
+/// Asserts that all dumps of the run but the last equal those made afterwards, one by one.
 #[track_caller]
 fn assert_same(ran: &Finished, args: &[&str], least: usize) {
     let then = ran.dumps();
@@ -102,8 +102,8 @@ fn dumps_afterwards_are_those_of_the_run() {
     }
 }
 
-/// Timed dumps are taken when the writer wakes, so they may be later than the second by some events; of a
-/// program that sleeps they are the same.
+/// Timed dumps are taken when the writer wakes, so they may be some events later than the second.
+/// For a program that sleeps they are the same.
 #[test]
 fn timed_dumps_afterwards_are_those_of_the_run() {
     let ran = ran("idle", &["2.5"], 1, &[("TIME", "1")]);

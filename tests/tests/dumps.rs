@@ -1,6 +1,8 @@
-//! Dumps, on gperftools' occasions and under its names: `<prefix>.0001.heap`, `<prefix>.0002.heap`, …
+//! Dumps, on gperftools' occasions and under its names: `<prefix>.0001.heap`, `<prefix>.0002.heap`,
+//! …
 //!
-//! gperftools' meanings (src/heap-profiler.cc, `MaybeDumpProfileLocked`): after each allocation or free,
+//! gperftools' conditions (src/heap-profiler.cc, `MaybeDumpProfileLocked`), checked after each
+//! allocation or free:
 //! - allocated bytes have grown by ALLOCATION_INTERVAL since the last dump (`>=`), or
 //! - freed bytes by DEALLOCATION_INTERVAL (`>=`), or
 //! - in-use bytes exceed the highest in-use of all dumps by more than INUSE_INTERVAL (`>`), or
@@ -54,7 +56,8 @@ fn parse(path: &Path) -> Dump {
     Dump::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every dump of the folder is whole, is numbered without a gap, and has its mappings; returns their totals.
+/// Checks that every dump of the folder is whole, is numbered without a gap, and has its mappings.
+/// Returns their totals.
 #[track_caller]
 fn totals(ran: &Finished) -> Vec<Account> {
     let names = ran.files_ending(".heap");
@@ -87,8 +90,8 @@ fn totals(ran: &Finished) -> Vec<Account> {
                 in_use_bytes: line.in_use_bytes,
             };
         }
-        // The header states the sums; allocated bytes one more where they equal those in use, which
-        // google-pprof would take for another kind of profile.
+        // The header states the sums. Allocated bytes are one more if they equal those in use,
+        // which google-pprof would take for another kind of profile.
         let header = text.lines().next().unwrap();
         let numbers: Vec<u64> = header
             .split(|c: char| !c.is_ascii_digit())
@@ -107,7 +110,7 @@ fn totals(ran: &Finished) -> Vec<Account> {
     ran.dumps().iter().map(|path| total(path)).collect()
 }
 
-/// Bytes in whole KiB, of what the program's own blocks (which are large) come to.
+/// Returns the program's own blocks, which are large, in whole KiB.
 fn in_use_kib(ran: &Finished) -> Vec<u64> {
     totals(ran)
         .iter()
@@ -117,7 +120,8 @@ fn in_use_kib(ran: &Finished) -> Vec<u64> {
 
 #[test]
 fn allocation_interval_counts_allocated_bytes_from_the_last_dump() {
-    // 400 K each: the third reaches 1 M, the sixth 2 M (from the dump at 1200 K: 2400 K), then the end.
+    // 400 K each: the third reaches 1 M, the sixth 2 M (from the dump at 1200 K: 2400 K), then the
+    // end.
     let all = [
         "+409600", "+409600", "+409600", "-", "+409600", "+409600", "+409600", "+409600",
     ];
@@ -142,8 +146,8 @@ fn deallocation_interval_counts_freed_bytes_from_the_last_dump() {
 
 #[test]
 fn in_use_interval_counts_from_the_high_water_mark() {
-    // 1000 up (a dump: more than 900 above 0), all away, 1000 up again (no dump: the mark is 1000), then up to
-    // 2000 (a dump), away, and the end.
+    // 1000 up (a dump: more than 900 above 0), all freed, 1000 up again (no dump: the mark is
+    // 1000), then up to 2000 (a dump), freed, and the end.
     let all = [
         "+512000", "+512000", "-", "-", "+512000", "+512000", "+512000", "+512000", "-", "-",
     ];
@@ -212,7 +216,7 @@ fn an_idle_process_dumps_every_interval_of_time() {
         .run()
         .well();
     let totals = totals(&ran);
-    // At 1, 2 and 3 seconds and at the end; a busy machine may swallow one.
+    // At 1, 2 and 3 seconds and at the end; a busy machine may skip one.
     assert!((3..=4).contains(&totals.len()), "{totals:?}");
     assert!(totals.iter().all(|total| total.in_use_bytes >= 19001));
 }
@@ -253,7 +257,7 @@ int main(void)
 
 #[test]
 fn a_signal_asks_for_a_dump_each_time() {
-    // Timed ones, too, or not.
+    // With timed dumps, and without.
     for (setting, signal, seconds) in [
         ("SIGUSR2", libc::SIGUSR2, "0"),
         ("usr1", libc::SIGUSR1, "0"),
@@ -282,7 +286,8 @@ fn a_signal_asks_for_a_dump_each_time() {
     }
 }
 
-/// Asks itself for a dump right after each of three bursts, longer than what the writer takes at a time, and waits for it.
+/// Requests a dump right after each of three bursts, each longer than the writer takes at a time,
+/// and waits for the dump.
 const ASKS_AFTER_BURSTS: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -320,7 +325,7 @@ fn a_dump_on_a_signal_has_all_that_was_allocated_before_it() {
     }
 }
 
-/// A signal that somebody else uses stays his: here the parent has set it to be ignored, as nohup does.
+/// A signal in use stays its owner's: here the parent has set it to be ignored, as nohup does.
 #[test]
 fn a_signal_in_use_is_refused_with_a_line() {
     let mut running = Run::fixture("idle")
@@ -340,8 +345,8 @@ fn a_signal_in_use_is_refused_with_a_line() {
     assert_eq!(totals(&ran).len(), 1, "the last one only");
 }
 
-/// The dump is of the very event that called for it, and the account of a dump's moment can be replayed from the
-/// log: the sum of the blocks up to the marker.
+/// A dump is of the very event that called for it. A log replays the account of a dump's moment:
+/// the sum of the blocks up to the marker.
 #[test]
 fn a_dump_is_the_state_at_its_marker_in_the_log() {
     let all = [
@@ -376,7 +381,8 @@ fn a_dump_is_the_state_at_its_marker_in_the_log() {
     }
     assert_eq!(totals, at_markers);
     assert_eq!(totals.len(), 4);
-    // And so it is what is shown when it is asked for by name, though its time is later than that of events which it does not have.
+    // The marker's name also gives that state, though the marker's time is later than that of some
+    // events after it.
     let bytes = fs::read(ran.log_path()).unwrap();
     for (name, expected) in names.iter().zip(totals) {
         if names.iter().filter(|other| *other == name).count() > 1 {
@@ -397,7 +403,7 @@ fn a_dump_is_the_state_at_its_marker_in_the_log() {
     }
 }
 
-/// Under load, with dumps all the time: each is whole the moment it can be seen.
+/// Under load, with frequent dumps: each is whole as soon as it is visible.
 #[test]
 fn a_dump_is_whole_as_soon_as_it_can_be_seen() {
     let mut running = Run::fixture("churn")

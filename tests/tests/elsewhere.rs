@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_tests::{Finished, Run};
 
-/// A perf map in `/tmp`, gone when the test ends.
+/// A perf map in `/tmp`, which is removed when the test ends.
 struct PerfMap(PathBuf);
 
 impl Drop for PerfMap {
@@ -32,7 +32,8 @@ fn bundled(file: &Path) -> PathBuf {
     out
 }
 
-/// JavaScript has no unwind tables, but keeps frame pointers: walks lead through it, and node's perf map has its names.
+/// JavaScript has no unwind tables, but keeps frame pointers: walks lead through it, and node's
+/// perf map has its names.
 #[test]
 fn node_names_its_own_code() {
     const PROGRAM: &str = "
@@ -47,7 +48,8 @@ fn node_names_its_own_code() {
     ";
     let run = Run::program("/usr/bin/node").interval(4096);
     fs::write(run.folder().join("x.js"), PROGRAM).expect("a file");
-    // Without the last option V8 copies its built-in functions, and the map does not say where to.
+    // Without the last option V8 copies its built-in functions, to a place that the map does not
+    // tell.
     let options = ["--perf-basic-prof", "--no-short-builtin-calls", "x.js"];
     let ran = run.args(options).run().well();
     assert_eq!(ran.stdout, "20\n");
@@ -67,20 +69,22 @@ fn node_names_its_own_code() {
         .arg(&log)
         .run()
         .well();
-    // In one run of fifty there is a sample in `InterpreterOnStackReplacement_ToBaseline`, whose frame has the loop's number where others have
-    // the return address: V8 keeps it in the upper half of a word, and what is looked up is the byte before.
+    // In one run of fifty there is a sample in `InterpreterOnStackReplacement_ToBaseline`. In its
+    // frame, the word of the return address has the loop's number: V8 keeps it in the upper half.
+    // The resolver looks up the byte before.
     let frames = folded.stdout.lines().flat_map(|line| line.split(';'));
     let numbers: BTreeSet<&str> = frames
         .filter(|frame| frame.starts_with("[0x") && frame.ends_with("ffffffff]"))
         .collect();
     assert_eq!(named + numbers.len() as u64, asked, "{said}{numbers:?}");
     let parts = ["_start;", ";node::", "fillBuffers"];
-    let functions = [";malloc ", ";calloc "]; // which of them is the version's
+    let functions = [";malloc ", ";calloc "]; // depending on the version
     let is_whole = |line: &str| {
         parts.iter().all(|part| line.contains(part)) && functions.iter().any(|it| line.contains(it))
     };
     assert!(folded.stdout.lines().any(is_whole), "{}", folded.stdout);
-    // Walks that ended in code that was made a moment before are few: our thread looks for it as soon as one did.
+    // Few walks end in brand-new code: the library's thread looks for code as soon as one ended
+    // there.
     let bytes = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
     let of = |wanted: &dyn Fn(&str) -> bool| -> u64 {
         let lines = folded.stdout.lines().filter(|line| wanted(line));
@@ -103,7 +107,7 @@ fn node_names_its_own_code() {
     assert_eq!(outputs(&bundle), before, "and the bundle has it");
 }
 
-/// Of `info`: how many there are, and how many have a name.
+/// Returns two numbers of `info`: addresses outside modules, and those with a name.
 fn addresses_outside(info: &str) -> (u64, u64) {
     let line = info
         .lines()

@@ -1,7 +1,7 @@
-//! The very end: what the log has of the last moments, and what the end costs.
+//! The very end: the last moments in the log, and the cost of the end.
 //!
-//! Both are measured over up to nine runs, of which three have to be good: the machine may be busy with other things, and
-//! a profiler that is late by design is late every time.
+//! Both are measured over up to nine runs, of which three have to be good. The machine may be busy
+//! with other work, and a profiler that is late by design is late every time.
 
 use std::fs;
 use std::time::Instant;
@@ -9,14 +9,14 @@ use std::time::Instant;
 use heapprof_format::{Counter, EndReason};
 use heapprof_tests::{Finished, Log, Run, best, ended_after, exits, last, last_tick, tick_of};
 
-/// Milliseconds before the end after which nothing is in the log.
+/// Returns the milliseconds before the end that are missing in the log.
 fn missing_ms(ran: &Finished) -> u64 {
-    // After an exec there is another's.
+    // After an exec there is another program's log.
     let log = Log::read(&ran.folder().join("t.heaplog"));
     last(ran, "tick ") - last_tick(&log, 500_000)
 }
 
-/// The same, of `exits`, whose blocks are smaller.
+/// Returns the missing milliseconds of `exits`, whose blocks are smaller.
 fn missing_ms_of_exits(ran: &Finished) -> u64 {
     last(ran, "tick ") - last_tick(&ran.log(), 5_000)
 }
@@ -68,7 +68,7 @@ fn a_signal_costs_at_most_the_last_100_ms() {
     }
 }
 
-/// From the last thing that the program does to the moment its parent knows of its end, with the library less
+/// From the program's last action to the moment its parent knows of its end, with the library less
 /// without it.
 #[test]
 fn the_end_is_delayed_by_less_than_100_ms() {
@@ -90,7 +90,7 @@ fn the_end_is_delayed_by_less_than_100_ms() {
     }
 }
 
-/// Where nothing was sampled there is nothing to wait for.
+/// Without samples there is nothing to wait for.
 #[test]
 fn a_program_without_samples_ends_at_once() {
     for way in ["exit", "_exit"] {
@@ -102,8 +102,9 @@ fn a_program_without_samples_ends_at_once() {
     }
 }
 
-/// Threads that allocate without pause share two processors with the writer, which has a dump to write; where everything is
-/// recorded, one of 8 MB. Sixteen, or as many as would leave it some milliseconds of the tenth of a second, did they not wait.
+/// Threads that allocate without pause share two processors with the writer, which has to write a
+/// dump; if everything is recorded, one of 8 MB. There are sixteen threads, or as many as leave the
+/// writer some milliseconds of the tenth of a second if they do not wait.
 #[test]
 fn threads_that_go_on_allocating_do_not_delay_the_end() {
     for (interval, threads) in [(1, 16), (65536, 64)] {
@@ -117,13 +118,13 @@ fn threads_that_go_on_allocating_do_not_delay_the_end() {
                 1 => last(&ran, "tick ") - last_tick(&log, 5_000),
                 _ => 0, // none of these small blocks need be sampled
             };
-            // Torn: on a machine that has more to do than this, the process may end in the middle of a write.
+            // Torn: on a busier machine the process may end in the middle of a write.
             let has_ended = ran.stderr.is_empty()
                 && log.torn.is_none()
                 && log.end() == Some(EndReason::Exit)
                 && ran.files_ending(".heap") == ["t.0001.heap"]
                 && ran.files_ending(".unfinished").is_empty();
-            // All of it in one run.
+            // All conditions hold in one run.
             if has_ended {
                 delay.max(missing)
             } else {
@@ -134,8 +135,8 @@ fn threads_that_go_on_allocating_do_not_delay_the_end() {
     }
 }
 
-/// The same with a log that has a bound: it rotates while it is emptied, which takes its time. Where the threads went on until
-/// their lanes were full, half of such logs had no end.
+/// With a log that has a bound. It rotates while it is emptied, which takes time. If threads went
+/// on until their lanes were full, half of such logs would have no end.
 #[test]
 fn a_log_with_a_bound_has_its_end_beside_threads_that_go_on_allocating() {
     let is_cut_off = || {
@@ -147,7 +148,7 @@ fn a_log_with_a_bound_has_its_end_beside_threads_that_go_on_allocating() {
             .args(segments.map(|name| ran.folder().join(name)));
         !info.run().well().stdout.contains("the process ended")
     };
-    // On a machine that has more to do than this, one may be, or in a bad moment all of them.
+    // On a busier machine one may be torn, or in a bad moment all of a round.
     let mut rounds = (0..3).map(|_| (0..12).filter(|_| is_cut_off()).count());
     let cut_off = rounds.find(|&cut_off| cut_off <= 2);
     assert!(
@@ -156,7 +157,8 @@ fn a_log_with_a_bound_has_its_end_beside_threads_that_go_on_allocating() {
     );
 }
 
-/// The end comes in the midst of a checkpoint of half a million blocks, whose beginning shows in the folder.
+/// The end comes in the middle of a checkpoint of half a million blocks, whose beginning shows in
+/// the folder.
 #[test]
 fn a_checkpoint_does_not_keep_the_end_waiting() {
     let mut in_the_midst = 0;
@@ -172,7 +174,7 @@ fn a_checkpoint_does_not_keep_the_end_waiting() {
         let ran = running.wait().well();
         let after = ended_after(&ran);
         in_the_midst += u32::from(!next.exists());
-        // The end comes last: nothing is missing before it.
+        // The end is the last record: nothing is missing before it.
         let info = Run::heapprof()
             .arg("info")
             .arg(ran.folder().join("t.heaplog"));
@@ -187,8 +189,8 @@ fn a_checkpoint_does_not_keep_the_end_waiting() {
     println!("{in_the_midst} of them left off the checkpoint");
 }
 
-/// 50,000 stacks are a dump of 20 MB. Whatever time it is given, it is there and whole, or there is nothing of it and
-/// a line that names the log; and the log has it all in either case.
+/// 50,000 stacks are a dump of 20 MB. For any time limit, the dump is whole, or there is no part of
+/// it and a line that names the log. The log has everything in either case.
 #[test]
 fn a_last_dump_that_takes_too_long_is_left_out_with_a_line() {
     let mut seen = Vec::new();
@@ -198,7 +200,7 @@ fn a_last_dump_that_takes_too_long_is_left_out_with_a_line() {
         (60, None),
         (30_000, Some(true)),
     ] {
-        // A machine that gives us no processor for that long leaves no line.
+        // A machine that gives the writer no processor for that long leaves no line.
         let (log, ran) = (0..10)
             .map(|_| {
                 exits(50_000, 50_000, 0)
@@ -249,7 +251,8 @@ fn a_last_dump_that_takes_too_long_is_left_out_with_a_line() {
     println!("{seen:?}");
 }
 
-/// A large dump in the midst of it all: whoever is killed while it is written has all but the last 100 ms in the log.
+/// A large dump in the middle of the run: if the program is killed while it is written, the log has
+/// everything but the last 100 ms.
 #[test]
 fn a_dump_does_not_keep_the_log_waiting() {
     let missing = best(100, || {
@@ -260,13 +263,13 @@ fn a_dump_does_not_keep_the_log_waiting() {
         let mut running = run.env("HEAPPROFILESIGNAL", "SIGUSR2").start();
         running.until("its first tick", |running| tick_of(running).is_some());
         running.signal(libc::SIGUSR2);
-        // Under its own name when it is whole, and before that with an ending.
+        // It has its own name when it is whole, and before that an ending.
         let begun = |file: fs::DirEntry| file.file_name().to_string_lossy().contains(".0001.heap");
         running.until("a dump", |_| {
             let mut files = fs::read_dir(&folder).expect("a folder of ours").flatten();
             files.any(begun)
         });
-        // A writer that did nothing else until the dump is done would be as far behind now.
+        // A writer that only wrote the dump until it was done would be as far behind now.
         let begun_at = tick_of(&running);
         running.until("what must not be missing", |running| {
             tick_of(running) > begun_at.map(|tick| tick + 120)
@@ -279,7 +282,8 @@ fn a_dump_does_not_keep_the_log_waiting() {
     assert!(missing <= 100, "{missing} ms");
 }
 
-/// A process with many blocks in use, and children that live for a moment: each allocates one block and leaves.
+/// A process with many blocks in use, and children that live for a moment: each allocates one block
+/// and leaves.
 const SHORT_CHILD: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,7 +323,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// What it inherited is more than it has time to look at. Its log is whole, and it ends as soon.
+/// A child inherits more than it has time to read. Its log is whole, and it ends as soon as others.
 #[test]
 fn a_child_that_inherits_much_and_lives_for_a_moment_has_its_log() {
     let delay = best(100, || {
@@ -346,7 +350,8 @@ fn a_child_that_inherits_much_and_lives_for_a_moment_has_its_log() {
     assert!(delay <= 100, "{delay} ms");
 }
 
-/// Frees and allocates in a destructor that runs after every other's: the C library's own cleanup is not later.
+/// Frees and allocates in a destructor that runs after every other's; the C library's own cleanup
+/// is no later.
 const GOES_ON_AFTER_THE_END: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -370,7 +375,7 @@ int main(void)
 }
 "#;
 
-/// Nothing of ours is torn down: who allocates and frees after our end passes through.
+/// Nothing of the library is torn down: allocations and frees after its end pass through.
 #[test]
 fn others_free_after_our_end() {
     let run = Run::compiled("goes_on", GOES_ON_AFTER_THE_END, &[]);

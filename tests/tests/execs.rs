@@ -1,4 +1,5 @@
-//! A process that becomes another program, or a daemon: what came before is known, in a log that is ended.
+//! A process that becomes another program, or a daemon: the time before is known, in a log that has
+//! an end.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +39,8 @@ fn exec_chain() {
             .into_iter()
             .filter(|size| (16000..=16004).contains(size))
             .collect();
-        // An exec cuts the log off: what was recorded right before may be missing, in all images but the last.
+        // An exec cuts the log off: the last records before it may be missing, in all images but
+        // the last.
         let whole = image == 0;
         assert!(
             own.iter().all(|&size| size == 16000 + image),
@@ -50,7 +52,7 @@ fn exec_chain() {
     }
 }
 
-/// As the fixture promises it: each image's own block is in its profile.
+/// As the fixture claims: each image's own block is in its profile.
 #[test]
 fn exec_chain_keeps_the_block_of_every_image() {
     let ran = Run::fixture("exec_chain")
@@ -68,7 +70,8 @@ fn exec_chain_keeps_the_block_of_every_image() {
     }
 }
 
-/// Allocates, and becomes itself by the function that its first argument names; then allocates something else.
+/// Allocates, and becomes itself by the function that its first argument names; then allocates
+/// another block.
 const BECOMES: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -99,7 +102,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Nothing is missing of what came before, whichever function it was; and there is no dump, which the log has instead.
+/// Nothing from before the exec is missing, for any function. There is no dump; the log has its
+/// contents.
 #[test]
 fn every_exec_function() {
     for way in [
@@ -120,7 +124,8 @@ fn every_exec_function() {
     }
 }
 
-/// daemon(3): the process between ends inside libc, at once. What it had in use is the daemon's, and in its log only.
+/// daemon(3): the process between ends inside libc, at once. Its blocks in use are the daemon's,
+/// and in its own log only.
 #[test]
 fn what_a_daemon_had_before_is_known() {
     const SOURCE: &str = r#"
@@ -156,7 +161,7 @@ fn what_a_daemon_had_before_is_known() {
     assert_eq!(of(20002).start().forked_from, of(20001).start().pid);
 }
 
-/// A wrapper: it becomes another program before anything of it was sampled.
+/// A wrapper: it becomes another program before it has a sample.
 #[test]
 fn an_exec_before_the_first_sample_is_told() {
     const SOURCE: &str = r#"

@@ -1,4 +1,5 @@
-//! Every way a process can end: its status is its own, and the log holds what was allocated before.
+//! Every way a process can end: the status is the program's own, and the log holds the blocks from
+//! before.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +15,7 @@ fn leave(way: &str) -> Finished {
         .run()
 }
 
-/// The status is that of the same program alone, and block 17001 is in the log.
+/// Asserts that the status is that of the same program alone, and that block 17001 is in the log.
 #[track_caller]
 fn assert_left(way: &str) -> Finished {
     let alone = Run::fixture("exit_ways").arg(way).without_library().run();
@@ -40,7 +41,7 @@ fn assert_left(way: &str) -> Finished {
         );
         assert!(blocks[0].in_use);
     }
-    // Nothing of ours delays the end by more than 100 ms; the rest is the machine's business.
+    // The library delays the end by at most 100 ms; the rest is the machine's.
     assert!(
         ran.elapsed < alone.elapsed + Duration::from_millis(1000),
         "{way}: {:?}",
@@ -49,7 +50,8 @@ fn assert_left(way: &str) -> Finished {
     ran
 }
 
-/// Where code of ours can still run, the log says that it ended, and the last dump is there.
+/// Asserts an end in the log, and the last dump: for ways on which the library's code can still
+/// run.
 #[track_caller]
 fn assert_finished(way: &str) {
     let ran = assert_left(way);
@@ -87,7 +89,7 @@ fn by_quick_exit() {
 
 #[test]
 fn with_the_last_thread() {
-    // However the main thread ended before.
+    // The main thread may have ended in any way before.
     for way in ["thread_exit", "thrd_exit", "cancel", "bare_exit"] {
         assert_finished(way);
     }
@@ -100,8 +102,8 @@ fn by_sigkill() {
     assert_eq!(ran.files(), ["t.heaplog"]);
 }
 
-/// What was allocated right before may be lost, what came more than 150 ms before may not. The fixture does
-/// not wait, so this one waits for the log and kills from outside.
+/// The last blocks before the signal may be lost; blocks from more than 150 ms before may not. The
+/// fixture does not wait, so this test waits for the log and kills from outside.
 #[test]
 fn by_signals_from_outside() {
     for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGABRT, libc::SIGSEGV] {
@@ -127,7 +129,7 @@ fn by_signals_from_outside() {
     }
 }
 
-/// A signal raised at once: the status is right, and what is there of the log is readable.
+/// A signal raised at once: the status is right, and the existing part of the log is readable.
 #[test]
 fn by_abort_and_sigterm_at_once() {
     for way in ["abort", "sigterm"] {
@@ -143,7 +145,8 @@ fn by_abort_and_sigterm_at_once() {
     }
 }
 
-/// Killed at random moments under load: the log is readable up to its end, every time. (What it misses: `ends.rs`.)
+/// Killed at random moments under load: the log is readable up to its end, every time. (`ends.rs`
+/// tests what it misses.)
 #[test]
 fn by_sigkill_under_load() {
     let mut seen = BTreeMap::new();
@@ -170,7 +173,8 @@ fn by_sigkill_under_load() {
     println!("{seen:?}");
 }
 
-/// One thread ends the program, another does while that is under way: in the exit handler that ran before ours it was told to.
+/// One thread ends the program, and another one does, too, meanwhile: an exit handler that runs
+/// before the library's tells it to.
 const TWO_END_IT: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>
@@ -195,7 +199,7 @@ int main(void)
 }
 "#;
 
-/// Whoever comes second waits for the end that the first has begun.
+/// The second thread waits for the end that the first has begun.
 #[test]
 fn two_threads_that_end_the_program() {
     for _ in 0..5 {

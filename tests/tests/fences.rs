@@ -1,4 +1,4 @@
-//! Fences: filters of system calls that the program puts up around itself.
+//! Seccomp filters that the program installs.
 
 use std::fs;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use heapprof_format::EndReason;
 use heapprof_tests::{Run, repository};
 
-/// The system calls that docs/hosts.md says we need: those in the list behind "recording needs these calls".
+/// Returns the system calls in docs/hosts.md's list behind "recording needs these calls".
 fn documented_calls() -> Vec<String> {
     let text = fs::read_to_string(repository().join("docs/hosts.md")).unwrap();
     let section = text
@@ -25,7 +25,8 @@ fn documented_calls() -> Vec<String> {
     calls
 }
 
-/// A filter that kills for any other call: the documented list is enough, dumps included, also for a first sample behind it.
+/// A filter that kills for any other call: the documented list suffices, dumps included, and also
+/// for a first sample behind it.
 #[test]
 fn seccomp_with_the_documented_calls() {
     for interval in [1, 4096, 100_000] {
@@ -48,8 +49,9 @@ fn seccomp_with_the_documented_calls() {
     }
 }
 
-/// A filter that kills for calls of ours: recording ends before it is up, and the program runs on. Also where nothing was sampled
-/// yet: a first sample would begin a session behind it.
+/// A filter that kills for the library's calls: recording ends before the filter is installed, and
+/// the program runs on. The same holds without a sample: a first sample would begin a session
+/// behind the filter.
 #[test]
 fn seccomp_that_would_kill() {
     for (way, interval) in [
@@ -79,7 +81,7 @@ fn seccomp_that_would_kill() {
     }
 }
 
-/// A filter that refuses: nothing of ours goes through, and the program does not notice.
+/// A filter that refuses: no call of the library succeeds, and the program runs undisturbed.
 #[test]
 fn seccomp_with_nothing_allowed() {
     for interval in [1, 4096] {
@@ -97,8 +99,8 @@ fn seccomp_with_nothing_allowed() {
     }
 }
 
-/// What is held open needs no more than `write`, and `fstat` to be known for what it is: the log goes on. What has to be opened is
-/// said at the end, by the thread that ends the process.
+/// An open file needs only `write`, and `fstat` for its identity: the log goes on. Files that have
+/// to be opened are reported at the end, by the thread that ends the process.
 #[test]
 fn seccomp_with_next_to_nothing_allowed() {
     for interval in [1, 4096, 100_000] {
@@ -120,7 +122,8 @@ fn seccomp_with_next_to_nothing_allowed() {
     }
 }
 
-/// libseccomp asks by a flag that there is not whether the kernel knows filters. That is none, and its own ends nothing here.
+/// libseccomp probes the kernel with an invalid flag. The probe installs no filter, and ends no
+/// recording.
 #[test]
 fn whoever_asks_what_the_kernel_knows_is_recorded_on() {
     const SOURCE: &str = r#"
@@ -153,7 +156,8 @@ fn whoever_asks_what_the_kernel_knows_is_recorded_on() {
         assert_eq!(blocks, [1, 1, 0], "{how:?}");
         let end = match how {
             None => EndReason::Exit,
-            Some(_) => EndReason::GaveUp, // before the kernel would end the process for a call of ours
+            // before the kernel would end the process for a call of the library
+            Some(_) => EndReason::GaveUp,
         };
         assert_eq!(log.end(), Some(end), "{how:?}");
     }
@@ -192,8 +196,8 @@ const FORKS_BEHIND: &str = r#"
     }
 "#;
 
-/// A filter that spares what we do but ends a process for what it takes to begin: the program is recorded on, and its children, which
-/// would have to begin behind it, run unrecorded.
+/// A filter that allows the calls of a recording but kills for those of its beginning. The program
+/// is recorded on. Its children, which would have to begin behind the filter, run unrecorded.
 #[test]
 fn children_behind_a_filter_that_would_kill_them() {
     for call in [libc::SYS_shmget, libc::SYS_shmctl, libc::SYS_getcwd] {
@@ -207,7 +211,8 @@ fn children_behind_a_filter_that_would_kill_them() {
     }
 }
 
-/// Recording has ended before a filter that does not even know getpid: nothing is asked in children either.
+/// Recording has ended before a filter that does not even allow getpid: children call nothing
+/// either.
 #[test]
 fn children_behind_a_filter_that_ended_the_recording() {
     let run =
@@ -218,7 +223,8 @@ fn children_behind_a_filter_that_ended_the_recording() {
     assert_eq!(log.end(), Some(EndReason::GaveUp));
 }
 
-/// Who has the kernel forbid the time stamp counter, which hooks read, and libc's clock, would be ended by the next sample.
+/// A program may forbid itself the time stamp counter, which hooks and libc's clock read. The next
+/// sample would end it.
 #[test]
 fn a_program_that_gives_up_the_time_stamp_counter() {
     const SOURCE: &str = r#"
@@ -260,8 +266,8 @@ fn a_program_that_gives_up_the_time_stamp_counter() {
     }
 }
 
-/// Filters that would end the program for what a hook does now and then: memory as our own is mapped, or the name of a module that was loaded
-/// by a relative path before.
+/// Filters that would end the program for a rare call of a hook: memory mapped as the library maps
+/// it, or the name of a module that was loaded by a relative path before.
 #[test]
 fn what_is_seldom_called_is_foreseen() {
     const SOURCE: &str = r#"

@@ -1,4 +1,4 @@
-//! The files we write: never into one that is not ours, whatever the program or the folder does.
+//! The library's files: it never writes into another file, whatever the program or the folder does.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -37,10 +37,12 @@ fn daemon_close_fds() {
     }
 }
 
-/// What the program opens while a number of ours is closed under us is the program's alone, also where our thread shares its table.
+/// Files that the program opens while it closes a descriptor of the library stay the program's
+/// alone, also if the library's thread shares its table.
 #[test]
 fn a_program_that_closes_our_descriptors_and_opens_its_own() {
-    // No dump after a gigabyte, which a fast machine allocates meanwhile: behind a filter its descriptor would be one of those that are closed, and that is said.
+    // No dump after a gigabyte, which a fast machine allocates meanwhile. Behind a filter its
+    // descriptor would be among the closed ones, and reported.
     let run = || {
         let run = Run::fixture("reuses_descriptors").interval(1).prefix("t");
         run.env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
@@ -56,7 +58,8 @@ fn a_program_that_closes_our_descriptors_and_opens_its_own() {
     }
 }
 
-/// Free numbers are the program's to take: our thread opens nothing in its table, and reads nothing that is in it.
+/// Free numbers are the program's: the library's thread opens nothing in its table, and reads
+/// nothing in it.
 #[test]
 fn a_program_that_takes_free_numbers_gets_them_and_keeps_what_is_sent_to_it() {
     let run = Run::fixture("takes_free_numbers").interval(1).prefix("t");
@@ -64,13 +67,14 @@ fn a_program_that_takes_free_numbers_gets_them_and_keeps_what_is_sent_to_it() {
     assert_eq!(ran.stdout, "ok kept\nok free\n", "{}", ran.stderr);
     assert_eq!(ran.code(), 0);
 
-    // Where our thread shares the table, a number may be one that we are opening; what is sent to the program stays its own.
+    // If the library's thread shares the table, a number may be one that it is opening; data sent
+    // to the program stay the program's.
     let run = Run::fixture("takes_free_numbers").interval(1).prefix("t");
     let ran = run.behind_a_filter().run();
     assert_eq!(ran.claims().ok.first().map(String::as_str), Some("kept"));
 }
 
-/// What the program closes is closed.
+/// A descriptor that the program closes is closed.
 #[test]
 fn our_thread_keeps_nothing_open_that_the_program_had() {
     let run = Run::fixture("closes_a_pipe").interval(1).prefix("t");
@@ -78,7 +82,7 @@ fn our_thread_keeps_nothing_open_that_the_program_had() {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ok end\n", ""));
 }
 
-/// Puts something of somebody else's at `path`; links lead to `target`.
+/// Puts a foreign file at `path`; links lead to `target`.
 fn put(kind: &str, path: &Path, target: &Path) {
     match kind {
         "symlink" => {
@@ -97,8 +101,8 @@ fn put(kind: &str, path: &Path, target: &Path) {
     }
 }
 
-/// What stands at the log's name already is left alone: a link is not followed, nothing waits for a pipe's
-/// reader, and the recording goes to another name.
+/// A file at the log's name is left alone: a link is not followed, a pipe's reader is not awaited,
+/// and the recording goes to another name.
 #[test]
 fn what_is_in_the_place_of_the_log_is_left_alone() {
     for kind in ["symlink", "dangling symlink", "fifo", "folder", "file"] {
@@ -125,7 +129,8 @@ fn what_is_in_the_place_of_the_log_is_left_alone() {
     }
 }
 
-/// The same where a dump should be, or what becomes one: it is there beside it, under the next number, or there is a line.
+/// A file at the name of a dump, or of an unfinished dump: the dump is beside it, under the next
+/// number, or there is a line.
 #[test]
 fn what_is_in_the_place_of_a_dump_is_left_alone() {
     for name in ["t.0001.heap", "t.0001.heap.PID.unfinished"] {
@@ -177,8 +182,8 @@ int main(void)
 }
 "#;
 
-/// The same while the program runs: the log that was made is ours, what took its place is not, even when the
-/// file system gave it the inode number of ours, as ext4 does at once.
+/// A file that is replaced while the program runs. The log that was made is the library's, and its
+/// replacement is not, even with the same inode number, which ext4 reuses at once.
 #[test]
 fn a_log_that_is_replaced_while_running_is_given_up() {
     for kind in ["symlink", "fifo", "folder", "nothing", "file", "truncated"] {
@@ -205,7 +210,7 @@ fn a_log_that_is_replaced_while_running_is_given_up() {
                 assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
             }
             "folder" => fs::create_dir(&path).unwrap(),
-            // As `: > t.heaplog` does.
+            // The effect of `: > t.heaplog`.
             "truncated" => drop(fs::File::create(&path).unwrap()),
             "file" => fs::write(&path, "precious").unwrap(),
             _ => {}
@@ -272,7 +277,7 @@ int main(int argc, char **argv)
     }
 }
 
-/// Started where there is no directory any more.
+/// The program starts in a removed directory.
 #[test]
 fn the_working_directory_is_gone_from_the_start() {
     let run = Run::tool("/bin/sh")
@@ -353,7 +358,7 @@ fn somebody_elses_dump_is_not_overwritten() {
     assert_eq!(ran.said().len(), 1, "{}", ran.stderr);
     assert_eq!(ran.log().whole().blocks_of(19001).len(), 1);
     assert_eq!(ran.dumps().len(), 2);
-    // One that appears while the program runs is left alone as well.
+    // A folder that appears while the program runs is left alone as well.
     let mut running = Run::fixture("idle")
         .arg("0.3")
         .interval(1)
@@ -368,7 +373,8 @@ fn somebody_elses_dump_is_not_overwritten() {
     assert_eq!(ran.files(), ["t.0001.heap", "t.0002.heap", "t.heaplog"]);
 }
 
-/// A folder is no beginning of names: each process in it has its own, and nobody is told that a file was there before.
+/// A folder is no prefix of names: each process in it has its own names, and no line reports an
+/// existing file.
 #[test]
 fn a_folder_has_files_named_for_each_process() {
     for is_absolute in [false, true] {
@@ -412,7 +418,7 @@ fn files_are_for_their_owner_only() {
             .run()
             .well();
         let files = ran.files();
-        // At least two dumps and the log: its other segment may just have gone, for its bound.
+        // At least two dumps and the log: its other segment may have been deleted for its bound.
         assert!(files.len() >= 3, "{fixture}: {files:?}");
         assert!(files.iter().any(|name| name.starts_with(a_file)));
         for name in files {
@@ -425,7 +431,8 @@ fn files_are_for_their_owner_only() {
     }
 }
 
-/// Where that is not the name of the program's file, as of a link or a script: files, tables and dumps have it, as `ps` has.
+/// If that differs from the name of the program's file, as for a link or a script, then files,
+/// tables and dumps have it, as `ps` does.
 #[test]
 fn files_are_named_by_what_was_executed() {
     let bin = tempfile::tempdir().unwrap();

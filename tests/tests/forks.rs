@@ -94,7 +94,7 @@ fn fork_while_allocating() {
             assert_eq!(log.end(), Some(EndReason::Exit), "{name}");
             pids.insert(start.pid);
             if interval == 1 && start.pid != ran.pid {
-                // Its own thousand, all of them freed, and nothing that its parent's threads did meanwhile.
+                // The child's own thousand blocks, all freed, and no event of its parent's threads.
                 let blocks = log.blocks();
                 let own: Vec<_> = blocks
                     .iter()
@@ -121,7 +121,8 @@ fn fork_while_allocating() {
     }
 }
 
-/// In the child the thread that forked is the main one. Its function returns, and ours is not to keep the process alive.
+/// In the child the thread that forked is the main thread. Its function returns, and the library's
+/// thread must not keep the process alive.
 #[test]
 fn fork_in_thread() {
     for interval in [1, 65_536] {
@@ -131,7 +132,7 @@ fn fork_in_thread() {
             .run()
             .well();
         let child = ran.claims().pid_of("child");
-        // The first is written by exit, which our thread calls there.
+        // The first word is written by exit, which the library's thread calls there.
         assert_eq!(ran.claims().ok, ["buffered", "child"], "{}", ran.stdout);
         if interval == 1 {
             let log = &ran.logs()[&format!("t_{child}.heaplog")];
@@ -150,7 +151,7 @@ fn fork_short_children() {
     const INTERVAL: u64 = 8 * SIZE;
     let mut expected = Spread::default();
     expected.add(CHILDREN * BLOCKS, SIZE, 1.0, INTERVAL);
-    // The server's own mark goes on between two children, or stays where it is.
+    // The server's own mark moves between two children, or stays in place.
     for between in [BLOCKS, 0] {
         let ran = Run::fixture("fork_short_children")
             .args([CHILDREN, BLOCKS, between].map(|n| n.to_string()))
@@ -167,7 +168,7 @@ fn fork_short_children() {
     }
 }
 
-/// Goes elsewhere before it allocates, as daemons do.
+/// Changes its directory before it allocates, as daemons do.
 const CHILD_GOES_ELSEWHERE: &str = r#"
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -188,7 +189,7 @@ int main(void)
 }
 "#;
 
-/// Files lie where the program started, those of its children too, wherever they are by then.
+/// Files of the program and its children are in the folder where the program started.
 #[test]
 fn a_child_that_went_elsewhere_records_where_the_program_began() {
     for prefix in [None, Some("t")] {

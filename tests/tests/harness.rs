@@ -1,11 +1,11 @@
-//! The harness itself: a program that hangs is shown, not waited for.
+//! The harness itself: a program that hangs is shown, and not waited for.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use heapprof_tests::Run;
 
-/// Two threads that do not end, and a child that does not either.
+/// Two threads that do not end, and a child that does not end either.
 const HANGS: &str = r#"
 #include <pthread.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-//! The health line: what samples stand for, against the threads' own count.
+//! The health line: the samples' estimate, against the threads' own count.
 
 use std::fs;
 use std::path::Path;
@@ -41,8 +41,10 @@ fn recording_everything_agrees_to_some_kilobytes() {
     assert!(line.ends_with("agrees"), "{line}");
 }
 
-/// Twelve runs of a few hundred samples and more. Each may disagree once in a thousand times by the line's own measure: one of them may, by
-/// half as much again. Two do once in 15,000 runs of this test, and beyond that half (five standard errors) one does once in 100,000.
+/// Twelve runs of a few hundred samples and more. Each may disagree once in a thousand times by the
+/// line's own measure. The test allows one of the runs to disagree, by half as much again. Two do
+/// once in 15,000 runs of this test. Beyond that half (five standard errors) one does once in
+/// 100,000.
 #[test]
 fn sampling_agrees_within_its_error() {
     let mut disagree = Vec::new();
@@ -62,7 +64,7 @@ fn sampling_agrees_within_its_error() {
     assert!(disagree.len() <= 1, "{disagree:?}");
 }
 
-/// Rewrites a log without some of its allocations, as if they had been lost.
+/// Writes a log without some of its allocations, as if they had been lost.
 fn without(log: &Path, mut gone: impl FnMut(u64) -> bool, to: &Path) {
     let bytes = fs::read(log).unwrap();
     let mut reader = Reader::new(&bytes).unwrap();
@@ -98,7 +100,7 @@ fn what_was_lost_shows() {
     let line = health_line(&broken);
     assert!(line.contains("DISAGREES by -"), "{line}");
 
-    // Sampled, it takes a gap beyond the error.
+    // Sampled, the gap must exceed the error.
     let sampled = truth(64 << 10);
     let mut n = 0;
     let every_third = |_: u64| {
@@ -110,7 +112,7 @@ fn what_was_lost_shows() {
     assert!(line.contains("DISAGREES by -"), "{line}");
 }
 
-/// What it counted reaches the log although nothing comes after it, and it does not end by itself.
+/// Its count reaches the log although nothing comes after it, and it does not end by itself.
 #[test]
 fn a_process_that_is_killed_while_it_does_nothing_has_an_account() {
     let mut running = Run::fixture("idle")
@@ -122,7 +124,7 @@ fn a_process_that_is_killed_while_it_does_nothing_has_an_account() {
         let logs = fs::read_dir(running.folder()).unwrap();
         let mut logs = logs.map(|entry| entry.unwrap().path());
         let log = logs.find(|path| path.extension().is_some_and(|end| end == "heaplog"));
-        // It may have just been made.
+        // The log may have just been made.
         let profile = log.and_then(|log| Input::open(&log).and_then(|log| log.read(|_| ())).ok());
         profile.is_some_and(|profile| Health::of(&profile).is_some())
     });
@@ -137,7 +139,7 @@ fn a_process_that_is_killed_while_it_does_nothing_has_an_account() {
     assert_eq!(sampled, [profile.totals().allocated.samples]);
 }
 
-/// Realloc in its place, threads that come and go, a fork.
+/// Realloc in place, threads that come and go, a fork.
 #[test]
 fn reallocs_short_threads_and_children_agree() {
     const SOURCE: &str = r#"
@@ -191,7 +193,8 @@ fn reallocs_short_threads_and_children_agree() {
     }
 }
 
-/// A thread that is left out for a moment, again and again, and one that changes the interval: what it allocated before counts still.
+/// A thread that pauses for a moment, again and again, and one that changes the interval: the
+/// allocations before count still.
 #[test]
 fn pauses_and_changes_forget_nothing() {
     let source = format!(
@@ -237,7 +240,7 @@ fn pauses_and_changes_forget_nothing() {
     }
 }
 
-/// What the library gives the program without having been asked by malloc is in nobody's sample.
+/// Memory that the library gives the program other than by malloc is in no sample.
 #[test]
 fn the_text_of_a_profile_is_no_allocation() {
     let source = format!(
@@ -260,7 +263,7 @@ fn the_text_of_a_profile_is_no_allocation() {
     assert!(line.ends_with("agrees"), "{line}");
 }
 
-/// An empty block is a byte of what was asked for, and what there was no memory for was not asked for.
+/// An empty block counts as a requested byte, and a failed request counts nothing.
 #[test]
 fn empty_blocks_and_failures_agree() {
     const SOURCE: &str = r#"

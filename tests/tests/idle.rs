@@ -1,4 +1,4 @@
-//! A program that does nothing: what it does not use is given back to the kernel, as if it went on.
+//! A program that does nothing: its unused memory goes back to the kernel, as if it went on.
 
 use heapprof_tests::Run;
 

@@ -1,4 +1,4 @@
-//! Ids and capabilities: what the program's threads may do, and ours.
+//! Ids and capabilities: the rights of the program's threads, and of the library's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use heapprof_tests::{Build, Log, Run, is_root};
 
-/// No result of the program's is another than without us, and it is recorded on.
+/// No result of the program differs from a run without the library, and it is recorded on.
 #[test]
 fn keeps_capabilities() {
     if !is_root() {
@@ -25,7 +25,8 @@ fn keeps_capabilities() {
         let [own, child] = &logs[..] else {
             panic!("two logs expected, not {logs:?}")
         };
-        // Root's file: it ends, with its line, if the writer wants to write between the two steps of giving up.
+        // Root's file. It ends, with its line, if the writer wants to write between the two steps
+        // of giving up.
         let log = Log::read(&ran.folder().join(own));
         assert!(log.torn.is_none(), "{:?}", log.torn);
         let log = Log::read(&ran.folder().join(child)).whole();
@@ -39,7 +40,7 @@ fn keeps_capabilities() {
     }
 }
 
-/// The program that does it for others.
+/// The program that changes rights for other programs.
 #[test]
 fn setpriv() {
     if !is_root() {
@@ -55,7 +56,8 @@ fn setpriv() {
     }
 }
 
-/// Our thread answers libc when all are to change their ids, whoever started it.
+/// The library's thread answers libc when all threads must change their ids, whichever thread
+/// started it.
 #[test]
 fn ids_with_threads() {
     for first in ["", "block"] {
@@ -74,7 +76,7 @@ fn ids_with_threads() {
     }
 }
 
-/// Root in a container mostly may not: it is told whom to become, and that one may.
+/// Root in a container mostly may not control a process: the message names the user that may.
 #[test]
 fn a_root_that_may_not_control_is_told_who_may() {
     if !is_root() {
@@ -83,7 +85,7 @@ fn a_root_that_may_not_control_is_told_who_may() {
     let user = ["--reuid=61001", "--regid=61002", "--clear-groups"];
     let run = Run::tool("setpriv").args(user).arg("env");
     fs::set_permissions(run.folder(), fs::Permissions::from_mode(0o777)).unwrap();
-    // Where that user may read them, wherever we were built.
+    // Readable by that user, in any build folder.
     let ours = |name: &str, file: &Path| {
         let copy = run.folder().join(name);
         fs::copy(file, &copy).unwrap();

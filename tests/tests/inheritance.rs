@@ -1,4 +1,4 @@
-//! What a forked child has of its parent: in its log and in its dumps, less what it freed.
+//! Inherited blocks of a forked child: in its log and in its dumps, without the freed ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,8 @@ use heapprof_tests::Run;
 /// The comment of a dump in a forked child.
 const SAYS_WHAT_IS_MISSING: &str = "inherited: what was in use at the fork is missing here";
 
-/// The child's log begins at the fork; the reader takes what it inherited from its parent's log. The child's own
-/// dump is without it, and says so.
+/// The child's log begins at the fork; the reader takes the inherited blocks from its parent's log.
+/// The child's own dump lacks these, and says so.
 #[test]
 fn fork_inherits() {
     let ran = Run::fixture("fork_inherits")
@@ -47,7 +47,8 @@ fn fork_inherits() {
     let text = String::from_utf8_lossy(&dump).into_owned();
     assert!(text.contains(SAYS_WHAT_IS_MISSING), "{text}");
 
-    // Without the parent's log the child's own is still there, and says what is missing.
+    // Without the parent's log the child's own blocks are still there, and a note says what is
+    // missing.
     fs::rename(ran.folder().join("t.heaplog"), ran.folder().join("gone")).unwrap();
     let found = counted(&path);
     assert_eq!(found.get(&21002), Some(&(7, 7)), "{found:?}");
@@ -64,7 +65,8 @@ fn fork_inherits() {
     );
 }
 
-/// Keeps a thousand blocks, and forks children while three threads allocate; each child keeps one block more.
+/// Keeps a thousand blocks, and forks children while three threads allocate; each child keeps one
+/// more block.
 const FORKS_WHILE_OTHERS_ALLOCATE: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -102,8 +104,8 @@ int main(void)
 }
 "#;
 
-/// A child's account begins with what its parent had in use, though other threads of its parent were at work: by
-/// the parent's log. The child's own dump begins at the fork, and says so.
+/// A child's account begins with its parent's blocks in use, taken from the parent's log, though
+/// other threads of the parent were active. The child's own dump begins at the fork, and says so.
 #[test]
 fn a_child_of_a_busy_parent_starts_from_what_was_in_use() {
     let run = Run::compiled("busy_parent", FORKS_WHILE_OTHERS_ALLOCATE, &["-pthread"]);
@@ -135,7 +137,7 @@ fn a_child_of_a_busy_parent_starts_from_what_was_in_use() {
     assert_eq!(count, 20);
 }
 
-/// Keeps a thousand blocks and forks; the child keeps one block more, and asks for a dump.
+/// Keeps a thousand blocks and forks; the child keeps one more block, and requests a dump.
 const CHILD_ASKS_FOR_A_DUMP: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,8 +162,9 @@ int main(void)
 }
 "#;
 
-/// A dump that somebody asks for in a child has what the child allocated, and says that it lacks what was in use at
-/// the fork: with an account that is made up from the log, and with one that is kept from the start.
+/// A dump that a child requests has the child's allocations, and says that it lacks the blocks in
+/// use at the fork: with an account that is made from the log, and with one that is kept from the
+/// start.
 #[test]
 fn a_dump_asked_for_in_a_child() {
     for bound in [None, Some("64M")] {
@@ -183,7 +186,8 @@ fn a_dump_asked_for_in_a_child() {
     }
 }
 
-/// Holds two large blocks and forks; the child frees one before it allocates anything, and the other when it has allocated for a while.
+/// Holds two large blocks and forks; the child frees one before it allocates anything, and the
+/// other after some allocations.
 const CHILD_FREES_FIRST: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,7 +215,8 @@ int main(void)
 }
 "#;
 
-/// What a child frees before it has a session is in its log, also where that begins without a sample, because somebody is listened to.
+/// A free before the child's session is in its log, also if the session begins without a sample,
+/// for a client of `ctl`.
 #[test]
 fn what_a_child_frees_first_is_not_lost() {
     for control in ["0", "1"] {

@@ -1,8 +1,9 @@
-//! The layout of jemalloc that the library relies on, compared with the debug information of the very
+//! Layout of jemalloc that the library relies on, compared with the debug information of the very
 //! jemalloc that is linked into it.
 //!
-//! The library reads and writes a few private words of jemalloc's. All that it knows of them is one file,
-//! which this test includes as it is. Another version of jemalloc fails here, and does not corrupt a heap.
+//! The library reads and writes a few private words of jemalloc. One file has all knowledge of
+//! these words, and this test includes it as it is. Another version of jemalloc fails here, and
+//! does not corrupt a heap.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -29,19 +30,19 @@ type Entry<'a> = DebuggingInformationEntry<Slice>;
 struct Member {
     offset: u64,
     bytes: u64,
-    /// The struct that it is, if it is one.
+    /// The struct of its type, if the type is one.
     of: Option<String>,
 }
 
-/// What the debug information says, by names.
+/// The debug information by names.
 #[derive(Debug, Default)]
 struct Debug {
     structs: HashMap<String, (u64, BTreeMap<String, Member>)>,
     /// Sizes of the parameters, and of the result (0: none).
     functions: HashMap<String, (Vec<u64>, u64)>,
-    /// Size of the variable, and how many elements it has if it is an array.
+    /// Size of the variable, and its number of elements if it is an array.
     variables: HashMap<String, (u64, u64)>,
-    /// Macros of which the definition is one word.
+    /// Macros whose definition is one word.
     macros: HashMap<String, String>,
 }
 
@@ -148,7 +149,7 @@ fn number(entry: &Entry<'_>, what: gimli::DwAt) -> Option<u64> {
     entry.attr_value(what)?.udata_value()
 }
 
-/// The entry that an entry's type is, past typedefs and qualifiers.
+/// Returns the entry of an entry's type, past typedefs and qualifiers.
 fn target(unit: UnitRef<'_, Slice>, entry: &Entry<'_>) -> Option<Entry<'static>> {
     let mut at = match entry.attr_value(gimli::DW_AT_type)? {
         AttributeValue::UnitRef(at) => at,
@@ -173,7 +174,8 @@ fn target(unit: UnitRef<'_, Slice>, entry: &Entry<'_>) -> Option<Entry<'static>>
     }
 }
 
-/// Bytes of an entry's type (of a pointer eight, of none 0), and its name if it is a struct.
+/// Returns the bytes of an entry's type (eight of a pointer, 0 of none), and its name if it is a
+/// struct.
 fn type_of(unit: UnitRef<'_, Slice>, entry: &Entry<'_>) -> (u64, Option<String>) {
     let Some(found) = target(unit, entry) else {
         return (0, None);
@@ -191,7 +193,7 @@ fn type_of(unit: UnitRef<'_, Slice>, entry: &Entry<'_>) -> (u64, Option<String>)
     }
 }
 
-/// How many elements an entry has, if its type is an array; 1 otherwise.
+/// Returns the number of elements if an entry's type is an array; 1 otherwise.
 fn elements(unit: UnitRef<'_, Slice>, entry: &Entry<'_>) -> u64 {
     let Some(found) = target(unit, entry).filter(|it| it.tag() == gimli::DW_TAG_array_type) else {
         return 1;
@@ -257,7 +259,7 @@ impl Debug {
     }
 }
 
-/// How members of `tsd_s` are called.
+/// Returns the name of a member of `tsd_s`.
 fn tsd(name: &str) -> String {
     format!("cant_access_tsd_items_directly_use_a_getter_or_setter_{name}")
 }
@@ -333,7 +335,7 @@ fn the_map_of_addresses_is_as_it_is_taken_to_be() {
     assert_eq!(small, layout::SMALL_CLASSES as u64);
 }
 
-/// Of every function in the file: sizes of its parameters and of its result.
+/// Compares the sizes of parameters and result, for every function in the file.
 #[test]
 fn functions_and_variables_are_what_they_are_taken_to_be() {
     let debug = debug();
@@ -381,7 +383,7 @@ fn functions_and_variables_are_what_they_are_taken_to_be() {
     );
 }
 
-/// Every symbol of jemalloc's that the library names is in that file, and compared above.
+/// Every symbol of jemalloc that the library names is in that file, and compared above.
 #[test]
 fn every_private_symbol_is_compared() {
     let source = fs::read_to_string(repository().join("preload/src/allocator/layout.rs")).unwrap();
@@ -395,7 +397,7 @@ fn every_private_symbol_is_compared() {
             .trim_start_matches("_rjem_je_");
         let is_compared =
             this.contains(&format!("\"{name}\"")) || this.contains(&format!("_rjem_je_{name}\""));
-        // An opaque struct that is handed on as it is.
+        // An opaque struct that is passed on unchanged.
         assert!(is_compared || name == "arena_config_default", "{name}");
     }
     assert!(count >= 15, "{count}");

@@ -1,5 +1,5 @@
-//! Limits: memory, file sizes, descriptors, threads, file systems that are full or read-only. The program does what it does without us;
-//! what we cannot do any more is one line.
+//! Limits: memory, file sizes, descriptors, threads, file systems that are full or read-only. The
+//! program behaves as without the library; a failure of the library is one line.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use heapprof_format::{Counter, EndReason};
 use heapprof_tests::{Build, Log, Run, may_mount};
 
-/// The run of a fixture by a shell that first does something: `before` is a part of its script.
+/// Returns a fixture's run by a shell that first runs `before`, a part of its script.
 fn after(before: &str, fixture: &str, args: &[&str]) -> Run {
     Run::tool("/bin/sh")
         .args(["-c", &format!("{before}\nLD_PRELOAD=$1 exec \"$0\" $2")])
@@ -18,12 +18,13 @@ fn after(before: &str, fixture: &str, args: &[&str]) -> Run {
         .prefix("t")
 }
 
-/// From far too little to enough: where the program runs without the library it runs with it, recorded or not. (A
-/// narrow band is the loader's, up to 7,900 KB over glibc 2.36 and 8,000 over 2.41: there the library fits, and then libc or libgcc_s does not.)
+/// From far too little memory to enough: if the program runs without the library, it runs with it,
+/// recorded or not. (A narrow band is the loader's: there the library fits, and then libc or
+/// libgcc_s does not.)
 #[test]
 fn address_space() {
     let mut recorded = 0;
-    // Closely where one step of ours after the other finds room or does not.
+    // In small steps where the library's own steps may each lack room.
     let close = (16_000..26_000).step_by(125);
     let limits = [2500, 3500, 8250, 9000, 10_000, 12_000, 14_000];
     for kb in limits
@@ -55,8 +56,8 @@ fn address_space() {
     assert!(recorded >= 3, "{recorded} limits leave room for a profile");
 }
 
-/// Threads under a limit: jemalloc 5.3 crashes in a thread whose own arena finds no room, so they share one, whatever other options
-/// jemalloc is given.
+/// Threads under a limit: jemalloc 5.3 crashes in a thread whose own arena finds no room. So
+/// threads share one arena, with any other options of jemalloc.
 #[test]
 fn address_space_and_threads() {
     for kb in [80_000, 100_000, 150_000, 300_000] {
@@ -69,7 +70,7 @@ fn address_space_and_threads() {
     }
 }
 
-/// In the middle of its life a program uses up what there is; it knows how to go on.
+/// In the middle of its life a program uses up its memory, and handles that.
 #[test]
 fn until_no_memory() {
     for interval in [1, 4096, 524_288] {
@@ -95,17 +96,18 @@ fn until_no_memory() {
     }
 }
 
-/// SIGXFSZ, which the kernel sends with the error, would end the program. A log that cannot be made, or goes no further, is one line.
+/// SIGXFSZ, which the kernel sends with the error, would end the program. A log that cannot be made
+/// or continued is one line.
 #[test]
 fn file_size() {
-    // In units of 512 bytes: nothing at all, a start without an end, a piece.
+    // In units of 512 bytes: no room at all, a start without an end, a part.
     for blocks in [0, 1, 2, 1200] {
         for fixture in ["exit_ways", "churn"] {
             let args: &[&str] = match fixture {
                 "churn" => &["2", "100000"],
                 _ => &["exit"],
             };
-            // What is printed and said goes where there is no limit.
+            // Output and messages go to files without a limit.
             let script = format!(
                 "mkfifo pipe; cat <pipe >said & exec 2>pipe
                  (ulimit -f {blocks}; LD_PRELOAD=$1 \"$0\" $2 >/dev/null)
@@ -144,7 +146,8 @@ fn file_size() {
     }
 }
 
-/// Uses up its descriptors, as a server under load does, and gives them back, or keeps them, or may have none from then on.
+/// Uses up its descriptors, as a server under load does, and gives them back, or keeps them, or may
+/// have none from then on.
 const WITHOUT_DESCRIPTORS: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
@@ -173,7 +176,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A shortage of descriptors is the program's, not ours; a process that may have none has its log, no dump, and a line.
+/// The library causes no shortage of descriptors. A process that may have none has its log, no
+/// dump, and a line.
 #[test]
 fn descriptors() {
     for then in ["gives them back", "keeps them"] {
@@ -190,8 +194,9 @@ fn descriptors() {
         }
     }
 
-    // Our thread holds the log, and goes on with that; a dump it cannot make. The line is said at the end, by the thread that ends the
-    // process: ours may have no descriptor for it either. On a machine that is busy with other things the end may not wait long enough.
+    // The library's thread holds the log, and goes on with it; it cannot make a dump. The thread
+    // that ends the process prints the line, because the library's thread may lack a descriptor for
+    // it, too. On a busy machine the end may not wait long enough.
     let said = (0..5).any(|_| {
         let ran = Run::compiled("without_descriptors", WITHOUT_DESCRIPTORS, &[])
             .arg("may have none")
@@ -209,11 +214,12 @@ fn descriptors() {
     assert!(said, "nobody was told that there is no dump");
 }
 
-/// None from the start: the loader cannot open the library, or we cannot open a file.
+/// No descriptors from the start: the loader cannot open the library, or the library cannot open a
+/// file.
 #[test]
 fn few_descriptors_from_the_start() {
     for most in 3..=8 {
-        // Those that the shell inherits from whoever runs this are closed first.
+        // Inherited descriptors of the shell are closed first.
         let close = (3..30)
             .map(|fd| format!("exec {fd}>&-;"))
             .collect::<String>();
@@ -243,7 +249,8 @@ fn no_threads_to_be_had() {
     assert_eq!(ran.log().whole().end(), Some(EndReason::GaveUp));
 }
 
-/// A file system with room for a part of the log. What was written can be read, the program ends as ever.
+/// A file system with room for a part of the log. The written part can be read, and the program
+/// ends as usual.
 #[test]
 fn full_file_system() {
     if !may_mount() {
@@ -289,13 +296,13 @@ fn full_file_system() {
             "{:?}",
             log.losses()
         );
-        // Half a dump is none.
+        // There is no half of a dump.
         assert_eq!(ran.files_ending(".unfinished"), [""; 0]);
         for dump in ran.dumps() {
             assert!(fs::metadata(&dump).unwrap().len() > 100);
         }
     }
-    // Nobody waits for room that there will not be.
+    // No thread waits for room that never comes.
     let [ample, little, some] = took[..] else {
         panic!("three runs")
     };
@@ -322,7 +329,7 @@ fn read_only_file_system() {
     ran.assert_said(&["HEAPPROFILE", "read-only", "nothing is recorded"]);
 }
 
-/// A child that is forked at the limit of descriptors is recorded from when there is one.
+/// A child that is forked at the limit of descriptors is recorded as soon as a descriptor is free.
 #[test]
 fn a_child_at_the_limit_of_descriptors() {
     const SOURCE: &str = r#"
@@ -368,8 +375,9 @@ fn a_child_at_the_limit_of_descriptors() {
     assert_eq!(child.end(), Some(EndReason::Exit));
 }
 
-/// A server at its limit takes each descriptor as soon as it is free. Under a filter, as in a container, ours are in its table; a log that
-/// rotates begins its segments when there is one.
+/// A server at its limit takes each descriptor as soon as it is free. Under a filter, as in a
+/// container, the library's descriptors are in its table. A log that rotates begins its segments
+/// when a descriptor is free.
 #[test]
 fn rotation_at_the_limit_of_descriptors() {
     const SOURCE: &str = r#"

@@ -1,4 +1,5 @@
-//! The loader and start-up: what runs before main, what others preload, name spaces, programs that are not for us.
+//! Loader and start-up: code before main, other preloaded libraries, name spaces, and programs that
+//! the library does not fit.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::process::Command;
 use heapprof_format::Counter;
 use heapprof_tests::{Block, Build, Finished, Log, Run, assert_claims, is_root, may_mount};
 
-/// The fixture passes, and what it says of itself is in the log, which is read to its end.
+/// Asserts that the fixture passes, and that its claims hold in the log, which is read to its end.
 #[track_caller]
 fn check(run: Run) -> Finished {
     let ran = run.interval(1).prefix("t").run().well();
@@ -19,7 +20,8 @@ fn check(run: Run) -> Finished {
     ran
 }
 
-/// Of the program and of a library, before we are relocated and before thread-local words have their values.
+/// Resolvers of the program and of a library run before the library is relocated and before
+/// thread-local words have their values.
 #[test]
 fn ifunc_resolvers_allocate() {
     for now in [None, Some("1")] {
@@ -59,7 +61,8 @@ fn before_main() {
         assert_eq!(ran.claims().ok, ["freed"]);
         let log = ran.log();
         assert_eq!(log.unknown_frees(), 0);
-        // Our constructor came after another's: what that one and its thread allocated meanwhile is counted.
+        // Our constructor came after another library's. Allocations of that one and its thread
+        // meanwhile are counted.
         assert!(log.losses().contains_key(&Counter::LostNotReady));
         assert_eq!(ran.stderr, "");
     }
@@ -108,7 +111,8 @@ fn own_malloc() {
     assert_eq!(ran.files(), [""; 0]);
 }
 
-/// The session begins, and with it a thread of ours, where that can be waited for: the sample before is lost, and counted.
+/// The session begins, with the library's thread, where it can be waited for: the sample before is
+/// lost, and counted.
 #[test]
 fn a_first_sample_under_the_loaders_lock() {
     let ran = Run::fixture("iterates_first")
@@ -126,8 +130,8 @@ fn a_first_sample_under_the_loaders_lock() {
     assert_eq!(ran.stderr, "");
 }
 
-/// A library that hands on what it is asked, on either side of us: everything is recorded, and it sees what it would
-/// have seen.
+/// A forwarding library on either side of ours: everything is recorded, and it sees the same calls
+/// as without ours.
 #[test]
 fn a_counting_preload_before_and_after() {
     for (libraries, counts) in [
@@ -141,7 +145,8 @@ fn a_counting_preload_before_and_after() {
     }
 }
 
-/// Another allocator after us is not asked; one before us serves, and we say so and stay out of its way.
+/// Another allocator after ours is not called. One before ours serves, and the library says so and
+/// stays out of its way.
 #[test]
 fn other_allocators_before_and_after() {
     for other in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
@@ -158,7 +163,8 @@ fn other_allocators_before_and_after() {
     }
 }
 
-/// The signal that a preloaded fault catcher handles stays its own, and the program ends as it would.
+/// The signal of a preloaded fault catcher stays its own, and the program ends as without the
+/// library.
 #[test]
 fn a_fault_catcher_before_and_after() {
     for libraries in [["fault_preload.so", ""], ["", "fault_preload.so"]] {
@@ -179,8 +185,8 @@ fn a_fault_catcher_before_and_after() {
     }
 }
 
-/// An auditor has a name space and a malloc of its own. The loader leaves little thread-local memory for libraries then, and has to
-/// be told that we want more (`heapprof run` does).
+/// An auditor has a name space and a malloc of its own. The loader then leaves little thread-local
+/// memory for libraries, and must be told to reserve more (`heapprof run` does).
 #[test]
 fn an_auditor_that_allocates() {
     let auditor = || Build::get().fixture("audit_library.so");
@@ -203,7 +209,8 @@ const HELLO: &str = r#"#include <stdio.h>
 int main(void) { void *p = malloc(100); printf("%s\n", p ? "hello" : "no"); free(p); return 7; }
 "#;
 
-/// Nothing can be preloaded into it: it runs as without us, and `heapprof run` says why there is nothing.
+/// A static program cannot preload anything: it runs as without the library, and `heapprof run`
+/// says why there is no recording.
 #[test]
 fn a_static_program() {
     let ran = Run::compiled("hello", HELLO, &["-static"]).run();
@@ -217,7 +224,7 @@ fn a_static_program() {
     assert!(told.stderr.contains("static executable"), "{}", told.stderr);
 }
 
-/// `hello`, a program of musl, and beside it the empty folders `lib` and `out`.
+/// Runs `hello`, a program of musl, beside the empty folders `lib` and `out`.
 fn hello_of_musl() -> Finished {
     let run = Run::tool("musl-gcc");
     std::fs::write(run.folder().join("hello.c"), HELLO).unwrap();
@@ -227,7 +234,8 @@ fn hello_of_musl() -> Finished {
     run.args(["hello.c", "-o", "hello"]).run().well()
 }
 
-/// `heapprof run` takes the library that is for it. musl's own loader refuses that for glibc, so it is not tried.
+/// `heapprof run` takes the matching library. musl's own loader refuses the one for glibc, so it is
+/// not tried.
 #[test]
 fn a_program_of_musl() {
     let made = hello_of_musl();
@@ -266,7 +274,8 @@ fn a_program_of_musl() {
     assert_eq!(told.stdout, "");
 }
 
-/// Each installed where its own loader looks, under one name: whatever starts what, everything is recorded.
+/// Each library is where its own loader looks, under one name: programs of both libcs start each
+/// other, and everything is recorded.
 #[test]
 fn programs_of_both_libraries() {
     if !is_root() || !may_mount() {
@@ -312,8 +321,9 @@ fn programs_of_both_libraries() {
     assert_eq!(ends, ["hello", "hello", "dash"], "{programs:?}");
 }
 
-/// Installed where glibc's loader looks and musl's does not, and named without a folder, the library is not found by the latter, which
-/// goes on: a musl program runs as without us, also as the child of one that is recorded.
+/// The library is installed where only glibc's loader looks, and named without a folder. musl's
+/// loader does not find it, and goes on: a musl program runs as without it, also as the child of a
+/// recorded one.
 #[test]
 fn a_program_of_musl_beside_an_installed_library() {
     if !is_root() || !may_mount() {
@@ -358,7 +368,8 @@ fn a_program_of_musl_beside_an_installed_library() {
     }
 }
 
-/// A program that exports functions named like libc's and like an unwinder's: we call none of them.
+/// A program that exports functions named like libc's and like an unwinder's: the library calls
+/// none of them.
 #[test]
 fn named_like_libc() {
     let ran = check(Run::fixture("named_like_libc"));
@@ -366,8 +377,8 @@ fn named_like_libc() {
     assert_eq!(ran.stderr, "");
 }
 
-/// What the library asks of others by names that a program could take: see preload/src/os/libc_trampolines.rs. A new name here
-/// belongs there.
+/// The library's imports by names that a program could take: see
+/// preload/src/os/libc_trampolines.rs. A new name here belongs there.
 #[test]
 fn the_library_imports_nothing_that_a_program_may_export() {
     let library = Build::get().library();
@@ -394,9 +405,10 @@ fn the_library_imports_nothing_that_a_program_may_export() {
         "strlen",
         "strncpy",
     ];
-    // Chosen by a resolver of libc's, whoever asks.
+    // A resolver of libc's chooses it, for any caller.
     let chosen = "gettimeofday";
-    // Of Rust's unwinder, which is in the library for musl: it says there that it ends the process.
+    // Imported by Rust's unwinder, which is in the library for musl: it prints there that it ends
+    // the process.
     let data = "stderr";
     let others: Vec<_> = names
         .into_iter()
@@ -406,7 +418,8 @@ fn the_library_imports_nothing_that_a_program_may_export() {
     assert_eq!(others, [""; 0]);
 }
 
-/// `malloc` and `free` of what is not sampled (preload/src/hooks/malloc_fast.rs) begin at a cache line: where their jumps lie is reckoned from there.
+/// The fast paths of `malloc` and `free` begin at a cache line: the positions of their jumps count
+/// from there.
 #[test]
 fn the_fast_ways_begin_at_a_line() {
     let listed = Command::new("nm")
@@ -425,7 +438,8 @@ fn the_fast_ways_begin_at_a_line() {
     }
 }
 
-/// `ld-linux-x86-64.so.2 ./program`, as those are started that bring a libc of their own: the kernel knows the loader only.
+/// `ld-linux-x86-64.so.2 ./program`, as programs start that bring a libc of their own: the kernel
+/// knows only the loader.
 #[test]
 fn a_program_that_the_loader_is_told_to_run() {
     let loader = "/lib64/ld-linux-x86-64.so.2";
@@ -445,7 +459,7 @@ fn a_program_that_the_loader_is_told_to_run() {
     }
 }
 
-/// Below a root without `/proc`, as of a service in a chroot.
+/// Below a root without `/proc`, as for a service in a chroot.
 #[test]
 fn a_program_without_proc_has_its_name() {
     if !may_mount() {
@@ -465,7 +479,8 @@ fn a_program_without_proc_has_its_name() {
     assert_claims(&ran);
 }
 
-/// A debugger's `break main` stops in every function of that name, whatever it is in, and our thread would come first.
+/// A debugger's `break main` stops in every function of that name in any file, and the library's
+/// thread would reach its own first.
 #[test]
 fn no_function_of_ours_is_called_main() {
     let listed = Command::new("nm")
@@ -482,7 +497,8 @@ fn no_function_of_ours_is_called_main() {
     assert_eq!(called_main.collect::<Vec<_>>(), [""; 0]);
 }
 
-/// A program with a malloc and a free of its own, and no realloc: what libc makes of both is nobody's.
+/// A program with a malloc and a free of its own, and no realloc: libc's combination belongs to no
+/// allocator.
 #[test]
 fn part_of_an_own_malloc() {
     const SOURCE: &str = r#"
@@ -509,8 +525,9 @@ fn part_of_an_own_malloc() {
     ran.assert_said(&["has its own malloc"]);
 }
 
-/// A program that takes memory by its allocator's own functions, as BIND does by jemalloc's: what is not recorded is told. Who is
-/// only linked with that allocator is recorded, and not bothered.
+/// A program that allocates by another allocator's own functions, as BIND does by jemalloc's:
+/// unrecorded allocations are reported. A program that is only linked with that allocator is
+/// recorded without a message.
 #[test]
 fn an_allocator_that_is_called_by_its_own_name() {
     const SOURCE: &str = r#"

@@ -1,9 +1,10 @@
-//! A main thread that ends alone, where no `/proc` tells which thread is the last: ours keeps no process alive.
+//! A main thread that ends alone, without a `/proc` that tells which thread is the last: the
+//! library's thread keeps no process alive.
 
 use heapprof_format::EndReason;
 use heapprof_tests::{Build, Finished, Run, may_mount};
 
-/// A program under the library, with nothing below `/proc`.
+/// Runs a program under the library, with nothing below `/proc`.
 fn without_proc(run: Run, program: &std::path::Path, argument: &str) -> Finished {
     let script = "mount -t tmpfs none /proc && LD_PRELOAD=$1 exec \"$0\" $2";
     run.args(["-rm", "sh", "-c", script])
@@ -15,7 +16,7 @@ fn without_proc(run: Run, program: &std::path::Path, argument: &str) -> Finished
         .well()
 }
 
-/// Whether the first sample comes before the main thread leaves, after it, or never.
+/// The first sample comes before the main thread leaves, after it, or never.
 #[test]
 fn a_main_thread_that_leaves_others() {
     const SOURCE: &str = r#"
@@ -51,7 +52,8 @@ fn a_main_thread_that_leaves_others() {
     for (when, blocks) in [("earlier", 1), ("later", 0), ("never", 0)] {
         let made = Run::compiled("leaves", SOURCE, &["-pthread", "-fno-builtin"]);
         let program = made.folder().join("bin/leaves");
-        // What libc allocates for a thread is a sample, too, and comes earlier: those of no size of ours are left out.
+        // Blocks that libc allocates for a thread are samples, too, and come earlier: blocks of
+        // other sizes are left out.
         let ran = without_proc(
             Run::tool("unshare").env("HEAPPROF_RECORD_OVER", "20001"),
             &program,
@@ -64,7 +66,7 @@ fn a_main_thread_that_leaves_others() {
     }
 }
 
-/// In a forked child the thread that forked is the main one.
+/// In a forked child the thread that forked is the main thread.
 #[test]
 fn a_child_whose_function_returns() {
     if !may_mount() {

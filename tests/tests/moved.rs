@@ -1,4 +1,4 @@
-//! Logs that somebody moves while they are written, as operators and logrotate do.
+//! Logs that are moved while they are written, as by operators and logrotate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn read(path: &Path) -> Profile {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The log's files, but for the newest.
+/// Returns the log's files without the newest.
 fn older(running: &Running) -> Vec<PathBuf> {
     let entries = fs::read_dir(running.folder()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -23,8 +23,8 @@ fn older(running: &Running) -> Vec<PathBuf> {
     paths.filter(is_older).collect()
 }
 
-/// It is moved away in the middle: what was moved is whole up to then and a little beyond, a segment begins under the name, and
-/// totals and live set are still of the whole run.
+/// The newest file is moved away in the middle. It stays whole up to then and a little beyond. A
+/// segment begins under the name. Totals and live set are still of the whole run.
 #[test]
 fn a_log_that_rotates_goes_on_where_its_newest_segment_was_moved_away() {
     let mut running = Run::fixture("rotates")
@@ -57,7 +57,7 @@ fn a_log_that_rotates_goes_on_where_its_newest_segment_was_moved_away() {
     assert_eq!(ran.said(), [""; 0]);
     let before = read(&moved);
     let after = read(&newest);
-    // But for what was being appended as it was killed.
+    // But for the data that were being appended at the kill.
     let account = &after.account;
     let is_whole = account.damage.is_empty() && account.missing_frames == 0;
     assert!(is_whole, "{account:?}");

@@ -1,8 +1,9 @@
-//! Namespaces of the kernel's, which some processes may enter if they have one thread.
+//! Kernel namespaces, some of which only a process with one thread may enter.
 
 use heapprof_tests::Run;
 
-/// As many dumps' blocks as the log's: the writer's account survives that it is without a thread for a while.
+/// The dumps have as many blocks as the log: the writer's account survives a while without a
+/// thread.
 #[test]
 fn enters_namespaces() {
     for interval in [1, 4096] {
@@ -30,7 +31,7 @@ fn enters_namespaces() {
     }
 }
 
-/// The programs that do it for others.
+/// The programs that enter namespaces for other programs.
 #[test]
 fn unshare_and_nsenter() {
     for command in [

@@ -1,10 +1,11 @@
-//! C++'s operators: ours where another allocator's would be in the way, the program's where it means something by them.
+//! C++'s operators: the library's if another allocator's would be in the way, the program's if it
+//! replaces them on purpose.
 
 use std::path::Path;
 
 use heapprof_tests::{Finished, Run, assert_claims};
 
-/// The fixture passes with all its checks, and the log holds what it says.
+/// Asserts that the fixture passes all its checks, and that its claims hold in the log.
 #[track_caller]
 fn check(run: Run, checks: &[String]) -> Finished {
     let ran = run.interval(1).prefix("t").run().well();
@@ -15,8 +16,8 @@ fn check(run: Run, checks: &[String]) -> Finished {
     ran
 }
 
-/// In a program that is not position-independent and takes the operators' addresses, the loader tells
-/// everybody that they are in the program: at its jumps to whoever defines them.
+/// A program that is not position-independent and takes the operators' addresses. The loader tells
+/// every caller that they are in the program: at its jumps to the definitions.
 #[test]
 fn addresses_of_operators() {
     const SOURCE: &str = r#"#include <cstdlib>
@@ -57,7 +58,7 @@ int main() {
     }
 }
 
-/// What the fixture checks, by a run without us.
+/// Returns the fixture's checks, from a run without the library.
 #[track_caller]
 fn checks_of(fixture: &str) -> Vec<String> {
     let ran = Run::fixture(fixture).without_library().run().well();
@@ -82,7 +83,7 @@ fn linked_allocator() {
             Run::fixture("linked_allocator").preloading(&libraries),
             &checks,
         );
-        // The first frame is the operator; the second is who called it.
+        // The first frame is the operator; the second is its caller.
         let log = ran.log();
         for (size, operator) in [
             (27001, "operator new(unsigned long)"),
@@ -103,7 +104,7 @@ fn linked_allocator() {
     }
 }
 
-/// Sampled and not, the blocks are the same allocator's.
+/// Sampled or not, the blocks belong to one allocator.
 #[test]
 fn linked_allocator_at_every_interval() {
     let checks = checks_of("linked_allocator");
@@ -117,7 +118,7 @@ fn linked_allocator_at_every_interval() {
     }
 }
 
-/// One that stands before us serves everything, operators included, and we say so.
+/// An allocator before the library serves everything, operators included, and the library says so.
 #[test]
 fn another_allocator_before_us_serves_the_operators_too() {
     let checks = checks_of("linked_allocator");
@@ -133,7 +134,8 @@ fn another_allocator_before_us_serves_the_operators_too() {
     }
 }
 
-/// Every form, handlers that make room and real exhaustion, with another allocator's operators behind ours.
+/// Every form, handlers that make room and real exhaustion, with another allocator's operators
+/// behind the library's.
 #[test]
 fn operators_fail_as_the_standard_says() {
     let checks = checks_of("cxx_operators");
@@ -148,7 +150,7 @@ fn operators_fail_as_the_standard_says() {
     }
 }
 
-/// A library that counts what passes through malloc, before us, sees what C++ allocates.
+/// A library that counts malloc calls, before ours, sees C++'s allocations.
 #[test]
 fn a_counting_preload_before_us_counts_what_new_asks_for() {
     let checks = checks_of("linked_allocator");
@@ -232,8 +234,8 @@ extern "C" int work() {
     assert_eq!(frames[1].plain, "keep");
 }
 
-/// Operators that no C++ library stands behind: a form that must not throw returns null, the other ends the program with
-/// a line.
+/// Operators without a C++ library behind: a form that must not throw returns null, the other ends
+/// the program with a line.
 #[test]
 fn no_cxx_library_at_all() {
     const SOURCE: &str = r#"#include <stdint.h>

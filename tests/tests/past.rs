@@ -1,7 +1,9 @@
-//! The program with a known past (`known_history`): every moment, window, peak, temporary, lifetime, heaptime,
-//! growth and slack of each of its sites. Recording everything, each is the truth that the program's own record
-//! of each block gives, times within the clock's stamps around each call; sampling, each lies in its interval as
-//! often as that says.
+//! The program with a known past (`known_history`): every moment, window, peak, temporary,
+//! lifetime, heaptime, growth and slack of each site.
+//!
+//! With everything recorded, each number equals the truth of the program's own record of each
+//! block, with times within the clock's stamps around each call. With sampling, each truth lies in
+//! its interval as often as stated.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +25,9 @@ fn history(scale: u64, interval: u64) -> Finished {
         .well()
 }
 
-/// One run that is sampled, with its log. The profiler holds a program's exit up for 100 ms at most: where the
-/// machine gives its writer no time for so long, the log lacks its end, as it says, and another run is made.
+/// Returns a sampled run with its log. The profiler delays a program's exit by at most 100 ms. If
+/// the machine gives its writer no time for that long, the log lacks its end, as it says, and the
+/// run is repeated.
 fn sampled_history(interval: u64) -> (Finished, Log) {
     for _ in 0..4 {
         let ran = history(4, interval);
@@ -36,7 +39,7 @@ fn sampled_history(interval: u64) -> (Finished, Log) {
     panic!("four runs were over before their logs were");
 }
 
-/// The times of the instants in a log, in ns: those of the markers' records.
+/// Returns the times of the instants in a log, in ns: those of the markers' records.
 fn instants(log: &Log, lives: &Lives) -> Vec<u64> {
     let time = |instant: usize| {
         let size = lives.marker_size(instant);
@@ -51,12 +54,12 @@ fn instants(log: &Log, lives: &Lives) -> Vec<u64> {
     (0..lives.instants()).map(time).collect()
 }
 
-/// An instant as the command line takes it.
+/// Returns an instant as the command line takes it.
 fn seconds(ns: u64) -> String {
     format!("{}.{:06}s", ns / 1_000_000_000, ns / 1000 % 1_000_000)
 }
 
-/// Asks `heapprof top --json`; by site, the JSON objects of its lines.
+/// Runs `heapprof top --json`; returns the JSON objects of its lines by site.
 fn asked(ran: &Finished, args: &[&str]) -> BTreeMap<String, Vec<serde_json::Value>> {
     let said = Run::heapprof()
         .in_folder_of(ran)
@@ -88,7 +91,7 @@ fn four(ran: &Finished, args: &[&str]) -> BTreeMap<String, Account> {
         .collect()
 }
 
-/// What a metric of the past says of each site.
+/// Returns a metric of the past by site.
 fn own(ran: &Finished, metric: &str, args: &[&str]) -> BTreeMap<String, f64> {
     let args = [&["--metric", metric], args].concat();
     let sites = asked(ran, &args).into_iter();
@@ -101,7 +104,7 @@ fn own(ran: &Finished, metric: &str, args: &[&str]) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Those above zero, as `top` lists them.
+/// Returns the values above zero, which `top` lists.
 fn listed<T: Copy>(
     sites: BTreeMap<String, (T, T)>,
     pick: impl Fn((T, T)) -> u64,
@@ -166,12 +169,13 @@ fn recording_everything_every_moment_and_window_is_the_truth() {
         &["--to", &seconds(times[last]), "--metric", "allocated-bytes"],
     );
     assert_eq!(found, lives.four(None, Some(last)), "the start to the last");
-    // Between two instants, the same moment as a part of the run: quiet lasts from 60 µs before a marker.
+    // Between two instants, the same moment as a part of the run: quiet lasts from 60 µs before a
+    // marker.
     let percent = format!("{:.7}%", 100.0 * (times[6] as f64 + 20e3) / total as f64);
     let found = four(&ran, &["--at", &percent, "--metric", "allocated-bytes"]);
     assert_eq!(found, lives.four(None, Some(6)), "{percent}");
-    // And by the clock on the wall, whose µs differ from those of the other clock by what lies between
-    // reading the one and the other at the start.
+    // By the wall clock. Its microseconds differ from the other clock's by the time between the two
+    // readings at the start.
     let wall_ns = log.start().wall_ns + times[7] + 20_000;
     let day_ns = wall_ns % 86_400_000_000_000;
     let (s, us) = (day_ns / 1_000_000_000, day_ns / 1000 % 1_000_000);
@@ -265,7 +269,7 @@ fn recording_everything_what_was_temporary_wasted_held_and_grown_is_the_truth() 
     }
 }
 
-/// A part of the log, with pasts.
+/// Returns a part of the log, with pasts.
 fn part(ran: &Finished, view: View, temporary: Temporary) -> Profile {
     let input = Input::open(&ran.folder().join("t.heaplog")).expect("a log");
     let reading = Reading {
@@ -294,7 +298,7 @@ fn recording_everything_lifetimes_are_the_truth() {
         let profile = part(&ran, at(times[to]), Temporary::default());
         let mut found: BTreeMap<&str, Lifetimes> = BTreeMap::new();
         for (stack, lifetimes) in profile.lifetimes.iter().enumerate() {
-            // Stacks have the same numbers whatever part of a log is read.
+            // Stacks have the same numbers in every part of a log.
             if let Some(site) = log.named().site_of(stack) {
                 found.entry(site).or_default().merge(lifetimes);
             }
@@ -303,7 +307,7 @@ fn recording_everything_lifetimes_are_the_truth() {
             let found = &found[site.as_str()];
             let counted = (found.died_samples(), found.live_samples());
             assert_eq!(counted, (freed, live), "{site} at instant {to}");
-            // Ages are kept in classes, right to 9 %, of microseconds.
+            // Ages are kept in classes of microseconds, right to 9 %.
             match (found.median(), median) {
                 (None, None) => {}
                 (Some(found), Some(median)) => assert!(
@@ -321,7 +325,7 @@ fn recording_everything_lifetimes_are_the_truth() {
 struct Coverage {
     tries: u64,
     held: u64,
-    /// Of errors in standard errors.
+    /// Sum of errors in standard errors.
     sum: f64,
     squares: f64,
     samples: u64,
@@ -338,7 +342,7 @@ impl Coverage {
     }
 }
 
-/// The probability of at least so many of n, each with probability p.
+/// Returns the probability of at least that many of n, each with probability p.
 fn at_least(missed: u64, n: u64, p: f64) -> f64 {
     let (mut term, mut sum) = ((1.0 - p).powi(n as i32), 0.0);
     for k in 0..=n {
@@ -350,7 +354,7 @@ fn at_least(missed: u64, n: u64, p: f64) -> f64 {
     sum
 }
 
-/// What a measure says of each site, in a part of a log.
+/// Returns a measure by site, in a part of a log.
 fn amounts(log: &Log, part: &Profile, measure: Measure) -> BTreeMap<String, Amount> {
     let mut sites: BTreeMap<String, Amount> = BTreeMap::new();
     for (index, row) in part.rows.iter().enumerate() {
@@ -362,10 +366,10 @@ fn amounts(log: &Log, part: &Profile, measure: Measure) -> BTreeMap<String, Amou
 }
 
 const SITES: [&str; 4] = ["site_base", "site_hold", "site_request", "site_leak"];
-/// Longer than any request takes, and shorter than anything else is held.
+/// Longer than any request takes, and shorter than any other block is held.
 const WITHIN_NS: u64 = 3_000_000;
 
-/// One run, sampled every 4 KiB: every metric of each site against the truth.
+/// Checks one run, sampled every 4 KiB: every metric of each site against the truth.
 fn sampled(coverage: &mut BTreeMap<(String, &'static str), Coverage>) {
     let (ran, log) = sampled_history(4096);
     let lives = Lives::parse(&ran.stdout);
@@ -376,7 +380,8 @@ fn sampled(coverage: &mut BTreeMap<(String, &'static str), Coverage>) {
             let (Some(truth), Some(amount)) = (truth.get(site), found.get(site)) else {
                 continue;
             };
-            // A block that lives for a microsecond tells of the clock and of the profiler's own time.
+            // The life of a block of a microsecond tells of the clock and of the profiler's own
+            // time.
             let doubt = (truth.most - truth.least) / 2.0;
             if truth.middle() != 0.0 && doubt <= 0.25 * amount.error() {
                 let key = (format!("{measure} {what}"), site);
@@ -459,14 +464,17 @@ fn exactly(number: u64) -> Bounds {
     }
 }
 
-/// Runs of the program, each with other samples. A metric's tries are those of its sites, whose samples are
-/// independent.
+/// Runs of the program, each with other samples. A metric's tries are those of its sites, whose
+/// samples are independent.
 ///
-/// Few runs (16): it fails when so many intervals miss as would do so once in a million if 6 % did. With some 20
-/// metrics: a false alarm in 50,000 tests. An error that is stated at half of what it is misses a third, and is found
-/// nearly always. Many runs (`HEAPPROF_STATISTICS_RUNS`, 500 from `scripts/statistics`): 93 to 97 % of 2,000 tries and more
-/// must hold; were all exactly 95 %, a metric would fail once in 20,000 times. Of fewer tries (of growth, whose truth the
-/// program's clock stamps mostly leave too wide open), not so few that it would happen once in a thousand times if 7 % missed.
+/// Few runs (16): the test fails if so many intervals miss as would do once in a million if 6 %
+/// missed. With some 20 metrics: a false alarm in 50,000 tests. An error that is stated at half its
+/// size misses a third, and is found nearly always.
+///
+/// Many runs (`HEAPPROF_STATISTICS_RUNS`, 500 from `scripts/statistics`): 93 to 97 % of 2,000 tries
+/// and more must hold. If all were exactly 95 %, a metric would fail once in 20,000 times. With
+/// fewer tries (of growth, whose truth the program's clock stamps mostly leave too wide), the limit
+/// is what happens once in a thousand times if 7 % missed.
 #[test]
 fn sampling_intervals_hold_the_truth_as_often_as_they_say() {
     let runs: u64 = match std::env::var("HEAPPROF_STATISTICS_RUNS") {

@@ -1,14 +1,14 @@
-//! Plug-ins that take each other's places: what a walk learnt of the one is not true of the other.
+//! Plug-ins that take each other's places: knowledge of one is not valid for the other.
 
 use std::fs;
 use std::process::Command;
 
 use heapprof_tests::{Log, Run};
 
-/// What is preloaded: us, and us over a glibc without `_dl_find_object`.
+/// Preloaded libraries: ours, and ours over a glibc without `_dl_find_object`.
 const LOADERS: [&[&str]; 2] = [&[""], &["", "old_loader.so"]];
 
-/// A program with plug-ins beside it.
+/// Returns a run of a program with plug-ins beside it.
 fn with_plug_ins(source: &str, plug_ins: &[(&str, &str)]) -> Run {
     let run = Run::compiled("program", source, &["-w", "-ldl"]);
     for (name, source) in plug_ins {
@@ -26,7 +26,8 @@ fn with_plug_ins(source: &str, plug_ins: &[(&str, &str)]) -> Run {
     run
 }
 
-/// The functions that allocated blocks of that size, each by how it calls itself, the innermost first, up to `main`.
+/// Returns the functions that allocated blocks of that size, by their own names, innermost first,
+/// up to `main`.
 fn stacks_of(log: &Log, size: u64) -> Vec<Vec<String>> {
     let blocks = log.blocks_of(size);
     let stacks = blocks.iter().map(|block| {
@@ -40,8 +41,8 @@ fn stacks_of(log: &Log, size: u64) -> Vec<Vec<String>> {
     stacks.collect()
 }
 
-/// A plug-in that was built again, and one that differs in little more than its names: each is loaded where the one before was, and
-/// no walk falls between.
+/// A plug-in that was built again, and one that differs in little more than its names: each is
+/// loaded at the place of the one before, without a walk in between.
 #[test]
 fn built_again_and_loaded_at_the_same_place() {
     const PROGRAM: &str = r#"
@@ -79,7 +80,7 @@ fn built_again_and_loaded_at_the_same_place() {
         .each_ref()
         .map(|(name, source)| (*name, source.as_str()));
     for loader in LOADERS {
-        // No other block is sampled, or hardly ever.
+        // Hardly any other block is sampled.
         let run = with_plug_ins(PROGRAM, &plug_ins).preloading(loader);
         let ran = run.interval(1 << 20).run().well();
         let log = ran.log().whole();
@@ -91,7 +92,8 @@ fn built_again_and_loaded_at_the_same_place() {
     }
 }
 
-/// Of two plug-ins one goes unnoticed, as libc unloads its character set converters; a larger one comes over both.
+/// One of two plug-ins goes unnoticed, as libc unloads its character set converters; a larger one
+/// is loaded over both.
 #[test]
 fn over_one_that_went_unnoticed() {
     const ELSEWHERE: i32 = 3;
@@ -173,7 +175,8 @@ fn over_one_that_went_unnoticed() {
             let run = with_plug_ins(PROGRAM, &plug_ins).preloading(loader);
             run.interval(1).run()
         };
-        // Where the kernel puts the last one is not the program's to say: another thread, ours, may have mapped something there first.
+        // The program does not control where the kernel puts the last one: the library's thread may
+        // have mapped something there first.
         let mut runs = (0..10).map(|_| run());
         let ran = runs.find(|ran| ran.code() != ELSEWHERE).expect("its place");
         let ran = ran.well();
@@ -183,7 +186,7 @@ fn over_one_that_went_unnoticed() {
     }
 }
 
-/// Megabytes of unwind tables, and no memory for a copy of them.
+/// Megabytes of unwind tables, and no memory for a copy.
 #[test]
 fn without_memory_for_its_tables() {
     const PROGRAM: &str = r#"
@@ -229,8 +232,8 @@ fn without_memory_for_its_tables() {
     }
 }
 
-/// A plug-in whose linker script leaves the headers out of what is loaded, as glibc allows: it is learnt like any other, and not looked
-/// for again in each walk.
+/// A plug-in whose linker script leaves the headers out of its loaded parts, as glibc allows: it is
+/// learnt like any other, and not searched again in each walk.
 #[test]
 fn without_headers_in_its_memory() {
     const PROGRAM: &str = r#"
@@ -250,7 +253,8 @@ fn without_headers_in_its_memory() {
     "#;
     let run = with_plug_ins(PROGRAM, &[]);
     fs::write(run.folder().join("plug_in.c"), PLUG_IN).unwrap();
-    // The linker's own script, with a page of nothing before the first section, where it would have the headers.
+    // The linker's own script, with an empty page before the first section, in place of the
+    // headers.
     let made = Command::new("sh")
         .args(["-ec", r#"
             ld --verbose -shared | sed '1,/^====/d; /^====/,$d; s/ + SIZEOF_HEADERS/ + 0x2000/' >script

@@ -1,6 +1,6 @@
-//! Three real readers open the dump as it is and come to the same totals as `heapprof top`: google-pprof
-//! (google-perftools), jeprof (libjemalloc-dev) and `go tool pprof` (golang-go), all as Debian ships them. A
-//! reader that is missing is a failure: run scripts/install-deps.
+//! Three real readers open the dump as it is and find the same totals as `heapprof top`:
+//! google-pprof (google-perftools), jeprof (libjemalloc-dev) and `go tool pprof` (golang-go), all
+//! as Debian ships them. A missing reader is a failure: run scripts/install-deps.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn record(interval: u64) -> Finished {
         .well()
 }
 
-/// The path of a reader.
+/// Returns the path of a reader.
 #[track_caller]
 fn reader(name: &str) -> std::path::PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -27,7 +27,7 @@ fn reader(name: &str) -> std::path::PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/install-deps"))
 }
 
-/// What `heapprof top` says of a file in the run's folder.
+/// Returns the totals of `heapprof top` for a file in the run's folder.
 fn top(ran: &Finished, file: &str) -> Account {
     let top = Run::heapprof()
         .in_folder_of(ran)
@@ -39,7 +39,7 @@ fn top(ran: &Finished, file: &str) -> Account {
 
 /// Runs google-pprof or jeprof on a file.
 ///
-/// They want the program beside a dump, and refuse it beside a symbolized one.
+/// These need the program beside a dump, and refuse it beside a symbolized one.
 fn perl_reader(
     ran: &Finished,
     name: &str,
@@ -57,7 +57,7 @@ fn perl_reader(
         .stdout
 }
 
-/// The number in `Total: 123 B` or `Total: 12 objects`.
+/// Returns the number in `Total: 123 B` or `Total: 12 objects`.
 #[track_caller]
 fn total_of_perl_reader(text: &str) -> u64 {
     let total = text.lines().find_map(|line| line.strip_prefix("Total: "));
@@ -78,7 +78,7 @@ fn go_pprof(ran: &Finished, args: &[&str]) -> String {
         .stdout
 }
 
-/// The number in `… of 12345B total` or `… of 12345 total`.
+/// Returns the number in `… of 12345B total` or `… of 12345 total`.
 #[track_caller]
 fn total_of_go(text: &str) -> u64 {
     let line = text
@@ -96,7 +96,7 @@ const METRICS: [(Metric, &str, &str); 4] = [
     (Metric::AllocatedObjects, "--alloc_objects", "alloc_objects"),
 ];
 
-/// At interval 1 and sampled, where nobody may unsample again what is already unsampled.
+/// At interval 1 and sampled, where no reader may unsample the numbers again.
 #[test]
 fn three_readers_see_the_totals_that_top_shows() {
     for interval in [1, 524_288] {
@@ -155,7 +155,7 @@ fn the_symbolized_dump_shows_names_without_the_binary() {
             .run()
             .well();
         let moved = std::fs::read_to_string(ran.folder().join(&out)).unwrap();
-        // As if on another machine: no mapping names a file that is here.
+        // As on another machine: no mapping names an existing file.
         let (head, maps) = moved.split_once("MAPPED_LIBRARIES:").expect("mappings");
         let maps = maps.replace(" /", " /nonexistent/");
         std::fs::write(
@@ -191,7 +191,7 @@ fn the_symbolized_dump_shows_names_without_the_binary() {
     }
 }
 
-/// The exported profile carries everything: go needs no file of the program.
+/// The exported profile is complete: go needs no file of the program.
 #[test]
 fn go_shows_functions_files_lines_and_inlined_frames_of_the_exported_profile() {
     let ran = record(1);

@@ -1,4 +1,5 @@
-//! What is in force: intervals that change, a budget for samples, blocks recorded for their size.
+//! Sampling parameters: intervals that change, a budget for samples, blocks recorded for their
+//! size.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +15,17 @@ fn an_interval_is_followed_by_a_thread_that_was_far_from_its_mark() {
     let pid = running.pid();
     running.until("a writer", |running| writer_of(running.pid()).is_some());
     assert_eq!(told(pid, &["interval", "1"]), "every allocation\n");
-    // 4 MiB in blocks of 23 kB are 182 of them.
+    // 4 MiB in blocks of 23 kB are 182 blocks.
     running.until("samples", |running| samples_so_far(running, 23001) > 20);
     let log = ended(running).log().whole();
     assert_eq!(log.regimes().last().map(|(_, interval)| *interval), Some(1));
     assert!(log.allocs().all(|alloc| alloc.interval == 1));
-    // Each is freed at once: once followed, none is left out.
+    // Each block is freed at once: after the change none is left out.
     assert_eq!(log.blocks_of(23001).iter().filter(|b| b.in_use).count(), 0);
 }
 
-/// All blocks of at least that size, at an interval that would find none of them; and an estimate of the others.
+/// All blocks from that size on, at an interval that would find none of these; and an estimate of
+/// the others.
 #[test]
 fn large_blocks_are_all_recorded_whatever_the_interval() {
     const OVER: u64 = 4 << 10;
@@ -56,7 +58,8 @@ fn large_blocks_are_all_recorded_whatever_the_interval() {
     assert!(top.stdout.contains(said), "{}", top.stdout);
 }
 
-/// A load of about a million blocks a second, of which 200 a second may be recorded. The numbers stay right.
+/// A load of about a million blocks a second, of which 200 a second may be recorded. The numbers
+/// stay right.
 #[test]
 fn a_budget_is_kept_and_the_numbers_stay_right() {
     let run = service("hot")
@@ -68,7 +71,8 @@ fn a_budget_is_kept_and_the_numbers_stay_right() {
         running.stdout_so_far().contains("allocated ")
     });
     let pid = running.pid();
-    // Nothing is allocated any more: it comes down by itself to what was asked for, and then is not woken.
+    // Without allocations the interval comes down by itself to the requested one, and then the
+    // writer is not woken.
     running.until("the interval to come down", |_| {
         told(pid, &["status"]).contains("one sample every 4096 bytes on average\n")
     });
@@ -100,8 +104,10 @@ fn a_budget_is_kept_and_the_numbers_stay_right() {
         "{z_blocks} {z_bytes}"
     );
     assert!(bytes / 4096.0 > 20_000.0, "no load: {bytes} bytes");
-    // What was taken until the load was noticed, a full lane and at most another while the writer empties it; under the interval that is sixteen times as long,
-    // until the writer has looked twice, every 50 ms; and twice the budget after that. The load is two seconds of CPU time.
+    // The bound has three parts. Before the load is noticed: a full lane, and at most another while
+    // the writer empties it. Under an interval sixteen times as long: the samples until the writer
+    // has looked twice, every 50 ms. After that: twice the budget. The load is two seconds of CPU
+    // time.
     let seconds = (last_ns - first_ns) as f64 / 1e9;
     let between_looks = bytes / 2.0 / (16.0 * 4096.0) * 0.05;
     let most = 2.0 * 8192.0 + 2.0 * between_looks + 2.0 * 200.0 * (seconds + 1.0);
@@ -113,7 +119,8 @@ fn a_budget_is_kept_and_the_numbers_stay_right() {
     assert!(info.stdout.contains("  budget "), "{}", info.stdout);
 }
 
-/// A budget that has nothing to say about a change of interval is not named as its cause, and is not in the way of the next.
+/// A budget without a change of its own is not named as the cause of a change, and does not block
+/// the next one.
 #[test]
 fn a_budget_does_not_keep_what_somebody_asked_for() {
     let run = service("steady")
@@ -125,7 +132,7 @@ fn a_budget_does_not_keep_what_somebody_asked_for() {
     for interval in ["1M", "64K", "256K"] {
         let answer = told(pid, &["interval", interval]);
         assert!(!answer.contains("budget"), "{interval}: {answer}");
-        // The budget has seen it when it has come round.
+        // The budget has seen the change after a round.
         let before = samples_so_far(&running, 23001);
         running.until("more samples", |running| {
             samples_so_far(running, 23001) > before + 3
@@ -144,7 +151,7 @@ fn a_budget_does_not_keep_what_somebody_asked_for() {
     assert!(!info.stdout.contains("  budget "), "{}", info.stdout);
 }
 
-/// Keeps a thousand blocks recorded one by one, and a thousand under an interval that it asks for.
+/// Keeps a thousand blocks recorded one by one, and a thousand under an interval that it sets.
 const CHANGES_ITS_INTERVAL: &str = r#"
 #include <stdlib.h>
 int heapprof_set_interval(size_t bytes) __attribute__((weak));
@@ -160,7 +167,8 @@ int main(void)
 }
 "#;
 
-/// A dump of a run that was recorded one by one only at first says that it estimates, and so do its readers.
+/// A run was recorded one by one only at first: its dump says that it estimates, and its readers
+/// do, too.
 #[test]
 fn a_dump_after_a_change_of_interval_says_that_it_estimates() {
     let ran = Run::compiled("changes", CHANGES_ITS_INTERVAL, &[])

@@ -1,4 +1,5 @@
-//! Rights: programs that give them up, or another root directory, and programs that gain some when started.
+//! Rights: programs that give up rights or their root directory, and programs that gain some when
+//! started.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +8,7 @@ use std::path::Path;
 use heapprof_format::EndReason;
 use heapprof_tests::{Build, Log, Run, is_root, may_mount};
 
-/// Allocates, does what its first argument says, allocates again.
+/// Allocates, performs its first argument, allocates again.
 const GIVES_UP_RIGHTS: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,9 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// The log is where it was, and we may no longer go there: it is held open, if our thread has a table of descriptors of its own, and
-/// ends otherwise. The last dump cannot be made.
+/// The log stays in its folder, where the library may no longer go. It is held open if the
+/// library's thread has its own table of descriptors, and ends otherwise. The last dump cannot be
+/// made.
 #[test]
 fn chroot_and_dropped_privileges() {
     if !is_root() {
@@ -63,7 +65,8 @@ fn chroot_and_dropped_privileges() {
     }
 }
 
-/// A master that is root, and a worker that gives up its rights or its root directory before it allocates anything.
+/// A master that is root, and a worker that gives up its rights or its root directory before it
+/// allocates anything.
 const WORKER: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,8 +90,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// By its first sample a worker may not make a log in root's folder any more: it has one from before. That of one without a sample is
-/// taken back.
+/// At its first sample a worker may no longer make a log in root's folder: it has one from before.
+/// The log of a worker without a sample is deleted.
 #[test]
 fn workers_of_a_master_that_is_root() {
     if !is_root() {
@@ -99,7 +102,7 @@ fn workers_of_a_master_that_is_root() {
         let jail = run.folder().join("jail");
         fs::create_dir(&jail).unwrap();
         if what == "nothing" {
-            let open = fs::Permissions::from_mode(0o777); // whoever it is by then may delete it
+            let open = fs::Permissions::from_mode(0o777); // any later user may delete it
             fs::set_permissions(run.folder(), open).unwrap();
         }
         let ran = run.arg(what).arg(&jail).interval(1).prefix("t").run();
@@ -120,7 +123,8 @@ fn workers_of_a_master_that_is_root() {
     }
 }
 
-/// One without a sample that may not delete its log, either: it has an end, and says that its process was not killed.
+/// A worker without a sample that may not delete its log: the log has an end, and says that its
+/// process was not killed.
 #[test]
 fn a_worker_of_root_that_has_nothing_to_tell() {
     if !is_root() {
@@ -136,7 +140,8 @@ fn a_worker_of_root_that_has_nothing_to_tell() {
     assert_eq!(ran.stderr, "");
 }
 
-/// Where our thread shares the program's descriptors, nothing is made ahead: what the worker may not make it has not.
+/// If the library's thread shares the program's descriptors, nothing is made ahead: the worker has
+/// no file that it may not make.
 #[test]
 fn workers_behind_a_filter() {
     if !is_root() {
@@ -164,8 +169,9 @@ fn empty(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().next().is_none()
 }
 
-/// A program that gains rights when started. Only a library in a trusted folder, setuid itself, is loaded into it at
-/// all, which is arranged in a mount namespace: it forwards and writes nothing.
+/// A program that gains rights when started. Only a library in a trusted folder, setuid itself, is
+/// loaded into it, which the test arranges in a mount namespace. The library forwards and writes
+/// nothing.
 #[test]
 fn setuid_programs_are_left_alone() {
     if !is_root() || !may_mount() {
@@ -178,7 +184,8 @@ fn setuid_programs_are_left_alone() {
     for folder in [&lib, &bin, &out] {
         fs::create_dir(folder).unwrap();
     }
-    // Debian's loader trusts /usr/lib/x86_64-linux-gnu; a file of another name there is laid over by ours.
+    // Debian's loader trusts /usr/lib/x86_64-linux-gnu; the library is mounted over a file of
+    // another name there.
     let script = r#"
         chmod 755 . bin lib && chmod 777 out
         trusted=$(dirname "$(ldconfig -p | sed -n 's/.*libgcc_s.so.1 (libc6,x86-64) => //p' | head -n 1)")
@@ -198,7 +205,7 @@ fn setuid_programs_are_left_alone() {
             .inside(run.folder())
             .run()
     };
-    // First that the arrangement works: the same without the bit is recorded.
+    // The arrangement must work: the same program without the bit is recorded.
     let plain = result("755");
     if plain.code() == 77 {
         return println!("skipped: no overlay file system here: {}", plain.stderr);

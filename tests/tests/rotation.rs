@@ -1,5 +1,5 @@
-//! A log that rotates: whatever was thrown away of the past, totals and live set are the truth, and the files stay
-//! within their bound.
+//! A log that rotates: totals and live set are the truth, whatever part of the past was thrown
+//! away, and the files stay within their bound.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ fn read(path: &Path) -> Profile {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Files of the log of that base, the newest last.
+/// Returns the files of the log of that base, the newest last.
 fn segments(folder: &Path, base: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .unwrap()
@@ -45,7 +45,7 @@ fn segments(folder: &Path, base: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Number of a segment, as it says itself.
+/// Returns the number in a segment's own start.
 fn number(path: &Path) -> u32 {
     let bytes = fs::read(path).unwrap();
     let mut reader = Reader::new(&bytes).unwrap();
@@ -61,7 +61,7 @@ fn number(path: &Path) -> u32 {
     }
 }
 
-/// Allocated and in use, by requested size.
+/// Returns allocated and in use, by requested size.
 fn by_size(profile: &Profile) -> BTreeMap<u64, (u64, u64)> {
     let mut sizes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for row in &profile.rows {
@@ -75,7 +75,7 @@ fn by_size(profile: &Profile) -> BTreeMap<u64, (u64, u64)> {
     sizes
 }
 
-/// Every row, by what it is about and not by its number.
+/// Returns every row, by its contents and not by its number.
 fn by_stack(profile: &Profile) -> BTreeMap<(Vec<u64>, u8), Totals> {
     let rows = profile.rows.iter().map(|row| {
         let frames = profile.stack_of(row).frames.clone();
@@ -134,11 +134,11 @@ fn totals_and_live_set_are_the_truth_after_many_rotations() {
     assert_eq!(checkpoint.segment, number(&files[0]));
     assert!(matches!(all.run.ending, Ending::Said(_)));
 
-    // Any segment leads to all of them.
+    // Any segment leads to all segments.
     for file in &files {
         assert_eq!(read(file), all, "{}", file.display());
     }
-    // The newest alone, and the oldest with what follows put behind it, say the same.
+    // The newest alone, and the oldest with the following ones behind it, are equal.
     let elsewhere = tempfile::tempdir().unwrap();
     let alone = elsewhere.path().join("alone.heaplog");
     fs::copy(&newest, &alone).unwrap();
@@ -180,8 +180,8 @@ fn what_is_before_the_oldest_segment_is_refused_and_what_is_after_is_exact() {
     let from_start = part(View::Window(Moment::Start, Moment::End)).unwrap();
     assert_eq!(by_stack(&from_start), by_stack(&whole));
 
-    // A window's allocations are what the end has more than its beginning. It begins in the midst of what is kept, or nearer to its
-    // beginning, should the program have had to wait so long for its end.
+    // A window's allocations are the end's less those of its beginning. It begins in the middle of
+    // the kept part, or nearer to that part's beginning if the program waited long for its end.
     let allocated = |profile: &Profile| profile.totals().allocated;
     let kept_ns = whole.run.duration_ns - begins_ns;
     let (middle, window) = (1..10)
@@ -198,7 +198,7 @@ fn what_is_before_the_oldest_segment_is_refused_and_what_is_after_is_exact() {
         allocated(&window)
     );
 
-    // And what the commands say of it.
+    // The commands agree.
     let log = ran.folder().join("t.heaplog");
     let info = Run::heapprof().arg("info").arg(&log).run().well().stdout;
     assert!(info.contains("older segments"), "{info}");
@@ -255,7 +255,7 @@ fn a_killed_process_leaves_readable_segments() {
         assert_eq!(all.run.ending, Ending::CutOff);
         if all.run.checkpoint.is_some() {
             assert!(account.segments.len() >= 2, "{account:?}");
-            // The newest alone is the same account: nothing fell between two segments.
+            // The newest alone has the same account: nothing fell between two segments.
             let elsewhere = tempfile::tempdir().unwrap();
             let alone = elsewhere.path().join("t.heaplog");
             fs::copy(&newest, &alone).unwrap();
@@ -264,7 +264,7 @@ fn a_killed_process_leaves_readable_segments() {
     }
 }
 
-/// At every step of a rotation: what is there is the log up to then.
+/// At every step of a rotation, the existing files are the log up to then.
 #[test]
 fn a_rotation_that_was_cut_off_anywhere_is_read_up_to_there() {
     let ran = rotating(&["60000"]).run().well();
@@ -300,7 +300,7 @@ fn a_rotation_that_was_cut_off_anywhere_is_read_up_to_there() {
     assert_eq!(read(&at("t.heaplog")).account.segments.len(), 2);
 }
 
-/// Bytes of a segment up to the end of its checkpoint.
+/// Returns the bytes of a segment up to the end of its checkpoint.
 fn checkpoint_len(bytes: &[u8]) -> usize {
     let mut reader = Reader::new(bytes).unwrap();
     loop {
@@ -340,13 +340,13 @@ fn a_forked_child_rotates_as_well_and_has_what_it_inherited() {
 
 #[test]
 fn a_segment_that_is_no_longer_ours_is_left_alone() {
-    // The newest becomes a link to somebody's file: the log ends, their file stays as it is.
+    // The newest becomes a link to a foreign file: the log ends, and that file stays unchanged.
     let mut running = rotating(&["100000000"]).start();
     let newest = running.folder().join("t.heaplog");
     let theirs = running.folder().join("theirs");
     fs::write(&theirs, "theirs").unwrap();
-    // An older one likewise: it is not deleted when its time comes. Neither the oldest, which may be going at this
-    // moment, nor the latest, which may be half written.
+    // An older one becomes a link: it is not deleted in its turn. It is neither the oldest, which
+    // may be deleted at this moment, nor the latest, which may be half written.
     let older = loop {
         running.until("segments", |running| segments_len(running.folder()) >= 4);
         running.signal(libc::SIGSTOP);
@@ -429,14 +429,14 @@ fn files_of_others_under_our_names_are_passed_over() {
     assert_is_the_truth(&ran, &read(&ran.folder().join("t.heaplog")));
 }
 
-/// On a file system of 160 KiB, with a bound beyond it: the oldest segments make room, for frames and for new
-/// segments, and the log goes on to its end.
+/// On a file system of 160 KiB, with a bound beyond it: the oldest segments make room, for frames
+/// and for new segments, and the log goes on to its end.
 #[test]
 fn on_a_full_disk_the_oldest_segments_make_room() {
     let ran = on_a_small_disk("160k", "400k", "60000");
     let log = ran.folder().join("kept").join("t.heaplog");
     let mut profile = read(&log);
-    // Whether the last dump finds room beside the log is chance.
+    // The last dump finds room beside the log by chance.
     let counters = &mut profile.account.counters;
     counters.retain(|(counter, _)| *counter != Counter::LostDumps);
     assert_is_the_truth(&ran, &profile);
@@ -446,8 +446,8 @@ fn on_a_full_disk_the_oldest_segments_make_room() {
     assert!(matches!(profile.run.ending, Ending::Said(_)));
 }
 
-/// Not even one segment fits beside another: the log ends with a record of it, what is there can be read, and
-/// the program goes on.
+/// Not even one segment fits beside another: the log ends with a record of that, its existing part
+/// can be read, and the program goes on.
 #[test]
 fn on_a_disk_too_small_for_two_segments_the_log_ends() {
     let ran = on_a_small_disk("40k", "1M", "60000");
@@ -460,7 +460,7 @@ fn on_a_disk_too_small_for_two_segments_the_log_ends() {
         ran.said()
     );
     let profile = read(&ran.folder().join("kept").join("t.heaplog"));
-    // The frame that did not fit is missing, and said to be.
+    // The frame that did not fit is missing, and reported.
     let account = &profile.account;
     assert!(
         account.damage.is_empty() && account.torn.is_none(),
@@ -469,7 +469,8 @@ fn on_a_disk_too_small_for_two_segments_the_log_ends() {
     assert_eq!(account.unknown_frees, 0);
 }
 
-/// The fixture, with its files on a file system of that size of its own; `kept` is what it leaves there.
+/// Runs the fixture with its files on a file system of that size of its own; `kept` has the files
+/// that it leaves there.
 fn on_a_small_disk(size: &str, bound: &str, operations: &str) -> Finished {
     let build = heapprof_tests::Build::get();
     let script = format!(
@@ -512,7 +513,8 @@ int main(void)
 }
 "#;
 
-/// A child frees what it has from its parent, forks, and rotates on: its own child goes by the times of those frees.
+/// A child frees inherited blocks, forks, and rotates on: its own child uses the times of those
+/// frees.
 #[test]
 fn what_was_freed_before_a_fork_is_not_inherited_from_a_checkpoint() {
     const SOURCE: &str = r#"
@@ -559,7 +561,7 @@ fn what_was_freed_before_a_fork_is_not_inherited_from_a_checkpoint() {
     assert_eq!(in_use, [55, 77]);
 }
 
-/// That something is in no number is known for as long as there is a log.
+/// An unrecorded time stays known for as long as there is a log.
 #[test]
 fn a_stop_is_remembered_when_its_segment_is_gone() {
     let ran = Run::compiled("stops", STOPS_EARLY, &[])

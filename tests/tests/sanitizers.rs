@@ -1,9 +1,9 @@
-//! Sanitizers and valgrind, which take malloc for themselves.
+//! Sanitizers and valgrind, which replace malloc themselves.
 
 use heapprof_format::EndReason;
 use heapprof_tests::{Build, Log, Run};
 
-/// What takes malloc for itself is told about, and runs.
+/// Programs that replace malloc are reported, and run.
 #[test]
 fn sanitizers_and_valgrind() {
     const PROGRAM: &str =
@@ -22,7 +22,8 @@ fn sanitizers_and_valgrind() {
             ran.assert_said(&[word, "nothing is recorded", "a build without it"]);
         }
     }
-    // Under any other allocator this one's runtime comes to a standstill: the program is started again without us.
+    // Under any other allocator this sanitizer's runtime stops: the program is started again
+    // without the library.
     let thread = || Run::compiled("sanitized", PROGRAM, &["-fsanitize=thread"]);
     let alone = thread().without_library().run();
     let ran = thread().interval(1).prefix("t").run();

@@ -1,5 +1,5 @@
-//! Memory that becomes scarce while the program runs: limits that it sets itself. Giving up leaves one line and a program
-//! that runs on.
+//! Memory that becomes scarce while the program runs: limits that it sets itself. If the library
+//! gives up, there is one line and the program runs on.
 
 use heapprof_tests::Run;
 
@@ -36,7 +36,7 @@ fn a_program_limits_its_own_address_space_and_starts_threads() {
     }
 }
 
-/// The kernel says no for other reasons, and with another error.
+/// The kernel refuses for other reasons, and with another error.
 #[test]
 fn little_data_and_little_locked_memory() {
     for kind in ["data", "memlock"] {

@@ -1,11 +1,12 @@
-//! Seats, and who keeps them.
+//! Seats, and the threads that keep them.
 
 use std::os::unix::fs::FileExt;
 
 use heapprof_tests::{Build, Run, Running};
 use object::{Object as _, ObjectSymbol as _};
 
-/// Threads that sample so much that they keep their seats, one after another and two at a time; then one that goes on until a file is there.
+/// Threads that sample so much that they keep their seats, one after another and two at a time;
+/// then one that goes on until a file exists.
 const KEEPS_SEATS: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// The word of the library in that process whose symbol has `part` in its name.
+/// Returns the word of the library in that process whose symbol has `part` in its name.
 fn word(running: &Running, part: &str) -> u64 {
     let library = Build::get().library();
     let bytes = std::fs::read(library).unwrap();
@@ -60,8 +61,8 @@ fn word(running: &Running, part: &str) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A seat is kept by a thread that lives and by no other: where each of many threads kept one, the last ones still find some to keep. And nothing
-/// is lost, whoever had a seat before.
+/// Only a live thread keeps a seat: even if each of many threads kept one, the last ones still find
+/// some to keep. Nothing is lost, whichever thread had a seat before.
 #[test]
 fn threads_that_end_leave_the_seats_that_they_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,9 +71,9 @@ fn threads_that_end_leave_the_seats_that_they_kept() {
     let mut running = run.arg(&end).interval(1).prefix("t").start();
     running.until("the threads' end", |it| it.stdout_so_far() == "ended\n");
     let granted = |it: &Running| word(it, "5seats5lease7GRANTED");
-    // Some are kept by threads that are gone, as the writer asks twice a second at most; or were, a moment ago.
+    // Ended threads keep some seats for a moment, because the writer asks at most twice a second.
     let most = granted(&running);
-    // Under a filter of system calls nobody asks who lives.
+    // Under a filter of system calls the writer does not ask which threads live.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     if status.contains("Seccomp:\t0") {
         running.until("one seat that is kept", |it| granted(it) == 1);
@@ -88,8 +89,9 @@ fn threads_that_end_leave_the_seats_that_they_kept() {
     assert!(blocks.iter().all(|block| !block.in_use));
 }
 
-/// Whose walks lead through more functions than a walker has room for at first has more room soon: the writer, which makes it, is told at once, and needs the
-/// seat for nothing, which in such a program is hardly ever free.
+/// A thread whose walks lead through more functions than a walker has room for gets more room soon.
+/// The writer, which makes it, is told at once. It does not need the seat for that, which is hardly
+/// ever free in such a program.
 #[test]
 fn a_walker_has_room_for_the_rules_of_many_functions_soon() {
     const SOURCE: &str = r#"

@@ -1,5 +1,5 @@
-//! Settings: one that makes no sense is one line on standard error and the default; the program runs on,
-//! and its own output and exit status are untouched.
+//! Settings: an invalid one is one line on standard error and the default. The program runs on, and
+//! its own output and exit status stay the same.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ fn run_with(variable: &str, value: &str) -> Finished {
     run.env(variable, value).run()
 }
 
-/// Exactly one line, which names the variable and says all these words.
+/// Asserts exactly one line, which names the variable and has all these words.
 #[track_caller]
 fn assert_one_line(ran: &Finished, variable: &str, words: &[&str]) {
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
@@ -32,7 +32,7 @@ fn assert_one_line(ran: &Finished, variable: &str, words: &[&str]) {
     }
 }
 
-/// Its output and status are those without us.
+/// Asserts that output and status are those without the library.
 #[track_caller]
 fn assert_untouched(ran: &Finished) {
     assert_eq!(ran.code(), 3, "{}", ran.stderr);
@@ -131,7 +131,7 @@ fn a_bad_value_is_one_line_and_the_default() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A prefix that cannot be written to: the log goes where it would without one.
+/// A prefix that cannot be written to: the log goes to the place without a prefix.
 #[test]
 fn a_prefix_that_cannot_be_written_is_one_line_and_the_default() {
     for prefix in [
@@ -149,8 +149,8 @@ fn a_prefix_that_cannot_be_written_is_one_line_and_the_default() {
     }
 }
 
-/// Dumps are asked for by HEAPPROFILE; when its prefix cannot be written, they lie beside the log or are
-/// not made, but nobody is told twice, and nothing is left half-made.
+/// HEAPPROFILE asks for dumps. If its prefix cannot be written, they are beside the log or are not
+/// made. There is only one line, and no half-made file.
 #[test]
 fn a_prefix_that_cannot_be_written_leaves_nothing_half_made() {
     let ran = run_with("HEAPPROFILE", "/nonexistent/dir/x");
@@ -243,7 +243,8 @@ fn verbose_is_one_line_at_start_and_one_at_exit() {
     }
 }
 
-/// jemalloc asks for its options before libc knows the environment, because we are initialised first.
+/// jemalloc reads its options before libc knows the environment, because the library is initialised
+/// first.
 #[test]
 fn options_of_jemalloc_are_read() {
     let ran = run_with("_RJEM_MALLOC_CONF", "no_such_option:1");
@@ -279,7 +280,7 @@ fn without_a_prefix_the_log_is_in_the_working_directory_and_there_are_no_dumps()
     assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
 }
 
-/// A relative prefix is meant from where the program started, wherever it goes later.
+/// A relative prefix is relative to the folder where the program started, wherever it goes later.
 #[test]
 fn a_relative_prefix_stays_where_the_program_began() {
     let run = Run::program("/bin/sh")
@@ -310,7 +311,7 @@ fn a_relative_prefix_stays_where_the_program_began() {
     assert!(second.end().is_some());
 }
 
-/// A signal that is meant to make a dump, and would end the program, is told at start.
+/// A signal for dumps that would end the program is reported at start.
 #[test]
 fn a_signal_for_dumps_that_nobody_asked_for_is_told() {
     let run = || Run::fixture("exit_ways").arg("exit");
@@ -324,7 +325,8 @@ fn a_signal_for_dumps_that_nobody_asked_for_is_told() {
     }
 }
 
-/// HEAPPROF_STACK_DEPTH=1: every block belongs to its immediate caller, and the numbers are those of the whole stacks.
+/// HEAPPROF_STACK_DEPTH=1: every block belongs to its immediate caller, and the numbers are those
+/// of the whole stacks.
 #[test]
 fn a_depth_of_one_counts_by_immediate_caller() {
     let run = |depth: &str| {
@@ -357,7 +359,7 @@ fn a_depth_of_one_counts_by_immediate_caller() {
     }
 }
 
-/// A name that is spelled otherwise than ours would be taken for no setting at all.
+/// A misspelled name would otherwise be ignored silently.
 #[test]
 fn a_mistyped_variable_is_told() {
     let known = [
@@ -372,7 +374,7 @@ fn a_mistyped_variable_is_told() {
         ("HEAPPROF_START", "running"),
         ("HEAPPROF_VERBOSE", "0"),
         ("HEAPPROFILE", "t"),
-        // Not ours to judge.
+        // Not a setting of the library.
         ("HEAPPROFILER", "1"),
         ("HEAP_PROFILE_MMAP", "1"),
     ];
@@ -388,7 +390,7 @@ fn a_mistyped_variable_is_told() {
     assert_one_line(&ran, "HEAPPROF_SAMPLE_INTERVL", &["no setting", "--help"]);
 }
 
-/// A value is whatever it is: a terminal obeys none, and one line stays one.
+/// A value may contain anything: no terminal obeys it, and one line stays one line.
 #[test]
 fn a_line_holds_no_control_characters() {
     let long = "x".repeat(500);

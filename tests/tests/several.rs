@@ -16,14 +16,14 @@ fn read(path: &Path) -> Profile {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What `heapprof` answers about these files, in JSON.
+/// Returns `heapprof`'s answer about these files, in JSON.
 #[track_caller]
 fn asked(args: &[&str], files: &[PathBuf]) -> Value {
     let ran = Run::heapprof().args(args).args(files).run().well();
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
 }
 
-/// The sites' four numbers, by function.
+/// Returns the sites' four numbers, by function.
 #[track_caller]
 fn sites(files: &[PathBuf]) -> BTreeMap<String, [u64; 4]> {
     let document = asked(&["top", "--json", "-n", "0", "--cum"], files);
@@ -47,7 +47,8 @@ fn sites(files: &[PathBuf]) -> BTreeMap<String, [u64; 4]> {
     sites
 }
 
-/// The same program three times, loaded where chance would have it: the same stacks, three times the numbers.
+/// The same program three times, loaded at random addresses: the same stacks, three times the
+/// numbers.
 #[test]
 fn runs_of_one_program_are_one_profile() {
     let ran: Vec<Finished> = (0..3)
@@ -63,7 +64,7 @@ fn runs_of_one_program_are_one_profile() {
     assert_eq!(all.rows.len(), one.rows.len());
     assert_eq!(all.modules.len(), one.modules.len());
     assert_eq!(all.parts.len(), 3);
-    // Or nothing would be shown by that.
+    // Otherwise the test would show nothing.
     let program = |part: &Path| read(part).modules[0].bias;
     assert!(
         program(&files[0]) != program(&files[1]) || program(&files[0]) != program(&files[2]),
@@ -76,12 +77,12 @@ fn runs_of_one_program_are_one_profile() {
         .map(|(name, four)| (name, four.map(|n| 3 * n)))
         .collect();
     assert_eq!(of_all, thrice);
-    // Not how long all of them took: that would be days for runs of several days.
+    // Not the sum of all durations: that would be days for runs of several days.
     let shown = Run::heapprof().arg("top").args(&files).run().well().stdout;
     assert!(shown.contains(", 3 processes, each up to "), "{shown}");
 }
 
-/// A hundred blocks of before the fork are a hundred, though parent and child have them.
+/// A hundred blocks from before the fork are a hundred, though parent and child have them.
 #[test]
 fn what_was_inherited_counts_once() {
     let ran = Run::fixture("fork_inherits")
@@ -109,7 +110,8 @@ fn what_was_inherited_counts_once() {
     assert_eq!(document["inherited_elsewhere"], 1, "{document}");
 }
 
-/// What a checkpoint sums up is before every moment that is kept, and in every window that begins at the start.
+/// The sums of a checkpoint are before every kept moment, and in every window that begins at the
+/// start.
 #[test]
 fn differences_know_what_a_checkpoint_sums_up() {
     let ran = Run::fixture("rotates")
@@ -157,7 +159,7 @@ fn differences_know_what_a_checkpoint_sums_up() {
     }
 }
 
-/// Of a process that was killed before its first record: the others have theirs.
+/// The log of a process that was killed before its first record: the others are read.
 #[test]
 fn an_empty_log_among_several_is_said_and_left_out() {
     let ran = Run::fixture("nofp_chain")
@@ -182,8 +184,8 @@ fn an_empty_log_among_several_is_said_and_left_out() {
     assert!(none.stderr.contains("the file is empty"), "{}", none.stderr);
 }
 
-/// A build, or a shell script, leaves a log for every process that it starts. Each was compared with each, by asking the file system twice,
-/// which took beyond this test's limit.
+/// A build, or a shell script, leaves a log for every process that it starts. A comparison of each
+/// with each, by two calls of the file system, would exceed this test's limit.
 #[test]
 fn thousands_of_logs_are_read_in_the_time_of_their_number() {
     let folder = tempfile::tempdir().unwrap();
@@ -215,7 +217,8 @@ fn thousands_of_logs_are_read_in_the_time_of_their_number() {
     }
 }
 
-/// A parent and three children that come one after another, each in bursts; the last outlives the others.
+/// A parent and three children that come one after another, each in bursts; the last outlives the
+/// others.
 const COMES_AND_GOES: &str = r#"
     #include <stdlib.h>
     #include <sys/wait.h>
@@ -246,8 +249,9 @@ const COMES_AND_GOES: &str = r#"
     }
 "#;
 
-/// What is in use at a moment of the clock on the wall is the same, whether each log is asked for it and the answers are added up, or
-/// the logs are joined and that is asked; and the most of all together is the most of any moment.
+/// The blocks in use at a moment of the wall clock are the same, whether each log is asked and the
+/// answers are added, or the logs are joined. The peak of all together is the peak over all
+/// moments.
 #[test]
 fn a_joined_log_says_what_its_parts_say_together() {
     let run = Run::compiled("comes_and_goes", COMES_AND_GOES, &["-fno-builtin"]);
@@ -278,7 +282,7 @@ fn a_joined_log_says_what_its_parts_say_together() {
         let wall_ns = whole.run.start_wall_ns + whole.run.duration_ns / 10 * tenth;
         let at = utc_ns(wall_ns);
         let (added, together) = (four(&files, &["--at", &at]), four(&joined, &["--at", &at]));
-        // Of each process an event of that very microsecond may be before or after.
+        // For each process, an event of that very microsecond may be before or after.
         let differences = added.iter().zip(&together).map(|(a, b)| (a - b).abs());
         for (difference, allowed) in differences.zip([4, 4 * 30_064, 4, 4 * 30_064]) {
             assert!(difference <= allowed, "{at}: {added:?}, {together:?}");
@@ -286,7 +290,8 @@ fn a_joined_log_says_what_its_parts_say_together() {
         most = most.max(together[1]);
     }
     assert!(most > 0);
-    // All has been allocated, whichever way it is counted, and the last to end has what it had.
+    // At the end everything has been allocated, counted in either way, and the last process to end
+    // has its blocks in use.
     assert_eq!(four(&files, &[])[2..], four(&joined, &[])[2..]);
     let peak = four(&joined, &["--at", "peak"])[1];
     assert!(peak >= most, "{peak}, {most}");
@@ -297,7 +302,7 @@ fn a_joined_log_says_what_its_parts_say_together() {
     assert_eq!(highest.fold(0.0, f64::max), peak as f64);
 }
 
-/// As `--at` takes it.
+/// Formats a time as `--at` takes it.
 fn utc_ns(ns: u64) -> String {
     let whole = heapprof_symbolizer::utc(ns / 1_000_000_000 * 1_000_000_000);
     let (day, rest) = whole.split_once(' ').expect("a day and a time");

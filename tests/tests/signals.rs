@@ -1,4 +1,4 @@
-//! Signals: those meant for the program reach the program, and its handlers stay its own.
+//! Signals: those for the program reach the program, and its handlers stay its own.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ fn signals_to_process() {
     }
 }
 
-/// Installs a handler for SIGUSR2 as soon as there is a file named `go`, gets the signal, and says so.
+/// Installs a handler for SIGUSR2 as soon as there is a file named `go`, gets the signal, and says
+/// so.
 const TAKES_THE_SIGNAL: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -46,7 +47,8 @@ int main(void)
 }
 "#;
 
-/// The dump signal is ours as long as the program has no use for it, and then the program's, with a line.
+/// The library has the dump signal until the program uses it; then it is the program's, with a
+/// line.
 #[test]
 fn a_dump_signal_that_the_program_takes_later_is_given_up_with_a_line() {
     let mut running = Run::compiled("takes", TAKES_THE_SIGNAL, &[])
@@ -55,7 +57,7 @@ fn a_dump_signal_that_the_program_takes_later_is_given_up_with_a_line() {
         .env("HEAPPROFILESIGNAL", "SIGUSR2")
         .start();
     let folder = running.folder().to_owned();
-    // Its log is there before the handler is.
+    // Its log exists before the handler does.
     running.until("its main", |running| running.stdout_so_far() == "ready\n");
     running.signal(libc::SIGUSR2);
     running.until("a dump", |_| folder.join("t.0001.heap").exists());
@@ -68,7 +70,7 @@ fn a_dump_signal_that_the_program_takes_later_is_given_up_with_a_line() {
         "{}",
         ran.stderr
     );
-    // One for the signal that was ours, one at the end.
+    // One for the library's signal, one at the end.
     assert_eq!(ran.files_ending(".heap"), ["t.0001.heap", "t.0002.heap"]);
 }
 
@@ -114,7 +116,7 @@ int main(void)
 }
 "#;
 
-/// A handler that was there before us stays.
+/// A handler from before the library stays.
 #[test]
 fn a_dump_signal_that_is_handled_from_the_start_is_refused_with_a_line() {
     let ran = Run::compiled("handles", HANDLES_FROM_THE_START, &[])
@@ -132,10 +134,11 @@ fn a_dump_signal_that_is_handled_from_the_start_is_refused_with_a_line() {
     );
 }
 
-/// A line of ours is not worth a SIGPIPE, nor a wait for whoever does not read.
+/// A line of the library causes neither a SIGPIPE nor a wait for a reader.
 #[test]
 fn nobody_reads_our_lines() {
-    // python3 resets SIGPIPE to its default only for what it starts with `restore_signals`.
+    // python3 resets SIGPIPE to its default only for programs that it starts with
+    // `restore_signals`.
     let script = r#"
 import os, subprocess, sys, fcntl
 full, broken = os.pipe(), os.pipe()
@@ -161,7 +164,8 @@ for pipe in full, broken:
     assert_eq!(ran.files_ending(".heaplog").len(), 2, "{:?}", ran.files());
 }
 
-/// Tells of each signal whether it has its default action, is ignored, or has a handler, and whether it is blocked; also in its thread.
+/// Prints for each signal whether it has its default action, is ignored, or has a handler, and
+/// whether it is blocked; also in its thread.
 const TELLS_DISPOSITIONS: &str = r#"
 #include <pthread.h>
 #include <signal.h>
@@ -191,7 +195,7 @@ int main(void)
 }
 "#;
 
-/// Whatever the library does with signals, before the program begins or after, the program sees none of it.
+/// The program sees none of the library's own handling of signals, before it begins or later.
 #[test]
 fn dispositions_and_masks_are_as_without_us() {
     let told = |run: Run| {
@@ -207,10 +211,11 @@ fn dispositions_and_masks_are_as_without_us() {
     }
 }
 
-/// Allocates and frees without pause, while another thread sends it a signal. The handler allocates, and frees a block from before, where it
-/// has interrupted code at an address that its arguments allow: from..to, each as an offset from where the library begins. Once for
-/// each block: signals that come one upon the other all find the same instruction. With ON_STACK it has a stack of its own, above the
-/// frames that it interrupts.
+/// Allocates and frees without pause, while another thread sends it a signal. The handler
+/// allocates, and frees an earlier block, if it has interrupted code at an address that its
+/// arguments allow: from..to, each as an offset from the library's beginning. It acts once for each
+/// block: signals in quick succession all find the same instruction. With ON_STACK it has a stack
+/// of its own, above the frames that it interrupts.
 const INTERRUPTED_IN_A_HOOK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -275,7 +280,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Code of ours in which nothing of jemalloc's is half done.
+/// Returns the library's code in which no function of jemalloc is half done.
 fn bounds_of_hooks() -> Vec<String> {
     let bounds = ranges_of(&[
         "walk4Step3run",
@@ -287,8 +292,8 @@ fn bounds_of_hooks() -> Vec<String> {
     bounds
 }
 
-/// A handler that interrupts a sample: what it allocates passes through and is counted, what it frees is recorded, and the sample that it
-/// interrupted is whole.
+/// A handler that interrupts a sample: its allocations pass through and are counted, its frees are
+/// recorded, and the interrupted sample is whole.
 #[test]
 fn a_handler_that_interrupts_a_hook() {
     for flags in [&["-pthread"][..], &["-pthread", "-DON_STACK", "-DMOST=40"]] {
@@ -305,12 +310,12 @@ fn interrupts_a_hook(flags: &[&str]) {
     assert!(hits > 0, "no hook was ever interrupted");
     let log = ran.log();
     assert!(log.torn.is_none() && log.end().is_some(), "{:?}", log.torn);
-    // Where the hook had not begun, or was done, the handler's own has been recorded.
+    // If the hook had not begun, or was done, the handler's own block is recorded.
     let recorded = log.blocks_of(20003).len() as u64;
     let passed = log.losses().get(&Counter::LostReentrant).copied();
     let passed = passed.expect("of so many moments some are within a hook");
     assert_eq!(recorded + passed, hits);
-    // It comes back: the hook was not left.
+    // The handler returns: the hook was not left.
     assert_eq!(log.losses().get(&Counter::LostLeft), None);
     let freed = log
         .blocks_of(20004)
@@ -325,8 +330,8 @@ fn interrupts_a_hook(flags: &[&str]) {
     println!("{hits}, {recorded} recorded");
 }
 
-/// As above, but the handler jumps out of what it has interrupted, as often as its first argument says. What is allocated in the end is to be
-/// recorded.
+/// As above, but the handler jumps out of the interrupted code, as often as its first argument
+/// tells. The last blocks must be recorded.
 const JUMPS_OUT_OF_A_HOOK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -397,8 +402,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Who jumps out of a hook goes on, and is recorded on; what may be missing is counted. Not without end: what was left in the middle of
-/// something is left for good.
+/// A thread that jumps out of a hook goes on, and is recorded on. Possibly missing events are
+/// counted. There is a limit: a structure that was left half-changed is abandoned.
 #[test]
 fn a_handler_that_jumps_out_of_a_hook() {
     for (jumps, is_recorded_on) in [(10, true), (30, true), (50, false)] {

@@ -1,11 +1,11 @@
-//! How large blocks are: what the library computes for itself is what its allocator does.
+//! Sizes of blocks: the library's own computation equals its allocator's.
 
 use std::collections::BTreeMap;
 
 use heapprof_format::{Reader, Record};
 use heapprof_tests::{Build, Finished, Run};
 
-/// Every allocation of the log whose size is told of once: its usable size by its size.
+/// Returns each size in the log that occurs once, with its usable size.
 fn recorded(ran: &Finished) -> BTreeMap<u64, u64> {
     let bytes = std::fs::read(ran.log_path()).unwrap();
     let mut reader = Reader::new(&bytes).unwrap();
@@ -23,7 +23,8 @@ fn every_size() {
     check_every_size(&Run::fixture("every_size").interval(1).run().well());
 }
 
-/// So it is when large blocks are not as many pages as their sizes take, and when threads' caches keep fewer sizes, or more.
+/// Also if large blocks do not have as many pages as their sizes take, and if threads' caches keep
+/// fewer sizes, or more.
 #[test]
 fn every_size_by_other_options() {
     for options in [
@@ -47,7 +48,8 @@ fn check_every_size(ran: &Finished) {
     for (size, usable) in &claimed {
         assert_eq!(recorded.get(size), Some(usable), "size {size}");
     }
-    // Blocks that realloc left where they were, or moved, are as large as new ones. Not those that are whole pages.
+    // Blocks that realloc left in place, or moved, are as large as new ones, unless they are whole
+    // pages.
     assert!(ran.claims().failures.is_empty(), "{:?}", ran.claims());
     assert!(
         ran.stdout.contains("\nnote larger 0\n"),
@@ -56,8 +58,8 @@ fn check_every_size(ran: &Finished) {
     );
 }
 
-/// Small blocks do not come to jemalloc (`allocator/fast_path.rs`), but where its options want more done with each, or no cache of them: then it is as it
-/// says in jemalloc(3).
+/// Small blocks do not reach jemalloc, unless its options demand more for each block, or no cache:
+/// then they behave as in jemalloc(3).
 #[test]
 fn options_of_jemalloc_that_every_block_must_meet() {
     const SOURCE: &str = r#"
@@ -100,8 +102,9 @@ fn options_of_jemalloc_that_every_block_must_meet() {
     }
 }
 
-/// Those of some pages come out of a thread's cache as small ones do (`allocator/fast_path.rs`), larger ones past jemalloc's malloc (`allocator/large.rs`): so they are whole,
-/// aligned, zeroed and nobody else's, in a thread with a cache and in one that has none yet, and under options by which they go other ways.
+/// Blocks of some pages come out of a thread's cache like small ones, larger ones past jemalloc's
+/// malloc. So they must be whole, aligned, zeroed and exclusive, in a thread with a cache and in
+/// one without, and under options that lead them other ways.
 #[test]
 fn blocks_of_pages() {
     const SOURCE: &str = r#"
@@ -198,7 +201,8 @@ fn blocks_of_pages() {
     }
 }
 
-/// Reallocs of nothing and of blocks where blocks lie in the lowest gigabyte, as null does: under valgrind, by a tool that leaves malloc alone.
+/// Reallocs of null and of blocks in the lowest gigabyte of addresses, near null: under valgrind,
+/// by a tool that leaves malloc alone.
 #[test]
 fn null_is_no_block_where_blocks_lie_low() {
     const SOURCE: &str = r#"
@@ -230,7 +234,7 @@ fn null_is_no_block_where_blocks_lie_low() {
     }
 }
 
-/// Each way to ask for more than there can be fails, and hides none of what is asked for afterwards.
+/// Each impossibly large request fails, and hides no later block.
 #[test]
 fn impossible_sizes_hide_nothing() {
     const SOURCE: &str = r#"
@@ -285,7 +289,8 @@ fn impossible_sizes_hide_nothing() {
     }
 }
 
-/// What is more than the machine has is refused where libc's malloc refuses it: whoever is given it is killed later.
+/// A request beyond the machine's memory is refused as by libc's malloc: a program that got it
+/// would be killed later.
 #[test]
 fn what_libc_refuses_is_refused() {
     const SOURCE: &str = r#"

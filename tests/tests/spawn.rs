@@ -1,19 +1,19 @@
-//! Processes made in every way, under load: no child hangs, each that allocates has a profile, none that does not
-//! leaves a file, and nobody gets a descriptor of ours.
+//! Processes made in every way, under load: no child hangs, each that allocates has a profile, no
+//! other leaves a file, and none inherits a descriptor of the library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heapprof_format::EndReason;
 use heapprof_tests::{Finished, Log, Run};
 
-/// All logs of the run's folder by the process that wrote them.
+/// Returns all logs of the run's folder by the process that wrote them.
 #[track_caller]
 fn logs(ran: &Finished) -> BTreeMap<u32, Log> {
     let logs = ran.logs().into_values();
     logs.map(|log| (log.start().pid, log)).collect()
 }
 
-/// A word and the number behind it, on each line that begins so.
+/// Returns the number behind a word, on each line that begins with it.
 fn numbers(ran: &Finished, word: &str) -> Vec<u64> {
     let rest = |line: &str| line.strip_prefix(word)?.trim().parse().ok();
     ran.stdout.lines().filter_map(rest).collect()
@@ -34,7 +34,7 @@ fn fork_storm() {
         .into_iter()
         .filter(|name| name != "t.heaplog")
         .collect();
-    // Those that allocated, and no others.
+    // Logs of the children that allocated, and no others.
     assert_eq!(numbers(&ran, "allocated "), [children.len() as u64]);
     assert_eq!(children.len(), 750);
     assert_eq!(ran.files_ending(".unfinished"), [""; 0]);
@@ -43,7 +43,7 @@ fn fork_storm() {
         let log = Log::read(&ran.folder().join(name)).whole();
         assert_eq!(log.end(), Some(EndReason::Exit), "{name}");
         own += log.blocks_of(24001).len();
-        // Its own few, and nothing of what its parent's threads did meanwhile.
+        // Its own few blocks, and nothing of its parent's threads.
         assert!(log.blocks().len() < 10, "{name}: {}", log.blocks().len());
     }
     assert!(own >= 50, "{own} of 100 blocks");
@@ -72,7 +72,7 @@ fn spawn_ways() {
             parents.named().shown(blocks[0].stack)
         );
     }
-    // The images' own and the daemon's are each in one log, and not in the parent's.
+    // The blocks of the images and of the daemon are each in one log, and not in the parent's.
     let images: BTreeSet<u64> = numbers(&ran, "started ").into_iter().collect();
     assert_eq!(images, BTreeSet::from([22002, 22003, 22006, 22007, 22008]));
     for size in images {
@@ -81,17 +81,19 @@ fn spawn_ways() {
         assert_eq!(pids.len(), 1, "{size}: {pids:?}");
         assert_ne!(pids[0], ran.pid, "{size}");
     }
-    // The process between the daemon and its parent did nothing: the daemon continues its grandparent's log.
+    // The process between the daemon and its parent did nothing: the daemon continues its
+    // grandparent's log.
     let daemon = logs.values().find(|log| !log.blocks_of(22008).is_empty());
     assert_eq!(daemon.unwrap().start().forked_from, ran.pid);
-    // What a child of _Fork did is nobody's.
+    // The blocks of a child of _Fork are in no log.
     assert!(logs.values().all(|log| log.blocks_of(22009).is_empty()));
 }
 
 #[test]
 fn exec_fds() {
     let busy = || Run::fixture("exec_fds").interval(1).prefix("t");
-    // Behind the filter our thread shares the program's descriptors: what is open there for a moment must not pass an exec.
+    // Behind the filter the library's thread shares the program's descriptors: a descriptor that is
+    // open for a moment must not pass an exec.
     for run in [busy(), busy().behind_a_filter().arg("1000")] {
         let ran = run.run().well();
         assert_eq!(ran.claims().ok, ["descriptors"], "{}", ran.stdout);
@@ -99,7 +101,8 @@ fn exec_fds() {
     }
 }
 
-/// A child on a stack of its own returns to what lies on top of that: `syscall` must not have a frame.
+/// A child on a stack of its own returns to the address on top of that stack: `syscall` must not
+/// have a frame.
 #[test]
 fn clone_by_number_on_a_stack_of_its_own() {
     const SOURCE: &str = r#"

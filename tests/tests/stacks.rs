@@ -1,5 +1,5 @@
-//! Stacks that harm whoever walks them carelessly: code that comes and goes, tables that lie, no stack left, code that
-//! no file knows.
+//! Stacks that harm a careless walker: code that comes and goes, tables that lie, no stack left,
+//! code outside all files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ fn check(run: Run) -> (Finished, Log) {
     (ran, log)
 }
 
-/// How often the walks of all blocks of these sizes ended for that reason.
+/// Returns how often the walks of all blocks of these sizes ended for each reason.
 fn ends(log: &Log, sizes: impl IntoIterator<Item = u64>) -> BTreeMap<WalkEnd, usize> {
     let mut found = BTreeMap::new();
     for size in sizes {
@@ -27,7 +27,7 @@ fn ends(log: &Log, sizes: impl IntoIterator<Item = u64>) -> BTreeMap<WalkEnd, us
     found
 }
 
-/// How many addresses outside all modules the stacks of these blocks have.
+/// Returns the number of addresses outside all modules in each stack of these blocks.
 fn outside(log: &Log, size: u64) -> Vec<usize> {
     let count = |stack: usize| {
         let places = log.profile.places(&log.profile.stacks[stack]);
@@ -37,14 +37,15 @@ fn outside(log: &Log, size: u64) -> Vec<usize> {
     blocks.iter().map(|block| count(block.stack)).collect()
 }
 
-/// Plug-ins come and go while other threads' walks are led into them, and while one allocates under the loader's
-/// lock. A library that reads their tables in place faults in this in nearly every run.
+/// Plug-ins come and go while other threads' walks are led into them, and while one allocates under
+/// the loader's lock. A library that reads their tables in place faults here in nearly every run.
 #[test]
 fn dlopen_storm() {
     storm(&[""]);
 }
 
-/// The same over a glibc without `_dl_find_object`, where the loader's list is read while others change it.
+/// The storm over a glibc without `_dl_find_object`, where the library reads the loader's list
+/// while others change it.
 #[test]
 fn dlopen_storm_over_an_old_loader() {
     storm(&["", "old_loader.so"]);
@@ -54,7 +55,8 @@ fn storm(libraries: &[&str]) {
     let run = Run::fixture("dlopen_storm").preloading(libraries);
     let ran = run.interval(32768).prefix("t").run().well();
     let log = ran.log().whole();
-    // Root first. The program is asked, which reads each of a thousand modules' symbols once.
+    // Root first. The program is resolved once, which reads each of a thousand modules' symbols
+    // once.
     let folded = Run::heapprof()
         .in_folder_of(&ran)
         .args(["export", "--format", "folded"])
@@ -76,7 +78,7 @@ fn storm(libraries: &[&str]) {
         let (right, wrong): (Vec<_>, Vec<_>) = of_kind.partition(|line| line.contains(outer));
         assert!(!right.is_empty() && wrong.is_empty(), "{wrong:?}");
     }
-    // Those that are not led astray are whole, whatever is being unloaded.
+    // Walks that are not led astray are whole, whatever is being unloaded.
     let well = ends(&log, [30002]);
     let reasons: Vec<_> = well.keys().collect();
     assert_eq!(reasons, [&WalkEnd::Root], "{well:?}");
@@ -88,8 +90,8 @@ fn wrong_tables() {
     let (ran, log) = check(Run::fixture("wrong_tables"));
     let sizes: Vec<u64> = ran.claims().stacks.iter().map(|(size, _)| *size).collect();
     let ends = ends(&log, sizes.iter().copied());
-    // Each lie ends the walk in its way. Only where the table says that there is no caller, or leads back to the
-    // truth, is it whole.
+    // Each lie ends the walk in its way. The walk is whole only if the table says that there is no
+    // caller, or leads back to the truth.
     for end in [WalkEnd::NoRule, WalkEnd::NotAdvancing, WalkEnd::TooDeep] {
         assert!(ends.contains_key(&end), "{end:?}: {ends:?}");
     }
@@ -97,8 +99,8 @@ fn wrong_tables() {
     assert!(ends[&WalkEnd::Root] < 3 * 8, "{ends:?}");
 }
 
-/// Copies of a plug-in with other bytes in the program headers that lead to its tables, in `.eh_frame_hdr` and in
-/// `.eh_frame`: found when they are loaded, and found at boot.
+/// Copies of a plug-in with other bytes in the program headers that lead to its tables, in
+/// `.eh_frame_hdr` and in `.eh_frame`: found when they are loaded, and found at boot.
 #[test]
 fn damaged_tables() {
     const COPIES: usize = 64;
@@ -127,7 +129,7 @@ fn damaged_tables() {
     for copy in 0..COPIES {
         let mut bytes = good.clone();
         match copy % 4 {
-            // Where the table is and how long: the loader itself looks at neither.
+            // Place and length of the table: the loader itself looks at neither.
             0 => {
                 let field = [16, 40][random(2)];
                 let value = [u64::MAX, u64::MAX - 8, 1 << 63, 0x1000, 7, 1 << 32][random(6)];
@@ -159,7 +161,7 @@ fn damaged_tables() {
     run = run.args(&copies);
     let (first, _) = check(run);
 
-    // The same, there from the start: their tables are read in place.
+    // The same damage from the start: these tables are read in place.
     let mut preload = Build::get().library().as_os_str().to_owned();
     for path in &copies {
         preload.push(":");
@@ -185,32 +187,34 @@ fn jit() {
         ends(&log, [32002, 32003]),
         BTreeMap::from([(WalkEnd::NoModule, 10)])
     );
-    // Where code can be is asked for by the first of these walks, and known some time later.
+    // The first of these walks requests the places of code, which are known some time later.
     for (size, frames) in [(32004, 10), (32006, 2)] {
         assert_eq!(outside(&log, size).last(), Some(&frames));
         let last = log.blocks_of(size)[9].stack;
         assert_eq!(log.profile.stacks[last].end, Some(WalkEnd::Root));
     }
-    // What looks like a frame is not believed: the piece that malloc's caller returns to is the last.
+    // Words that look like a frame are not believed: the piece that malloc's caller returns to is
+    // the last.
     assert_eq!(
         ends(&log, [32005]),
         BTreeMap::from([(WalkEnd::NoModule, 3)])
     );
     assert_eq!(outside(&log, 32005), [1, 1, 1]);
-    // That code is gone is known some time later, too.
+    // Removed code is known some time later, too.
     assert_eq!(outside(&log, 32007).last(), Some(&1));
 }
 
-/// Walks are led from code without frame pointers to where there is data, memory that comes and goes, and nothing: nobody asks what is
-/// there, for which it would take a descriptor of the program's, or a load that may fault.
+/// Walks are led from code without frame pointers to data, to memory that comes and goes, and to
+/// nothing. The walker does not ask what is there: that would take a descriptor of the program's,
+/// or a load that may fault.
 #[test]
 fn jit_astray() {
     let ran = Run::fixture("jit_astray").interval(1).run().well();
     assert_eq!(ran.stdout, "ok free\n");
 }
 
-/// Where memory is executable is listed among all that is mapped: whoever asks for that list at each new piece of code does
-/// nothing else, and whoever reads it at once (40 ms) does nothing else meanwhile.
+/// The list of executable memory is part of the list of all mappings. A library that reads it for
+/// each new piece of code does nothing else. One that reads it at once does nothing else meanwhile.
 #[test]
 fn jit_among_mappings() {
     let longest_ms = best(20, || {
@@ -240,7 +244,8 @@ fn recursion_100000() {
     }
 }
 
-/// Whoever jumps out of a hook comes again, from above it: then it is known that the hook was left, and counted.
+/// A thread that jumps out of a hook enters another hook from above it. Then the library knows that
+/// the first hook was left, and counts that.
 #[test]
 fn overflow_caught() {
     let ran = Run::fixture("overflow_caught").interval(1).prefix("t");
@@ -256,8 +261,8 @@ fn overflow_caught() {
     assert_eq!(log.blocks_of(4003).len(), 1000);
 }
 
-/// A guard page lies below the 6 KiB. What the library took of them is printed (`--nocapture`); docs/hosts.md has the
-/// numbers.
+/// A guard page lies below the 6 KiB. The library's part is printed (`--nocapture`); docs/hosts.md
+/// has the numbers.
 #[test]
 fn little_stack() {
     let (ran, log) = check(Run::fixture("little_stack"));
@@ -265,7 +270,7 @@ fn little_stack() {
     assert_eq!(ends(&log, [24001]), BTreeMap::from([(WalkEnd::Root, 2)]));
 }
 
-/// How many uses of the stack the fixture tells of, each of less than 6 KiB.
+/// Returns how many uses of the stack the fixture prints, each of less than 6 KiB.
 fn little_is_used(ran: &Finished) -> usize {
     let lines = ran.stdout.lines();
     let used = lines.filter_map(|line| line.strip_prefix("stack_bytes "));
@@ -277,7 +282,7 @@ fn little_is_used(ran: &Finished) -> usize {
     .count()
 }
 
-/// The same where the process has no session yet: the thread that begins it has no more stack.
+/// A process without a session: the thread that begins it has no more stack.
 #[test]
 fn a_session_that_begins_on_a_little_stack() {
     for (process, log) in [("here", "t.heaplog"), ("fork", "t_"), ("thread", "t_")] {
@@ -297,8 +302,9 @@ fn a_session_that_begins_on_a_little_stack() {
     }
 }
 
-/// A coroutine, a mapping above it and the thread's own stack or descriptor lie in one readable piece, until the mapping is given back;
-/// code without unwind tables, whose `rbp` still points there, allocates then.
+/// A coroutine, a mapping above it and the thread's own stack or descriptor are one readable range,
+/// until the mapping is given back. Then code without unwind tables, whose `rbp` still points
+/// there, allocates.
 #[test]
 fn what_lies_above_a_coroutine_may_go() {
     const SOURCE: &str = r#"
@@ -356,7 +362,8 @@ fn what_lies_above_a_coroutine_may_go() {
     }
 }
 
-/// Coroutines on a pool of stacks with nothing between them, which goes on for thousands of pages: a walk must not ask about each.
+/// Coroutines on a pool of thousands of pages of stacks without gaps: a walk must not check each
+/// page.
 #[test]
 fn a_large_pool_of_coroutines_is_not_asked_about_page_by_page() {
     const SOURCE: &str = r#"
@@ -400,8 +407,8 @@ fn a_large_pool_of_coroutines_is_not_asked_about_page_by_page() {
     assert_eq!(blocks, 2 * 800 * 1000);
 }
 
-/// A signal comes while the stack pointer is in the guard below a thread's own stack, as when that overflows; its handler, on a stack of its
-/// own, allocates.
+/// A signal comes while the stack pointer is in the guard below a thread's own stack, as in an
+/// overflow. Its handler, on a stack of its own, allocates.
 #[test]
 fn interrupted_in_the_guard() {
     const SOURCE: &str = r#"
@@ -451,7 +458,8 @@ fn interrupted_in_the_guard() {
     }
 }
 
-/// Where a context's first function returns to, libc's code begins: no unwind table speaks of the place before it.
+/// A context's first function returns to the beginning of a libc function: no unwind table covers
+/// the byte before it.
 #[test]
 fn the_stack_of_a_context_is_whole() {
     const SOURCE: &str = r#"

@@ -1,4 +1,5 @@
-//! A writer that is stuck, as by a disk that does not answer: what the program notices of it, and what its log has.
+//! A writer that is stuck, as by a disk that does not answer: its effect on the program, and the
+//! contents of the log.
 
 use std::fs;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use heapprof_format::Counter;
 use heapprof_tests::{Run, Running, best, ended_after, exits, last_tick, tick_of};
 
-/// The thread of ours, among those of a program.
+/// Returns the library's thread of a program.
 fn writer_of(running: &Running) -> i32 {
     let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).expect("a living process");
     let mut ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
@@ -26,7 +27,7 @@ fn wait_for_stop(tid: i32) {
     assert!(libc::WIFSTOPPED(status));
 }
 
-/// Waits until a traced thread has ended, which its process cannot do before it is known here.
+/// Waits until a traced thread has ended. Its process cannot end before this is known here.
 fn wait_for_end(running: &mut Running, tid: i32) {
     running.until("its end", |_| {
         let mut status = 0;
@@ -36,12 +37,12 @@ fn wait_for_end(running: &mut Running, tid: i32) {
     });
 }
 
-/// Stops one thread for good, in a call of the system where it writes or waits, as a disk stops it that does not answer.
-/// Elsewhere it might hold a lock of jemalloc's that all arenas share, or the kernel's for the address space: in life it is not stopped
-/// there for good.
+/// Stops one thread for good, in a system call where it writes or waits, as an unresponsive disk
+/// does. Elsewhere it might hold a lock of jemalloc that all arenas share, or the kernel's lock of
+/// the address space, where real programs do not stop for good.
 fn stop_for_good(running: &Running, tid: i32) {
     let trace = |request| {
-        // SAFETY: none of the requests reads or writes memory of ours.
+        // SAFETY: none of the requests reads or writes memory of this process.
         let result = unsafe { libc::ptrace(request, tid, 0usize, 0usize) };
         assert_eq!(result, 0, "ptrace: {}", std::io::Error::last_os_error());
     };
@@ -66,7 +67,8 @@ fn stop_for_good(running: &Running, tid: i32) {
     }
 }
 
-/// A writer that does not get on: the end comes all the same, and the log has what was written before.
+/// A writer that does not proceed: the end comes all the same, and the log has the data written
+/// before.
 #[test]
 fn a_writer_that_is_stuck_delays_the_end_by_less_than_100_ms() {
     for (interval, way) in [(1, "exit"), (1, "_exit"), (1024, "exit")] {
@@ -99,15 +101,15 @@ fn a_writer_that_is_stuck_delays_the_end_by_less_than_100_ms() {
     }
 }
 
-/// The same in the midst of the program's life: it stalls once, for the two seconds that recording everything is worth, and goes
-/// on without its profile.
+/// In the middle of the program's life: it stalls once, for the two seconds that recording
+/// everything is worth, and goes on without its profile.
 #[test]
 fn a_writer_that_is_stuck_stalls_the_program_once() {
     let run = Run::fixture("waits_for_nobody")
         .default_exit_wait()
         .prefix("t");
     let word = run.folder().join("word");
-    // What there is room for on the way, and as much again.
+    // The events that there is room for on the way, and as many again.
     let mut running = run.arg(&word).arg("20000").interval(1).start();
     running.until("its word", |running| {
         running.stdout_so_far().contains("waits")
@@ -122,11 +124,12 @@ fn a_writer_that_is_stuck_stalls_the_program_once() {
         .lines()
         .find_map(|line| line.strip_prefix("took "));
     let took: u64 = took.and_then(|ms| ms.parse().ok()).expect("milliseconds");
-    // Twice at the most: for a sample, and for the free of another that was in already.
+    // At most twice: for a sample, and for the free of another sample that was in already.
     assert!((1_900..8_000).contains(&took), "{took} ms");
 }
 
-/// Says `waits` and does, until there is a file named `word`; then keeps 40,000 blocks, says `kept`, and waits for one named `on`.
+/// Prints `waits`, and waits until there is a file named `word`. Then keeps 40,000 blocks, prints
+/// `kept`, and waits for one named `on`.
 const KEEPS_BLOCKS: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,7 +151,8 @@ int main(void)
 }
 "#;
 
-/// What finds no room while the writer stands still is lost, and each of it counted; when it goes on, so does the log.
+/// Events without room while the writer stands still are lost, and each is counted. When it goes
+/// on, the log goes on.
 #[test]
 fn what_a_writer_that_is_stuck_did_not_take_is_counted() {
     let mut running = Run::compiled("keeps_blocks", KEEPS_BLOCKS, &[])
@@ -164,7 +168,7 @@ fn what_a_writer_that_is_stuck_did_not_take_is_counted() {
     let log_path = running.folder().join("t.heaplog");
     let len = move || log_path.metadata().map_or(0, |log| log.len());
     let before = len();
-    // SAFETY: neither reads nor writes memory of ours.
+    // SAFETY: neither reads nor writes memory of this process.
     let result = unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0usize, 0usize) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     // By then there is room again.

@@ -1,4 +1,5 @@
-//! Threads: many, short ones, such that end in the middle of something, and such that go on allocating while they end.
+//! Threads: many and short ones, threads that end in the middle of something, and threads that
+//! allocate while they end.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use heapprof_format::Counter;
 use heapprof_tests::{Build, Finished, Log, Run, assert_claims};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
-/// Two numbers of a line of the fixture's.
+/// Returns two numbers of a line of the fixture.
 fn numbers(ran: &Finished, word: &str) -> (u64, u64) {
     let line = ran
         .stdout
@@ -17,10 +18,10 @@ fn numbers(ran: &Finished, word: &str) -> (u64, u64) {
     (a.parse().unwrap(), b.parse().unwrap())
 }
 
-/// Every one of 10,240 threads is in the log; and between 20,480 and 81,920 threads the process does not grow, whether
-/// everything is recorded or a sample, with dumps or without. 32 bytes kept of each would be 1920 KiB; what is in use
-/// at a moment, of the program's blocks and stacks and of ours, varies by some hundreds of KiB on a busy machine,
-/// however many threads there were.
+/// Every one of 10,240 threads is in the log. Between 20,480 and 81,920 threads the process does
+/// not grow, whether everything is recorded or a sample, with dumps or without. 32 bytes kept of
+/// each thread would be 1920 KiB. The memory in use at a moment, of the program's blocks and stacks
+/// and of the library, varies by some hundreds of KiB on a busy machine, for any number of threads.
 #[test]
 fn short_threads() {
     let ran = Run::fixture("short_threads").interval(1).prefix("t");
@@ -41,7 +42,7 @@ fn short_threads() {
     }
 }
 
-/// Threads of one block each, of as many bytes as lie between two marks on average.
+/// Threads of one block each, of as many bytes as the mean distance of two marks.
 const ONE_BLOCK_EACH: &str = r#"
 #include <pthread.h>
 #include <stdlib.h>
@@ -63,8 +64,8 @@ int main(void)
 }
 "#;
 
-/// Each thread has marks of its own: what one finds says nothing of the next. Of 10,000 blocks, each a sample with the probability 1 - 1/e, as many are as
-/// that says.
+/// Each thread has marks of its own: one thread's samples tell nothing of the next. Each of 10,000
+/// blocks is a sample with probability 1 - 1/e, and as many are samples as that predicts.
 #[test]
 fn threads_draw_marks_of_their_own() {
     const BLOCKS: f64 = 10_000.0;
@@ -85,10 +86,10 @@ fn thread_end() {
     assert_claims(&ran.run().well());
 }
 
-/// After every cancellation threads sample on, and none ends inside the allocator.
+/// After every cancellation threads are still sampled, and none ends inside the allocator.
 #[test]
 fn cancel_storm() {
-    // Where it can go wrong is up to the layout of our code, and then it does in one run of four.
+    // A fault depends on the layout of the library's code, and then shows in one run of four.
     for interval in [1, 4096].repeat(10) {
         let ran = Run::fixture("cancel_storm").interval(interval).prefix("t");
         let ran = ran.run().well();
@@ -104,7 +105,8 @@ fn cancel_storm() {
     }
 }
 
-/// Names of the library's functions that tell whoever unwinds them what to do (they have a language-specific data area).
+/// Returns the library's functions with a language-specific data area, which tells an unwinder what
+/// to do.
 fn functions_with_a_say() -> BTreeSet<String> {
     let library = std::fs::read(Build::get().library()).unwrap();
     let file = object::File::parse(&*library).unwrap();
@@ -129,13 +131,14 @@ fn functions_with_a_say() -> BTreeSet<String> {
         .collect()
 }
 
-/// A thread that is cancelled asynchronously is unwound from any instruction of ours before a hook defers that, or after. In a function that has
-/// a say in it, and did not expect it there, libc ends the program ("exception not rethrown"). `cancel_storm` meets that by chance.
+/// A thread that is cancelled asynchronously is unwound from any instruction of a hook before or
+/// after the deferral. If a function with a data area does not expect that, libc ends the program
+/// ("exception not rethrown"). `cancel_storm` meets that by chance.
 #[test]
 fn a_thread_may_be_unwound_from_anywhere_around_a_hook() {
     const AROUND: [&str; 3] = ["8heapprof7exports", "8heapprof9operators", "8heapprof4fast"];
     let with_a_say = functions_with_a_say();
-    // What catches its own panics has a say, and these run with cancellation deferred.
+    // Functions that catch their own panics have a data area, and run with cancellation deferred.
     for hook in ["15sample_deferred", "19end_sample_deferred"] {
         assert!(with_a_say.iter().any(|name| name.contains(hook)), "{hook}");
     }
@@ -157,9 +160,9 @@ fn a_thread_may_be_unwound_from_anywhere_around_a_hook() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A thread that was cancelled, and has not come to a cancellation point since: its first block begins a profiler's work if that samples
-/// blocks of 1 GiB and hardly anything else, the second is allocated by code that was loaded just before, and the many after them
-/// fill whatever is between it and a profiler.
+/// A thread that was cancelled, and has not reached a cancellation point. Its first block begins a
+/// profiler's work, if that samples hardly anything but blocks of 1 GiB. The second is allocated by
+/// code that was just loaded. The many after it fill every queue to a profiler.
 const IS_CANCELLED_BEFORE: &str = r#"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -202,7 +205,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// No call of ours is a cancellation point: not where a session begins, not where a module is learned, not where a hook waits.
+/// No call of the library is a cancellation point: not where a session begins, not where a module
+/// is learned, not where a hook waits.
 #[test]
 fn a_thread_that_is_cancelled_goes_on_to_its_next_cancellation_point() {
     for interval in [1, 64 << 20] {
@@ -216,8 +220,9 @@ fn a_thread_that_is_cancelled_goes_on_to_its_next_cancellation_point() {
     }
 }
 
-/// A forked child, one of whose threads is stopped by its parent while the child's session begins, as soon as its log is there
-/// (`<prefix>_<pid>.heaplog`), while another thread goes on allocating. Each block of 1 GiB is sampled, hardly anything else is.
+/// A forked child, one of whose threads is stopped by its parent while the child's session begins,
+/// as soon as its log exists (`<prefix>_<pid>.heaplog`). Another thread goes on allocating. Each
+/// block of 1 GiB is sampled, and hardly any other.
 const STOPPED_AT_ITS_BEGINNING: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -289,7 +294,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Whoever waits for a session that another thread begins waits once, and what is not recorded meanwhile is counted.
+/// A thread that waits for a session that another thread begins waits once, and the events
+/// unrecorded meanwhile are counted.
 #[test]
 fn a_thread_that_is_stopped_while_it_begins_a_session_does_not_hold_up_the_others() {
     for _ in 0..200 {
@@ -317,8 +323,8 @@ fn a_thread_that_is_stopped_while_it_begins_a_session_does_not_hold_up_the_other
     panic!("no session was ever stopped while it began");
 }
 
-/// Thread-local memory of the program's lies on every thread's stack, on our own as well: more than the whole of that has else, and nearly as
-/// much.
+/// Thread-local memory of the program is on every thread's stack, also on that of the library's
+/// thread: more than the usual size of that stack, and nearly as much.
 #[test]
 fn much_thread_local_memory() {
     const SOURCE: &str = r#"
@@ -351,8 +357,8 @@ fn much_thread_local_memory() {
     }
 }
 
-/// Our thread begins with the first sample, and would have that thread's one processor and policy. It has those that the program was started
-/// with.
+/// The library's thread begins with the first sample, and would inherit that thread's one processor
+/// and policy. It gets those that the program was started with.
 #[test]
 fn whoever_takes_the_first_sample_does_not_bind_our_thread() {
     const SOURCE: &str = r#"

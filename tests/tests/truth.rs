@@ -1,6 +1,6 @@
-//! The program with known truth: 72 sites, every entry point, 16 B to 8 MiB, threads, inlining, depth
-//! 200, a plug-in. Recording everything, each number is the truth; sampling, each is as near to it as
-//! the law of the estimator says.
+//! The program with known truth: 72 sites, every entry point, 16 B to 8 MiB, threads, inlining,
+//! depth 200, a plug-in. With everything recorded, each number is the truth. With sampling, each is
+//! as near to the truth as the law of the estimator states.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use heapprof_tests::{
     Account, Claims, Finished, Json, Log, Named, Run, Spread, by_site, worst_error,
 };
 
-/// How often the truth is asked for anew where a disk that stood still for two seconds took samples, which the log counts: other builds
-/// share it.
+/// Tries if a disk stood still for two seconds and samples were lost, which the log counts: other
+/// builds share it.
 const TRIES: u32 = 3;
 
 fn truth(scale: u64, threads: u64, interval: u64) -> Finished {
@@ -38,7 +38,7 @@ fn truth_once(scale: u64, threads: u64, interval: u64) -> Finished {
         .well()
 }
 
-/// Every site's four numbers, against what the program says of itself.
+/// Asserts every site's four numbers, against the program's own.
 #[track_caller]
 fn assert_exact(what: &str, sites: &BTreeMap<String, Account>, claims: &Claims) {
     let mut wrong = Vec::new();
@@ -67,7 +67,7 @@ fn assert_exact(what: &str, sites: &BTreeMap<String, Account>, claims: &Claims) 
     assert!(claims.truth.len() >= 69 && claims.untruthed.len() >= 3);
 }
 
-/// Nothing is missing, and every stack is whole.
+/// Asserts that nothing is missing, and every stack is whole.
 #[track_caller]
 fn assert_complete(log: &Log) {
     let losses = log.losses();
@@ -85,7 +85,7 @@ fn assert_complete(log: &Log) {
     }
 }
 
-/// The sites of `heapprof export --format json`.
+/// Returns the sites of `heapprof export --format json`.
 fn by_site_of_json(json: &Json) -> BTreeMap<String, Account> {
     let mut sites: BTreeMap<String, Account> = BTreeMap::new();
     let document = &json.0;
@@ -109,7 +109,8 @@ fn by_site_of_json(json: &Json) -> BTreeMap<String, Account> {
     sites
 }
 
-/// One number by site of `heapprof export --format folded`: `outermost;…;innermost <number>`.
+/// Returns one number by site of `heapprof export --format folded`: `outermost;…;innermost
+/// <number>`.
 fn by_site_of_folded(text: &str) -> BTreeMap<String, u64> {
     let mut sites = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -195,10 +196,10 @@ fn recording_everything_gives_the_truth_in_json_and_folded() {
     }
 }
 
-/// For each site, how many blocks of each size were allocated, and how many of them are in use.
+/// For each site, the number of allocated blocks of each size, and of those in use.
 type Sizes = BTreeMap<String, BTreeMap<u64, (u64, u64)>>;
 
-/// The sizes at scale 1, from a recording of everything that equals the truth.
+/// Returns the sizes at scale 1, from a recording of everything that equals the truth.
 fn sizes(threads: u64) -> Sizes {
     let ran = truth(1, threads, 1);
     let log = ran.log().whole();
@@ -213,7 +214,7 @@ fn sizes(threads: u64) -> Sizes {
             *in_use += u64::from(block.in_use);
         }
     }
-    // Their sizes are libc's own business, and need not be the same in every run.
+    // Their sizes depend on libc, and may differ between runs.
     sizes.retain(|site, _| ran.claims().truth.contains_key(site));
     sizes
 }
@@ -256,8 +257,8 @@ fn estimate(totals: &Totals, metric: Metric) -> f64 {
 }
 
 /// False alarms: each of the 69 sites' and the totals' four numbers, at two intervals, is outside
-/// its bound at most once in 10^9 runs (Bernstein's bound, no normality assumed): 560 numbers,
-/// less than once in a million runs of this test. For a crowded site the bound is 6.5 standard
+/// its bound at most once in 10^9 runs (Bernstein's bound, no normality assumed): 560 numbers, less
+/// than once in a million runs of this test. For a crowded site the bound is 6.5 standard
 /// deviations.
 #[test]
 fn sampling_is_within_bernsteins_bound_of_the_truth_at_every_site() {
@@ -295,18 +296,19 @@ fn sampling_is_within_bernsteins_bound_of_the_truth_at_every_site() {
             );
             assert!(part <= 1.0, "{interval}, {}: {whose}", metric.name());
         }
-        // The dump says the same as the log.
+        // The dump has the log's numbers.
         let dump = ran.named("t.0001.heap");
         assert_eq!(dump.profile.numbers(), log.profile.numbers());
     }
 }
 
-/// The errors are neither larger nor smaller than the law says: chi-square over all sites of several
-/// runs at which at least 20 blocks' worth of doubt is left. There are over 300 of them, of nearly normal
-/// errors: the limit of 6 standard deviations (44 % at most) is left less than once in a million runs
-/// (Wilson-Hilferty: 3e-7 above, less below). Each run's totals, and the errors stated for them, are
-/// outside Bernstein's bound at most once in 10^9: 68 numbers,
-/// with those of all runs together.
+/// The errors are neither larger nor smaller than the law states: chi-square over all sites of
+/// several runs with at least 20 blocks in doubt. There are over 300 of these, with nearly normal
+/// errors. The limit of 6 standard deviations (44 % at most) is exceeded less than once in a
+/// million runs (Wilson-Hilferty: 3e-7 above, less below).
+///
+/// Each run's totals, and the errors stated for them, are outside Bernstein's bound at most once in
+/// 10^9: 68 numbers, with those of all runs together.
 #[test]
 fn the_errors_of_sampling_are_as_large_as_stated() {
     const SCALE: u64 = 2;

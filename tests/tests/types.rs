@@ -1,5 +1,6 @@
-//! `heapprof top --by type` of programs whose allocations are known by type (`fixtures/types.*`): every type has
-//! as many blocks and bytes as the program says, in C++ and Rust, optimised or not, in both manglings.
+//! `heapprof top --by type` of programs whose allocations are known by type (`fixtures/types.*`):
+//! every type has as many blocks and bytes as the program prints, in C++ and Rust, optimised or
+//! not, in both manglings.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +27,7 @@ fn run_of(compiler: &str, flags: &[&str], source: &str, also: impl Fn(&Path)) {
         String::from_utf8_lossy(&compiled.stderr)
     );
     let finished = Run::program(&program).interval(1).prefix("t").run().well();
-    // Before the folder goes: names are sought where the program was.
+    // Before the folder is removed: names are searched where the program was.
     check(&finished, &format!("{compiler} {flags:?}"));
     also(&finished.log_path());
 }
@@ -42,7 +43,7 @@ fn top(log: &Path, args: &[&str]) -> Value {
     Json::parse(&String::from_utf8_lossy(&ran.stdout)).0
 }
 
-/// What was ever allocated by a group: blocks and bytes.
+/// Returns the blocks and bytes that a group ever allocated.
 fn of<'a>(groups: &'a Value, name: &str) -> Option<[&'a Value; 2]> {
     let groups = groups["groups"].as_array().expect("groups");
     let group = groups.iter().find(|group| group["name"] == name)?;
@@ -73,7 +74,7 @@ fn check(finished: &Finished, case: &str) {
         lines += 1;
     }
     assert!(lines >= 9, "{case} said: {}", finished.stderr);
-    // The groups are a partition of the whole, and any metric can be asked by them.
+    // The groups are a partition of the whole, and every metric has them.
     let groups = types["groups"].as_array().expect("groups");
     let sum: u64 = groups
         .iter()
@@ -102,7 +103,7 @@ fn types_of_rust_are_counted_right() {
         &["-O"],
         &["-O", "-C", "symbol-mangling-version=v0"],
     ] {
-        // What the standard library allocates for the program is the program's.
+        // Allocations of the standard library for the program are the program's.
         run_of("rustc", &[&name, flags].concat(), "types.rs", |log| {
             let crates = top(log, &["--by", "crate", "--metric", "allocated-bytes"]);
             let [blocks, bytes] = of(&crates, "types").expect("the crate");

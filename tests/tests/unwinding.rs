@@ -1,6 +1,6 @@
-//! Every way a stack can look: with and without frame pointers, through signals, the vDSO, PLT stubs,
+//! Every form of stack: with and without frame pointers, through signals, the vDSO, PLT stubs,
 //! exceptions, plug-ins that come and go, coroutines, functions without unwind tables. Each fixture
-//! says which functions are on the stack of which block.
+//! prints which functions are on the stack of which block.
 
 use heapprof_format::WalkEnd;
 use heapprof_tests::{Block, Finished, Log, Pattern, Run, assert_claims};
@@ -9,7 +9,7 @@ fn record(fixture: &str) -> Finished {
     Run::fixture(fixture).interval(1).prefix("t").run().well()
 }
 
-/// The dump has the same numbers, and the same stacks as far as its format reaches.
+/// Asserts that the dump has the same numbers, and the same stacks as far as its format reaches.
 #[track_caller]
 fn assert_same_in_dump(ran: &Finished, log: &Log) {
     const LONGEST_IN_DUMP: usize = heapprof_format::MAX_FRAMES;
@@ -30,7 +30,7 @@ fn assert_same_in_dump(ran: &Finished, log: &Log) {
     }
 }
 
-/// Records the fixture, checks what it says of itself in the log and in the dump.
+/// Records the fixture, and checks its claims in the log and in the dump.
 #[track_caller]
 fn check(fixture: &str) -> Log {
     let ran = record(fixture);
@@ -39,7 +39,7 @@ fn check(fixture: &str) -> Log {
     log
 }
 
-/// Why the walks of the blocks of that size ended.
+/// Returns the reasons why the walks of the blocks of that size ended.
 fn ends_of(log: &Log, size: u64) -> Vec<WalkEnd> {
     let end = |stack: usize| log.profile.stacks[stack].end.expect("a log says why");
     let mut ends: Vec<_> = log.blocks_of(size).iter().map(|b| end(b.stack)).collect();
@@ -75,7 +75,7 @@ fn plt_and_vdso() {
     assert_all_whole(&check("plt_and_vdso"));
 }
 
-/// Where libc has no unwind tables (musl), too.
+/// Also if libc has no unwind tables (musl).
 #[test]
 fn through_libc() {
     assert_all_whole(&check("through_libc"));
@@ -110,7 +110,7 @@ fn rbp_general() {
 #[test]
 fn coroutine() {
     let log = check("coroutine");
-    // What is on the thread's own stack is whole; a coroutine's may end where it began.
+    // Stacks on the thread's own stack are whole; a coroutine's may end where it began.
     assert_eq!(ends_of(&log, 13004), [WalkEnd::Root]);
 }
 
@@ -122,8 +122,8 @@ fn altstack_small() {
 #[test]
 fn no_unwind_tables() {
     let log = check("no_unwind_tables");
-    // The frame pointer, by which the walk is tried where there is no table, is what main has in that register: the kernel, the loader
-    // and the compiler decide how far it leads.
+    // Without a table the walk is tried by the frame pointer, which has main's value of that
+    // register. The kernel, the loader and the compiler decide how far it leads.
     for size in [11001, 11002] {
         let ends = ends_of(&log, size);
         let are_said = matches!(ends[..], [WalkEnd::NoRule | WalkEnd::StackUnreadable]);
@@ -149,7 +149,7 @@ fn deep_recursion_is_cut_at_the_limit_and_says_so() {
         assert_eq!(blocks.len(), 1);
         let stack = blocks[0].stack;
         assert_eq!(ends_of(&log, *size), [WalkEnd::TooDeep]);
-        // malloc itself, and so many of the program.
+        // malloc itself, and that many frames of the program.
         assert_eq!(log.profile.stacks[stack].frames.len(), limit + 1);
         assert!(pattern.begins_with(&log.named().stacks[stack]));
         let info = Run::heapprof()
@@ -175,7 +175,8 @@ fn deep_recursion_is_whole_under_a_higher_limit() {
     assert_same_in_dump(&ran, &log);
 }
 
-/// Whoever unwinds from any instruction of the functions that we export comes to `main`: a profiler's handler, or one that allocates.
+/// An unwind from any instruction of an exported function reaches `main`: by a profiler's handler,
+/// or by one that allocates.
 #[test]
 fn from_any_instruction_of_what_is_exported() {
     const SOURCE: &str = r#"

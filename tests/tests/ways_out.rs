@@ -1,4 +1,5 @@
-//! What is seen from code alone (`heapprof_core::find_epilogue`) against what unwind tables say of the same code: at every call of libc's.
+//! The analysis of code alone (`heapprof_core::find_epilogue`), against the unwind tables of the
+//! same code: at every call in libc.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +11,7 @@ use gimli::{
 use heapprof_core::{Cursor, Epilogue, Frame, find_epilogue};
 use object::{Object, ObjectSection, ObjectSymbol};
 
-/// Functions that never return, by libc's names: what lies behind their calls is not theirs.
+/// Functions that never return, by libc's names: code behind their calls is not theirs.
 const NEVER_RETURN: [&str; 14] = [
     "abort",
     "exit",
@@ -32,8 +33,9 @@ const SP: u64 = 0x1000_0000_0000;
 const BP: u64 = 0x2000_0000_0000;
 const WORD: u64 = 0x4000_0000_0000;
 
-/// Where the caller is by a table's row, in the terms of a stack whose words are their addresses. `None`: the row is of a kind that code
-/// does not tell: it does not say where the stack pointer is.
+/// Returns the caller's place by a table's row, in the terms of a stack whose words are their
+/// addresses. Returns `None` for a kind of row that code does not tell: one that does not give the
+/// stack pointer.
 fn by_table(row: &gimli::UnwindTableRow<usize>) -> Option<Cursor> {
     let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else {
         return None;
@@ -56,7 +58,7 @@ fn by_table(row: &gimli::UnwindTableRow<usize>) -> Option<Cursor> {
     })
 }
 
-/// The addresses behind calls in a function's code, by decoding it from its beginning.
+/// Returns the addresses behind calls in a function's code, by decoding it from its beginning.
 fn behind_calls(code: &[u8]) -> Vec<usize> {
     use yaxpeax_arch::LengthedInstruction as _;
     let decoder = yaxpeax_x86::long_mode::InstDecoder::default();
@@ -78,7 +80,7 @@ fn behind_calls(code: &[u8]) -> Vec<usize> {
 struct Comparison {
     same: usize,
     unknown: usize,
-    /// By the address behind the call.
+    /// Differences by the address behind the call.
     different: BTreeMap<u64, String>,
 }
 
@@ -143,8 +145,8 @@ fn compare(path: &Path) -> Comparison {
     result
 }
 
-/// glibc's, which has tables; what is like it and has none is musl's. (In C++, where nearly every function calls some that never return, a few in a
-/// thousand do differ.)
+/// glibc has tables; musl is similar code without tables. (In C++, nearly every function calls some
+/// that never return, and a few in a thousand differ.)
 #[test]
 fn code_says_what_tables_say() {
     let result = compare(Path::new("/lib/x86_64-linux-gnu/libc.so.6"));

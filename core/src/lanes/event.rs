@@ -1,22 +1,22 @@
-//! Event: a sample or a free on its way to the writer, as a few words of a lane.
+//! Events of lanes, and their encoding in words.
 //!
-//! Most of an event's cost is the transfer of its words from one processor's cache to another's. So
-//! thread and interval are sent once for many events. An event close to the one before it is sent
-//! as a difference, in one word with its kind:
+//! An event is as short as possible: most of its price is the transfer between two processors'
+//! caches. Thread and interval are sent once for many events. An event that is near to the one
+//! before is encoded as the distance to it, in one word with its kind:
 //!
 //! | kind | words |
 //! | --- | --- |
-//! | `BY` | thread and interval of the next events |
+//! | `BY` | thread, interval: the origin of the events that follow |
 //! | `FREED` | id, time |
-//! | `FREED_NEAR` | ticks since the event before, id less that of the last sample put in here |
+//! | `FREED_NEAR` | ticks since the event before, id less that of the lane's last sample |
 //! | `SAMPLED` | id, time, stack, size, slack, counted |
-//! | `SAMPLED_NEAR` | ticks since the event before, size and slack; stack, counted |
+//! | `SAMPLED_NEAR` | ticks since the event before, ended sample, size, slack; stack; counted |
 //! | ... with `AGAIN` | without stack: it is that of the last sample |
 //! | ... with `ALONE` | without counted: it is size |
-//! | ... with a slack of `WIDE` | one more word after the first, with size and slack |
+//! | ... with a slack of `WIDE` | one more word after the first: size and slack of a large block |
 //!
-//! A near sample has the next id. If a realloc made it, its first word also says which of the last
-//! samples ended with it. Size and slack of large blocks have no room in the first word.
+//! The id of a `SAMPLED_NEAR` is the next one of its lane. Its "ended sample" is the old sample of
+//! a `realloc`, if that is one of the lane's last samples.
 
 use std::ops::ControlFlow;
 
@@ -28,33 +28,32 @@ pub(crate) const SAMPLED_NEAR: u64 = 4;
 pub(crate) const AGAIN: u64 = 1;
 pub(crate) const ALONE: u64 = 2;
 
-/// An event's first word: its kind, and in the upper bits what is first in the table.
+/// Bits of an event's kind. The upper bits of the first word hold the first column of the table.
 pub(crate) const KIND_BITS: u32 = 3;
-/// Bits of the ticks in a near free. Above them is the distance of ids, a signed number.
+/// Bits of the ticks of a near free. Above them is the distance of ids, a signed number.
 pub(crate) const TICK_BITS: u32 = 28;
-/// Bits of the ticks in a near sample. Above them are the sample that ended with it, size and
-/// slack.
+/// Bits of the ticks of a near sample. Above them are the ended sample, size and slack.
 pub(crate) const SAMPLED_TICK_BITS: u32 = 22;
 pub(crate) const ENDED_SHIFT: u32 = KIND_BITS + SAMPLED_TICK_BITS;
-/// 0: none did; else how many samples before the last it was put in, plus one.
+/// Bits of the ended sample. 0: no sample ended; else its distance from the last sample, plus one.
 pub(crate) const ENDED_BITS: u32 = 6;
 pub(crate) const NEAR_SHIFT: u32 = ENDED_SHIFT + ENDED_BITS;
 const _: () = assert!(NEAR_SHIFT == KIND_BITS + TICK_BITS);
 pub(crate) const SIZE_BITS: u32 = 21;
 pub(crate) const SLACK_SHIFT: u32 = NEAR_SHIFT + SIZE_BITS;
 pub(crate) const SLACK_BITS: u32 = 64 - SLACK_SHIFT;
-/// In place of a slack: both are in the word behind, size and above it slack.
+/// A slack that says that size and slack are in the next word: size, and slack above it.
 pub(crate) const WIDE: u64 = (1 << SLACK_BITS) - 1;
 pub(crate) const WIDE_SIZE_BITS: u32 = 36;
 pub(crate) const WIDE_SLACK_BITS: u32 = 64 - WIDE_SIZE_BITS;
 
-/// The lowest so many bits of a word.
+/// Returns the lowest `bits` bits of a word.
 #[inline(always)]
 pub(crate) const fn low(word: u64, bits: u32) -> u64 {
     word & ((1 << bits) - 1)
 }
 
-/// Ticks since the event before of one that is near.
+/// Returns the ticks between a near event and the event before.
 #[inline(always)]
 pub(crate) fn ticks_of(first: u64) -> u64 {
     let bits = match first & SAMPLED_NEAR {
@@ -64,10 +63,10 @@ pub(crate) fn ticks_of(first: u64) -> u64 {
     low(first >> KIND_BITS, bits)
 }
 
-/// Words of the longest event, a sample, with the `BY` and the `FREED` before it.
+/// Most words of an event: a sample, with the `BY` and the `FREED` before it.
 pub(crate) const LONGEST: usize = 10;
 
-/// The thread and the interval of an event.
+/// The origin of events: their thread, and its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct By {
     /// Number of the thread.
@@ -76,44 +75,44 @@ pub struct By {
     pub interval: u64,
 }
 
-/// A sample that ends with the next one, of those put in last: as a lane tells it.
+/// A sample that ends with the next sample, as a lane encodes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ended(pub(crate) u64);
 
 impl Ended {
-    /// There is none.
+    /// No sample ends.
     pub const NONE: Ended = Ended(0);
 }
 
 /// A sampled allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampled {
-    /// When, on the scale that orders the events of all lanes: see [`Merge`](crate::Merge).
+    /// Time, on the scale that orders the events of all lanes: see [`Merge`](crate::Merge).
     pub at: u64,
-    /// Below 2^61.
+    /// Id of the sample, below 2^61.
     pub id: u64,
     /// Hash of its stack.
     pub stack: u64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub size: u64,
-    /// Bytes beyond them that the block has.
+    /// Usable bytes beyond the requested ones.
     pub slack: u32,
-    /// Bytes that the thread laid on its line ([`Sampler::laid`](crate::Sampler::laid)) since its
-    /// last sample that was recorded. The highest bit is a mark of the thread that puts the sample
-    /// in: there was no such sample. Lanes carry the word as it is.
+    /// Bytes on the thread's line since its last recorded sample
+    /// ([`Sampler::laid`](crate::Sampler::laid)). The highest bit is the sender's mark that there
+    /// is no such sample. Lanes carry the word unchanged.
     pub counted: u64,
 }
 
 /// The end of a sampled block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
-    /// When, as in [`Sampled`].
+    /// Time, as in [`Sampled`].
     pub at: u64,
-    /// Below 2^61.
+    /// Id of the sample, below 2^61.
     pub id: u64,
 }
 
-/// An event that came out of a lane, as a value.
+/// An event of a lane, as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
     /// A sampled allocation.
@@ -122,33 +121,33 @@ pub enum Passed {
     Freed(Freed),
 }
 
-/// Whoever takes what comes out of the lanes, one event after another. `Break`: it wants no more
-/// for now; the event that it was given, it has taken.
+/// Receiver of the events of lanes, one event after another. A method returns `Break` if the
+/// receiver wants no more events for now; it has taken that event.
 ///
-/// Events are handed over by calls, and not returned as values: a value would be stored word by
-/// word and then copied by wider loads, and a processor waits where a load is wider than the store
-/// that it needs.
+/// Events are handed over by calls and not returned as values. A returned value is stored word by
+/// word and then copied by wider loads. A processor waits if a load is wider than the store that it
+/// needs.
 pub trait Sink {
-    /// The taker of usual events; [`Never`] if there is none.
+    /// Receiver of usual events, or [`Never`] if there is none.
     type Usual<'a>: Usual
     where
         Self: 'a;
 
-    /// A sampled allocation.
+    /// Takes a sampled allocation.
     fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()>;
 
-    /// The end of a sampled block.
+    /// Takes the end of a sampled block.
     fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()>;
 
-    /// To be given the usual events of that thread, where `last` was the last sample in its lane.
-    /// `None`: not now.
+    /// Returns a receiver for the usual events of one thread, or `None` if there is none now.
+    /// `last` is the last sample in the lane.
     #[inline(always)]
     fn usual(&mut self, _by: By, _last: Last) -> Option<Self::Usual<'_>> {
         None
     }
 }
 
-/// The last sample of a lane, which the usual events after it refer to.
+/// The sample that usual events are encoded against.
 #[derive(Debug, Clone, Copy)]
 pub struct Last {
     /// Id of the last sample.
@@ -157,37 +156,39 @@ pub struct Last {
     pub stack: u64,
 }
 
-/// Takes events that follow each other in one lane, of one thread and under one interval, each near
-/// to the one before. Their common properties are asked once.
+/// Receiver of usual events: consecutive events of one lane, thread and interval, each near to the
+/// one before. Work that is equal for all is done once.
 pub trait Usual {
-    /// A sampled allocation. False: it is not usual after all, and was not taken.
+    /// Takes a sampled allocation. Returns false if the event is not usual after all; it is then
+    /// not taken.
     fn sampled(&mut self, at: u64, sampled: Next) -> bool;
 
-    /// The end of the block whose sample was put in so many samples before the last. False: as
-    /// above.
+    /// Takes the end of the sample that is `back` samples before the last. Returns false if it is
+    /// not taken.
     fn freed(&mut self, at: u64, back: u64) -> bool;
 
-    /// Both, the end first, at one time. False: neither was taken.
+    /// Takes the end of a sample, then a sampled allocation of the same time. Returns false if
+    /// neither is taken.
     fn replaced(&mut self, at: u64, back: u64, sampled: Next) -> bool;
 
-    /// That is all. It took so many.
+    /// Ends the sequence. It had that many samples and frees.
     fn finish(self, samples: u64, frees: u64);
 }
 
-/// A sampled allocation whose id is the next. The fields are those of [`Sampled`].
+/// A sampled allocation with the next id of its lane. The fields are those of [`Sampled`].
 #[derive(Debug, Clone, Copy)]
 pub struct Next {
-    /// If it is another than the last one's.
+    /// Hash of its stack, if it differs from the last one's.
     pub stack: Option<u64>,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub size: u64,
-    /// Bytes beyond them.
+    /// Usable bytes beyond the requested ones.
     pub slack: u64,
-    /// Bytes that the thread laid on its line since its last sample, and the mark.
+    /// Bytes on the thread's line since its last sample, and the mark.
     pub counted: u64,
 }
 
-/// Takes nothing.
+/// A receiver that takes nothing.
 #[derive(Debug)]
 pub enum Never {}
 

@@ -1,8 +1,8 @@
 //! Lane: the queue of samples and frees from the threads of a program to the writer.
 //!
-//! Model: a ring of words. At any time at most one thread puts events in, and one thread, the
-//! writer, takes them out. The producer is the thread that holds the lane's seat. Seats are handed
-//! over with a synchronisation of their own.
+//! Model: a single-producer single-consumer ring of words. The consumer is the writer. The producer
+//! is the thread that holds the seat to which the lane belongs. Seats are handed over with a
+//! synchronisation of their own.
 //!
 //! ```text
 //!           taken                    published
@@ -10,14 +10,13 @@
 //!   ──────────┴──────────────────────────┴──────────────> words, without end, in a ring
 //! ```
 //!
-//! The lane gives the ids, in the order in which samples are put in. So the last id that came out
-//! tells of each sample whether it came out. The ids of lane n are in the blocks of [`BLOCK`] ids
-//! whose number is n modulo [`LANES`].
+//! A lane gives the ids, in the order of its samples. So the last id that came out tells of each id
+//! whether it did. Lane n owns every block of [`BLOCK`] ids whose number is n modulo [`LANES`].
 //!
-//! An event is visible as a whole or not at all.
+//! The writer sees an event as a whole or not at all.
 //!
-//! Not here: in which order the events of several lanes are taken ([`Merge`](crate::Merge)), and
-//! what happens to an event that finds no room.
+//! Not here: the order of the events of several lanes ([`Merge`](crate::Merge)), and what happens
+//! to an event that finds no room.
 
 use crate::lanes::event::{
     AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, Ended, FREED, FREED_NEAR, Freed, KIND_BITS,
@@ -26,25 +25,25 @@ use crate::lanes::event::{
 };
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// Lanes there can be.
+/// Most lanes.
 pub const LANES: usize = 64;
 
-/// Ids that follow each other, before a lane goes on to its next block.
+/// Consecutive ids that a lane gives before it goes on to its next block.
 const BLOCK: u64 = 1 << 16;
 
-/// The number of the lane that gave that id.
+/// Returns the number of the lane that gave an id.
 #[inline(always)]
 pub(crate) fn lane_of(id: u64) -> usize {
     (id / BLOCK) as usize % LANES
 }
 
-/// How many ids that one is behind the first of its block.
+/// Returns the distance of an id from the first id of its block.
 #[inline(always)]
 pub(crate) fn place_in_block(id: u64) -> u64 {
     id % BLOCK
 }
 
-/// The id that a lane gives after that one.
+/// Returns the id that a lane gives after `id`.
 #[inline(always)]
 pub(crate) fn id_after(id: u64) -> u64 {
     let after = id + 1;
@@ -55,36 +54,35 @@ pub(crate) fn id_after(id: u64) -> u64 {
     }
 }
 
-/// On lines of the cache of its own: what one side writes at every event the other must not have to
-/// fetch back.
+/// A value on cache lines of its own. Each side writes its own lines, so neither
+/// fetches them back from the other at every event.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CacheAligned<T>(pub(crate) T);
 
-/// State of the thread that puts events in. No other thread uses it, except `published`.
+/// The producer's state. Only `published` is read by the writer.
 #[derive(Debug, Default)]
-struct Behind {
+struct Producer {
     /// Words put in so far, to the end of the last event.
     published: AtomicU64,
-    /// The same, to be read on this side: loom follows a store better in a thread that does not
-    /// read it back.
+    /// A copy of `published` for the producer: loom follows a store better in a thread that does
+    /// not read it back.
     put: AtomicU64,
-    /// As long as `put` is not beyond the first, there is room for an event; not beyond the second,
-    /// the lane is at most half full. Both follow from `taken`, as it was when that was last looked
-    /// at.
-    full_behind: AtomicU64,
-    half_behind: AtomicU64,
-    /// The last `BY`.
+    /// Limits of `put`. Up to the first one there is room for an event; up to the second one the
+    /// lane is at most half full. Both follow from `taken`, as last read.
+    full_after: AtomicU64,
+    half_after: AtomicU64,
+    /// Thread and interval of the last `BY`.
     thread: AtomicU64,
     interval: AtomicU64,
     next_id: AtomicU64,
-    /// The last events, which the next event may be near to.
-    near: Near,
+    /// The reference of near events.
+    previous: Previous,
 }
 
-/// The last events, on either side of a lane: the next event is sent as a difference to them.
+/// The last events of a lane: the next event is encoded against them.
 #[derive(Debug, Default)]
-struct Near {
+struct Previous {
     /// Time of the last event.
     at: AtomicU64,
     /// Id and stack of the last sample.
@@ -96,77 +94,78 @@ struct Near {
 #[derive(Debug)]
 pub struct Lane {
     words: &'static [AtomicU64],
-    behind: Apart<Behind>,
-    /// Words taken out so far: there is room again.
-    taken: Apart<AtomicU64>,
+    producer: CacheAligned<Producer>,
+    /// Words taken out so far, whose room is free again.
+    taken: CacheAligned<AtomicU64>,
 }
 
 impl Lane {
-    /// An empty one. `words`: all zero, a power of two of them, 16 at the least. `number`: which of
-    /// all lanes it is. Its ids are above `above`.
+    /// Returns an empty lane. `words` are all zero. `number` is the lane's number. Its ids are
+    /// above `above`.
     ///
     /// # Panics
-    /// If there are fewer words, or another number of them.
+    /// If the number of words is not a power of two, or below the length of the longest event.
     #[must_use]
     pub fn new(words: &'static [AtomicU64], number: usize, above: u64) -> Lane {
         assert!(words.len() >= LONGEST && words.len().is_power_of_two());
         let round = BLOCK * LANES as u64;
-        let behind = Behind {
-            thread: AtomicU64::new(u64::MAX), // nobody's
+        let producer = Producer {
+            thread: AtomicU64::new(u64::MAX), // no thread
             next_id: AtomicU64::new(
                 above.next_multiple_of(round) + BLOCK * (number % LANES) as u64 + 1,
             ),
-            ..Behind::default()
+            ..Producer::default()
         };
         let lane = Lane {
             words,
-            behind: Apart(behind),
-            taken: Apart(AtomicU64::new(0)),
+            producer: CacheAligned(producer),
+            taken: CacheAligned(AtomicU64::new(0)),
         };
-        lane.ask_what_is_taken();
+        lane.refresh_limits();
         lane
     }
 
-    /// Looks how far the writer has come.
+    /// Reads how far the writer has come, and sets the limits.
     #[cold]
-    fn ask_what_is_taken(&self) {
-        // Acquire: what stood in the words was read before they were given back.
+    fn refresh_limits(&self) {
+        // Acquire: the words were read before their room was given back.
         let taken = self.taken.0.load(Ordering::Acquire);
-        let (behind, length) = (&self.behind.0, self.room());
+        let (producer, length) = (&self.producer.0, self.room());
         let full = taken.wrapping_add(length - LONGEST as u64);
-        behind.full_behind.store(full, Ordering::Relaxed);
+        producer.full_after.store(full, Ordering::Relaxed);
         let half = taken.wrapping_add(length / 2);
-        behind.half_behind.store(half, Ordering::Relaxed);
+        producer.half_after.store(half, Ordering::Relaxed);
     }
 
-    /// A new id, for the next sample that is put in.
+    /// Returns a new id, for the next sample that is put in.
     #[inline]
     pub fn new_id(&self) -> u64 {
-        let next = &self.behind.0.next_id;
+        let next = &self.producer.0.next_id;
         let id = next.load(Ordering::Relaxed);
         next.store(id_after(id), Ordering::Relaxed);
         id
     }
 
-    /// An id that is above all that were given.
+    /// Returns an id that is above all ids given so far.
     pub fn above(&self) -> u64 {
-        self.behind.0.next_id.load(Ordering::Relaxed)
+        self.producer.0.next_id.load(Ordering::Relaxed)
     }
 
-    /// How to tell with the sample that is put in next that the one of that id ends. `None`: not
-    /// with it; it is to be put in before, as a free.
+    /// Returns the encoding of "the sample `id` ends with the next sample". Returns `None` if the
+    /// two are not near; the caller then puts a free in before the sample.
     #[inline(always)]
     pub fn ended(&self, id: u64) -> Option<Ended> {
-        let last = self.behind.0.near.id.load(Ordering::Relaxed);
+        let last = self.producer.0.previous.id.load(Ordering::Relaxed);
         let back = last.wrapping_sub(id);
-        // In one block: it is of this lane, and comes out before the next one does.
+        // Within one block: the sample belongs to this lane and comes out before the next one.
         let is_near = back < (1 << ENDED_BITS) - 1 && back <= place_in_block(last);
         is_near.then_some(Ended(back + 1))
     }
 
-    /// Puts a sample in, and with it, by the same thread and at the same time, the end of `ended`.
-    /// `begins_at` is told where, if there is room, before anything is written. False: there is no
-    /// room, for either.
+    /// Puts a sample in, together with the end of `ended` by the same thread at the same time.
+    /// Returns false if there is no room for both.
+    ///
+    /// If there is room, `begins_at` is called with the first word before anything is written.
     #[inline(always)]
     pub fn put_sampled(
         &self,
@@ -175,7 +174,7 @@ impl Lane {
         ended: Ended,
         begins_at: impl FnOnce(&AtomicU64),
     ) -> bool {
-        let near = &self.behind.0.near;
+        let near = &self.producer.0.previous;
         let slack = u64::from(it.slack);
         let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
         let is_near =
@@ -190,7 +189,7 @@ impl Lane {
             let sizes = it.size << NEAR_SHIFT | slack << SLACK_SHIFT;
             at = self.write_near(at, what | sizes, None, it);
         } else {
-            let it = &{ *it }; // a copy, so that the near one needs no place in memory
+            let it = &{ *it }; // a copy, so that the near sample stays in registers
             at = self.write_unusual(at, is_near.then_some(what), it, ended);
         }
         near.at.store(it.at, Ordering::Relaxed);
@@ -200,11 +199,12 @@ impl Lane {
         true
     }
 
-    /// Writes a sample that is near to the event before. `what`: its first word, without the kind.
-    /// `sizes`: the word behind that, if it has one.
+    /// Writes a near sample. `what` is its first word without the kind. `sizes` is the word of a
+    /// wide slack, if there is one.
     #[inline(always)]
     fn write_near(&self, mut at: u64, what: u64, sizes: Option<u64>, it: &Sampled) -> u64 {
-        let again = (it.stack == self.behind.0.near.stack.load(Ordering::Relaxed)).then_some(AGAIN);
+        let again =
+            (it.stack == self.producer.0.previous.stack.load(Ordering::Relaxed)).then_some(AGAIN);
         let alone = (it.counted == it.size).then_some(ALONE);
         let kind = SAMPLED_NEAR | again.unwrap_or(0) | alone.unwrap_or(0);
         at = self.write(at, what | kind);
@@ -220,8 +220,8 @@ impl Lane {
         at
     }
 
-    /// Writes a sample that is large, or near to nothing. `near`: the beginning of its first word,
-    /// if it is near.
+    /// Writes a sample that is large, or not near. `near` is the beginning of its first word if it
+    /// is near.
     #[cold]
     #[inline(never)]
     fn write_unusual(
@@ -238,7 +238,7 @@ impl Lane {
             return self.write_near(at, what | WIDE << SLACK_SHIFT, Some(sizes), it);
         }
         if let Some(back) = ended.checked_sub(1) {
-            let id = self.behind.0.near.id.load(Ordering::Relaxed) - back;
+            let id = self.producer.0.previous.id.load(Ordering::Relaxed) - back;
             at = self.write(at, id << KIND_BITS | FREED);
             at = self.write(at, it.at);
         }
@@ -249,13 +249,14 @@ impl Lane {
         at
     }
 
-    /// Puts a free by that thread in; `begins_at` as above. False: there is no room.
+    /// Puts a free by that thread in. `begins_at` is as in [`put_sampled`](Self::put_sampled).
+    /// Returns false if there is no room.
     #[inline(always)]
     pub fn put_freed(&self, thread: u32, it: &Freed, begins_at: impl FnOnce(&AtomicU64)) -> bool {
-        let near = &self.behind.0.near;
+        let near = &self.producer.0.previous;
         let by = By {
             thread,
-            interval: self.behind.0.interval.load(Ordering::Relaxed),
+            interval: self.producer.0.interval.load(Ordering::Relaxed),
         };
         let ticks = it.at.wrapping_sub(near.at.load(Ordering::Relaxed));
         let distance = it.id.wrapping_sub(near.id.load(Ordering::Relaxed));
@@ -276,92 +277,93 @@ impl Lane {
         true
     }
 
-    /// Whether more than half of it waits to be taken.
+    /// Returns true if more than half of the lane waits for the writer.
     #[inline]
     pub fn is_half_full(&self) -> bool {
-        self.is_beyond(&self.behind.0.half_behind)
+        self.is_beyond(&self.producer.0.half_after)
     }
 
-    /// Whether more was put in than up to there, when that is asked anew if need be.
+    /// Returns true if more is put in than `limit` allows. The limit is read again before the
+    /// answer is true.
     #[inline(always)]
     fn is_beyond(&self, limit: &AtomicU64) -> bool {
-        let put = self.behind.0.put.load(Ordering::Relaxed);
+        let put = self.producer.0.put.load(Ordering::Relaxed);
         let is_beyond = || put > limit.load(Ordering::Relaxed);
         is_beyond() && {
-            self.ask_what_is_taken();
+            self.refresh_limits();
             is_beyond()
         }
     }
 
-    /// Where an event of that thread goes, if there is room for any: what is written from there on
-    /// is seen by nobody before it is [published](Self::publish).
+    /// Returns the place of an event of that origin, or `None` if there is no room. Words from
+    /// there on are invisible until they are [published](Self::publish).
     #[inline(always)]
     fn reserve(&self, by: By) -> Option<u64> {
-        let behind = &self.behind.0;
-        if self.is_beyond(&behind.full_behind) {
+        let producer = &self.producer.0;
+        if self.is_beyond(&producer.full_after) {
             return None;
         }
-        let at = behind.put.load(Ordering::Relaxed);
-        let is_another = u64::from(by.thread) != behind.thread.load(Ordering::Relaxed)
-            || by.interval != behind.interval.load(Ordering::Relaxed);
+        let at = producer.put.load(Ordering::Relaxed);
+        let is_another = u64::from(by.thread) != producer.thread.load(Ordering::Relaxed)
+            || by.interval != producer.interval.load(Ordering::Relaxed);
         Some(if is_another {
-            self.introduce(at, by)
+            self.write_by(at, by)
         } else {
             at
         })
     }
 
-    /// Writes whose events follow.
+    /// Writes the origin of the events that follow.
     #[inline(never)]
-    fn introduce(&self, at: u64, by: By) -> u64 {
-        let behind = &self.behind.0;
-        behind.thread.store(by.thread.into(), Ordering::Relaxed);
-        behind.interval.store(by.interval, Ordering::Relaxed);
+    fn write_by(&self, at: u64, by: By) -> u64 {
+        let producer = &self.producer.0;
+        producer.thread.store(by.thread.into(), Ordering::Relaxed);
+        producer.interval.store(by.interval, Ordering::Relaxed);
         let at = self.write(at, u64::from(by.thread) << KIND_BITS | BY);
         self.write(at, by.interval)
     }
 
-    /// Writes a word, and returns the next place.
+    /// Writes a word and returns the next place.
     #[inline(always)]
     fn write(&self, at: u64, word: u64) -> u64 {
         self.word(at).store(word, Ordering::Relaxed);
         at.wrapping_add(1)
     }
 
-    /// Shows the writer all that was written up to there.
+    /// Makes all words before `end` visible to the writer.
     #[inline(always)]
     fn publish(&self, end: u64) {
-        self.behind.0.put.store(end, Ordering::Relaxed);
-        self.behind.0.published.store(end, Ordering::Release);
+        self.producer.0.put.store(end, Ordering::Relaxed);
+        self.producer.0.published.store(end, Ordering::Release);
     }
 
-    /// For the writer: words put in so far. Their content is visible.
+    /// Writer only: returns the number of words put in so far. Their contents are visible.
     #[inline(always)]
     pub(crate) fn published(&self) -> u64 {
-        self.behind.0.published.load(Ordering::Acquire)
+        self.producer.0.published.load(Ordering::Acquire)
     }
 
-    /// For the writer: words up to there are taken out.
+    /// Writer only: gives the room of all words before `taken` back.
     #[inline(always)]
     pub(crate) fn give_back(&self, taken: u64) {
         self.taken.0.store(taken, Ordering::Release);
     }
 
-    /// How many words there is room for.
+    /// Returns the number of words of the ring.
     #[inline(always)]
     pub(crate) fn room(&self) -> u64 {
         self.words.len() as u64
     }
 
-    /// The words from there on, up to there, as far as they lie side by side.
+    /// Returns the words of a range up to the end of the ring.
     #[inline(always)]
     pub(crate) fn words(&self, from: u64, to: u64) -> &[AtomicU64] {
         let start = from as usize & (self.words.len() - 1);
-        let behind = &self.words[start..];
-        &behind[..behind.len().min(to.wrapping_sub(from) as usize)]
+        let side_by_side = &self.words[start..];
+        &side_by_side[..side_by_side.len().min(to.wrapping_sub(from) as usize)]
     }
 
-    /// The word of that place, counted from the beginning of all.
+    /// Returns the word at a place that is counted from the first word ever.
     #[inline(always)]
     pub(crate) fn word(&self, at: u64) -> &AtomicU64 {
         &self.words[at as usize & (self.words.len() - 1)]
@@ -378,13 +380,13 @@ mod tests {
     use std::collections::VecDeque;
     use std::ops::ControlFlow;
 
-    /// Up to so many events.
+    /// Takes up to that many events.
     fn take(tap: &mut Tap<'_>, mut most: usize, refused: u64) -> Vec<(By, Passed)> {
         let mut all = All {
             refused,
             ..All::default()
         };
-        let _ = tap.run(u64::MAX, &mut most, &mut all, |_| true);
+        let _ = tap.deliver(u64::MAX, &mut most, &mut all, |_| true);
         all.events
     }
 
@@ -393,18 +395,18 @@ mod tests {
         Lane::new(Box::leak(words), 0, 0)
     }
 
-    /// An event as it mostly is, or one that is near to nothing.
+    /// A usual event, or one that is near to nothing.
     #[derive(Debug, Clone)]
     enum Coming {
         Sampled(Sampled),
-        /// The next id, so many ticks later. And with it, if it can be told in one, the end of a
-        /// sample so many ids back.
+        /// A sample with the next id, that many ticks later. If one event can tell it, the sample
+        /// that many ids back ends with it.
         SampledNext {
             later: Sampled,
             ended: Option<u64>,
         },
         Freed(Freed),
-        /// A free of an id at that distance from the last.
+        /// A free of an id that far from the last.
         FreedNear {
             ticks: u64,
             distance: i64,
@@ -418,8 +420,8 @@ mod tests {
             any::<(u64, u64, u64, u32, u64)>().prop_map(|(at, stack, size, slack, counted)| {
                 Coming::Sampled(Sampled {
                     at: at >> 1,
-                    // Every other one the last but two of its block: those that follow go on in
-                    // another.
+                    // Every other id is the last but two of its block, so that later ids are in
+                    // another block.
                     id: (at >> 4) | ((at & 1) * (BLOCK - 3)),
                     stack,
                     size,
@@ -433,7 +435,7 @@ mod tests {
                 id: at >> 4,
             })
         });
-        // On both sides of every limit to what is near.
+        // Values on both sides of each limit of nearness.
         let around = |bits: u32| {
             prop_oneof![
                 0..1u64 << bits,
@@ -479,8 +481,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue: whatever found room comes out, as it was and in its order, through any
-        /// number of rounds of the ring.
+        /// Against a queue: events that found room come out unchanged and in order, over many
+        /// rounds of the ring.
         #[test]
         fn it_is_a_queue(
             steps in prop::collection::vec((coming(), 0usize..6), 0..if cfg!(miri) { 30 } else { 300 }),
@@ -549,7 +551,7 @@ mod tests {
             interval: 1,
         };
         let put = |at, stack| {
-            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            let before = lane.producer.0.put.load(Ordering::Relaxed);
             let id = lane.new_id();
             let sampled = Sampled {
                 at,
@@ -560,9 +562,9 @@ mod tests {
                 counted: 100,
             };
             assert!(lane.put_sampled(by, &sampled, Ended::NONE, |_| {}));
-            let between = lane.behind.0.put.load(Ordering::Relaxed);
+            let between = lane.producer.0.put.load(Ordering::Relaxed);
             assert!(lane.put_freed(0, &Freed { at: at + 500, id }, |_| {}));
-            let after = lane.behind.0.put.load(Ordering::Relaxed);
+            let after = lane.producer.0.put.load(Ordering::Relaxed);
             (between - before, after - between)
         };
         put(1000, 7);
@@ -571,7 +573,7 @@ mod tests {
         assert_eq!(put(1 << 40, 8), (6, 1));
         assert_eq!(put(1 << 20, 8), (6, 1), "a time that goes back");
         let replace = |at, back| {
-            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            let before = lane.producer.0.put.load(Ordering::Relaxed);
             let id = lane.new_id();
             let sampled = Sampled {
                 at,
@@ -583,17 +585,17 @@ mod tests {
             };
             let ended = lane.ended((id - 1).wrapping_sub(back));
             assert!(lane.put_sampled(by, &sampled, ended.unwrap_or_default(), |_| {}));
-            let words = lane.behind.0.put.load(Ordering::Relaxed) - before;
+            let words = lane.producer.0.put.load(Ordering::Relaxed) - before;
             (ended.is_some(), words)
         };
         let at = (1 << 20) + 1000;
         assert_eq!(replace(at, 0), (true, 1));
         assert_eq!(replace(at, 4), (true, 1));
         assert_eq!(replace(at, 8), (false, 1), "of the block of ids before");
-        // All but the two whose times go back or far ahead can be taken as usual.
+        // All events but the two whose times go back or far ahead are usual.
         let (mut tap, mut all) = (Tap::new(&lane), All::default());
         tap.look();
-        let _ = tap.run(u64::MAX, &mut usize::MAX.clone(), &mut all, |_| true);
+        let _ = tap.deliver(u64::MAX, &mut usize::MAX.clone(), &mut all, |_| true);
         assert_eq!((all.events.len(), all.usual), (15, 13));
         assert_eq!(replace(at + (1 << 23), 0), (true, 8));
     }
@@ -621,9 +623,9 @@ mod tests {
                 slack,
                 counted: size,
             };
-            let before = lane.behind.0.put.load(Ordering::Relaxed);
+            let before = lane.producer.0.put.load(Ordering::Relaxed);
             assert!(lane.put_sampled(by, &it, Ended::NONE, |_| {}));
-            lengths.push(lane.behind.0.put.load(Ordering::Relaxed) - before);
+            lengths.push(lane.producer.0.put.load(Ordering::Relaxed) - before);
             expected.push((by, Passed::Sampled(it)));
         }
         assert_eq!(lengths[1..], [2, 1, 2, 6]);
@@ -658,7 +660,7 @@ mod tests {
         let tap_at = std::cell::Cell::new(0);
         let free = |id| {
             let has_room = lane.put_freed(7, &Freed { at: id, id }, |_| {});
-            let words = lane.behind.0.put.load(Ordering::Relaxed) - tap_at.get();
+            let words = lane.producer.0.put.load(Ordering::Relaxed) - tap_at.get();
             assert_eq!(lane.is_half_full(), words > 32);
             has_room
         };
@@ -676,12 +678,12 @@ mod tests {
             assert_eq!((by.thread, freed), (7, Freed { at: id, id }));
         }
         tap.give_back();
-        tap_at.set(lane.behind.0.put.load(Ordering::Relaxed));
+        tap_at.set(lane.producer.0.put.load(Ordering::Relaxed));
         assert!(!lane.is_half_full());
         assert!(free(1));
     }
 
-    /// Puts another event in for each that it takes, as long as there is room.
+    /// A sink that puts another event in for each that it takes, while there is room.
     struct Refilled<'a> {
         lane: &'a Lane,
         taken: usize,
@@ -717,9 +719,9 @@ mod tests {
             taken: 0,
             put: 0,
         };
-        let _ = tap.run(u64::MAX, &mut usize::MAX.clone(), &mut refilled, |_| true);
+        let _ = tap.deliver(u64::MAX, &mut usize::MAX.clone(), &mut refilled, |_| true);
         assert_eq!(refilled.taken, put, "what one look showed");
-        // But for the last eighth, and what was taken before the first was given back.
+        // All but the last eighth, and the events taken before the first room was given back.
         assert!(
             refilled.put > put * 5 / 8 && refilled.put < put,
             "{}",

@@ -1,22 +1,21 @@
-//! Merge: the events of all lanes in the order of their times, and no free before its allocation.
+//! Merge: the events of all lanes in the order of their times, with each sample before its free.
 //!
-//! Every event has a time that its thread read before it put the event into its lane. Within a lane
-//! the events stay in their order. The merge follows the lane with the earliest event until its
-//! next event is later than another lane's next by more than some slack. So threads that alternate
-//! at short intervals come in longer runs. These cost less, here and in the log, whose times are
-//! coarser than that.
+//! A thread reads an event's time before it puts the event into its lane. Within a lane, events
+//! keep their order. Among lanes, the one with the earliest event is followed until its next event
+//! is more than some slack later than another lane's. So threads that alternate within a
+//! microsecond come out in longer runs. Runs are cheaper here and in the log, whose times are not
+//! that exact.
 //!
-//! The lanes are looked at one after another, and the writer may lose the processor for
-//! milliseconds in between. Meanwhile a thread may put a sample into the first lane, which has been
-//! looked at, and another thread the free of that block into the second, which has not. The writer
-//! would then see the free and not the sample. So only events that are older than the look come
-//! out: everything that happened before such an event was put in before the look, and has been
-//! seen.
+//! Lanes are looked at one after another, and the writer may lose the processor in between for
+//! milliseconds. Meanwhile a thread may put a sample into a lane that has been looked at. Another
+//! thread may put the free of that block into a lane that has not. The free would be seen and the
+//! sample not. So only events that are older than the look come out: they were put in before the
+//! look.
 //!
-//! Times alone could still bring a free before the sample of its block in another lane. A processor
-//! may read its counter late, before or after the load that brought the address. (A barrier between
-//! the two would cost more than the rest of the hook.) So a free whose sample has not come out
-//! waits for it. The sample is on its way: it was put in before any thread got the address.
+//! Times alone could still bring a free before its sample if the two are in different lanes. A
+//! processor may read its counter before the load that brought it the address. (A barrier between
+//! the two would cost more than the rest of the hook.) So a free waits until its sample has come
+//! out. The sample is on its way: it was put in before any thread got the address.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -25,33 +24,33 @@ use crate::lanes::event::{By, Freed, Never, Passed, Sampled, Sink};
 use crate::lanes::lane::{LANES, Lane, lane_of};
 use crate::lanes::tap::{Stop, Tap};
 
-/// See the module's text. The writer's side of all lanes.
+/// See the module's text. This is the writer's side of all lanes.
 #[derive(Debug)]
 pub struct Merge<'a> {
     taps: Vec<Tap<'a>>,
-    /// The place of each lane in `taps`, by its number.
+    /// Index of each lane in `taps`, by the lane's number.
     places: [u8; LANES],
-    /// The lane whose events are taken now, up to the first of another's.
+    /// The lane whose events are taken now, and the time up to which.
     current: usize,
     until: u64,
-    /// When the last look began: what is older has been seen.
+    /// Time of the last look: older events have been seen.
     looked_at: u64,
-    /// How much later than the next of another lane's an event may be, and come first.
+    /// How much later than another lane's next event an event may be and still come first.
     slack: u64,
-    /// Ids up to here are not of these lanes: what they name came out elsewhere, long ago.
-    foreign: u64,
-    /// Frees whose samples have not come out, and those whose have since.
+    /// Ids up to here belong to no lane: their samples came out elsewhere.
+    inherited: u64,
+    /// Frees whose samples have not come out, and frees that waited and are ready now.
     waiting: Vec<(By, Freed)>,
     ready: VecDeque<(By, Freed)>,
 }
 
-/// In `places`: there is no such lane yet.
+/// In `places`: a lane that has not been looked at.
 const NONE: u8 = u8::MAX;
 
 impl<'a> Merge<'a> {
-    /// Creates a merge of lanes that give ids above `foreign`.
+    /// Returns a merge of lanes whose ids are above `inherited`.
     #[must_use]
-    pub fn new(foreign: u64) -> Merge<'a> {
+    pub fn new(inherited: u64) -> Merge<'a> {
         Merge {
             taps: Vec::new(),
             places: [NONE; LANES],
@@ -59,23 +58,21 @@ impl<'a> Merge<'a> {
             until: 0,
             looked_at: 0,
             slack: 0,
-            foreign,
+            inherited,
             waiting: Vec::new(),
             ready: VecDeque::new(),
         }
     }
 
-    /// From now on events come up to so much too late, in the unit of their times. 0, as it is at
-    /// first: not at all.
+    /// Lets events come out up to `slack` too late, in the unit of their times. The default is 0.
     pub fn set_slack(&mut self, slack: u64) {
         self.slack = slack;
     }
 
-    /// Looks at all `lanes`, given with their numbers. `now`: a time that was read before; events
-    /// that are not older stay for the next look. `u64::MAX`: none does.
+    /// Looks at all `lanes`, each given with its number. `now` is a time that was read before.
+    /// Events that are not older stay for the next look; with `u64::MAX` none does.
     pub fn look(&mut self, now: u64, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
-        // An event that is left from the last look and is later than now: the counter was set back
-        // meanwhile.
+        // A leftover event that is later than now: the counter was set back.
         let is_set_back = self
             .taps
             .iter()
@@ -92,15 +89,15 @@ impl<'a> Merge<'a> {
         self.until = 0;
     }
 
-    /// The last look has seen every event that is older than this, of all threads.
+    /// Returns the time before which the last look has seen every event.
     #[must_use]
     pub fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Gives `sink` the events of the last look before the time `before`, at most `left`, and
-    /// subtracts their number from `left`. Returns `Continue` if these were all; otherwise `left`
-    /// is zero, or `sink` broke off.
+    /// Gives `sink` the seen events before the time `before`, at most `left`, and subtracts their
+    /// number from `left`. Returns `Continue` if there are no more. Otherwise `left` is 0, or
+    /// `sink` broke off.
     #[inline]
     pub fn pour(&mut self, before: u64, left: &mut usize, sink: &mut impl Sink) -> ControlFlow<()> {
         let before = before.min(self.looked_at);
@@ -110,7 +107,7 @@ impl<'a> Merge<'a> {
                 sink.freed(by, &freed)?;
                 continue;
             }
-            // Where something waits, each event may be what it waits for.
+            // While a free waits, each event may be its sample.
             let most = if self.waiting.is_empty() { *left } else { 1 };
             let mut rest = most;
             let until = self.until.min(before);
@@ -118,7 +115,7 @@ impl<'a> Merge<'a> {
                 None => Stop::Until,
                 Some(tap) => {
                     let mut tap = *tap;
-                    let why = tap.run(until, &mut rest, sink, |id| self.is_out(id));
+                    let why = tap.deliver(until, &mut rest, sink, |id| self.has_come_out(id));
                     self.taps[self.current] = tap;
                     why
                 }
@@ -129,7 +126,7 @@ impl<'a> Merge<'a> {
                 continue;
             }
             if !self.waiting.is_empty() {
-                self.look_through_waiting();
+                self.release_waiting();
             }
             match why {
                 Stop::Broken => return ControlFlow::Break(()),
@@ -143,22 +140,22 @@ impl<'a> Merge<'a> {
         ControlFlow::Break(())
     }
 
-    /// Whether the sample of that id has come out.
+    /// Returns true if the sample of an id has come out.
     #[inline(always)]
-    fn is_out(&self, id: u64) -> bool {
+    fn has_come_out(&self, id: u64) -> bool {
         let place = self.places[lane_of(id)];
         let last = self
             .taps
             .get(usize::from(place))
             .map_or(0, |tap| tap.last_id);
-        id <= last || id <= self.foreign
+        id <= last || id <= self.inherited
     }
 
     #[cold]
-    fn look_through_waiting(&mut self) {
+    fn release_waiting(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         for (by, freed) in waiting {
-            if self.is_out(freed.id) {
+            if self.has_come_out(freed.id) {
                 self.ready.push_back((by, freed));
             } else {
                 self.waiting.push((by, freed));
@@ -178,7 +175,7 @@ impl<'a> Merge<'a> {
                 second = second.min(tap.next_at);
             }
         }
-        // The first itself in any case.
+        // The first event comes out in any case.
         self.until = if first == u64::MAX {
             0
         } else {
@@ -187,38 +184,38 @@ impl<'a> Merge<'a> {
         first != u64::MAX
     }
 
-    /// Whether more than half of a lane waits to be taken.
+    /// Returns true if more than half of a lane waits to be taken.
     #[must_use]
     pub fn is_half_full(&self) -> bool {
         self.taps.iter().any(Tap::is_half_full)
     }
 
-    /// How many lanes it has looked at.
+    /// Returns the number of lanes that were looked at.
     #[must_use]
     pub fn known_lanes(&self) -> usize {
         self.taps.len()
     }
 
-    /// Whether nothing has come since the last look, in the lanes that it knows.
+    /// Returns true if no event has come since the last look, in the known lanes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        // A free that waits comes with its sample, which its lane will show.
+        // A waiting free comes out with its sample, and the sample's lane is not empty.
         self.ready.is_empty() && self.taps.iter().all(Tap::is_empty)
     }
 }
 
-/// The next event, and whose it is. `None`: look again.
+/// The next event with its origin. `None`: look again.
 impl Iterator for Merge<'_> {
     type Item = (By, Passed);
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut one = One(None);
-        let _ = self.pour(u64::MAX, &mut 1, &mut one); // it has one, or there is none
+        let _ = self.pour(u64::MAX, &mut 1, &mut one); // the result is in `one`
         one.0
     }
 }
 
-/// The next event, and no more.
+/// A sink for one event.
 struct One(Option<(By, Passed)>);
 
 impl Sink for One {
@@ -265,8 +262,8 @@ mod tests {
         }
     }
 
-    /// Up to `most` events, of those before that time: as many as it is told to give, or, of an odd
-    /// number, as are wanted.
+    /// Takes up to `most` events before a time. An even number limits `left`; with an odd one the
+    /// sink breaks off.
     fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
         if most == 0 {
             return Vec::new();
@@ -286,22 +283,22 @@ mod tests {
         all.events
     }
 
-    /// One step of a program with several threads, or of the writer, as they could have met.
+    /// One step of a program with several threads, or of its writer.
     #[derive(Debug, Clone)]
     enum Step {
-        /// A thread reads the time for a sample and goes no further for now.
+        /// A thread reads the time for a sample, and then pauses.
         Begin { thread: usize },
-        /// It puts it in.
+        /// The thread puts that sample in.
         Put { thread: usize, lane: usize },
-        /// One of the blocks that were put in is freed, by a thread that read the time so much too
+        /// A block whose sample was put in is freed by a thread that read its time that much too
         /// early.
         Free {
             which: usize,
             lane: usize,
             early: u64,
         },
-        /// The writer looks at the first so many lanes only, as if the others had been empty then,
-        /// and takes so many events.
+        /// The writer looks at the first lanes only, as if the others had been empty, and takes
+        /// that many events.
         Look { lanes: usize, take: usize },
     }
 
@@ -383,8 +380,8 @@ mod tests {
             prop_assert_eq!(ended.len(), put - live.len());
         }
 
-        /// Events that nothing holds back come in the order of time, except for the slack, up to
-        /// the requested time.
+        /// Events that do not wait come in the order of time, within the slack, up to the requested
+        /// time.
         #[test]
         fn events_come_by_their_times(
             events in prop::collection::vec((0usize..3, 1u64..1000, any::<bool>()), 0..60),
@@ -431,8 +428,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever looks is held up between two lanes, while threads go on: their events still come
-        /// in the order of their times.
+        /// The writer is held up between two lanes while threads go on: their events still come in
+        /// the order of time.
         #[test]
         fn a_look_that_takes_long_changes_no_order(
             looks in prop::collection::vec(prop::collection::vec((0usize..3, 0usize..4, 1u64..100), 0..20), 1..6),
@@ -450,8 +447,8 @@ mod tests {
             };
             for events in &looks {
                 let now = clock + 1;
-                // Events whose second number is a lane's happen just before the look at it, the
-                // others after the last.
+                // Events whose second number is a lane's happen before the look at that lane, the
+                // others after the last look.
                 let mut happen = |lane_looked_at: usize| {
                     for &(lane, when, ticks) in events {
                         if when == lane_looked_at {
@@ -526,8 +523,8 @@ mod tests {
         );
     }
 
-    /// The last id of a lane and the first of the next are neighbours, and say nothing of each
-    /// other.
+    /// The last id of a lane and the first id of the next lane are neighbours, which says nothing
+    /// about their samples.
     #[test]
     fn a_free_of_another_lane_s_sample_with_the_id_before_waits_for_it() {
         let lanes = lanes(2);
@@ -618,14 +615,14 @@ mod tests {
         assert_eq!(is(&merge), (0, true, false));
         merge.look(50, lanes.iter().enumerate());
         assert_eq!((is(&merge), merge.looked_at()), ((2, true, false), 50));
-        // One comes, and what has not been taken is there: before a look as behind it.
+        // A new event and a leftover one each count, before a look and after it.
         assert!(put(&lanes[1], 10));
         assert_eq!(is(&merge), (2, false, false));
         merge.look(60, lanes.iter().enumerate());
         assert_eq!(is(&merge), (2, false, false));
         assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 1);
         assert_eq!(is(&merge), (2, true, false));
-        // Several times what a lane holds, if what was taken makes room.
+        // Several times the contents of a lane, if taken room is given back.
         let mut at = 60;
         for round in 0..10 {
             let mut all = 0;
@@ -642,8 +639,7 @@ mod tests {
         }
     }
 
-    /// With more events than are wanted, a free that has waited and goes out later is not
-    /// forgotten.
+    /// More events than are wanted: a free that waited and is ready is not forgotten.
     #[test]
     fn a_free_that_is_ready_is_something_that_waits() {
         let lanes = lanes(2);

@@ -1,18 +1,18 @@
-//! Model sink: keeps every event that comes out of lanes. For tests.
+//! For tests: a sink that keeps every event of the lanes.
 
 use std::ops::ControlFlow;
 
 use crate::lanes::event::{By, Freed, Last, Next, Passed, Sampled, Sink, Usual};
 
-/// All that it was given.
+/// All events that it took.
 #[derive(Debug, Default)]
 pub(crate) struct All {
     pub(crate) events: Vec<(By, Passed)>,
-    /// It wants no more once it has so many.
+    /// The number of events after which it breaks off.
     pub(crate) breaks_after: Option<usize>,
-    /// Bit n: it does not take the event number n, modulo 64, as a usual one.
+    /// Bit n: it refuses event n, modulo 64, as a usual one.
     pub(crate) refused: u64,
-    /// How many it took as usual ones.
+    /// The number of usual events that it took.
     pub(crate) usual: usize,
 }
 
@@ -38,7 +38,7 @@ impl Sink for All {
     }
 
     fn usual(&mut self, by: By, last: Last) -> Option<UsualOf<'_>> {
-        // A sink that breaks off can do so at any event, and is not asked at usual ones.
+        // A sink may break off at any event, and usual events give no occasion to.
         self.breaks_after.is_none().then_some(UsualOf {
             before: self.events.len(),
             all: self,

@@ -1,16 +1,15 @@
-//! Stack lane: the queue of the frames of new stacks, from the threads of a program to the writer.
+//! Stack lane: the queue of the frames of unknown stacks from the threads of a program to the
+//! writer.
 //!
-//! Model: a ring of words, as in a [`Lane`](crate::Lane), with one producer at any time and one
-//! consumer. With it a hook needs no memory for what it sends. An allocator, ours included, has
-//! locks, and needs more of the stack than a thread may have left.
+//! Model: a single-producer single-consumer ring of words, as a [`Lane`](crate::Lane). So a hook
+//! needs no memory for a stack that it sends. An allocator, our own included, has locks, and needs
+//! more stack than a thread may have left.
 //!
 //! ```text
-//!   hash │ frames << 8 | end │ address of each frame ... │ a bit for each frame ...
-//!
-//!   a frame's bit: it was interrupted, and does not return
+//!   hash │ frames << 8 | end │ address of each frame ... │ a bit for each interrupted frame ...
 //! ```
 
-use crate::lanes::lane::Apart;
+use crate::lanes::lane::CacheAligned;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
 /// Words before the addresses.
@@ -21,11 +20,11 @@ const HEAD: u64 = 2;
 pub struct SentStack {
     /// Hash of the frames and the end.
     pub hash: u64,
-    /// Why the walk ended, as it was put in.
+    /// Reason of the walk's end, as it was put in.
     pub end: u8,
     /// Addresses, innermost first.
     pub frames: Vec<u64>,
-    /// The frames that a signal interrupted: places in `frames`, in rising order.
+    /// Frames that a signal interrupted: indices into `frames`, in rising order.
     pub interrupted: Vec<u32>,
 }
 
@@ -34,22 +33,21 @@ pub struct SentStack {
 pub struct StackLane {
     words: &'static [AtomicU64],
     /// Words put in so far, to the end of the last stack.
-    put: Apart<Moved>,
-    /// Words taken out so far: there is room again.
-    taken: Apart<Moved>,
+    put: CacheAligned<Position>,
+    /// Words taken out so far, whose room is free again.
+    taken: CacheAligned<Position>,
 }
 
-/// How far one of the two sides is.
+/// The position of one of the two sides.
 #[derive(Debug, Default)]
-struct Moved {
+struct Position {
     published: AtomicU64,
-    /// The same, to be read on this side: loom follows a store better in a thread that does not
-    /// read it back.
+    /// A copy for the own side: loom follows a store better in a thread that does not read it back.
     own: AtomicU64,
 }
 
-impl Moved {
-    /// For the other side: what was done with the words until then is seen.
+impl Position {
+    /// Returns the position for the other side. The words before it are visible.
     fn seen(&self) -> u64 {
         self.published.load(Ordering::Acquire)
     }
@@ -65,27 +63,27 @@ impl Moved {
 }
 
 impl StackLane {
-    /// An empty one. `words`: a power of two of them.
+    /// Returns an empty lane.
     ///
     /// # Panics
-    /// If there is another number of words.
+    /// If the number of words is not a power of two.
     #[must_use]
     pub fn new(words: &'static [AtomicU64]) -> StackLane {
         assert!(words.len().is_power_of_two());
         StackLane {
             words,
-            put: Apart::default(),
-            taken: Apart::default(),
+            put: CacheAligned::default(),
+            taken: CacheAligned::default(),
         }
     }
 
-    /// Words that a stack of so many frames takes.
+    /// Returns the number of words that a stack of that many frames takes.
     pub const fn words_of(frames: usize) -> usize {
         HEAD as usize + frames + frames.div_ceil(u64::BITS as usize)
     }
 
-    /// Puts a stack in: the address of its first frame, which is the innermost, and of each of the
-    /// others with whether it was interrupted. False: there is no room.
+    /// Puts a stack in: the address of the innermost frame, then each other frame with "it was
+    /// interrupted". Returns false if there is no room.
     pub fn put(
         &self,
         hash: u64,
@@ -117,7 +115,7 @@ impl StackLane {
         true
     }
 
-    /// Takes the oldest out.
+    /// Takes the oldest stack out.
     pub fn take(&self) -> Option<SentStack> {
         let at = self.taken.0.own();
         if at == self.put.0.seen() {
@@ -141,18 +139,18 @@ impl StackLane {
         })
     }
 
-    /// Whether nothing waits there.
+    /// Returns true if no stack waits.
     pub fn is_empty(&self) -> bool {
         self.waiting() == 0
     }
 
-    /// Whether more than half of it waits to be taken.
+    /// Returns true if more than half of the lane waits to be taken.
     pub fn is_half_full(&self) -> bool {
         self.waiting() > self.words.len() as u64 / 2
     }
 
     fn waiting(&self) -> u64 {
-        // In this order what was taken is no more than what was put in.
+        // In this order `taken` is at most `put`.
         let taken = self.taken.0.seen();
         self.put.0.seen().wrapping_sub(taken)
     }
@@ -190,7 +188,7 @@ mod tests {
             end,
             interrupted: (0..)
                 .zip(&frames)
-                .skip(1) // the allocation function was called
+                .skip(1) // the innermost frame called the allocation function
                 .filter(|(_, it)| it.1)
                 .map(|(n, _)| n)
                 .collect(),
@@ -199,8 +197,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue: what goes in comes out, whole and in order; what is refused has no
-        /// room, and leaves nothing.
+        /// Against a queue: stacks come out whole and in order. A refused stack has no room, and
+        /// leaves nothing.
         #[test]
         fn what_is_put_in_comes_out(steps in prop::collection::vec(prop::option::of(stack()), 1..if cfg!(miri) { 20 } else { 200 })) {
             let lane = lane(512);

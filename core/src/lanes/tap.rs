@@ -1,7 +1,6 @@
-//! Tap: the writer's end of a lane.
+//! Tap: the writer's side of a lane.
 //!
-//! It keeps the same state of the last events as the lane's producer, so it can decode an event
-//! that is sent as a difference.
+//! It keeps the same record of the last events as the lane, and decodes near events against it.
 
 use std::ops::ControlFlow;
 
@@ -19,39 +18,38 @@ pub(crate) struct Tap<'a> {
     lane: &'a Lane,
     /// Words taken out so far.
     at: u64,
-    /// Words that were there when that was last asked.
+    /// Words that were put in, at the last look.
     end: u64,
     /// Words given back so far.
     given_back: u64,
-    /// From there on it is time to give more back, or there are no more.
+    /// The place at which more room is given back, or at which the words end.
     pause: u64,
     by: By,
     /// Id of the last sample that came out.
     pub(crate) last_id: u64,
     last_stack: u64,
-    /// When the last event was.
+    /// Time of the last event.
     last_at: u64,
-    /// When the next event was; `u64::MAX`: there is none.
+    /// Time of the next event; `u64::MAX` if there is none.
     pub(crate) next_at: u64,
-    /// Its first word, or what is left of it: see [`ended_with`](Self::ended_with).
+    /// First word of the next event, or its rest: see [`ended_with`](Self::ended_with).
     first: u64,
 }
 
-/// Why no more was taken out.
+/// Why no more events are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The next event is not due.
+    /// The next event is too late.
     Until,
-    /// That was as much as was wanted.
+    /// The wanted number is reached.
     Enough,
     /// The sink wants no more.
     Broken,
-    /// This free waits for its sample, which is in another lane. It is taken out, and nobody has it
-    /// yet.
+    /// This free waits for its sample, which is in another lane. It is taken out and not delivered.
     Early(By, Freed),
 }
 
-/// Size and slack of a sample with [`WIDE`], of their word.
+/// Decodes the word of a [`WIDE`] slack into size and slack.
 #[inline(always)]
 fn wide(both: u64) -> (u64, u64) {
     (low(both, WIDE_SIZE_BITS), both >> WIDE_SIZE_BITS)
@@ -77,7 +75,7 @@ impl<'a> Tap<'a> {
         }
     }
 
-    /// Looks what is there by now.
+    /// Reads how far the lane is filled.
     #[inline]
     pub(crate) fn look(&mut self) {
         self.end = self.lane.published();
@@ -87,13 +85,13 @@ impl<'a> Tap<'a> {
         }
     }
 
-    /// Whether more than half of the lane waits to be taken.
+    /// Returns true if more than half of the lane waits to be taken.
     pub(crate) fn is_half_full(&self) -> bool {
         let published = self.lane.published();
         published.wrapping_sub(self.at) > self.lane.room() / 2
     }
 
-    /// Whether anything has come since the last look, or is left from it.
+    /// Returns true if nothing has come since the last look, and nothing is left from it.
     pub(crate) fn is_empty(&self) -> bool {
         self.lane.published() == self.at
     }
@@ -108,7 +106,7 @@ impl<'a> Tap<'a> {
     #[inline(always)]
     fn find_next(&mut self) {
         self.next_at = u64::MAX;
-        while self.at < self.pause || self.goes_on_behind_pause() {
+        while self.at < self.pause || self.advance_past_pause() {
             self.first = self.word(0);
             match low(self.first, KIND_BITS) {
                 FREED_NEAR.. => {
@@ -128,23 +126,23 @@ impl<'a> Tap<'a> {
         }
     }
 
-    /// Whether a sample is one of this lane that has come out.
+    /// Returns true if a sample of this lane has come out.
     #[inline(always)]
-    fn has_brought(&self, id: u64) -> bool {
+    fn has_delivered(&self, id: u64) -> bool {
         id <= self.last_id && lane_of(id) == lane_of(self.last_id)
     }
 
     /// Gives `sink` the events before `until`, at most `left`, and subtracts their number from
-    /// `left`. `is_out` says whether a sample of another lane has come out.
+    /// `left`. `has_come_out` tells of samples of other lanes.
     #[inline(always)]
-    pub(crate) fn run(
+    pub(crate) fn deliver(
         &mut self,
         until: u64,
         left: &mut usize,
         sink: &mut impl Sink,
-        is_out: impl Fn(u64) -> bool,
+        has_come_out: impl Fn(u64) -> bool,
     ) -> Stop {
-        let mut tap = *self; // a copy whose address nobody has, so its fields are in registers
+        let mut tap = *self; // a copy without an address, so that its fields are in registers
         let mut rest = *left;
         let why = loop {
             if rest == 0 {
@@ -153,7 +151,7 @@ impl<'a> Tap<'a> {
             if tap.next_at >= until {
                 break Stop::Until;
             }
-            let taken = tap.run_usual(until, rest, sink);
+            let taken = tap.deliver_usual(until, rest, sink);
             if taken > 0 {
                 rest -= taken;
                 continue;
@@ -168,11 +166,11 @@ impl<'a> Tap<'a> {
                     (first >> KIND_BITS, 2)
                 };
                 let freed = Freed { at, id };
-                let has_come = tap.has_brought(id) || is_out(id);
-                // The sink first: what is found of the next event need not be kept beside this one.
+                let has_come = tap.has_delivered(id) || has_come_out(id);
+                // The sink comes first: the next event is then not kept beside this one.
                 let goes_on = has_come.then(|| sink.freed(tap.by, &freed));
                 let by = tap.by;
-                tap.pass(at, words);
+                tap.advance(at, words);
                 match goes_on {
                     None => break Stop::Early(by, freed),
                     Some(goes_on) => goes_on,
@@ -216,7 +214,7 @@ impl<'a> Tap<'a> {
                     counted,
                 };
                 let goes_on = sink.sampled(tap.by, &sampled);
-                tap.pass(at, words);
+                tap.advance(at, words);
                 goes_on
             };
             rest -= 1;
@@ -229,8 +227,8 @@ impl<'a> Tap<'a> {
         why
     }
 
-    /// The id of the sample that ended with the one that is next, if one did and that has not come
-    /// out. It comes out now, and the sample is still next, at the same time.
+    /// Takes the sample that ends with the next event out of it, if there is one, and returns its
+    /// id. The sample itself stays the next event, at the same time.
     #[inline(always)]
     fn ended_with(&mut self) -> Option<u64> {
         let ended = low(self.first >> ENDED_SHIFT, ENDED_BITS);
@@ -238,18 +236,18 @@ impl<'a> Tap<'a> {
             return None;
         }
         self.last_at = self.next_at;
-        // Neither ticks nor an end are left of its word.
+        // Clears the ticks and the ended sample in the word.
         self.first = (self.first >> NEAR_SHIFT << NEAR_SHIFT) | low(self.first, KIND_BITS);
         Some(self.last_id - (ended - 1))
     }
 
-    /// Gives `sink` the usual events before `until`, at most `most`. Returns their number.
+    /// Gives `sink` usual events before `until`, at most `most`. Returns their number.
     ///
-    /// It does the same as [`run`](Self::run), without the steps that such events have in common.
-    /// Usual events are near to the event before, their words lie side by side, and their samples
-    /// are in one block of ids. It is a function of its own so that all registers are free for it.
+    /// It has the effect of [`deliver`](Self::deliver), without the work that is equal for all.
+    /// Usual events are near to the one before, in consecutive words, of samples in one block of
+    /// ids. It is a function of its own so that it has all registers.
     #[inline(never)]
-    fn run_usual(&mut self, until: u64, most: usize, sink: &mut impl Sink) -> usize {
+    fn deliver_usual(&mut self, until: u64, most: usize, sink: &mut impl Sink) -> usize {
         let last = Last {
             id: self.last_id,
             stack: self.last_stack,
@@ -258,8 +256,7 @@ impl<'a> Tap<'a> {
             return 0;
         };
         let words = self.lane.words(self.at, self.pause);
-        // A word is of two events at the most.
-        let words = &words[..words.len().min((most / 2).max(1))];
+        let words = &words[..words.len().min((most / 2).max(1))]; // each word is at most two events
         let word = |at: usize| words.get(at).map(|word| word.load(Ordering::Relaxed));
         let (mut next, mut frees) = (0, 0);
         let first_place = place_in_block(last.id);
@@ -274,7 +271,8 @@ impl<'a> Tap<'a> {
                 let mut slack = first >> SLACK_SHIFT;
                 if slack == WIDE {
                     let Some(both) = word(behind) else {
-                        break; // the rest of it is elsewhere, at the ring's beginning or behind
+                        // the rest of the event is at the ring's beginning, or past the pause
+                        break;
                     };
                     (size, slack) = wide(both);
                     behind += 1;
@@ -335,24 +333,24 @@ impl<'a> Tap<'a> {
         usual.finish(samples, frees);
         self.last_id += samples;
         if next > 0 {
-            self.pass(last_at, next as u64);
+            self.advance(last_at, next as u64);
         }
         (samples + frees) as usize
     }
 
-    /// Goes on behind the event of that time and so many words.
+    /// Goes on to the event behind that time and that many words.
     #[inline(always)]
-    fn pass(&mut self, at: u64, words: u64) {
+    fn advance(&mut self, at: u64, words: u64) {
         self.last_at = at;
         self.at = self.at.wrapping_add(words);
         self.find_next();
     }
 
-    /// At `pause`: whether there are more words. Gives back those before. Inlined, as all that
-    /// [`run`](Self::run) does with the tap: a call that is given the tap's address would have its
-    /// fields in memory, and not in registers.
+    /// Goes on past `pause`: gives room back, and returns true if there are more words. It is
+    /// inlined, as all parts of [`deliver`](Self::deliver): a call with the tap's address would
+    /// force the fields into memory.
     #[inline(always)]
-    fn goes_on_behind_pause(&mut self) -> bool {
+    fn advance_past_pause(&mut self) -> bool {
         if self.at == self.end {
             return false;
         }
@@ -366,7 +364,7 @@ impl<'a> Tap<'a> {
         self.pause = self.end.min(self.given_back + self.lane.room() / 8);
     }
 
-    /// Gives the room of what was taken out back.
+    /// Gives the room of all taken words back.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         if self.given_back != self.at {

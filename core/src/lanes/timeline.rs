@@ -10,13 +10,11 @@ pub struct ClockReading {
     pub ns: u64,
 }
 
-/// Nanoseconds that lie at least between the two readings that a line goes through, as soon as
-/// there are such.
+/// Least distance of the two readings that a line goes through, once there are such readings.
 ///
-/// A reading is wrong by up to some 0.1 µs, because the counter and the clock are not read at once.
-/// Over a tenth of a second that makes a rate that is wrong by a millionth: what waited for the
-/// writer for 100 ms is put wrong by another 0.1 µs. Readings that follow each other within
-/// microseconds make no line at all.
+/// The counter and the clock are not read at once, so a reading has an error of up to about 0.1 µs.
+/// Over this distance the rate's error is a millionth: an event that waited for 100 ms is misplaced
+/// by another 0.1 µs. Readings within microseconds of each other make no line at all.
 const BASE_NS: u64 = 100_000_000;
 
 /// The line through two readings: the newest, and one that is older by `BASE_NS` or more.
@@ -32,7 +30,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// One that begins with a reading.
+    /// Returns a timeline that begins with a reading.
     #[must_use]
     pub const fn new(first: ClockReading) -> Timeline {
         Timeline {
@@ -43,8 +41,8 @@ impl Timeline {
         }
     }
 
-    /// The one of a counter that counts nanoseconds itself: nothing is read, [`ns`](Self::ns) is
-    /// what it is given.
+    /// Returns the timeline of a counter that counts nanoseconds: nothing is read, and
+    /// [`ns`](Self::ns) returns its argument.
     #[must_use]
     pub const fn of_nanoseconds() -> Timeline {
         let zero = ClockReading { ticks: 0, ns: 0 };
@@ -56,8 +54,8 @@ impl Timeline {
 
     /// Takes a newer reading.
     ///
-    /// If the counter was set back since the last (the machine was suspended), the timeline begins
-    /// anew with this one.
+    /// If the counter was set back (the machine was suspended), the timeline begins again with this
+    /// reading.
     pub fn advance(&mut self, to: ClockReading) {
         if to.ticks < self.to.ticks || to.ns < self.to.ns {
             *self = Timeline::new(to);
@@ -75,7 +73,8 @@ impl Timeline {
         }
     }
 
-    /// Ticks in so many nanoseconds, less than four seconds; 0 as long as there is but one reading.
+    /// Returns the ticks in less than four seconds' worth of nanoseconds; 0 while there is only one
+    /// reading.
     #[must_use]
     pub fn ticks_in(&self, ns: u64) -> u64 {
         debug_assert!(ns < 1 << 32);
@@ -84,8 +83,8 @@ impl Timeline {
             .unwrap_or(0)
     }
 
-    /// Returns when the counter was at `ticks`, in nanoseconds. With a single reading, that is the
-    /// time of the reading.
+    /// Returns the time at which the counter was at `ticks`, in nanoseconds. While there is only
+    /// one reading, it is that reading's time.
     #[inline]
     #[must_use]
     pub fn ns(&self, ticks: u64) -> u64 {
@@ -95,13 +94,14 @@ impl Timeline {
             .wrapping_add(((since * i128::from(self.rate)) >> 32) as u64)
     }
 
-    /// The same in whole units of `unit_ns` nanoseconds since `zero_ns`, for many moments at once.
+    /// Returns this timeline in units of `unit_ns` nanoseconds since `zero_ns`, for many
+    /// conversions.
     ///
     /// # Panics
     /// If the unit is 0.
     #[must_use]
     pub fn scale(&self, unit_ns: u64, zero_ns: u64) -> Scale {
-        // Rounded up: the moment when a unit begins is in it.
+        // Rounded up: the first moment of a unit belongs to the unit.
         let rate = (u128::from(self.rate.cast_unsigned()) << 32).div_ceil(u128::from(unit_ns));
         let rate = u64::try_from(rate).unwrap_or(u64::MAX);
         let since_zero = i128::from(self.to.ns) - i128::from(zero_ns);
@@ -114,20 +114,20 @@ impl Timeline {
     }
 }
 
-/// A [`Timeline`] as it is now, in other units: a line again, through the newest reading, and asked
-/// in half as many instructions.
+/// A [`Timeline`] as it is now, in other units. It is a line through the newest reading, and takes
+/// half as many instructions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scale {
-    /// Units in a tick, of which there are less than one, times 2^64: so the upper half of a
-    /// product is in units.
+    /// Units in a tick, which are less than one, times 2^64. So the upper half of a product is in
+    /// units.
     rate: u64,
-    /// At tick 0, times the same; below zero it wraps. As exact as the reading, because the
+    /// Units at tick 0, times 2^64; below zero it wraps. It is as exact as the reading, because the
     /// products are.
     offset: u128,
 }
 
 impl Scale {
-    /// When the counter was at `ticks`.
+    /// Returns the unit in which the counter was at `ticks`.
     #[inline(always)]
     #[must_use]
     pub fn at(&self, ticks: u64) -> i64 {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(timeline.ticks_in(1000), 1000);
     }
 
-    /// A counter of 2.9 GHz that began long before the clock, and is read together with it up to
+    /// A counter of 2.9 GHz that began long before the clock. Both are read together, up to
     /// `ERROR_NS` wrong.
     const GHZ: f64 = 2.9;
     const ERROR_NS: f64 = 100.0;
@@ -170,8 +170,7 @@ mod tests {
         (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The writer looks often while there is much, and sleeps in between; what it finds may have
-    /// waited for long.
+    /// The writer looks often under load and sleeps in between; an event may have waited for long.
     #[test]
     fn moments_are_found_to_the_microsecond() {
         let mut timeline = Timeline::new(reading(1000, 0.0));
@@ -218,7 +217,7 @@ mod tests {
         timeline.advance(at(1000, 500));
         timeline.advance(at(1000, 500));
         assert_eq!((timeline.ns(3000), timeline.ticks_in(500)), (1500, 1000));
-        // A counter that stood still says nothing of its rate.
+        // A counter that stood still tells no rate.
         let mut timeline = Timeline::new(at(5, 5));
         timeline.advance(at(5, 7));
         assert_eq!((timeline.ns(5000), timeline.ticks_in(500)), (7, 0));
@@ -234,15 +233,14 @@ mod tests {
         assert_eq!(timeline.ns(4000), 2400);
     }
 
-    /// A tick a nanosecond, and from 100 ms on two: what is older than the last tenth of a second
-    /// is not asked.
+    /// One tick a nanosecond, and two from 100 ms on: readings older than the base do not count.
     #[test]
     fn the_rate_is_that_of_the_last_tenth_of_a_second() {
         let mut timeline = Timeline::new(at(0, 0));
         timeline.advance(at(BASE_NS, BASE_NS));
         timeline.advance(at(3 * BASE_NS, 2 * BASE_NS));
         assert_eq!(timeline.ns(3 * BASE_NS + 2000), 2 * BASE_NS + 1000);
-        // And three of them, looked at often.
+        // Then three ticks, with frequent readings.
         for n in 1..=300u64 {
             let ms = n * 1_000_000;
             timeline.advance(at(3 * BASE_NS + 3 * ms, 2 * BASE_NS + ms));
@@ -257,8 +255,8 @@ mod tests {
         assert_eq!((timeline.ns(7), timeline.ticks_in(500)), (3_000_000_000, 0));
     }
 
-    /// Whole microseconds since some moment, or before it, as the division of nanoseconds has them
-    /// but for what its own rounding leaves.
+    /// Whole microseconds before and after a moment, against a division of nanoseconds, within its
+    /// own rounding.
     #[test]
     fn a_scale_is_the_timeline_in_other_units() {
         let zero = 5_000_123;

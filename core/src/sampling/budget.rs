@@ -1,46 +1,48 @@
-//! Budget: an interval that follows the load, so that the samples a second stay below a number.
+//! Budget: an interval that follows the load, so that the samples a second stay below a limit.
 //!
-//! Model: time is cut into windows of a second. A window with too many samples raises the interval,
-//! before its end if that is clear. A window with few samples lowers the interval again, step by
-//! step, down to the requested one. Estimates stay unbiased. An interval depends only on past
-//! samples; each block is sampled with the probability of the interval then in force, and the
-//! interval is stored with it.
+//! Model: time is cut into windows of [`WINDOW_NS`]. A window with too many samples raises the
+//! interval, as soon as that is clear. A window with few lowers it, step by step, down to the
+//! requested interval.
 //!
-//! It is a budget and no hard limit: the allocation rate is known only from the samples. A sudden
-//! load costs some more samples until it is noticed.
+//! Estimates stay unbiased: an interval depends on earlier samples only. Each block is sampled with
+//! the probability of the interval in force, which is stored with the sample.
+//!
+//! A budget is not a hard limit: the load is known only from the samples themselves. A sudden load
+//! costs some extra samples before it is noticed.
 
-/// A window.
+/// Length of a window.
 const WINDOW_NS: u64 = 1_000_000_000;
-/// So many samples tell a rate to within a quarter: enough to act before the window is over.
+/// Samples that tell a rate to within a quarter: enough to act before the window ends.
 const ENOUGH: u64 = 16;
-/// Largest step up. A rate that rests on few samples may be far off, and small intervals do not
-/// follow the rate: blocks larger than the interval are sampled whatever it is.
+/// Largest factor of one raise. A rate from few samples may be far off. Small intervals do not
+/// follow the rate: blocks larger than the interval are sampled anyway.
 const MOST_UP: f64 = 16.0;
-/// Largest step down in a window: a pause between two bursts should not cost the second one's
+/// Largest step down in a window, so that a pause between two bursts does not cost the second one's
 /// budget.
 const MOST_DOWN: f64 = 0.125;
-/// Below that share of the budget the interval is lowered; between it and the budget, left alone.
+/// Share of the budget below which the interval is lowered. Between it and the budget, the interval
+/// stays.
 const LOW: f64 = 0.75;
-/// Beyond that no interval makes sense.
+/// Largest interval.
 const MOST: f64 = (1u64 << 40) as f64;
 
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    /// Samples a second that are wanted at most.
+    /// Most samples a second.
     per_second: u64,
-    /// Bytes: what was asked for, and the least there may be.
+    /// Requested interval in bytes, which is the least.
     asked: u64,
-    /// Bytes: what is in force.
+    /// Interval in force, in bytes.
     interval: u64,
-    /// When the window began.
+    /// Time at which the window began.
     since_ns: u64,
-    /// Samples in it that were taken under `interval`.
+    /// Samples in the window that were taken under `interval`.
     samples: u64,
 }
 
 impl Budget {
-    /// At most `per_second` samples a second, and no interval below `asked` bytes.
+    /// Returns a budget of `per_second` samples a second, with no interval below `asked` bytes.
     pub fn new(per_second: u64, asked: u64, now_ns: u64) -> Budget {
         Budget {
             per_second: per_second.max(1),
@@ -51,11 +53,11 @@ impl Budget {
         }
     }
 
-    /// Takes another requested interval, in bytes. The knowledge of the load stays.
+    /// Sets another requested interval, in bytes. The known load stays known.
     pub fn ask(&mut self, asked: u64, now_ns: u64) {
         let asked = asked.max(1);
         if asked != self.asked {
-            // A raised interval stays raised: a request does not lower the load.
+            // A raised interval stays raised: the request does not change the load.
             let raised = self.interval > self.asked;
             self.asked = asked;
             let interval = if raised { self.interval } else { 0 };
@@ -63,20 +65,20 @@ impl Budget {
         }
     }
 
-    /// The interval that should be in force, in bytes.
+    /// Returns the interval that should be in force, in bytes.
     pub fn interval(&self) -> u64 {
         self.interval
     }
 
-    /// A sample was taken under that interval. One that was drawn under another one says nothing
-    /// about this.
+    /// Counts a sample that was taken under that interval. A sample under another interval tells
+    /// nothing about the one in force.
     #[inline]
     pub fn sampled(&mut self, interval: u64) {
         self.samples += u64::from(interval == self.interval);
     }
 
-    /// To be asked now and then, and at [`due_ns`](Self::due_ns): the new interval in bytes, if it
-    /// changes.
+    /// Returns the new interval in bytes, if it changes. Call it now and then, and at
+    /// [`due_ns`](Self::due_ns).
     pub fn adapt(&mut self, now_ns: u64) -> Option<u64> {
         let elapsed = now_ns.saturating_sub(self.since_ns);
         let over = elapsed >= WINDOW_NS;
@@ -87,7 +89,7 @@ impl Budget {
         let used = self.samples as f64 / seconds / self.per_second as f64;
         let before = self.interval;
         let wanted = if used > 1.0 {
-            // Before the window is over, only what is no accident.
+            // Before the window ends, only a clear excess counts.
             if !over && used < 1.5 {
                 return None;
             }
@@ -104,14 +106,14 @@ impl Budget {
         (interval != before).then_some(interval)
     }
 
-    /// Nothing is sampled now, so nothing is learnt about the load: to be said instead of
-    /// [`adapt`](Self::adapt).
+    /// Begins a new window. Call it in place of [`adapt`](Self::adapt) while nothing is sampled,
+    /// because the load is unknown then.
     pub fn rest(&mut self, now_ns: u64) {
         self.go(self.interval, now_ns);
     }
 
-    /// When to ask again although no sample came: the interval is higher than it was asked to be,
-    /// so there may be none for long. `None`: there is no need.
+    /// Returns the time of the next call of [`adapt`](Self::adapt) even without a sample, or
+    /// `None`. A raised interval may bring no sample for long.
     pub fn due_ns(&self) -> Option<u64> {
         (self.interval > self.asked).then(|| self.since_ns.saturating_add(WINDOW_NS))
     }
@@ -129,8 +131,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A program that allocates `rate` bytes a second for so many seconds, looked at every 20 ms.
-    /// Returns the samples of the last second.
+    /// Runs a program that allocates `rate` bytes a second, with a call every 20 ms. Returns the
+    /// samples of the last second.
     fn run(budget: &mut Budget, now_ns: &mut u64, rate: f64, seconds: u64) -> u64 {
         let mut due = 0.0;
         let mut last_second = 0;
@@ -158,7 +160,7 @@ mod tests {
         let last = run(&mut budget, &mut now, 1e9, 5);
         assert!((75..=100).contains(&last), "{last}");
         assert!(budget.interval() >= 10_000_000);
-        // None at all: it is asked for as long as it has to come down, and no longer.
+        // Without samples the interval comes down, and then `due_ns` ends.
         let mut wakes = 0;
         while let Some(due) = budget.due_ns() {
             budget.adapt(due);
@@ -175,7 +177,7 @@ mod tests {
         let mut samples = 0;
         let mut due = 0.0;
         for _ in 0..1000 {
-            // 1 GB/s, looked at every millisecond.
+            // 1 GB/s, with a call every millisecond.
             due += 1e6 / budget.interval() as f64;
             while due >= 1.0 {
                 due -= 1.0;
@@ -221,7 +223,7 @@ mod tests {
         assert_eq!(budget.interval(), 4096);
     }
 
-    /// Takes so many samples, and asks.
+    /// Counts that many samples and adapts.
     fn after(budget: &mut Budget, samples: u64, now_ns: u64) -> Option<u64> {
         (0..samples).for_each(|_| budget.sampled(budget.interval()));
         budget.adapt(now_ns)
@@ -230,23 +232,23 @@ mod tests {
     #[test]
     fn before_a_second_is_over_only_what_is_clear_counts() {
         let mut budget = Budget::new(100, 4096, 0);
-        // Never at once: a rate needs a time.
+        // A rate needs some time.
         assert_eq!(after(&mut budget, 24, 0), None);
-        // 240 a second, but a quarter of the budget is not used up.
+        // 240 a second, but a quarter of the budget is left.
         assert_eq!(budget.adapt(100 * MS), None);
         assert_eq!(after(&mut budget, 1, 100 * MS), Some(10_240));
-        // From here on it counts anew.
+        // The count restarts here.
         assert_eq!(after(&mut budget, 24, 200 * MS), None);
         assert_eq!(after(&mut budget, 1, 200 * MS), Some(25_600));
 
-        // 149 a second may be an accident for a while, 150 are none.
+        // 149 a second may be chance for a while, 150 are not.
         let mut budget = Budget::new(100, 4096, 0);
         assert_eq!(after(&mut budget, 29, 200 * MS), None);
         assert_eq!(after(&mut budget, 1, 200 * MS), Some(6144));
         let mut budget = Budget::new(100, 4096, 0);
         assert_eq!(after(&mut budget, 120, 999 * MS), None);
         assert_eq!(after(&mut budget, 1, WINDOW_NS), Some(4957));
-        // With a small budget, sixteen samples are enough to tell.
+        // With a small budget, sixteen samples suffice.
         let mut budget = Budget::new(10, 4096, 0);
         assert_eq!(after(&mut budget, 15, 500 * MS), None);
         assert_eq!(after(&mut budget, 1, 500 * MS), Some(13_108));
@@ -259,17 +261,17 @@ mod tests {
             assert_eq!(after(&mut budget, 1600, WINDOW_NS), Some(65_536));
             budget
         };
-        // Not before the second is over, and not when three quarters are used.
+        // Nothing happens before the second is over, or when three quarters are used.
         assert_eq!(after(&mut raised(), 30, WINDOW_NS + 999 * MS), None);
         assert_eq!(after(&mut raised(), 75, 2 * WINDOW_NS), None);
         assert_eq!(after(&mut raised(), 50, 2 * WINDOW_NS), Some(32_768));
-        // Down to an eighth in a second, and as often as there are seconds.
+        // Down to an eighth in a second, and once for each second.
         assert_eq!(after(&mut raised(), 1, 2 * WINDOW_NS), Some(8192));
         let mut long = Budget::new(100, 1, 0);
         assert_eq!(after(&mut long, 1600, WINDOW_NS), Some(16));
         assert_eq!(after(&mut long, 1600, 2 * WINDOW_NS), Some(256));
         assert_eq!(after(&mut long, 0, 4 * WINDOW_NS), Some(4));
-        // A second in which it stayed is over.
+        // A second without a change is over.
         let mut stays = raised();
         assert_eq!(after(&mut stays, 80, 2 * WINDOW_NS), None);
         assert_eq!(after(&mut stays, 50, 3 * WINDOW_NS), Some(32_768));
@@ -279,7 +281,7 @@ mod tests {
     fn no_budget_and_no_interval_are_the_least_there_are_and_none_is_beyond_reason() {
         let mut budget = Budget::new(0, 0, 0);
         assert_eq!((budget.interval(), budget.due_ns()), (1, None));
-        // Two samples in a second, where one is wanted.
+        // Two samples in a second, of one allowed.
         assert_eq!(after(&mut budget, 2, WINDOW_NS), Some(2));
         budget.ask(4096, WINDOW_NS);
         budget.ask(0, WINDOW_NS);

@@ -1,13 +1,13 @@
-//! Estimate: a number of blocks and of bytes, summed from the weights of samples, with its standard
-//! error.
+//! Estimate: numbers of blocks and bytes, summed from the weights of samples, with their standard
+//! errors.
 
 use crate::sampling::fixed::Fixed;
 use crate::sampling::weight::Weight;
 
-/// A number of blocks and of bytes, estimated from samples, with the samples' own count.
+/// Numbers of blocks and bytes that are estimated from samples, with the number of those samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// Samples it rests on.
+    /// Samples in the estimate.
     pub samples: u64,
     objects: Fixed,
     bytes: Fixed,
@@ -28,7 +28,7 @@ impl Estimate {
         }
     }
 
-    /// Takes away a sample that was added before.
+    /// Removes a sample that was added before.
     pub fn remove(&mut self, weight: &Weight) {
         debug_assert!(
             self.samples > 0,
@@ -41,7 +41,7 @@ impl Estimate {
         self.bytes_variance -= weight.bytes_variance;
     }
 
-    /// Adds the samples of another estimate, disjoint from this one's.
+    /// Adds the samples of another estimate, which are disjoint from these.
     pub fn merge(&mut self, other: &Estimate) {
         self.samples = self.samples.saturating_add(other.samples);
         self.objects += other.objects;
@@ -50,7 +50,7 @@ impl Estimate {
         self.bytes_variance += other.bytes_variance;
     }
 
-    /// This estimate without another's samples, all of which are among its own.
+    /// Returns this estimate without the samples of `part`, which are all among its own.
     pub fn without(&self, part: &Estimate) -> Estimate {
         Estimate {
             samples: self.samples.saturating_sub(part.samples),
@@ -61,13 +61,13 @@ impl Estimate {
         }
     }
 
-    /// Estimated number of requested bytes, to the last bit: for comparisons.
+    /// Returns the estimated number of requested bytes, exact to the last bit, for comparisons.
     pub fn bytes_fixed(&self) -> Fixed {
         self.bytes
     }
 
-    /// Its parts, to be stored: blocks, bytes, variance of the blocks, variance of the bytes, in
-    /// units of 2^-32. The number of samples is stored apart.
+    /// Returns the parts for storage: blocks, bytes, variance of the blocks, variance of the bytes,
+    /// in units of 2^-32. The number of samples is stored apart.
     pub fn to_bits(&self) -> [i128; 4] {
         [
             self.objects.to_bits(),
@@ -77,7 +77,7 @@ impl Estimate {
         ]
     }
 
-    /// The estimate of those parts.
+    /// Returns the estimate of stored parts.
     pub fn from_bits(
         samples: u64,
         [objects, bytes, objects_variance, bytes_variance]: [i128; 4],
@@ -91,8 +91,8 @@ impl Estimate {
         }
     }
 
-    /// An estimate known without samples: from a dump that holds only the numbers. It has no error
-    /// of its own, which is not to say that the numbers are exact.
+    /// Returns an estimate without samples, from a dump that has only the numbers. It has no error
+    /// of its own, but the numbers may be inexact.
     pub fn given(objects: u64, bytes: u64) -> Self {
         Estimate {
             samples: objects,
@@ -102,10 +102,11 @@ impl Estimate {
         }
     }
 
-    /// The estimate in a line of a foreign dump that states numbers of samples: `samples` blocks
-    /// of together `bytes` bytes, chosen under a mean `interval`. Their sizes are lost, so all
-    /// count as of average size, which is what every reader of such dumps does, and wrong for a
-    /// line of mixed sizes.
+    /// Returns the estimate for a line of a foreign dump: `samples` blocks of `bytes` bytes
+    /// together, chosen under a mean `interval`.
+    ///
+    /// Such a line has no single sizes, so all blocks count as of average size. Every reader uses
+    /// that average, which is wrong for a line of mixed sizes.
     pub fn of_samples(samples: u64, bytes: u64, interval: u64) -> Self {
         if interval <= 1 || samples == 0 || bytes == 0 {
             return Estimate::given(samples, bytes);
@@ -120,37 +121,39 @@ impl Estimate {
         }
     }
 
-    /// Estimated number of blocks, rounded.
+    /// Returns the estimated number of blocks, rounded.
     pub fn objects(&self) -> u64 {
         self.objects.round()
     }
 
-    /// Estimated number of requested bytes, rounded.
+    /// Returns the estimated number of requested bytes, rounded.
     pub fn bytes(&self) -> u64 {
         self.bytes.round()
     }
 
-    /// Estimated number of blocks, unrounded.
+    /// Returns the estimated number of blocks, unrounded.
     pub fn objects_f64(&self) -> f64 {
         self.objects.to_f64()
     }
 
-    /// Estimated number of requested bytes, unrounded.
+    /// Returns the estimated number of requested bytes, unrounded.
     pub fn bytes_f64(&self) -> f64 {
         self.bytes.to_f64()
     }
 
-    /// Standard error of the number of blocks: the square root of the estimated variance.
+    /// Returns the standard error of the number of blocks: the square root of the estimated
+    /// variance.
     pub fn objects_error(&self) -> f64 {
         self.objects_variance.to_f64().max(0.0).sqrt()
     }
 
-    /// Standard error of the number of bytes: the square root of the estimated variance.
+    /// Returns the standard error of the number of bytes: the square root of the estimated
+    /// variance.
     pub fn bytes_error(&self) -> f64 {
         self.bytes_variance.to_f64().max(0.0).sqrt()
     }
 
-    /// Whether no sample is in it.
+    /// Returns true if the estimate has no samples.
     pub fn is_empty(&self) -> bool {
         self.samples == 0
     }
@@ -214,7 +217,8 @@ mod tests {
             assert_eq!((line.objects(), line.bytes()), (samples, bytes));
             assert_eq!((line.samples, line.is_empty()), (samples, samples == 0));
         }
-        // At the shortest interval that leaves anything out, a byte is sampled with 1 - exp(-1/2).
+        // At the shortest interval that skips anything, a byte is sampled with probability 1 -
+        // exp(-1/2).
         assert!(near(Estimate::of_samples(1, 1, 2).objects_f64(), 2.541_494));
     }
 
@@ -222,8 +226,8 @@ mod tests {
         (is / expected - 1.0).abs() < 1e-5
     }
 
-    /// The whole chain, sampler and weights, against truth: unbiased, and the standard error is
-    /// the real one. 2,000 runs of a mixture of sizes.
+    /// Sampler and weights against the truth, over runs of a mixture of sizes: estimates are
+    /// unbiased, and the standard error is the real one.
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn estimates_are_unbiased_and_their_errors_honest() {
@@ -265,8 +269,8 @@ mod tests {
         assert!((0.93..0.97).contains(&coverage), "coverage {coverage}");
     }
 
-    /// At 24 intervals, one block in 26 thousand million is missed: less than a block's variance
-    /// can say, and not less than that of its bytes.
+    /// At 24 intervals, one block in 26 thousand million is missed. The variance of blocks is too
+    /// small for the number format, and the variance of bytes is not.
     #[test]
     fn a_block_that_is_hardly_ever_missed_has_an_error_of_bytes() {
         let size = 24 << 20;

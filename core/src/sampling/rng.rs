@@ -1,19 +1,20 @@
-//! Random numbers: one thread's generator, and its exponentially distributed distances to the next
-//! mark.
+//! Random numbers of one thread, uniform and exponentially distributed. The sampler draws
+//! exponential ones, as distances to the next mark.
 
-/// Random numbers of one thread: splitmix64 (Steele, Lea, Flood 2014), one word of state, any seed.
+/// Random numbers of one thread: splitmix64 (Steele, Lea, Flood 2014), with one word of state and
+/// any seed.
 #[derive(Debug, Clone, Default)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// Seeds that differ give streams that differ.
+    /// Returns a generator. Different seeds give different streams.
     pub const fn new(seed: u64) -> Self {
         Rng { state: seed }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -22,21 +23,21 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [0, 1), a multiple of 2^-53.
+    /// Returns a uniform number in [0, 1), a multiple of 2^-53.
     fn unit(bits: u64) -> f64 {
-        // Signed numbers have an instruction for it, unsigned ones take several.
+        // The conversion is one instruction for a signed number, and several for an unsigned one.
         (bits >> 11) as i64 as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// An exponentially distributed number of that mean, rounded down.
+    /// Returns an exponentially distributed number with that mean, rounded down.
     ///
     /// Rounding down is exact here, not an approximation: for a whole number of bytes `s`,
-    /// `floor(x) < s` just when `x < s`.
+    /// `floor(x) < s` if and only if `x < s`.
     ///
-    /// By the ziggurat (Marsaglia and Tsang 2000): the area below the density is covered by layers
-    /// of equal area, of which one is chosen, and in it a point; 96 in a hundred lie below the
-    /// density for certain. Without that a logarithm takes longer than all else that a draw does,
-    /// and a choice by random comparisons is one that no processor predicts.
+    /// The method is the ziggurat (Marsaglia and Tsang 2000). Layers of equal area cover the area
+    /// below the density. One layer is chosen, and a point in it; 96 points in a hundred lie below
+    /// the density for certain. Without the ziggurat, the logarithm takes longer than the rest of a
+    /// draw. A choice by random comparisons is one that no processor predicts.
     pub(crate) fn exponential(&mut self, mean: u64) -> i64 {
         let (widths, densities) = (&ZIGGURAT.0, &ZIGGURAT.1);
         let mut before = 0.0;
@@ -47,18 +48,19 @@ impl Rng {
             let x = Rng::unit(bits) * widths[layer];
             let is_taken = x < widths[layer + 1] || layer > 0 && self.is_below(x, layer, densities);
             if is_taken {
-                // No product is too large: a mean is below 2^57, and a point beyond six tails once
-                // in 2^59.
+                // No product is too large: a mean is below 2^57, and a point is beyond six tails
+                // once in 2^59.
                 return ((before + x) * mean as i64 as f64) as i64;
             }
             if layer == 0 {
-                before += TAIL; // what comes behind it is distributed as the whole
+                // the distance behind the tail's start has the distribution of the whole
+                before += TAIL;
             }
         }
     }
 
-    /// Whether a point at `x` between a layer's inner and outer width, at a height drawn here, is
-    /// below the density.
+    /// Returns true if a point is below the density. `x` lies between the layer's inner and outer
+    /// width; the height is drawn here.
     #[cold]
     fn is_below(&mut self, x: f64, layer: usize, densities: &[f64; LAYERS + 1]) -> bool {
         let (low, high) = (densities[layer], densities[layer + 1]);
@@ -68,12 +70,12 @@ impl Rng {
 
 /// Layers of the ziggurat: see [`Rng::exponential`].
 const LAYERS: usize = 128;
-/// Where the lowest layer's tail begins, with which all layers have the same area (solved for in
-/// fifty digits; a test of ours asks whether the highest layer ends at density 1).
+/// Start of the lowest layer's tail, at which all layers have the same area. It is solved for in
+/// fifty digits. A test checks that the highest layer ends at density 1.
 const TAIL: f64 = 6.898_315_116_615_643;
 
-/// The width of each layer, lowest first, and the density there, `exp(-x)`. The width of the lowest
-/// layer is that of a rectangle of its area, and it has no density.
+/// Width of each layer, lowest first, and the density `exp(-x)` at that width. The lowest width is
+/// that of a rectangle of the layer's area, and has no density.
 const ZIGGURAT: ([f64; LAYERS + 1], [f64; LAYERS + 1]) = {
     let (mut widths, mut densities) = ([0.0; LAYERS + 1], [1.0; LAYERS + 1]);
     let lowest = exp(-TAIL);
@@ -89,14 +91,15 @@ const ZIGGURAT: ([f64; LAYERS + 1], [f64; LAYERS + 1]) = {
     (widths, densities)
 };
 
-/// For constants: `exp(x)`, by its series for a small part of `x`, to some units in the last place.
+/// Returns `exp(x)` in constants: by its series for a small part of `x`, to a few units in the last
+/// place.
 const fn exp(x: f64) -> f64 {
     if x < 0.0 {
         return 1.0 / exp(-x);
     }
     const HALVINGS: u32 = 8;
     let part = x / (1u64 << HALVINGS) as f64;
-    // exp(part) - 1, of which squaring loses less.
+    // exp(part) - 1, which loses less in squaring.
     let (mut term, mut less_one, mut n) = (1.0, 0.0, 1);
     while n < 16 {
         term *= part / n as f64;
@@ -111,7 +114,7 @@ const fn exp(x: f64) -> f64 {
     1.0 + less_one
 }
 
-/// For constants: the logarithm, by Newton's method from `near`.
+/// Returns the logarithm in constants: by Newton's method from `near`.
 const fn ln(y: f64, near: f64) -> f64 {
     let (mut x, mut steps) = (near, 0);
     while steps < 40 {
@@ -156,8 +159,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn draws_are_exponential() {
-        // A thousand ranges of the same probability, and of the last one, which is the tail, twenty
-        // in turn.
+        // A thousand ranges of equal probability, and twenty of the last one, which is the tail.
         const RANGES: usize = 1000;
         const DRAWS: usize = 4_000_000;
         let (mut rng, mean) = (Rng::new(20), 1u64 << 40);
@@ -172,7 +174,7 @@ mod tests {
                 tail[((above * RANGES as f64 * 20.0) as usize).min(19)] += 1;
             }
         }
-        // Chi-square is normal for so many ranges, with twice their number as variance: five
+        // For so many ranges chi-square is normal, with twice their number as variance: five
         // standard errors.
         for counts in [&drawn, &tail] {
             let (n, ranges) = (counts.iter().sum::<u64>() as f64, counts.len() as f64);

@@ -3,38 +3,39 @@
 //! Model: every thread lays the bytes it requests end to end. Marks fall on that line at random, on
 //! average one every `interval` bytes, independently of everything (a Poisson process). A block is
 //! sampled if at least one mark falls on it. For a block of `s` bytes the probability is `1 -
-//! exp(-s / interval)`: [`Weight`](crate::Weight) divides by it. The process has no memory. So
+//! exp(-s / interval)`, by which [`Weight`](crate::Weight) divides. The process has no memory. So
 //! after a sampled block one new draw decides the distance to the next mark, counted from the end
 //! of the block; further marks on the same block need not be drawn.
 //!
-//! The remaining distance is one signed number. The question of every malloc is one subtraction and
-//! its sign. Everything else happens once a sample, or once in a [`STRIDE`].
+//! The remaining distance is one signed number. Every malloc costs one subtraction and a test of
+//! the sign. Everything else happens once a sample, or once in a [`STRIDE`].
 //!
-//! The [`Regime`] in force may change, and a thread must not keep a mark that lies gigabytes away.
-//! So no distance is walked in one go: the line is cut into pieces, and at the end of a piece
-//! without a mark the thread draws again. It knows only that there was no mark so far, which by the
-//! lack of memory says nothing about the rest. The block across the end of a piece is decided to
-//! its end under the interval that it began with, so that each block has one interval.
+//! The parameters in force may change ([`Regime`]), and a thread must not keep a mark that lies
+//! gigabytes away. So the line is cut into pieces. At the end of a piece without a mark the thread
+//! reads the regime and draws again. It has learnt only that there is no mark so far. The process
+//! has no memory, so that says nothing about the marks that follow. A block across the end of a
+//! piece is decided to its end under the interval that it began with. So each block has one
+//! interval.
 //!
 //! A block of zero bytes counts as one byte, here and in the weight: it can be sampled, and at
 //! interval 1 it is.
 
 use crate::sampling::rng::Rng;
 
-/// Distance that nothing reaches: for threads and phases in which nothing is sampled. A thread that
-/// allocates a gigabyte a second needs 292 years for it.
+/// Distance that no thread reaches, for phases in which nothing is sampled. A thread that allocates
+/// a gigabyte a second needs 292 years for it.
 const NEVER: i64 = i64::MAX;
 
-/// A piece of the line: a change takes effect in a thread after at most that many bytes. Asking
-/// costs some tens of nanoseconds, allocating 4 MiB a thousand times that.
+/// Length of a piece in bytes: a change takes effect in a thread after at most that many. Reading
+/// the regime costs a thousandth of allocating a piece.
 const PIECE: i64 = 4 << 20;
 
-/// The same while nothing is sampled: what a thread allocates between a start and its next question
-/// is missing, and should be little against any interval.
+/// Length of a piece in bytes while nothing is sampled. Allocations between a start and the
+/// thread's next look are missing, and should be few against any interval.
 const PIECE_STOPPED: i64 = 16 << 10;
 
-/// A thread walks no further without stopping for whatever else is to be done as it allocates
-/// ([`Sampler::continue_countdown`]): so nobody need count bytes for that at each block. In bytes.
+/// Most bytes that a thread lays before it leaves the fast path for its periodic work
+/// ([`Sampler::continue_countdown`]). So no block pays for a count of its own.
 pub const STRIDE: u64 = 1 << 20;
 
 /// The sampling parameters in force for a thread.
@@ -42,13 +43,13 @@ pub const STRIDE: u64 = 1 << 20;
 pub struct Regime {
     /// Mean distance between marks, in bytes. 0: nothing is sampled; 1: everything is.
     pub interval: u64,
-    /// Blocks of at least so many bytes are all recorded, unless nothing is; 0: none for its size.
-    /// The same for the life of a sampler.
+    /// Size from which every block is recorded, unless nothing is. 0: no block for its size. It is
+    /// constant for the life of a sampler.
     pub record_over: u64,
 }
 
 impl Regime {
-    /// Nothing is sampled.
+    /// The regime in which nothing is sampled.
     pub const STOPPED: Regime = Regime {
         interval: 0,
         record_over: 0,
@@ -58,8 +59,8 @@ impl Regime {
         self.record_over > 0 && size >= self.record_over
     }
 
-    /// Length of a piece. With `record_over`, no longer than such a block, which then ends a piece
-    /// wherever it lies: so its size is asked for, and nobody else pays for the question.
+    /// Returns the length of a piece. With `record_over`, a piece is no longer than such a block,
+    /// so the block ends a piece wherever it lies. Its size is then checked on the slow path only.
     fn piece(&self) -> i64 {
         match (self.interval, self.record_over) {
             (0, _) => PIECE_STOPPED,
@@ -69,35 +70,35 @@ impl Regime {
     }
 }
 
-/// A thread's place on its line of bytes.
+/// The position of a thread on its line of bytes.
 ///
-/// All zero is a valid state: the first block reaches the (absent) first mark, so the thread's
-/// first malloc goes the slow way, where [`start`](Self::start) draws the real one.
+/// All zero is a valid state: the thread's first block takes the slow path, where
+/// [`start`](Self::start) draws the first mark.
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub struct Sampler {
-    /// Whole bytes between here and the end of the stride: a block that makes it negative lies on
-    /// that.
+    /// Whole bytes from here to the end of the stride. The block that makes it negative lies on
+    /// that end.
     left: i64,
-    /// Whole bytes between there and the next mark, or the end of the piece. 0: it is the end of
-    /// the stride.
+    /// Whole bytes from the end of the stride to the next mark or the end of the piece. 0: the
+    /// stride ends there.
     beyond: i64,
-    /// How far the end of the stride is from where the line began.
+    /// Distance of the stride's end from the beginning of the line.
     end: u64,
     /// Mean distance under which the mark was drawn. 0: nothing is sampled; 1: everything is.
     interval: u64,
     rng: Rng,
-    /// Whether the piece ends before the next mark.
+    /// True if the piece ends before the next mark.
     unmarked: bool,
 }
 
 impl Sampler {
-    /// Offset of `left`, for a caller in assembly. [`passes`](Self::passes) subtracts the block's
-    /// bytes (1 for an empty block) from this signed number. If the result is negative, it calls
-    /// [`continue_countdown`](Self::continue_countdown).
+    /// Offset of `left`, for assembly. [`passes`](Self::passes) is: subtract the block's bytes (1
+    /// for an empty block) from this signed number. If the result is negative, call
+    /// [`goes_on`](Self::continue_countdown).
     pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
 
-    /// The same as `default()`, for statics.
+    /// The value of `default()`, for statics.
     pub const ZERO: Sampler = Sampler {
         left: 0,
         beyond: 0,
@@ -107,18 +108,18 @@ impl Sampler {
         unmarked: false,
     };
 
-    /// Lays `size` bytes on the line; true when no mark fell on them, and no piece ended in them.
+    /// Lays `size` bytes on the line. Returns true if no mark falls on them, and no piece ends in
+    /// them.
     #[inline(always)]
     pub fn passes(&mut self, size: usize) -> bool {
-        // A request beyond isize::MAX never succeeds, and lays nothing: taken for a signed number,
-        // it would lead backwards, and whatever comes next would lie where it is known that there
-        // is no mark.
+        // A request beyond isize::MAX never succeeds, and lays nothing. As a signed number it would
+        // lead backwards, and hide the marks of later blocks.
         self.left = self.left.wrapping_sub(bytes_laid(size));
         self.left >= 0 || self.continue_countdown()
     }
 
-    /// Called when `left` has become negative. Returns true if only a stride ended in that block. Then
-    /// the block passes, and the next stride begins behind it.
+    /// Begins the next stride if only a stride ended in the block that made `left` negative.
+    /// Returns true if the block passes.
     #[inline(always)]
     pub fn continue_countdown(&mut self) -> bool {
         if self.beyond != 0 {
@@ -127,43 +128,42 @@ impl Sampler {
         self.left >= 0
     }
 
-    /// Whether a mark fell on the last block, or a stride or a piece ended in it, and nobody has
-    /// gone on or drawn since.
+    /// Returns true if a mark, a stride or a piece ended in the last block, and nothing is drawn or
+    /// continued yet.
     pub fn is_due(&self) -> bool {
         self.left < 0
     }
 
-    /// The last block of `size` bytes is not on the line after all: there was no memory for it.
-    /// Marks stay as far ahead as they are.
+    /// Takes the last block of `size` bytes off the line: there was no memory for it. The distance
+    /// to the next mark stays.
     #[cold]
     pub fn take_back(&mut self, size: usize) {
         self.end = self.end.wrapping_sub(bytes_laid(size) as u64);
     }
 
-    /// All bytes that were ever laid on the line, wrapping.
+    /// Returns the number of bytes ever laid on the line, wrapping.
     #[inline(always)]
     pub fn laid(&self) -> u64 {
         self.end.wrapping_sub(self.left as u64)
     }
 
-    /// Begins the line with a seed of its own and draws the first mark.
+    /// Begins the line with a seed, and draws the first mark.
     pub fn start(&mut self, seed: u64, interval: u64) {
         self.rng = Rng::new(seed);
         self.draw(interval);
     }
 
-    /// Draws the distance to the next mark, from here. To be called after each sampled block, and
-    /// whenever the interval in force changes: having no memory, the process may be redrawn at any
-    /// point of the line without a bias.
+    /// Draws the distance from here to the next mark. Call it after each sampled block, and
+    /// whenever the interval in force changes. The process has no memory, so it may be redrawn at
+    /// any point of the line without a bias.
     pub fn draw(&mut self, interval: u64) {
         let distance = self.distance(interval);
         self.unmarked = false;
         self.go(distance);
     }
 
-    /// As [`draw`](Self::draw), but goes no further than one piece. A block that does not pass is
-    /// then to be [`decide`](Self::decide)d, and whatever comes of it, this is to be called again
-    /// behind it.
+    /// Draws like [`draw`](Self::draw), but no further than one piece. If a block does not pass,
+    /// call [`decide`](Self::decide) for it, and then this function again.
     #[inline(always)]
     pub fn draw_under(&mut self, regime: Regime) {
         if regime.interval == 1 {
@@ -175,19 +175,19 @@ impl Sampler {
         self.go(distance.min(piece - 1));
     }
 
-    /// A distance to the next mark.
+    /// Draws a distance to the next mark.
     #[inline(always)]
     fn distance(&mut self, interval: u64) -> i64 {
         self.interval = interval;
         match interval {
             0 => NEVER,
-            // Every block is at least a byte on the line, so a distance of 0 takes every one.
+            // Every block has at least a byte on the line, so a distance of 0 samples every block.
             1 => 0,
             _ => self.rng.exponential(interval),
         }
     }
 
-    /// Begins a stride, so far from the next mark or the end of the piece.
+    /// Begins a stride at that distance from the next mark or the end of the piece.
     #[inline(always)]
     fn go(&mut self, distance: i64) {
         let laid = self.laid();
@@ -204,8 +204,8 @@ impl Sampler {
         self.draw_under(regime);
     }
 
-    /// Returns the interval under which a block of `size` bytes is sampled, if it is. The block did not
-    /// pass, and [`continue_countdown`](Self::continue_countdown) returned false.
+    /// Returns the interval under which a block is sampled, or `None` if it is not. Call it for a
+    /// block that neither passes nor [goes on](Self::continue_countdown).
     pub fn decide(&mut self, size: usize, regime: Regime) -> Option<u64> {
         let size = bytes_on_the_line(size as u64);
         match (regime.interval, self.interval) {
@@ -219,8 +219,8 @@ impl Sampler {
         }
     }
 
-    /// Whether a mark falls on what of a block of that size lies behind the end of a piece without
-    /// one.
+    /// Returns true if a mark falls on the part of a block behind the end of a piece without a
+    /// mark.
     #[cold]
     #[inline(never)]
     fn reaches_behind_piece(&mut self, size: u64, interval: u64) -> bool {
@@ -229,24 +229,24 @@ impl Sampler {
         self.rng.exponential(interval) < behind
     }
 
-    /// Nothing is sampled until the next [`start`](Self::start) or [`draw`](Self::draw).
+    /// Stops sampling until the next [`start`](Self::start) or [`draw`](Self::draw).
     pub fn stop(&mut self) {
         self.draw(0);
     }
 
-    /// Mean distance between marks under which the last sampled block was chosen, in bytes.
+    /// Returns the mean interval under which the last sampled block was chosen, in bytes.
     pub fn interval(&self) -> u64 {
         self.interval
     }
 }
 
-/// Length of a block of `size` bytes on the line: an empty one has a byte.
+/// Returns the length of a block of `size` bytes on the line: an empty block has one byte.
 #[inline(always)]
 pub fn bytes_on_the_line(size: u64) -> u64 {
     if size == 0 { 1 } else { size }
 }
 
-/// Bytes that a request of `size` lays: none, if it can never succeed.
+/// Returns the bytes that a request of `size` lays: none if it can never succeed.
 #[inline(always)]
 fn bytes_laid(size: usize) -> i64 {
     (bytes_on_the_line(size as u64) as i64).max(0)
@@ -258,7 +258,8 @@ const _: () = assert!(size_of::<Sampler>() <= 48);
 mod tests {
     use super::*;
 
-    /// Sampled share of `n` blocks of `size` bytes, against `1 - exp(-s/R)`, in standard errors.
+    /// Returns the deviation of the sampled share of `n` blocks of `size` bytes from `1 -
+    /// exp(-s/R)`, in standard errors.
     fn deviation(size: usize, interval: u64, n: u64, seed: u64) -> f64 {
         let mut sampler = Sampler::default();
         sampler.start(seed, interval);
@@ -362,7 +363,7 @@ mod tests {
 
     const MARKED_LATER: u64 = 1 << 50;
 
-    /// A piece without a mark ends here.
+    /// Ends a piece without a mark here.
     fn ends_here(sampler: &mut Sampler) {
         (sampler.left, sampler.beyond, sampler.unmarked) = (0, 0, true);
     }
@@ -391,8 +392,7 @@ mod tests {
                     sampler.draw(interval);
                 }
             }
-            // They come as often as there is room for them between marks: at most one a stride,
-            // and, where there are no marks, as many.
+            // There is at most one a stride, and without marks exactly as many as fit.
             let most = laid / STRIDE;
             let least = if interval == 0 { most / 3 } else { 0 };
             assert!(
@@ -414,7 +414,7 @@ mod tests {
             sampler.take_back(size);
             assert_eq!(sampler.laid(), before, "{size}");
         }
-        // The mark is nearer by what was laid.
+        // The mark is nearer by the bytes laid.
         assert_eq!(at_first - ahead(&sampler), 1 + 100 + (1 << 30));
     }
 
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_block_is_sampled_when_a_mark_falls_on_one_of_its_bytes() {
-        // Five bytes without a mark, and the sixth has one.
+        // Five bytes without a mark; the sixth byte has one.
         let five_left = Sampler {
             left: 5,
             ..Sampler::ZERO
@@ -445,7 +445,7 @@ mod tests {
     fn a_thread_asks_again_at_the_end_of_a_piece() {
         for (regime, piece) in [
             (under(MARKED_LATER, 0), 4 << 20),
-            // No mark in a gigabyte; a larger piece, and changes would be followed later.
+            // No mark in a gigabyte. A larger piece would let changes take effect later.
             (under(MARKED_LATER, 1 << 30), 4 << 20),
             (under(MARKED_LATER, 1000), 1000),
             (Regime::STOPPED, 16 << 10),
@@ -458,7 +458,7 @@ mod tests {
         }
     }
 
-    /// Four bytes between marks and pieces of sixteen: of a hundred pieces two are without a mark.
+    /// Four bytes between marks, and pieces of sixteen: two pieces in a hundred have no mark.
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn what_ends_with_a_piece_has_no_second_chance() {
@@ -473,15 +473,15 @@ mod tests {
             }
             assert!(sampler.passes(8));
             let mut other = sampler.clone();
-            // Up to the end, where it is known that there is no mark.
+            // Up to the end, before which there is no mark.
             assert!(!sampler.passes(8));
             assert_eq!(sampler.decide(8, regime), None);
             ends += 1;
-            // A byte more, on which there may be one: 1 - exp(-1/4) = 0.221.
+            // A byte beyond the end has a mark with probability 1 - exp(-1/4) = 0.221.
             assert!(!other.passes(9));
             continued += u64::from(other.decide(9, regime) == Some(4));
         }
-        // 1832 pieces, more or less 42; and of those, five standard errors to either side.
+        // 1832 pieces, more or less 42; and five standard errors of their share.
         let share = continued as f64 / f64::from(ends);
         assert!((1600..2050).contains(&ends), "{ends}");
         assert!((share - 0.221).abs() < 0.05, "{share}");
@@ -492,7 +492,7 @@ mod tests {
         let regime = under(64, 0);
         let mut sampler = Sampler::default();
         sampler.start_under(7, regime);
-        // No mark within a piece for once; the next one has one again.
+        // One piece without a mark; the next one has a mark again.
         ends_here(&mut sampler);
         for _ in 0..1000 {
             sampler.draw_under(regime);
@@ -513,9 +513,9 @@ mod tests {
         };
         assert_eq!(decide(999, MARKED_LATER, 1000), None);
         assert_eq!(decide(1000, MARKED_LATER, 1000), Some(1));
-        // None for its size.
+        // No block is recorded for its size.
         assert_eq!(decide(1 << 20, MARKED_LATER, 0), None);
-        // Nothing at all, or nothing yet.
+        // Nothing is sampled, or not yet.
         assert_eq!(decide(1000, 0, 1000), None);
     }
 
@@ -540,7 +540,7 @@ mod tests {
         sampler.stop();
         assert_eq!((sampler.interval(), sampler.is_due()), (0, false));
         assert!((0..1000).all(|_| sampler.passes(1 << 40)));
-        // A block before the next draw has no interval, so each mark is a sample.
+        // Before the next draw there is no interval, so each mark counts as one.
         assert_eq!(sampler.decide(8, regime), None);
         assert!(!sampler.unmarked);
         sampler.draw(64);

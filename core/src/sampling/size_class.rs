@@ -1,15 +1,16 @@
-//! Size class: a range of block sizes by which dumps group the blocks of one stack.
+//! Size classes: groups of blocks of one stack in a dump.
 //!
-//! Each doubling has four classes, as in jemalloc: 1..=8, then 9..=16, and from 16 on steps of a
-//! quarter of the power of two below. A class spans at most a quarter of its size. So the average
-//! size of a line describes its blocks, and a reader's `-tagfocus` by size works.
+//! There are four classes for each doubling, as in jemalloc's own: 1..=8, then 9..=16, and above 16
+//! steps of a quarter of the power of two below. A class spans at most a quarter of its size. So
+//! the average size of a line tells what its blocks are like, and a reader's `-tagfocus` by size
+//! works.
 
 /// A class of requested sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SizeClass(pub u8);
 
 impl SizeClass {
-    /// The class of a request.
+    /// Returns the class of a request.
     pub fn of(size: u64) -> Self {
         match size {
             0..=8 => SizeClass(0),
@@ -24,7 +25,7 @@ impl SizeClass {
         }
     }
 
-    /// The largest size of the class.
+    /// Returns the largest size of the class.
     pub fn upper(self) -> u64 {
         match self.0 {
             0 => 8,

@@ -1,14 +1,14 @@
-//! Weight: the number of blocks and bytes that one sample stands for. Law 8: unsampling happens
-//! here and nowhere else.
+//! Weight: the estimate that one sample contributes. Law 8: unsampling happens here and nowhere
+//! else.
 //!
-//! A block of `s` bytes was sampled with probability `p = 1 - exp(-s / interval)`, so its sample
+//! A block of `s` bytes is sampled with probability `p = 1 - exp(-s / interval)`. So its sample
 //! stands for `1/p` blocks and `s/p` bytes (Horvitz and Thompson 1952). Sums of such weights are
-//! unbiased for any mixture of sizes. The variance of such a sum is estimated from the samples
-//! alone, by the sum of `x² (1 - p) / p²`, where `x` is 1 for blocks and `s` for bytes. It is
+//! unbiased for any mixture of sizes. The variance of a sum is estimated from the samples alone, by
+//! the sum of `x² (1 - p) / p²`. Here `x` is 1 for blocks and `s` for bytes. The variance is
 //! additive, up call trees and across logs.
 //!
-//! Sums of weights are kept in an [`Estimate`](crate::Estimate). The reader also sums weights
-//! multiplied by time.
+//! An [`Estimate`](crate::Estimate) keeps sums of weights. The reader also sums weights multiplied
+//! by time.
 
 use crate::sampling::fixed::Fixed;
 use crate::sampling::sampler::bytes_on_the_line;
@@ -22,7 +22,7 @@ pub struct Weight {
     pub(crate) bytes_variance: Fixed,
 }
 
-/// The probability with which a block of so many bytes on the line is sampled under a mean
+/// Returns the probability of a sample of a block with that many bytes on the line, under a mean
 /// `interval` of bytes.
 fn probability(bytes: f64, interval: u64) -> f64 {
     // expm1: for small s/R, 1 - exp(-s/R) would lose its digits.
@@ -30,9 +30,9 @@ fn probability(bytes: f64, interval: u64) -> f64 {
 }
 
 impl Weight {
-    /// The weight of a sampled block of `size` requested bytes, chosen under a mean interval of
-    /// `interval` bytes. An interval of 0 or 1 means that every block was taken: it stands for
-    /// itself, exactly.
+    /// Returns the weight of a sampled block of `size` requested bytes, chosen under a mean
+    /// interval of `interval` bytes. With an interval of 0 or 1 every block is sampled, and stands
+    /// exactly for itself.
     pub fn of(size: u64, interval: u64) -> Self {
         if interval <= 1 {
             return Weight {
@@ -53,8 +53,8 @@ impl Weight {
         }
     }
 
-    /// Returns the sum of the weights of `samples` blocks with `bytes` requested bytes in all, if
-    /// each block has the average size. None of the three is 0, and `interval` is above 1.
+    /// Returns the weight of `samples` sampled blocks of together `bytes` requested bytes, if each
+    /// has the average size. No argument is 0, and `interval` is above 1.
     pub(crate) fn of_many(samples: u64, bytes: u64, interval: u64) -> Self {
         let size = bytes as f64 / samples as f64;
         let p = probability(size, interval);
@@ -67,14 +67,14 @@ impl Weight {
         }
     }
 
-    /// Whether it brings no variance: every block was taken.
+    /// Returns true if the weight has no variance: every block was sampled.
     #[inline]
     pub(crate) fn is_exact(&self) -> bool {
         self.objects_variance.to_bits() | self.bytes_variance.to_bits() == 0
     }
 
-    /// The same sample, of a block of `size` bytes, as it lies on the sampler's line, where an
-    /// empty block has a byte.
+    /// Returns the weight of this sample in bytes on the sampler's line, where an empty block has
+    /// one byte. `size` is the block's size.
     #[inline]
     pub fn on_the_line(&self, size: u64) -> Weight {
         match size {
@@ -83,9 +83,8 @@ impl Weight {
         }
     }
 
-    /// The same sample, seen as a block that carries `bytes` of something other than its size, such
-    /// as the slack behind it: it stands for `bytes / p` such bytes, with variance
-    /// `bytes² (1 - p) / p²`.
+    /// Returns the weight of this sample in `bytes` of another quantity, such as the slack of the
+    /// block. It stands for `bytes / p`, with variance `bytes² (1 - p) / p²`.
     #[inline]
     pub fn carrying(&self, bytes: u64) -> Weight {
         if self.is_exact() {
@@ -103,29 +102,29 @@ impl Weight {
         }
     }
 
-    /// Blocks that the sample stands for, in the type in which sums are kept.
+    /// Returns the number of blocks in the form of their sums.
     #[inline]
     pub fn objects_fixed(&self) -> Fixed {
         self.objects
     }
 
-    /// Bytes that the sample stands for, in the type in which sums are kept.
+    /// Returns the number of bytes in the form of their sums.
     #[inline]
     pub fn bytes_fixed(&self) -> Fixed {
         self.bytes
     }
 
-    /// Blocks that the sample stands for.
+    /// Returns the number of blocks.
     pub fn objects_f64(&self) -> f64 {
         self.objects.to_f64()
     }
 
-    /// Blocks that the sample stands for, and the variance that it brings.
+    /// Returns the number of blocks and its variance.
     pub fn objects_f64_with_variance(&self) -> (f64, f64) {
         (self.objects.to_f64(), self.objects_variance.to_f64())
     }
 
-    /// Bytes that the sample stands for, and the variance that it brings.
+    /// Returns the number of bytes and its variance.
     pub fn bytes_f64_with_variance(&self) -> (f64, f64) {
         (self.bytes.to_f64(), self.bytes_variance.to_f64())
     }
@@ -163,13 +162,13 @@ mod tests {
         let (bytes, variance) = weight.bytes_f64_with_variance();
         assert!(near(weight.objects_f64(), 2.0), "{weight:?}");
         assert!(near(bytes, 2000.0) && near(variance, 2e6), "{weight:?}");
-        // Its own number of bytes is carried like any other.
+        // The size itself is a quantity like any other.
         let own = Weight::of(HALF.0, HALF.1);
         let same = own.carrying(HALF.0);
         assert!(near(same.bytes.to_f64(), own.bytes.to_f64()));
         let (_, expected) = own.bytes_f64_with_variance();
         assert!(near(same.bytes_f64_with_variance().1, expected));
-        // A block that was taken for certain brings what it is, without an error.
+        // A block that is sampled for certain has no error.
         let all = Weight::of(HALF.0, 1).carrying(1000);
         assert_eq!(all.bytes_f64_with_variance(), (1000.0, 0.0));
         assert_eq!(all.objects_f64(), 1.0);

@@ -1,25 +1,24 @@
-//! Weight cache: the weights of recent sizes, because a fold needs the same few over and over.
+//! Weight cache: the weights of sizes that recur in a fold.
 //!
-//! Model: a small table by (size, interval). Each entry is the last weight that fell on its place.
-//! [`Weight::of`] is a function of both, so an entry never becomes wrong; a miss computes. Without
-//! the cache, the exponential and the divisions are most of a fold's time (`cargo bench --package
-//! heapprof-core`).
+//! Model: a direct-mapped table by (size, interval). [`Weight::of`] is a function of both, so an
+//! entry never becomes stale; a miss computes. Without the cache, the exponential function and the
+//! divisions are most of a fold's time (`cargo bench --package heapprof-core`).
 
 use crate::sampling::weight::Weight;
 use crate::tables::slots::spread;
 
-/// Entries; a power of two. 80 bytes each.
+/// Entries; a power of two. Each has 80 bytes.
 const ENTRIES: usize = 256;
 
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WeightCache {
-    /// Empty until the first question, so that an unused ledger costs nothing.
+    /// Empty until the first lookup, so that a ledger without events takes no memory.
     entries: Vec<(u64, u64, Weight)>,
 }
 
 impl WeightCache {
-    /// [`Weight::of`].
+    /// Returns [`Weight::of`].
     #[inline]
     pub(crate) fn of(&mut self, size: u64, interval: u64) -> Weight {
         if interval <= 1 {
@@ -37,7 +36,7 @@ impl WeightCache {
     fn compute(&mut self, at: usize, size: u64, interval: u64) -> Weight {
         let weight = Weight::of(size, interval);
         if self.entries.is_empty() {
-            // Right everywhere: every entry is the weight of what it says.
+            // Valid everywhere: every entry is the weight of its own key.
             self.entries.resize(ENTRIES, (size, interval, weight));
         }
         self.entries[at] = (size, interval, weight);

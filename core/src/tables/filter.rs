@@ -1,45 +1,44 @@
-//! Filter: a table of counters that tells for most addresses that no live sample is there.
+//! Filter: a counting Bloom filter with one hash function, over the addresses of live samples.
 //!
-//! Model: a counter has one byte. It is about the live samples whose address falls on it. Every
-//! `free` of the program loads one counter; nearly all are 0, and the free is done. The values:
+//! Model: an array of one-byte counters; a counter is about the live samples whose addresses map to
+//! it. Every `free` of the program loads one counter. Nearly all are 0, and the free is done. The
+//! values are:
 //!
 //! | value | live samples |
 //! | --- | --- |
 //! | 0 | none |
 //! | 1 to 127 | one, whose address has this [tag] |
-//! | 128 | one with an unknown tag: there were more |
+//! | 128 | one of unknown tag: there were more |
 //! | 129 to 254 | two to 127 |
-//! | 255 | saturated once: from then on "maybe" for ever, which costs time and never truth |
+//! | 255 | stuck after that many: the answer stays "maybe", which only costs time |
 //!
-//! So the free of a sample's neighbour asks twice here, and hardly ever in the sample table behind
-//! it. A question to the table loads a line of memory that is in no cache. Where samples have come
-//! and gone for long, it loads more than one.
+//! So the free of a sample's neighbour is nearly always answered here, and hardly ever in the table
+//! behind. A lookup there loads a line of memory that is in no cache, or several after much churn.
 //!
-//! Neighbours share a counter, and a cache line of counters. The filter's unit says how many: a
-//! power of two of bytes, with a lower bound. With a small unit few frees of other blocks find a
-//! counter taken. With a large unit the counters take little of the program's cache if its frees
-//! are spread over a large heap. The best unit depends on the distance between samples:
-//! [`Filter::unit_for`].
+//! Neighbours share a counter, and a cache line of counters. The filter's unit is the number of
+//! bytes that share a counter: a power of two, at least [`Unit::SMALLEST`]. With a small unit few
+//! frees of other blocks find a nonzero counter. With a large unit the counters take little of the
+//! program's cache if its frees go all over a large heap. The best unit depends on the distance
+//! between samples: [`Filter::unit_for`].
 //!
-//! Blocks that begin at pages would fall on few counters, and on each other, if addresses as many
-//! units apart as there are counters had the same counter. So each such step moves the counter on
-//! by some more.
+//! Addresses a million units apart would share a counter. Instead each such step adds 37 counters.
+//! Otherwise blocks that begin at pages, which use one in 64 counters, would fall on each other.
 //!
-//! A table is used instead of a property of the address: see docs/rejected.md (a reserved range
-//! needs its own arenas, page alignment wastes a page per live sample).
+//! Rejected: a property of the address in place of a table (docs/rejected.md). A reserved range
+//! needs its own arenas, and page alignment wastes a page per live sample.
 
 use crate::primitive::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// How many counters there are. Only those on which the program's heap falls are ever touched, a
-/// cache line for 64 units. (Models and miri, which follow each counter, have two.)
+/// Number of counters. Only counters of the program's heap are touched, a cache line for 64 units.
+/// (Models and miri, which follow each counter, have two.)
 const COUNTERS: usize = 1 << Filter::BITS;
 
-/// A counter of one sample whose tag is not known.
+/// A counter of one sample whose tag is unknown.
 const ONE: u8 = 128;
-/// A counter that stays where it is.
+/// A counter that never changes again.
 const STUCK: u8 = u8::MAX;
 
-/// Returns the tag of an address, which a counter holds if it has a single sample: 1 to 127.
+/// Returns a counter's note of its only sample: 1 to 127.
 #[inline(always)]
 fn tag(address: u64) -> u8 {
     ((address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as u8).max(1)
@@ -49,18 +48,19 @@ fn tag(address: u64) -> u8 {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Filter {
-    /// The counter of an address is number `address * multiplier mod 2^64 >> SHIFT`. 0, which is
-    /// all that there is before a unit is set: everything has the first. In a line of its own: all
-    /// read it, and nobody writes what is beside it. First, because assembly reaches it with a
-    /// shorter instruction there.
+    /// The counter of an address has the number `address * multiplier mod 2^64 >> SHIFT`. Until a
+    /// unit is set the multiplier is 0, and every address has the first counter.
+    ///
+    /// It has a cache line of its own: all threads read it, and no thread writes beside it. It
+    /// comes first because assembly reaches it with a shorter instruction there.
     multiplier: Line<AtomicU64>,
-    /// Changed by the threads that insert or take samples. Relaxed suffices: a block reaches
-    /// another thread only through a synchronisation of the program, which orders the count before
-    /// the free.
+    /// The thread that inserts or takes a sample changes its counter. Relaxed suffices: a block
+    /// reaches another thread only through synchronisation of the program's own, which orders the
+    /// count before the free.
     counters: [AtomicU8; COUNTERS],
 }
 
-/// Alone on a line of the cache.
+/// A value on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<T>(T);
@@ -76,23 +76,23 @@ impl Default for Filter {
 pub struct Unit(u32);
 
 impl Unit {
-    /// 128 bytes.
+    /// The smallest unit, in bits.
     pub const SMALLEST: Unit = Unit(7);
-    /// A page: beyond it blocks that begin at neighbouring pages would share a counter.
+    /// A page. With a larger unit, blocks that begin at neighbouring pages would share a counter.
     const LARGEST: Unit = Unit(12);
-    /// Where every block is a sample: as large as can be without a counter of the smallest blocks
-    /// reaching 255.
+    /// The unit if every block is a sample: the largest with which no counter of the smallest
+    /// blocks reaches 255.
     const OF_ALL: Unit = Unit(10);
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub fn bytes(self) -> u64 {
         1 << self.0
     }
 
-    /// The counters' numbers are the sum of `address / unit` and of
-    /// `37 * address / (1048576 * unit)`.
+    /// Returns the multiplier for the counter number `address / unit + 37 * address / (1048576 *
+    /// unit)`.
     fn multiplier(self) -> u64 {
-        let one = 1u64 << Filter::SHIFT; // bytes, were the unit one
+        let one = 1u64 << Filter::SHIFT; // bytes, if the unit were one
         let further = (one >> Filter::BITS).wrapping_mul(37);
         one.wrapping_add(further) >> self.0
     }
@@ -103,18 +103,20 @@ impl Filter {
     const BITS: u32 = if cfg!(any(loom, miri)) { 1 } else { 20 };
     /// See [`MULTIPLIER_AT`](Self::MULTIPLIER_AT).
     pub const SHIFT: u32 = u64::BITS - Self::BITS;
-    /// Offset of the multiplier, for a caller in assembly. An address times the multiplier, shifted
-    /// right by [`SHIFT`](Self::SHIFT), is the number of the address's counter. The counters are
-    /// bytes, from [`COUNTERS_AT`](Self::COUNTERS_AT) on.
+    /// Offset of the multiplier, for assembly. An address times that word, shifted right by
+    /// [`SHIFT`](Self::SHIFT), is the number of its counter. The counters are bytes, from
+    /// [`COUNTERS_AT`](Self::COUNTERS_AT) on.
     pub const MULTIPLIER_AT: usize = std::mem::offset_of!(Filter, multiplier);
-    /// Where the first counter is.
+    /// Offset of the first counter.
     pub const COUNTERS_AT: usize = std::mem::offset_of!(Filter, counters);
 
-    /// The unit for samples that are `interval` bytes apart on average: a 128th of that, so that of
-    /// the frees of others one in a hundred finds a counter taken, in a heap of up to a million
-    /// units; 128 bytes at least: of smaller ones the counters take more of the cache than they
-    /// spare questions. Where every block is a sample there are no others, and all that counts is
-    /// how much of the cache is taken.
+    /// Returns the unit for samples that are `interval` bytes apart on average: a 128th of the
+    /// interval.
+    ///
+    /// In a heap of up to a million units, one free in a hundred of other blocks then finds a
+    /// nonzero counter. With units below [`Unit::SMALLEST`] the counters would take more of the
+    /// cache than they save lookups. If every block is a sample there are no other blocks, and only
+    /// the use of the cache counts.
     pub fn unit_for(interval: u64) -> Unit {
         if interval <= 1 {
             return Unit::OF_ALL;
@@ -123,8 +125,8 @@ impl Filter {
         Unit(log2.clamp(Unit::SMALLEST.0, Unit::LARGEST.0))
     }
 
-    /// Sets the unit, before there is any sample, and adds `held` for good. These addresses may
-    /// have been added under another unit, and no thread that asks meanwhile misses them.
+    /// Sets the unit before there is any sample, and adds `held` for good. Those addresses may have
+    /// been added under another unit; no thread misses them at any time.
     pub fn set_unit(&self, unit: Unit, held: impl Iterator<Item = u64>) {
         let multiplier = unit.multiplier();
         for address in held {
@@ -134,7 +136,7 @@ impl Filter {
         self.multiplier.0.store(multiplier, Ordering::Release);
     }
 
-    /// No sample anywhere.
+    /// Returns a filter without samples.
     #[cfg(loom)]
     pub fn new() -> Self {
         Filter {
@@ -143,7 +145,8 @@ impl Filter {
         }
     }
 
-    /// No sample anywhere. All zero bytes, so a static costs no room in the file.
+    /// Returns a filter without samples. It is all zero bytes, so a static takes no room in the
+    /// file.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Filter {
@@ -152,21 +155,21 @@ impl Filter {
         }
     }
 
-    /// False: no sample lives at `address`. True: perhaps.
+    /// Returns false if no sample lives at `address`, and true if one may.
     #[inline(always)]
     pub fn may_hold(&self, address: u64) -> bool {
         let counter = self.counter_of(address).load(Ordering::Relaxed);
         counter != 0 && (counter >= ONE || counter == tag(address))
     }
 
-    /// To be called before the address of a sampled block is handed to the program.
+    /// Adds an address. Call it before the address of a sampled block is handed to the program.
     pub fn add(&self, address: u64) {
         Self::add_to(self.counter_of(address), address);
     }
 
-    /// To be called when the sample at `address`, which was added, has been taken out of the table.
+    /// Removes an address that was added. Call it when its sample has been taken out of the table.
     pub fn remove(&self, address: u64) {
-        // Without branches: in a busy line, which way they go is anybody's guess.
+        // Branch-free: in a busy line a branch here is unpredictable.
         change(self.counter_of(address), |n| {
             if n <= ONE {
                 0
@@ -176,8 +179,7 @@ impl Filter {
         });
     }
 
-    /// Returns the place of the address's counter, for a prefetch before [adding](Self::add) the
-    /// address.
+    /// Returns the place of the counter, for a prefetch before [`add`](Self::add).
     #[inline(always)]
     pub fn place_of(&self, address: u64) -> *const u8 {
         std::ptr::from_ref(self.counter_of(address)).cast()
@@ -195,8 +197,8 @@ impl Filter {
     }
 
     /// Acquire: a thread that reads a multiplier sees the counts of [`set_unit`](Self::set_unit)
-    /// under it. A thread with the address of a sample reads the last multiplier, because it was
-    /// set before there were samples.
+    /// under it. A thread that has a sample's address reads the last multiplier, which is older
+    /// than all samples.
     #[inline(always)]
     fn counter_of(&self, address: u64) -> &AtomicU8 {
         self.counter(address, self.multiplier.0.load(Ordering::Acquire))
@@ -219,8 +221,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// One of its own for each place in the text, with that unit: it is too large for a test's
-    /// stack.
+    /// A filter of its own for each place in the text: it is too large for a test's stack.
     macro_rules! filter {
         ($unit:expr) => {{
             static FILTER: Filter = Filter::new();
@@ -246,12 +247,12 @@ mod tests {
     }
 
     proptest! {
-        /// Blocks of few counters, so many that some stick: one that lives is always held, and a
-        /// counter that never stuck knows when it has none.
+        /// Blocks of few counters, so many that some stick. A live sample is always held, and a
+        /// counter that never stuck becomes 0 again.
         #[test]
-        fn who_lives_is_held(steps in prop::collection::vec((any::<bool>(), 0..600u64), 0..if cfg!(miri) { 50 } else { 2000 })) {
+        fn a_live_sample_is_held(steps in prop::collection::vec((any::<bool>(), 0..600u64), 0..if cfg!(miri) { 50 } else { 2000 })) {
             let filter = filter!(Unit::LARGEST);
-            // The counts of the case before.
+            // of the case before
             filter.counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
             let address = |place: u64| 0x7f00_0000_0000 + place * 16;
             let (mut live, mut most) = (BTreeMap::<u64, BTreeSet<u64>>::new(), BTreeMap::new());
@@ -280,9 +281,9 @@ mod tests {
         for i in 0..10_000u64 {
             filter.add(0x5500_0000_0000 + i * 4096);
         }
-        // That many of a million counters are set: on one of them fall 1 % of other addresses, of
-        // which one in 127 has the same tag.
-        // As far as all counters reach.
+        // With so many of the counters set, 1 % of other addresses hit one, and one in 127 of those
+        // has its tag.
+        // as far as all counters reach
         let strangers = || (0..100_000u64).map(|i| 0x7f12_3456_0000 + i * 1344);
         let falls = |&address: &u64| filter.counter_of(address).load(Ordering::Relaxed) != 0;
         let fall = strangers().filter(falls).count();
@@ -292,7 +293,7 @@ mod tests {
         assert!(held < fall / 40, "{held} of {fall}");
     }
 
-    /// Counts the blocks of a page that are asked about, if one block of it is a sample.
+    /// A page in which one block is a sample.
     #[test]
     #[cfg_attr(miri, ignore = "its filter has two counters")]
     fn a_neighbour_is_hardly_ever_held() {
@@ -305,7 +306,7 @@ mod tests {
             let blocks = (0..256).map(|i| begin + i * 16);
             held += blocks.filter(|&it| filter.may_hold(it)).count() - 1;
         }
-        // One in 127 of the addresses has the same tag.
+        // One in 127 of 65,280 addresses.
         assert!((300..800).contains(&held), "{held}");
     }
 
@@ -374,8 +375,8 @@ mod tests {
         assert!(!blocks().any(|block| filter.may_hold(block)));
     }
 
-    /// Counters of neighbours are neighbours, and no more than there are units: but 37 of all,
-    /// which come in between.
+    /// Neighbouring units have neighbouring counters, and no more counters than units, plus the 37
+    /// in between.
     #[test]
     #[cfg_attr(miri, ignore = "its filter has two counters")]
     fn each_unit_has_the_counter_after_the_last_ones() {

@@ -1,7 +1,7 @@
-//! Number hash: a hasher for maps whose keys are numbers that we make ourselves.
+//! Number hash: a hasher for maps whose keys are numbers that heapprof makes itself.
 //!
-//! The standard hasher guards against keys chosen by an attacker, reads random numbers from the
-//! system and is much slower. No attacker chooses ids, stack numbers and hashes of stacks.
+//! The standard hasher protects from keys that an attacker chooses, reads random numbers from the
+//! system, and costs ten times as much. No attacker chooses ids, stack numbers or hashes of stacks.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,14 +9,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map from numbers.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Folds the words of a key into one by multiplication.
+/// A hasher that folds the words of a key into one by multiplication.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
     #[inline]
     fn finish(&self) -> u64 {
-        // The map takes the bucket from the low bits and a tag from the top seven: give both the
+        // The map takes the bucket from the low bits and a tag from the top seven: both get the
         // well-mixed high half.
         self.0.rotate_left(26)
     }

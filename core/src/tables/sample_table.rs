@@ -1,9 +1,9 @@
-//! Sample table: a map from the address of a live sampled block to its id.
+//! Sample table: a map from the address of a live sampled block to its sample.
 //!
-//! Model: a slot is Empty, Gone, Reserved or Full(address, id). [`crate::tables::slots`] says where
-//! it stands. An address is in the table at most once, because the allocator hands it out at most
-//! once at a time. So an insertion need not search for its address, and only the thread that frees
-//! a block takes the block's address.
+//! Model: a slot is Empty, Gone, Reserved or Full(address, id); [`crate::tables::slots`] defines
+//! its place. The allocator hands an address out once at a time, so it is in the table at most
+//! once. An insertion need not look for the same address. Only the thread that frees a block takes
+//! its address.
 //!
 //! ```text
 //!  Empty ──insert──> Reserved ──publish──> Full ──take──> Reserved ──leave──> Gone ──insert──> …
@@ -11,18 +11,18 @@
 //!                        └────────────────fill────────────────┘
 //! ```
 //!
-//! A thread that takes a sample out owns its slot ([`Vacant`]) until it leaves the slot. Allocators
-//! like to hand out the block that was freed last, and the next sample at that address then needs
-//! no locked instruction.
+//! The thread that takes a sample out keeps its slot as a [`Vacant`] until it leaves the slot.
+//! Allocators tend to hand out the last freed block. The next sample at that address then needs no
+//! locked instruction.
 //!
-//! A window is searched up to its first Empty slot. A slot never becomes Empty again, so the slots
-//! before an entry are still not Empty.
+//! A window is searched up to its first Empty slot. A slot never becomes Empty again. So every slot
+//! that was not Empty before an entry when it was made is still not Empty.
 //!
 //! Callers: the hook inserts before the pointer is returned, and takes before the block is freed
-//! (Law 2). All steps are lock-free. A signal handler that uses the table may interrupt them
-//! anywhere.
+//! (Law 2). All steps are lock-free, and a signal handler that performs the same steps may
+//! interrupt them anywhere.
 //!
-//! Not here: what an id means, and what happens if the table cannot grow (the hook counts).
+//! Not here: the meaning of an id, and what happens if the table cannot grow (the hook counts it).
 
 use crate::primitive::atomic::Ordering;
 
@@ -32,14 +32,14 @@ const EMPTY: u64 = 0;
 const GONE: u64 = 1;
 const RESERVED: u64 = 2;
 
-/// Tries while another thread adds a level, before giving up: it maps memory, which takes
-/// microseconds, unless it is preempted meanwhile; [`Levels::pause`] lets it run.
+/// Most tries while another thread adds a level. That thread maps memory, which takes microseconds
+/// unless it is preempted; [`Levels::pause`] lets it run.
 const GROWTH_TRIES: usize = 100_000;
 
-/// The place of a sample that was taken out of the table. Nobody else can have it, nor find it: its
-/// address is in the table again only when this is [filled](Self::fill), or inserted elsewhere.
+/// The slot of a sample that was taken out of the table. No other thread can take or find it. Its
+/// address returns to the table only by [`fill`](Self::fill), or by an insertion elsewhere.
 #[derive(Debug)]
-#[repr(C)] // hooks pass it on to functions that nothing leaves by unwinding: `extern "C"`
+#[repr(C)] // hooks pass it to `extern "C"` functions, which no unwinding leaves
 #[must_use = "nobody can use a place that is never left"]
 pub struct Vacant {
     slot: &'static Slot,
@@ -47,15 +47,15 @@ pub struct Vacant {
 }
 
 impl Vacant {
-    /// Where the sample lived.
+    /// Returns the address of the taken sample.
     #[inline(always)]
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Makes sample `id` live at the address, as [`SampleTable::insert`] does. Called by the thread
-    /// that owns the block.
+    /// Puts sample `id` at the address, as [`SampleTable::insert`] does. Only the owner of the
+    /// block may call it.
     #[inline(always)]
     pub fn fill(self, id: u64) {
         self.slot.value.store(id, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Vacant {
         self.slot.key.store(self.address, Ordering::Release);
     }
 
-    /// Gives the place back.
+    /// Gives the slot back.
     #[inline(always)]
     pub fn leave(self) {
         self.slot.key.store(GONE, Ordering::Release);
@@ -77,37 +77,36 @@ pub struct SampleTable<L> {
 }
 
 impl<L: Levels> SampleTable<L> {
-    /// No samples, in levels that are kept there.
+    /// Returns a table without samples, in these levels.
     pub const fn new(levels: L) -> Self {
         SampleTable { levels }
     }
 
-    /// Where its levels are kept.
+    /// Returns the levels.
     pub fn levels(&self) -> &L {
         &self.levels
     }
 
-    /// Records that sample `id` lives at `address`, which must be above 2 and not in the table.
-    /// False: there was no room and no memory.
+    /// Inserts sample `id` at `address`, which must be above 2 and not in the table. Returns false
+    /// if there is no room and no memory.
     #[inline]
     pub fn insert(&self, address: u64, id: u64) -> bool {
         debug_assert!(address > RESERVED);
         let hash = spread(address);
-        // As nearly always: at home in the newest level.
+        // Nearly always the entry is at home in the newest level.
         let at_home = self.home(hash);
         at_home.is_some_and(|slot| Self::fill(slot, address, id))
             || self.insert_somewhere(hash, address, id)
     }
 
-    /// Returns the most likely slot of the address, for a prefetch before [inserting](Self::insert)
-    /// it.
+    /// Returns the most likely place of `address`, for a prefetch before [`insert`](Self::insert).
     #[inline(always)]
     pub fn place_of(&self, address: u64) -> Option<*const u8> {
         let home = self.home(spread(address))?;
         Some(std::ptr::from_ref(home).cast())
     }
 
-    /// Where that hash belongs in the newest level.
+    /// Returns the home slot of a hash in the newest level.
     #[inline(always)]
     fn home(&self, hash: u64) -> Option<&'static Slot> {
         let newest = newest_first(&self.levels).next()?;
@@ -118,7 +117,8 @@ impl<L: Levels> SampleTable<L> {
     fn insert_somewhere(&self, hash: u64, address: u64, id: u64) -> bool {
         for _ in 0..GROWTH_TRIES {
             let seen = self.levels.count();
-            // Only the newest level: the older ones drain, and a table that shrank is mostly empty.
+            // Only the newest level: the older levels drain, and a table that shrank is mostly
+            // empty.
             if let Some(level) = newest_first(&self.levels).next()
                 && window(level, hash).any(|slot| Self::fill(slot, address, id))
             {
@@ -133,12 +133,12 @@ impl<L: Levels> SampleTable<L> {
         false
     }
 
-    /// Puts the sample into a slot that nobody has. False: somebody has.
+    /// Puts the sample into a slot if it is free. Returns false if it is not.
     #[inline(always)]
     fn fill(slot: &Slot, address: u64, id: u64) -> bool {
         let key = slot.key.load(Ordering::Relaxed);
-        // Acquire pairs with the Release that left Gone: earlier readers of `value` are done with
-        // it before another value is written.
+        // Acquire pairs with the Release that left Gone: the last reader of `value` is done before
+        // another value is written.
         let is_mine = key <= GONE
             && slot
                 .key
@@ -152,31 +152,31 @@ impl<L: Levels> SampleTable<L> {
         is_mine
     }
 
-    /// Takes the sample at `address` out of the table, if there is one. Returns its id, and its
-    /// place.
+    /// Takes the sample at `address` out of the table, if there is one. Returns its id and its
+    /// slot.
     #[inline]
     pub fn take(&self, address: u64) -> Option<(u64, Vacant)> {
         let slot = self.find(address)?;
         let id = slot.value.load(Ordering::Relaxed);
-        // Release, as when it is left: the block is freed after this, and may be another thread's
-        // at once.
+        // Release, as in `leave`: the block is freed after this, and another thread may get it at
+        // once.
         slot.key.store(RESERVED, Ordering::Release);
         Some((id, Vacant { slot, address }))
     }
 
-    /// Replaces the sample at `address`, if there is one, by `id`, and returns the old id. Called
-    /// by the thread that owns the block: no other thread may take it meanwhile.
+    /// Replaces the sample at `address` by `id`, if there is one, and returns the old id. Only the
+    /// owner of the block may call it, so that no other thread takes the sample meanwhile.
     #[inline]
     pub fn replace(&self, address: u64, id: u64) -> Option<u64> {
         let slot = self.find(address)?;
         let was = slot.value.load(Ordering::Relaxed);
-        // The key's Release that made the address findable is not needed again: the thread that
-        // frees the block gets it from this thread, after this store.
+        // No Release is needed: a thread that frees the block later got it from this thread, after
+        // this store.
         slot.value.store(id, Ordering::Relaxed);
         Some(was)
     }
 
-    /// Whether a sample lives at `address`.
+    /// Returns true if a sample lives at `address`.
     pub fn holds(&self, address: u64) -> bool {
         self.find(address).is_some()
     }
@@ -205,18 +205,6 @@ impl<L: Levels> SampleTable<L> {
         }
         None
     }
-
-    /// Every sample, as (address, id). Meant for a moment when nobody changes the table.
-    pub fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
-        for level in newest_first(&self.levels) {
-            for slot in level {
-                let key = slot.key.load(Ordering::Acquire);
-                if key > RESERVED {
-                    visit(key, slot.value.load(Ordering::Relaxed));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -226,7 +214,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// Takes the sample at `address`, and leaves its place.
+    /// Takes the sample at `address`, and leaves its slot.
     fn take(table: &SampleTable<Leaked>, address: u64) -> Option<u64> {
         let (id, vacant) = table.take(address)?;
         assert_eq!(vacant.address(), address);
@@ -289,8 +277,7 @@ mod tests {
 
     #[test]
     fn threads_do_not_disturb_each_other() {
-        // An interpreter, which looks for races that the machine may never show, takes a second for
-        // a thousand.
+        // Miri, which finds races that the machine may never show, takes a second for a thousand.
         let (rounds, most) = if cfg!(miri) { (2, 50) } else { (20, 2000) };
         let table = SampleTable::<Leaked>::default();
         std::thread::scope(|scope| {
@@ -316,8 +303,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map: random inserts and takes over few addresses, so slots are reused, at once
-        /// or after some time.
+        /// Against a map: random inserts and takes over few addresses, so that slots are reused at
+        /// once or later.
         #[test]
         fn it_is_a_map(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 1u64..60), 0..if cfg!(miri) { 100 } else { 400 })) {
             let table = SampleTable::<Leaked>::default();
@@ -343,13 +330,18 @@ mod tests {
                     prop_assert!(!model.contains_key(&address));
                 }
             }
-            let mut rest = HashMap::new();
-            table.for_each(|address, id| { rest.insert(address, id); });
-            prop_assert_eq!(rest, model);
+            for address in (1..60).map(|place| place * 16) {
+                let taken = table.take(address).map(|(id, vacant)| {
+                    vacant.leave();
+                    id
+                });
+                prop_assert_eq!(taken, model.remove(&address));
+            }
+            prop_assert!(model.is_empty());
         }
     }
 
-    /// Slots that are empty, gone or reserved hold these numbers, and no block is there.
+    /// The numbers of empty, gone and reserved slots are no addresses of blocks.
     #[test]
     fn no_sample_lives_where_no_block_does() {
         let table = SampleTable::<Leaked>::default();
@@ -358,7 +350,7 @@ mod tests {
             assert!(!table.holds(address));
             assert_eq!(take(&table, address), None);
         }
-        // Nor after a slot of each kind has come to be.
+        // Also after there was a slot of each kind.
         assert_eq!(take(&table, 0x1000), Some(7));
         assert!(table.insert(0x2000, 8));
         let (_, kept) = table.take(0x2000).unwrap();

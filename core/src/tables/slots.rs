@@ -1,4 +1,4 @@
-//! Slots: levels of memory for a lock-free table that grows without moving an entry.
+//! Levels of slots: the storage of a lock-free table that grows without moving an entry.
 //!
 //! ```text
 //! level 0   |    4,096 slots |
@@ -6,21 +6,22 @@
 //! level 2   |                 65,536 slots                      |   made when the newest is full
 //! ```
 //!
-//! A key has a home slot in each level and stands within [`WINDOW`] slots of one of them. Growth
-//! adds a level, and entries stay where they are. So no thread waits for a rehash, and a signal
-//! handler may interrupt any operation at any point. The memory comes from the caller, must be zero
-//! (an empty slot is all zero), and is never given back.
+//! A key has a home slot in each level, and stands within [`WINDOW`] slots of one of its homes.
+//! Growth adds a level. Entries never move, so no thread waits for a rehash, and a signal handler
+//! may interrupt any operation at any point. The memory comes from the caller, must be zero (an
+//! empty slot is all zero), and is never given back.
 
 use crate::primitive::atomic::AtomicU64;
 
-/// Levels there can be: 4,096 * 4^12 slots in the last, 2^36.
+/// Most levels: the last has 4,096 * 4^12 slots, 2^36.
 pub const LEVELS: usize = 13;
 
-/// Slots that are looked at in one level. At the loads the tables reach, a key stands within the
-/// first few; a window that is full means the level is.
+/// Slots that are searched in one level. At the usual loads a key stands within the first few; if a
+/// window is full, the level counts as full.
 pub(crate) const WINDOW: usize = if cfg!(loom) { 2 } else { 32 };
 
-/// Number of slots of a level. Models and miri, which follow each of them, begin with fewer.
+/// Returns the number of slots of a level. Models and miri, which follow each slot, begin with
+/// fewer.
 pub const fn level_slots(level: usize) -> usize {
     let first = if cfg!(loom) {
         2
@@ -32,50 +33,50 @@ pub const fn level_slots(level: usize) -> usize {
     first << (2 * level)
 }
 
-/// One place for one entry. The table defines the meaning of key and value; zero is empty.
+/// The place of one entry. The table defines key and value; zero is empty.
 #[derive(Debug, Default)]
 pub struct Slot {
     pub(crate) key: AtomicU64,
     pub(crate) value: AtomicU64,
 }
 
-/// Where the levels of one table are kept. The memory and the one moment of exclusion, adding a
-/// level, are the caller's: inside a profiled process both are delicate.
+/// Storage of one table's levels. The caller provides the memory, and the mutual exclusion of
+/// adding a level: both are delicate inside a profiled process.
 pub trait Levels {
-    /// How many levels there are. Whoever reads `n` finds levels 0 to `n - 1`.
+    /// Returns the number of levels. A thread that reads `n` finds levels 0 to `n - 1`.
     fn count(&self) -> usize;
 
-    /// Level `n`, of [`level_slots`]`(n)` slots, if there is one.
+    /// Returns level `n`, of [`level_slots`]`(n)` slots, if there is one.
     fn level(&self, n: usize) -> Option<&'static [Slot]>;
 
-    /// Lets another thread get on with adding a level, for a moment.
+    /// Pauses for a moment, so that another thread can finish adding a level.
     fn pause(&self) {
         std::hint::spin_loop();
     }
 
-    /// Adds level `seen`, all zero, if there are still only `seen`. Must not wait for another
+    /// Adds level `seen`, all zero, if there are still only `seen`. It must not wait for another
     /// thread.
     fn grow(&self, seen: usize) -> Growth;
 }
 
-/// Outcome of asking for another level.
+/// The outcome of adding a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
-    /// There is a level that was not there before.
+    /// There is a new level.
     Grown,
-    /// Another thread is at it: try again in a moment.
+    /// Another thread is adding it: try again in a moment.
     Busy,
     /// There is no memory, or there are no levels left.
     Refused,
 }
 
-/// The levels from the newest (and largest) to the oldest.
+/// Returns the levels from the newest and largest to the oldest.
 #[inline]
 pub(crate) fn newest_first<L: Levels>(levels: &L) -> impl Iterator<Item = &'static [Slot]> + '_ {
     (0..levels.count()).rev().filter_map(|n| levels.level(n))
 }
 
-/// The window of a hash in a level.
+/// Returns the window of a hash in a level.
 #[inline]
 pub(crate) fn window(level: &'static [Slot], hash: u64) -> impl Iterator<Item = &'static Slot> {
     // Lengths are powers of two; the high half of a multiplicative hash is its best.
@@ -100,7 +101,7 @@ pub(crate) mod testing {
     #[derive(Default)]
     pub(crate) struct Leaked {
         levels: RwLock<Vec<&'static [Slot]>>,
-        /// Grow no further than that many levels; 0: without bound.
+        /// Most levels; 0: no limit.
         pub(crate) most: std::sync::atomic::AtomicUsize,
     }
 

@@ -1,9 +1,8 @@
-//! Stack set: the hashes of stacks whose frames have been sent. The event of a known stack is
-//! small.
+//! Stack set: the stacks whose frames the writer has. A known stack costs one small event.
 //!
-//! Model: a slot holds the hash of a stack, or 0. Hashes are added and never removed. A stack is
-//! added only *after* its frames were queued. So if a thread finds it here, its frames come first
-//! in the queue. If two threads send the same stack at once, it is sent twice, which the writer
+//! Model: a slot holds the hash of a stack, or 0. Hashes are added and never removed. A thread adds
+//! a stack *after* it queued the frames. So for a thread that finds the stack here, the frames come
+//! first in the queue. Two threads that send one stack at once send it twice, which the writer
 //! notices.
 
 use crate::primitive::atomic::Ordering;
@@ -17,12 +16,12 @@ pub struct StackSet<L> {
 }
 
 impl<L: Levels> StackSet<L> {
-    /// Empty, in levels that are kept there.
+    /// Returns an empty set, in these levels.
     pub const fn new(levels: L) -> Self {
         StackSet { levels }
     }
 
-    /// Whether the stack of that hash (not 0) was shipped.
+    /// Returns true if the stack of that hash (not 0) was sent.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         let home = spread(hash);
@@ -34,9 +33,8 @@ impl<L: Levels> StackSet<L> {
         })
     }
 
-    /// Notes that the stack of that hash (not 0) was shipped. When there is no memory for it, or
-    /// another thread is just adding some, the stack stays unknown and is shipped again next time,
-    /// which is only slow.
+    /// Adds the stack of that hash (not 0). If there is no memory, or another thread is adding
+    /// memory, the stack stays unknown. It is then sent again next time, which is only slow.
     pub fn insert(&self, hash: u64) {
         let home = spread(hash);
         loop {

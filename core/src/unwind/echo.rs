@@ -1,32 +1,30 @@
-//! Echo: the stack words on which a walk's result depends. If none changed, the result is the same.
+//! Echo: the set of stack words on which the result of a walk depends.
 //!
-//! Model: a [`Memo`](crate::Memo) compares a walk with the last one frame by frame, and the walk
-//! resumes where they differ. Most walks do not differ. For these there is a list of words and
-//! their values, made when a walk is found again without a change. The words are the return
-//! addresses, and the frame pointers on which an outer frame depends. If all of them hold, the
-//! result is that of the listed walk.
+//! Model: a [`Memo`](crate::Memo) compares a walk with the last one frame by frame, so that it can
+//! continue where they differ. Most walks do not differ anywhere. For these there is a list of
+//! words with their values: the return addresses, and each frame pointer on which an outer frame
+//! depends. It is made when a walk is repeated without a change. If no word changed, neither did
+//! the walk.
 //!
-//! The list is valid while the code is the same (the era). It gives the result; the frames
-//! themselves are the memo's.
+//! An echo is valid in one era of loaded code. It holds the walk's result; the memo has the frames.
 //!
-//! Not here: reading memory. The caller gets the list, and the range of addresses that its words
-//! lie in.
+//! Not here: reading memory. The caller gets the list, and the address range of its words.
 
 use crate::unwind::frame::Frame;
 use crate::unwind::kinds::{Kind, Word, Words};
 use crate::unwind::stack_hash::StackHasher;
 
-/// Longer lists are not made: such walks are compared frame by frame.
+/// Most words. A walk with more is compared frame by frame.
 const MOST: usize = 128;
 
-/// See the module's text. `E` says what was found.
+/// See the module's text. `E` is the result of a walk.
 #[derive(Debug)]
 pub(crate) struct Echo<E> {
     era: u32,
-    /// The hash of the frames.
+    /// Sum of the frames.
     frames: StackHasher,
-    /// Whether the innermost frame is at a return address, and the frame pointer's register there
-    /// if that matters.
+    /// True if the innermost frame is at a return address; and the frame pointer's register there,
+    /// if it matters.
     returns: bool,
     bp: Option<u64>,
     words: Vec<Word>,
@@ -36,8 +34,8 @@ pub(crate) struct Echo<E> {
 }
 
 impl<E: Copy> Echo<E> {
-    /// Creates an echo of no walk. It allocates here, and never again.
-    pub(crate) fn none() -> Echo<E> {
+    /// Returns an empty echo. It allocates here, and never again.
+    pub(crate) fn empty() -> Echo<E> {
         Echo {
             era: 0,
             frames: StackHasher::new(),
@@ -50,13 +48,13 @@ impl<E: Copy> Echo<E> {
         }
     }
 
-    /// Bytes that one takes.
+    /// Returns the bytes that an echo allocates.
     pub(crate) const fn bytes() -> usize {
         MOST * size_of::<Word>()
     }
 
-    /// Returns the result of the walk from the frame `at`, if the last walk is the one with the
-    /// hash `frames`, and `hold` says that its words are unchanged.
+    /// Returns the cached result for a walk at the frame `at`, if `hold` says that the words are
+    /// unchanged. `frames` is the sum of the last walk's frames.
     #[inline(always)]
     pub(crate) fn find_unchanged(
         &self,
@@ -78,26 +76,26 @@ impl<E: Copy> Echo<E> {
         (is_there && hold(words)).then_some(found)
     }
 
-    /// Forgets the walk: the next walk begins elsewhere.
-    pub(crate) fn forget(&mut self) {
+    /// Clears the echo: the next walk begins elsewhere.
+    pub(crate) fn clear(&mut self) {
         self.found = None;
     }
 
-    /// Takes the walk through these frames, root first, with the result `found`.
-    pub(crate) fn make(&mut self, era: u32, frames: &[Frame], sum: StackHasher, found: E) {
+    /// Records the walk through these frames, root first, and its result `found`.
+    pub(crate) fn record(&mut self, era: u32, frames: &[Frame], sum: StackHasher, found: E) {
         self.found = None;
         self.words.clear();
         (self.start, self.end) = (u64::MAX, 0);
-        // Whether another value in the frame pointer's register would make no difference at the
-        // frame before, which is the caller.
+        // True if the frame pointer's register makes no difference at the frame before, which is
+        // the caller.
         let (mut is_free, mut caller): (bool, Option<&Frame>) = (false, None);
         for frame in frames {
             let returns_to = caller.and_then(|caller| frame.returns_to(caller));
             let Some(words) = frame.words() else {
-                return; // it depends on more than is known
+                return; // it depends on unknown words
             };
             for (i, word) in words.enumerate() {
-                // The first of two is where the register was saved.
+                // The first of two words is the saved register.
                 let is_saved = i == 0 && returns_to == Some(1) && frame.kind != Kind::Other;
                 if is_saved && is_free {
                     continue;
@@ -130,44 +128,43 @@ mod tests {
     use super::*;
     use crate::unwind::model_program::{Program, frame, functions, memo};
 
-    /// The echo of the program's walk.
+    /// Returns the echo of the program's walk.
     fn of(program: &Program) -> Echo<()> {
         let mut memo = memo();
         program.walk(&mut memo, 100);
         assert!(program.is_again(&mut memo, 1, 100));
-        let mut echo = Echo::none();
-        echo.make(1, memo.unchanged().unwrap(), memo.hash(), ());
-        assert!(finds(&echo, program));
+        let mut echo = Echo::empty();
+        echo.record(1, memo.unchanged().unwrap(), memo.hash(), ());
+        assert!(matches(&echo, program));
         echo
     }
 
-    fn finds(echo: &Echo<()>, program: &Program) -> bool {
+    fn matches(echo: &Echo<()>, program: &Program) -> bool {
         let at = frame(program.at);
-        let heard = echo.find_unchanged(1, &at, echo.frames, |words| program.hold(words));
-        heard.is_some()
+        let found = echo.find_unchanged(1, &at, echo.frames, |words| program.hold(words));
+        found.is_some()
     }
 
-    /// Functions of [`functions`]: the seventh finds its frame by the register, the third saves it,
-    /// the first has nothing to do with it.
+    /// In [`functions`], the seventh finds its frame by the register, the third saves the register,
+    /// and the first ignores it.
     #[test]
-    fn a_register_that_was_saved_matters_to_whom_it_leads_to_the_caller() {
+    fn a_saved_register_matters_if_it_leads_to_the_caller() {
         for (called, matters) in [
             (&[1, 7, 3][..], true),
             (&[1, 7, 1, 3], true),
             (&[1, 7, 1, 1, 3], true),
             (&[1, 3, 3], false),
             (&[1, 3, 1, 3], false),
-            // None restores it any more: whether the value makes a difference at the root is not
-            // known.
+            // No outer function restores the register: it may matter at the root.
             (&[1, 1, 3], true),
         ] {
             let mut program = functions(called);
             let echo = of(&program);
-            // The innermost is the third, with four words of its own, that of the register, and the
+            // The innermost is the third: four words of its own, the register's word, and the
             // return address.
             let saved = program.at.sp + 8 * 4;
             *program.words.get_mut(&saved).unwrap() += 32;
-            assert_eq!(finds(&echo, &program), !matters, "{called:?}");
+            assert_eq!(matches(&echo, &program), !matters, "{called:?}");
         }
     }
 
@@ -184,13 +181,13 @@ mod tests {
         for place in returns.map(|(place, _)| place) {
             let mut changed = program.clone();
             *changed.words.get_mut(place).unwrap() += 8;
-            assert!(!finds(&echo, &changed));
+            assert!(!matches(&echo, &changed));
             count += 1;
         }
         assert_eq!(count, called.len() - 1);
     }
 
-    /// A signal's handler that leaves the register alone was not called by what it interrupted.
+    /// A signal handler that leaves the register alone was not called by the interrupted function.
     #[test]
     fn a_register_that_is_passed_on_over_frames_that_are_not_there_matters() {
         let frames = |returns: bool| {
@@ -203,13 +200,13 @@ mod tests {
         };
         for returns in [true, false] {
             let frames = frames(returns);
-            let mut echo = Echo::none();
-            echo.make(1, &frames, StackHasher::new(), ());
+            let mut echo = Echo::empty();
+            echo.record(1, &frames, StackHasher::new(), ());
             let mut another = frames[1];
             another.bp = 6;
-            for (at, is_heard) in [(frames[1], true), (another, returns)] {
-                let heard = echo.find_unchanged(1, &at, StackHasher::new(), |_| true);
-                assert_eq!(heard.is_some(), is_heard);
+            for (at, is_found) in [(frames[1], true), (another, returns)] {
+                let found = echo.find_unchanged(1, &at, StackHasher::new(), |_| true);
+                assert_eq!(found.is_some(), is_found);
             }
         }
     }

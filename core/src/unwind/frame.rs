@@ -1,49 +1,48 @@
-//! Frame: one step of a walk, its registers and the stack words that unwinding it read.
+//! Frame: one step of a walk, with the registers and the stack words that unwinding it read.
 //!
-//! Unwinding a frame is a function of its registers and of the stack words that it reads. The frame
-//! keeps both. So a later walk can check whether the same frame would still lead to the same
-//! caller, and which words differ.
+//! Unwinding a frame is a function of its registers and of the stack words that it reads. Both are
+//! kept. So a later walk can check whether the frame still leads to the same caller, and find what
+//! changed.
 //!
-//! Not here: which frames two walks have in common ([`Memo`](crate::Memo)), rules ([`Rule`]).
+//! Not here: the frames that two walks have in common ([`Memo`](crate::Memo)), rules ([`Rule`]).
 
 use crate::unwind::kinds::{Cursor, Kind, Word};
 use crate::unwind::rules::Rule;
 use crate::unwind::stack_hash::StackHasher;
 
-/// Words that unwinding one frame may have read and still be kept: a frame pointer and a return
-/// address.
+/// Most words of one frame that are kept: a frame pointer and a return address.
 const WORDS: usize = 2;
 
-/// One frame of a walk: where it was, and what unwinding it read. One cache line.
+/// One frame of a walk. It takes one cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Frame {
     /// The program counter: a return address, or one that a signal interrupted.
     pub address: u64,
-    /// The stack pointer there.
+    /// The stack pointer.
     pub sp: u64,
-    /// The frame pointer's register there.
+    /// The frame pointer's register.
     pub bp: u64,
     /// Values of the words that were read.
     values: [u64; WORDS],
-    /// Where they were, from the stack pointer on, in bytes.
+    /// Their distances from the stack pointer, in bytes.
     offsets: [i32; WORDS],
-    /// Its summand in the hash of the stack, at its place in the memo.
+    /// Contribution to the hash of the stack, at the frame's place in the memo.
     pub(crate) summand: u64,
-    /// Number of the module plus one; 0: of none.
+    /// Number of the module plus one; 0: no module.
     module: u32,
-    /// How many words were read; more than [`WORDS`]: not all are known.
+    /// Number of words that were read. Above [`WORDS`]: some are unknown.
     reads: u8,
-    /// Whether the address is a return address.
+    /// True if the address is a return address.
     pub returns: bool,
-    /// How it was unwound.
+    /// The way in which it was unwound.
     pub(crate) kind: Kind,
 }
 
 const _: () = assert!(size_of::<Frame>() == 64);
 
 impl Frame {
-    /// One of which nothing was read yet. `module`: the number of its module plus one, or 0.
+    /// Returns a frame without words. `module` is the number of its module plus one, or 0.
     #[inline(always)]
     #[must_use]
     pub fn new(address: u64, returns: bool, sp: u64, bp: u64, module: u32) -> Frame {
@@ -61,8 +60,8 @@ impl Frame {
         }
     }
 
-    /// Unwinds it by a rule, and notes the words that were read. `None`: not by this rule; nothing
-    /// is noted.
+    /// Unwinds the frame by a rule, and notes the words that were read. Returns `None`, and notes
+    /// nothing, if the rule does not apply.
     ///
     /// `word` reads the stack.
     #[inline(always)]
@@ -102,7 +101,7 @@ impl Frame {
         })
     }
 
-    /// Notes a word that unwinding this frame depends on.
+    /// Notes a word on which unwinding this frame depends.
     #[inline(always)]
     pub fn note(&mut self, address: u64, value: u64) {
         let at = usize::from(self.reads);
@@ -116,18 +115,18 @@ impl Frame {
         }
     }
 
-    /// Notes that it depends on more than can be kept.
+    /// Notes that the frame depends on more words than can be kept.
     pub fn note_more(&mut self) {
         self.reads = u8::MAX;
     }
 
-    /// Address of a word that was read.
+    /// Returns the address of a word that was read.
     #[inline(always)]
     fn word_at(&self, i: usize) -> u64 {
         self.sp.wrapping_add_signed(self.offsets[i].into())
     }
 
-    /// The words that were read. `None`: not all are known.
+    /// Returns the words that were read, or `None` if some are unknown.
     pub(crate) fn words(&self) -> Option<impl Iterator<Item = Word> + '_> {
         let reads = usize::from(self.reads);
         let word = |i| Word {
@@ -137,7 +136,7 @@ impl Frame {
         (reads <= WORDS).then(|| (0..reads).map(word))
     }
 
-    /// Whether every word still has its value.
+    /// Returns true if every word has its old value.
     #[inline(always)]
     pub(crate) fn still_holds(&self, word: &mut impl FnMut(u64) -> Option<u64>) -> bool {
         let mut holds = |i| word(self.word_at(i)) == Some(self.values[i]);
@@ -149,14 +148,14 @@ impl Frame {
         }
     }
 
-    /// Whether a walk that is here is where this one was, but for the frame pointer's register.
+    /// Returns true if a walk at `here` is at this frame, whatever the frame pointer's register is.
     #[inline(always)]
     pub(crate) fn is_at(&self, here: &Frame) -> bool {
         self.address == here.address && self.sp == here.sp && self.returns == here.returns
     }
 
-    /// The words that say where that caller is and which value the register has there, if no others
-    /// changed: read anew.
+    /// Reads the words that tell the caller's address and the caller's frame pointer. Returns
+    /// `None` if any other word changed.
     #[inline(always)]
     pub(crate) fn read_changed(
         &self,
@@ -169,7 +168,7 @@ impl Frame {
             let first = word(self.word_at(0))?;
             if first != self.values[0] {
                 if self.kind == Kind::Other {
-                    return None; // it may say anything
+                    return None; // it may be anything
                 }
                 saved = Some(first);
             }
@@ -178,19 +177,19 @@ impl Frame {
         Some(ChangedWords { address, saved })
     }
 
-    /// Notes other values of the words that were read.
+    /// Stores new values of the words.
     #[inline(always)]
-    pub(crate) fn put(&mut self, anew: ChangedWords) {
-        if let Some(saved) = anew.saved {
+    pub(crate) fn put(&mut self, changed_words: ChangedWords) {
+        if let Some(saved) = changed_words.saved {
             self.values[0] = saved;
         }
         if let Some(last) = usize::from(self.reads).checked_sub(1) {
-            self.values[last] = anew.address;
+            self.values[last] = changed_words.address;
         }
     }
 
-    /// Returns which of the words is the return address into that caller: the last, by every rule.
-    /// `None` if none is, because a signal's frame or frames of our own lie between.
+    /// Returns the index of the word with the address at which `caller` goes on: the last word, by
+    /// every rule. Returns `None` if a signal's frame or a frame of ours lies in between.
     #[inline(always)]
     pub(crate) fn returns_to(&self, caller: &Frame) -> Option<usize> {
         let last = usize::from(self.reads).checked_sub(1)?;
@@ -201,8 +200,8 @@ impl Frame {
         .then_some(last)
     }
 
-    /// Whether that rule leads from here to the same caller as the frame's own did, by the same
-    /// words.
+    /// Returns true if `rule` leads from here to the same caller as the frame's own rule, by the
+    /// same words.
     #[inline(always)]
     pub(crate) fn leads_on_by(&self, rule: Rule) -> bool {
         let up = rule.up().wrapping_sub(8);
@@ -219,25 +218,26 @@ impl Frame {
             }
     }
 
-    /// Puts it at another address of the same function, from where that rule leads on as before.
+    /// Moves the frame to another address of the same function, from which `rule` leads on as
+    /// before.
     #[inline(always)]
     pub(crate) fn move_to(&mut self, address: u64, rule: Rule) {
         (self.address, self.module) = (address, rule.module());
     }
 
-    /// How it was unwound.
+    /// Returns the way in which it was unwound.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The number of its module plus one; 0: of none.
+    /// Returns the number of its module plus one, or 0.
     #[must_use]
     pub fn module(&self) -> u32 {
         self.module
     }
 
-    /// Returns the summand of this frame in the hash of a stack, `place` frames above the root.
+    /// Returns the frame's contribution to the hash of a stack, `place` frames above the root.
     /// Another module at the same place makes another stack.
     #[inline(always)]
     #[must_use]
@@ -246,11 +246,11 @@ impl Frame {
     }
 }
 
-/// Words of a frame that are others than before.
+/// Words of a frame that changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChangedWords {
-    /// The return address; it may be what it was.
+    /// The return address, changed or not.
     pub(crate) address: u64,
-    /// The value of the frame pointer's register that was saved, if it is another.
+    /// The saved value of the frame pointer's register, if it changed.
     pub(crate) saved: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Kinds of frames, and the registers and stack words by which frames lead to their callers.
+//! Kinds of frames, with the registers and stack words by which a frame leads to its caller.
 //!
 //! | kind | the caller's stack pointer | the caller's frame pointer |
 //! | --- | --- | --- |
@@ -13,7 +13,7 @@
 pub struct Cursor {
     /// The program counter.
     pub address: u64,
-    /// Whether it is a return address.
+    /// True if it is a return address.
     pub returns: bool,
     /// The stack pointer.
     pub sp: u64,
@@ -21,15 +21,16 @@ pub struct Cursor {
     pub bp: u64,
 }
 
-/// How a frame's caller is found.
+/// The way in which a frame's caller is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// In none of the three ways, or it is not known how.
+    /// None of the three ways, or an unknown way.
     Other,
     /// See the module's text.
     PassesOn,
-    /// See the module's text. The only one that does not depend on the frame pointer's register.
+    /// See the module's text. It is the only kind that does not depend on the frame pointer's
+    /// register.
     Restores,
     /// See the module's text.
     ByRegister,
@@ -38,19 +39,19 @@ pub enum Kind {
 /// A word of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word {
-    /// Where it is.
+    /// Its address.
     pub at: u64,
-    /// The value that it had.
+    /// Its value.
     pub value: u64,
 }
 
 /// Words of the stack, outermost first, all of whose bytes lie from `start` on, and before `end`.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a> {
-    /// The words that must be unchanged.
+    /// The words with the values that they must have.
     pub words: &'a [Word],
-    /// No byte is at a lower address.
+    /// The lowest address of a byte.
     pub start: u64,
-    /// No byte is at that one, or a higher one.
+    /// The end of the highest word.
     pub end: u64,
 }

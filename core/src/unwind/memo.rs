@@ -1,10 +1,11 @@
-//! Memo: the frames of the last walk, which the next walk mostly has in common with it.
+//! Memo: the frames of a recent walk, which the next walk from the same place mostly has in common
+//! with it.
 //!
 //! Model: unwinding from a frame outwards is a function of the frame's registers and of the stack
-//! words that it reads. The memo keeps both for each frame. A later walk may arrive at the same
-//! address, stack pointer and frame pointer. If every word that was read from there on still has
-//! its value, the rest of the walk is the same and need not be done again. This is exact, not a
-//! guess. Comparing two words for each frame is much cheaper than unwinding it.
+//! words that it reads. The memo keeps both for each frame. Suppose that a later walk arrives at
+//! the same address, stack pointer and frame pointer. If every word that was read from there on
+//! still has its value, the rest of the walk is the same, and is not repeated. This is exact, not a
+//! guess. Comparing two words a frame costs a tenth of unwinding the frame.
 //!
 //! ```text
 //!  this walk   leaf2 ── mid2 ──┐
@@ -12,78 +13,77 @@
 //!                                 ^ same registers, same words from here on
 //! ```
 //!
-//! Where the words of one frame have changed, the walk resumes there, and may reach the memo again
-//! behind it. But most changes need no unwinding at all:
+//! If the words of one frame changed, the walk goes on there, and may reach the memo again behind
+//! that frame. But most changes need no unwinding at all:
 //!
-//! - The word just below the caller's stack pointer is the return address. It decides where the
-//!   caller is and nothing else, so the caller has the registers of the last caller. If the rule by
-//!   which the caller is unwound ([`Rules`]) is the same, the caller leads to its own caller as
-//!   before: only its address is new. That is usual for another call in the same function.
-//! - The frame pointer's register, or the word where it was saved: most functions use it for
-//!   something else, so its value changes all the time. The change makes no difference if each
-//!   caller passes the value on, up to a caller that restores its own caller's value and finds that
-//!   by the stack pointer.
+//! - The word just below the caller's stack pointer is the return address. It tells where the
+//!   caller is and nothing else, so the caller's other registers stay. Mostly the new address is
+//!   another call in the same function, and its rule ([`Rules`]) is the same. Then the caller leads
+//!   to its own caller as before, and only its address is new.
+//! - Most functions use the frame pointer's register for other values, so it and the word where it
+//!   is saved change all the time. A change makes no difference if each caller passes the register
+//!   on, up to one that restores its own caller's value and finds that by the stack pointer.
 //!
-//! Frames are kept root first. A walk's new frames replace the old ones in place. Frames that both
-//! walks have stay where they are, and nothing is copied.
+//! Frames are kept root first. New frames of a walk replace the last walk's frames at the same
+//! places. Common frames stay where they are, and nothing is copied.
 //!
-//! Not here: reading memory, rules, modules. The caller reads the words and says in which era of
-//! loaded code it walks.
+//! Not here: reading memory, rules, modules. The caller reads the words and gives the era of loaded
+//! code.
 
 use crate::unwind::frame::{ChangedWords, Frame};
 use crate::unwind::kinds::{Cursor, Kind};
 use crate::unwind::rules::Rules;
 use crate::unwind::stack_hash::StackHasher;
 
-/// The frames that a walk has in common with the memo, from a frame outwards.
+/// The part of a walk, from a frame outwards, that the memo knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoHit {
-    /// Nothing that is known.
+    /// No frame.
     None,
-    /// All: the walk is over.
+    /// All frames: the walk is over.
     Full,
-    /// Some frames, which are taken over. The walk goes on here.
+    /// Some frames, which are now part of this walk. It goes on at this place.
     Partial(Cursor),
 }
 
-/// See the module's text. `E` says why a walk ended.
+/// See the module's text. `E` is the reason of a walk's end.
 #[derive(Debug)]
 pub struct Memo<E> {
-    /// Root first: those of the last walk up to `open`, from there on those of the walk under way.
+    /// Frames, root first: up to `open` those of the last walk, then those of the current walk.
     frames: Vec<Frame>,
-    /// So many there may be: more would allocate.
+    /// Most frames without an allocation.
     room: usize,
     open: usize,
-    /// Frames that the walk under way may still meet, from the root.
-    ahead: usize,
+    /// Frames, from the root, that the current walk may still reuse.
+    reusable: usize,
     hash: StackHasher,
     end: E,
     era: u32,
-    /// The last walk can be met: it came to its end, and was not cut for its length, which would be
-    /// elsewhere next time.
+    /// True if the last walk can be reused: it came to its end. A walk that is cut for its length
+    /// is cut elsewhere the next time.
     is_whole: bool,
-    /// Whether something was taken over since [`is_again`](Self::is_again) was last asked.
-    has_taken_over: bool,
+    /// True if a frame was updated in the last [`is_again`](Self::is_again).
+    is_updated: bool,
 }
 
 impl<E: Copy> Memo<E> {
-    /// Empty. It never allocates for walks of up to `room` frames.
+    /// Returns an empty memo. It never allocates for walks of up to `room` frames.
     #[must_use]
     pub fn with_room_for(room: usize, end: E) -> Memo<E> {
         Memo {
             frames: Vec::with_capacity(room),
             room,
             open: 0,
-            ahead: 0,
+            reusable: 0,
             hash: StackHasher::new(),
             end,
             era: 0,
             is_whole: false,
-            has_taken_over: false,
+            is_updated: false,
         }
     }
 
-    /// Takes over what `other` knows, which was made with the same room.
+    /// Copies the walk of `other`, which has the same room.
     pub(crate) fn copy_from(&mut self, other: &Memo<E>) {
         self.frames.clear();
         self.frames.extend_from_slice(&other.frames);
@@ -91,18 +91,18 @@ impl<E: Copy> Memo<E> {
         (self.era, self.is_whole) = (other.era, other.is_whole);
     }
 
-    /// The last walk's frames, root first, if it was found again without a change.
+    /// Returns the last walk's frames, root first, if it was repeated without a change.
     pub(crate) fn unchanged(&self) -> Option<&[Frame]> {
-        (!self.has_taken_over).then_some(&self.frames)
+        (!self.is_updated).then_some(&self.frames)
     }
 
-    /// Frames of the last walk.
+    /// Returns the number of frames of the last walk.
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Begins a walk. The last one is forgotten if it was in another era (code may have changed
-    /// since) or was broken off.
+    /// Begins a walk. The last walk is forgotten if it was in another era (code may have changed)
+    /// or was broken off.
     pub fn begin(&mut self, era: u32) {
         let is_whole = std::mem::replace(&mut self.is_whole, false);
         if self.era != era || !is_whole {
@@ -111,14 +111,15 @@ impl<E: Copy> Memo<E> {
             self.era = era;
         }
         self.open = self.frames.len();
-        self.ahead = self.open;
+        self.reusable = self.open;
     }
 
-    /// Whether a walk that begins at the frame `at` would find the last walk's frames again, all of
-    /// them. Then this question is all that the walk costs. Two kinds of difference do not count,
-    /// and are taken over: a return address at another call in the same function, and a value of
-    /// the frame pointer's register that no frame depends on. A walk of `limit` frames is cut off,
-    /// elsewhere each time, so none finds such a one again.
+    /// Returns true if a walk that begins at the frame `at` would find all frames of the last walk
+    /// again. This check is then all that the walk costs.
+    ///
+    /// Two kinds of difference are ignored, and stored in the memo: a return address at another
+    /// call in the same function, and a frame pointer on which no frame depends. A walk of `limit`
+    /// frames is cut off, elsewhere each time, and is never repeated.
     ///
     /// `word` reads the stack.
     #[inline]
@@ -134,17 +135,17 @@ impl<E: Copy> Memo<E> {
         if !self.is_whole || self.era != era || self.frames.len() >= limit {
             return false;
         }
-        self.has_taken_over = false;
+        self.is_updated = false;
         let count = self.frames.len();
-        self.is_met_at(count, at) && self.follow(count, rules, &mut word) == 0
+        self.continues_at(count, at) && self.follow(count, rules, &mut word) == 0
     }
 
-    /// From the outermost `count` frames on, of which the innermost is where the walk is: how many
-    /// of them are left when those are taken away that lead to their callers as before. Changes
-    /// that make no other difference are taken over.
+    /// Follows the outermost `count` frames outwards from the innermost of these, while each leads
+    /// to its caller as before. Returns the number of frames that remain. Harmless changes are
+    /// stored in the memo.
     ///
-    /// At every moment each frame leads to the next by its words, whether these still hold in
-    /// memory or not: breaking off leaves a memo that is as good as before.
+    /// At every moment each frame leads to the next by its words, even if memory has other values
+    /// now. So a memo stays valid if the walk breaks off.
     #[inline(always)]
     fn follow(
         &mut self,
@@ -160,29 +161,28 @@ impl<E: Copy> Memo<E> {
                 }
                 left -= 1;
             }
-            if left == 0 || !self.take_over(left - 1, rules, word) {
+            if left == 0 || !self.update_frame(left - 1, rules, word) {
                 return left;
             }
             left -= 1;
         }
     }
 
-    /// Whether the walk that is at the frame `at` would go on as from the innermost of the
-    /// outermost `count` frames, for all that is known without reading. The register's value is
-    /// taken over.
+    /// Returns true if a walk at the frame `at` goes on as from the innermost of the outermost
+    /// `count` frames, without a look at memory. The register's value is stored.
     #[inline(always)]
-    fn is_met_at(&mut self, count: usize, at: &Frame) -> bool {
+    fn continues_at(&mut self, count: usize, at: &Frame) -> bool {
         let Some(frame) = self.frames[..count].last() else {
             return false;
         };
-        frame.is_at(at) && (frame.bp == at.bp || self.takes(count, at.bp))
+        frame.is_at(at) && (frame.bp == at.bp || self.accepts_register(count, at.bp))
     }
 
-    /// Whether another value of the register in the innermost of the outermost `count` frames makes
-    /// no difference: it is passed on, if at all, to a frame that does not depend on it. Then it is
-    /// taken over.
+    /// Returns true if another register value makes no difference in the innermost of the outermost
+    /// `count` frames, and stores it. The register must reach, if any, a frame that does not depend
+    /// on it.
     #[inline(never)]
-    fn takes(&mut self, count: usize, bp: u64) -> bool {
+    fn accepts_register(&mut self, count: usize, bp: u64) -> bool {
         let mut last = count;
         loop {
             let (frame, callers) = match self.frames[..last].split_last() {
@@ -202,47 +202,46 @@ impl<E: Copy> Memo<E> {
         true
     }
 
-    /// If what changed of a frame's words makes no difference but for where its caller is, and the
-    /// caller leads on from there as from where it was, takes the words over and puts the caller
-    /// there.
+    /// Updates the frame `changed` and its caller, if the change only moves the caller to an
+    /// address from which it leads on as before. Returns true if it does.
     #[inline(never)]
-    fn take_over(
+    fn update_frame(
         &mut self,
         changed: usize,
         rules: &Rules,
         word: &mut impl FnMut(u64) -> Option<u64>,
     ) -> bool {
-        let Some(anew) = self.read_changed(changed, word) else {
+        let Some(changed_words) = self.read_changed(changed, word) else {
             return false;
         };
         let caller = &self.frames[changed - 1];
-        let rule = match anew.address == caller.address {
+        let rule = match changed_words.address == caller.address {
             true => None,
-            false => match rules.get(anew.address) {
+            false => match rules.get(changed_words.address) {
                 Some(rule) if caller.leads_on_by(rule) => Some(rule),
                 _ => return false,
             },
         };
-        if let Some(saved) = anew.saved
-            && !self.takes(changed, saved)
+        if let Some(saved) = changed_words.saved
+            && !self.accepts_register(changed, saved)
         {
             return false;
         }
         if let Some(rule) = rule {
             let caller = &mut self.frames[changed - 1];
-            caller.move_to(anew.address, rule);
+            caller.move_to(changed_words.address, rule);
             let summand = caller.summand_at(changed - 1);
             self.hash.take(caller.summand);
             self.hash.add(summand);
             caller.summand = summand;
         }
-        self.frames[changed].put(anew);
-        self.has_taken_over = true;
+        self.frames[changed].put(changed_words);
+        self.is_updated = true;
         true
     }
 
-    /// Returns the new values of the words of a frame that give its caller's place and the
-    /// register's value there.
+    /// Returns the words of a frame that tell the caller's address and register, if no other word
+    /// changed.
     #[inline(always)]
     fn read_changed(
         &self,
@@ -255,25 +254,25 @@ impl<E: Copy> Memo<E> {
         }
     }
 
-    /// From here on the walk under way meets nothing: its stack pointers are no longer in order.
+    /// Stops the reuse of frames in the current walk: its stack pointers are no longer in order.
     pub fn look_up_no_more(&mut self) {
-        self.ahead = 0;
+        self.reusable = 0;
     }
 
-    /// How many frames the walk has so far, with the `fresh` ones.
+    /// Returns the number of frames of the current walk, with the `fresh` ones.
     #[inline]
     #[must_use]
     pub fn depth(&self, fresh: &[Frame]) -> usize {
         self.frames.len() - self.open + fresh.len()
     }
 
-    /// Returns the frames that the walk at the frame `at` has in common with the memo from there
-    /// on. If there are some, the memo takes over the `fresh` frames (innermost first) and the
-    /// common frames. The walk, whose frames have to stay below `limit`, goes on as the answer
-    /// says.
+    /// Looks for the part of the memo that a walk at the frame `at` has in common with it.
     ///
-    /// `word` reads the stack. `never` is the return address of signal handlers: the caller finds
-    /// the frames behind it.
+    /// If there is one, the `fresh` frames (innermost first) and the common ones become part of the
+    /// memo, and the walk goes on as the result says. The walk's frames have to stay below `limit`.
+    ///
+    /// `word` reads the stack. `never` is the return address of signal handlers: the caller of this
+    /// function finds the frames behind it.
     #[inline]
     pub fn look_up(
         &mut self,
@@ -284,15 +283,14 @@ impl<E: Copy> Memo<E> {
         rules: &Rules,
         mut word: impl FnMut(u64) -> Option<u64>,
     ) -> MemoHit {
-        while self.ahead > 0 && self.frames[self.ahead - 1].sp < at.sp {
-            self.ahead -= 1;
+        while self.reusable > 0 && self.frames[self.reusable - 1].sp < at.sp {
+            self.reusable -= 1;
         }
-        let count = self.ahead;
-        if !self.is_met_at(count, at) {
+        let count = self.reusable;
+        if !self.continues_at(count, at) {
             return MemoHit::None;
         }
-        // Where it would be cut depends on each frame; and what is left of the last walk would be
-        // there too.
+        // The place of a cut depends on each frame, and the rest of the last walk would count too.
         if self.depth(fresh) + count >= limit.min(self.room + 1) {
             return MemoHit::None;
         }
@@ -303,19 +301,19 @@ impl<E: Copy> Memo<E> {
             self.is_whole = true;
             return MemoHit::Full;
         };
-        if let Some(anew) = self.read_changed(changed, &mut word)
-            && anew.address != never
+        if let Some(changed_words) = self.read_changed(changed, &mut word)
+            && changed_words.address != never
         {
-            self.frames[changed].put(anew);
+            self.frames[changed].put(changed_words);
             self.settle(count, fresh);
             self.open = changed;
-            self.ahead = changed;
+            self.reusable = changed;
             let caller = &self.frames[changed - 1];
             return MemoHit::Partial(Cursor {
-                address: anew.address,
+                address: changed_words.address,
                 returns: true,
                 sp: caller.sp,
-                bp: anew.saved.unwrap_or(caller.bp),
+                bp: changed_words.saved.unwrap_or(caller.bp),
             });
         }
         if left == count {
@@ -323,7 +321,7 @@ impl<E: Copy> Memo<E> {
         }
         self.settle(count, fresh);
         self.open = left;
-        self.ahead = left;
+        self.reusable = left;
         let next = &self.frames[changed];
         MemoHit::Partial(Cursor {
             address: next.address,
@@ -333,12 +331,11 @@ impl<E: Copy> Memo<E> {
         })
     }
 
-    /// Puts the `fresh` frames (innermost first) in place of those from `keep` on that are still
-    /// the last walk's.
+    /// Puts the `fresh` frames (innermost first) in place of the last walk's frames from `keep` on.
     #[inline]
     fn settle(&mut self, keep: usize, fresh: &mut Vec<Frame>) {
         if keep == self.open && fresh.is_empty() {
-            return; // all is where it was
+            return; // all frames are in place
         }
         self.replace(keep, fresh);
     }
@@ -354,7 +351,7 @@ impl<E: Copy> Memo<E> {
                 self.hash.add(frame.summand);
             }
         } else {
-            // Whatever stands above moves, and adds something else to the hash.
+            // Frames above it move, and their contributions to the hash change.
             for frame in &self.frames[keep..] {
                 self.hash.take(frame.summand);
             }
@@ -369,25 +366,25 @@ impl<E: Copy> Memo<E> {
         self.open = keep;
     }
 
-    /// Ends a walk that met no rest: the `fresh` frames (innermost first) are its outermost.
-    /// `is_whole`: it was not cut for its length.
+    /// Ends a walk that reached its own end: the `fresh` frames (innermost first) are its
+    /// outermost. `is_whole` is false if it was cut for its length.
     pub fn end(&mut self, fresh: &mut Vec<Frame>, end: E, is_whole: bool) {
         self.settle(0, fresh);
         self.end = end;
         self.is_whole = is_whole;
     }
 
-    /// Why the walk ended.
+    /// Returns the reason of the walk's end.
     pub fn why_ended(&self) -> E {
         self.end
     }
 
-    /// The sum over all frames.
+    /// Returns the sum over all frames.
     pub fn hash(&self) -> StackHasher {
         self.hash
     }
 
-    /// Its frames, innermost first.
+    /// Returns the frames, innermost first.
     pub fn innermost_first(&self) -> impl ExactSizeIterator<Item = &Frame> + Clone {
         self.frames.iter().rev()
     }
@@ -407,11 +404,10 @@ mod tests {
     use crate::unwind::rules::Rule;
 
     proptest! {
-        // Many: what goes wrong may need three walks of a kind.
+        // Many cases: an error may need three walks of a kind.
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 4000 }))]
 
-        /// Stacks that differ by some calls here and there: each walk finds what a walk without a
-        /// memo finds.
+        /// Stacks that differ by some calls: each walk finds the frames of a walk without a memo.
         #[test]
         fn a_walk_with_a_memo_is_the_walk(
             first in prop::collection::vec(call(), 1..30),
@@ -427,11 +423,11 @@ mod tests {
                     match what {
                         0 => calls.insert(place, call),
                         1 if calls.len() > 1 => { calls.remove(place); }
-                        // The other place of the same function: it alone returns elsewhere.
+                        // Another call in the same function, which changes only the return address.
                         2 => calls[place].0 ^= 8,
-                        // Another value in the register.
+                        // Another value of the register.
                         3 | 4 => calls[place].1 = call.1,
-                        // Another function whose frame is as large, or the one before again.
+                        // Another function with a frame as large, or the old one again.
                         5 => {
                             let (function, rest) = (calls[place].0 >> 8, calls[place].0 & 0xff);
                             calls[place].0 = (function + 5 - function / 6 * 10) << 8 | rest;
@@ -458,12 +454,11 @@ mod tests {
         assert!(ten(0).is_again(&mut memo, 1, 100));
         assert!(!ten(0).is_again(&mut memo, 1, 10), "it would be cut");
         assert_eq!(ten(0).walk(&mut memo, 100), 0);
-        // The frame that is called from elsewhere is not unwound; its caller, which is elsewhere,
-        // is.
+        // The frame that is called from elsewhere is not unwound; its caller at the new address is.
         assert!(!ten(UNKNOWN).is_again(&mut memo, 1, 100));
         assert_eq!(ten(UNKNOWN).walk(&mut memo, 100), 1);
         assert_eq!(ten(0).walk(&mut memo, 100), 1);
-        // Neither is, where the caller's rule is known.
+        // Neither frame is unwound if the caller's rule is known.
         for place in [KNOWN, 0] {
             assert!(ten(place).is_again(&mut memo, 1, 100));
             assert_is_the_walk(&mut memo, &ten(place));
@@ -472,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_caller_whose_rule_is_another_is_unwound() {
-        // As large a frame, but the register is saved in it; and a larger one.
+        // A frame as large that saves the register, and a larger frame.
         for other in [6, 2] {
             let (mut memo, program) = (memo(), functions(&[1, 1, 11, 1, 1]));
             program.walk(&mut memo, 100);
@@ -484,7 +479,7 @@ mod tests {
         }
     }
 
-    /// With the memo as without one.
+    /// Compares the memo with a walk without one.
     #[track_caller]
     fn assert_is_the_walk(memo: &mut Memo<&'static str>, program: &Program) {
         program.walk(memo, 100);
@@ -499,13 +494,13 @@ mod tests {
         program.walk(&mut memo, 100);
         program.at.bp = 0x9001;
         assert!(program.is_again(&mut memo, 1, 100));
-        // Also when what was saved of it is another, which the caller does not need either.
+        // Also if the saved value differs, which the caller does not need either.
         let saved = program.at.sp + 8 * rule(3 << 8).0;
         *program.words.get_mut(&saved).unwrap() += 1;
         assert_is_the_walk(&mut memo, &program);
         program.at.bp = 0x9002;
         assert!(program.is_again(&mut memo, 1, 100));
-        // At a place whose rule is unknown, it may matter.
+        // At a place without a known rule it may matter.
         program.at.address += UNKNOWN;
         program.walk(&mut memo, 100);
         program.at.bp = 0x9003;
@@ -535,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_register_is_not_passed_on_over_frames_that_are_not_there() {
-        // The outer frame restores the register; frames in between, which are not recorded, may
+        // The outer frame restores the register. Frames in between, which are not recorded, may
         // have had another value in it.
         for between in [0, 16] {
             let (passes, restores) = (0x400, 0x300);
@@ -579,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_register_that_was_saved_may_be_any_for_one_that_does_not_need_it() {
-        // Saved by the innermost, for its caller.
+        // The innermost function saves it for its caller.
         for (caller, is_known) in [(3, true), (7, false), (2, false)] {
             let (mut memo, program) = (memo(), functions(&[1, 7, caller, 3]));
             program.walk(&mut memo, 100);
@@ -598,7 +593,7 @@ mod tests {
     fn a_register_that_leads_to_the_caller_matters() {
         let (mut memo, mut program) = (memo(), functions(&[1, 7, 1, 7]));
         program.walk(&mut memo, 100);
-        // A frame that is larger by two words, and has the same in them.
+        // A frame that is two words larger, with the same values in them.
         let saved = [0, 8].map(|above| program.words[&(program.at.bp + above)]);
         program.at.bp += 16;
         program.words.insert(program.at.bp, saved[0]);
@@ -615,8 +610,8 @@ mod tests {
             inner.at.bp = bp;
             inner.walk(&mut memo, 100); // now the third is known
         }
-        // A function that passes it on, called by that one, and then by another in its place, whose
-        // caller's it is.
+        // A function that passes the register on is called by this one, then by another one at the
+        // same place, to whose caller the register belongs.
         for caller in [3, 8] {
             let mut program = functions(&[1, 7, 1, caller, 4]);
             program.at.bp = 0x9009;
@@ -625,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn another_era_meets_nothing() {
+    fn another_era_reuses_nothing() {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
         assert!(!ten(0).is_again(&mut memo, 2, 100));
@@ -635,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_was_broken_off_is_not_met() {
+    fn a_walk_that_was_broken_off_is_not_reused() {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
         let other = ten(UNKNOWN);

@@ -1,55 +1,55 @@
-//! Memos: the last walks from several places in the program.
+//! Memos: the cached walks of recent call sites.
 //!
-//! With one memo, a program that allocates at a few places in turn would find the walk of another
-//! place each time. So each of the last few places has a memo. A walk from a new place takes the
-//! oldest memo, and begins with a copy of the last walk's memo. It mostly shares the frames near
-//! the root with that walk, and copying a frame costs a cache line.
+//! A program that allocates at a few sites in turn would overwrite a single memo each time. So each
+//! of the last few sites has a memo. A walk from a new site takes the memo that was assigned first,
+//! and begins with a copy of the last walk's memo. Both walks mostly have the frames near the root
+//! in common, and copying a frame is one cache line.
 
 use crate::unwind::echo::Echo;
 use crate::unwind::frame::Frame;
 use crate::unwind::kinds::Words;
 use crate::unwind::memo::Memo;
 
-/// Enough for C++ containers, whose calls come from a handful of places: with four, 0.78 of their
-/// walks are not those of last time (`scripts/count-walks`), with eight none.
+/// Number of memos. It suffices for C++ containers, which call from a handful of sites; with half
+/// as many, most of their walks are new (`scripts/count-walks`).
 const COUNT: usize = 8;
 
-/// Longer walks stay where they are: copying them costs more than it saves.
+/// Most frames that are copied. Copying a longer walk costs more than it saves.
 const MOST_COPIED: usize = 128;
 
-/// See the module's text. `E` says why a walk ended, `F` what it found.
+/// See the module's text. `E` is the reason of a walk's end, `F` its result.
 #[derive(Debug)]
 pub struct Memos<E, F> {
     memos: [Memo<E>; COUNT],
     echoes: [Echo<F>; COUNT],
-    /// Address and stack pointer at which the last walk with each began.
+    /// Address and stack pointer at which the last walk of each memo began.
     places: [(u64, u64); COUNT],
-    /// That of the last walk, or of the one under way.
+    /// Memo of the last walk, or of the current one.
     chosen: usize,
-    /// To be taken next by a new place.
+    /// Memo that was assigned last.
     next: usize,
 }
 
 impl<E: Copy, F: Copy> Memos<E, F> {
-    /// Empty, each as [`Memo::with_room_for`] makes it.
+    /// Returns empty memos, each as [`Memo::with_room_for`] makes it.
     #[must_use]
     pub fn with_room_for(room: usize, end: E) -> Memos<E, F> {
         Memos {
             memos: std::array::from_fn(|_| Memo::with_room_for(room, end)),
-            echoes: std::array::from_fn(|_| Echo::none()),
+            echoes: std::array::from_fn(|_| Echo::empty()),
             places: [(0, 0); COUNT],
             chosen: 0,
             next: 0,
         }
     }
 
-    /// Bytes that [`with_room_for`](Self::with_room_for) takes.
+    /// Returns the bytes that [`with_room_for`](Self::with_room_for) allocates.
     #[must_use]
     pub const fn bytes_for(room: usize) -> usize {
         COUNT * (room * size_of::<Frame>() + Echo::<F>::bytes())
     }
 
-    /// Chooses the one for a walk that begins at the frame `at`.
+    /// Chooses the memo for a walk that begins at the frame `at`.
     #[inline(always)]
     pub fn choose(&mut self, at: &Frame) {
         let place = (at.address, at.sp);
@@ -61,28 +61,26 @@ impl<E: Copy, F: Copy> Memos<E, F> {
     #[inline(never)]
     fn change_to(&mut self, place: (u64, u64)) {
         let known = self.places.iter().position(|known| *known == place);
-        self.chosen = known.unwrap_or_else(|| self.give_one_to(place));
+        self.chosen = known.unwrap_or_else(|| self.assign(place));
     }
 
-    fn give_one_to(&mut self, place: (u64, u64)) -> usize {
+    fn assign(&mut self, place: (u64, u64)) -> usize {
         let mut given = self.chosen;
         if self.chosen().len() <= MOST_COPIED {
             self.next = (self.next + 1) % COUNT;
-            // An error: it is the turn of the one that has the last walk. Then there is nothing to
-            // copy.
+            // An error means that the next memo has the last walk, so there is nothing to copy.
             if let Ok([memo, last]) = self.memos.get_disjoint_mut([self.next, self.chosen]) {
                 memo.copy_from(last);
                 given = self.next;
             }
         }
         self.places[given] = place;
-        self.echoes[given].forget();
+        self.echoes[given].clear();
         given
     }
 
-    /// Returns the result of the walk from `at`, for which a memo was [chosen](Self::choose), if
-    /// `hold` says that the stack's words are unchanged since the last walk. Then nothing else need
-    /// be asked.
+    /// Returns the cached result for a walk that begins at `at`, if `hold` says that its words are
+    /// unchanged. Nothing else needs a check then. The memo must be [chosen](Self::choose).
     #[inline(always)]
     pub fn find_unchanged(
         &self,
@@ -94,24 +92,24 @@ impl<E: Copy, F: Copy> Memos<E, F> {
         echo.find_unchanged(era, at, self.chosen().hash(), hold)
     }
 
-    /// After a walk in that era of which the chosen memo said that it is the last one again: the
-    /// next one can be heard. `found`: what it found.
+    /// Records the result `found` of a walk in that era that was repeated, so that
+    /// [`find_unchanged`](Self::find_unchanged) finds the next one.
     #[inline]
     pub fn echo(&mut self, era: u32, found: F) {
         let memo = &self.memos[self.chosen % COUNT];
         if let Some(frames) = memo.unchanged() {
-            self.echoes[self.chosen % COUNT].make(era, frames, memo.hash(), found);
+            self.echoes[self.chosen % COUNT].record(era, frames, memo.hash(), found);
         }
     }
 
-    /// The one that was chosen last.
+    /// Returns the chosen memo.
     #[inline(always)]
     #[must_use]
     pub fn chosen(&self) -> &Memo<E> {
         &self.memos[self.chosen % COUNT]
     }
 
-    /// The same, to walk with.
+    /// Returns the chosen memo, to walk with.
     #[inline(always)]
     pub fn chosen_mut(&mut self) -> &mut Memo<E> {
         &mut self.memos[self.chosen % COUNT]
@@ -129,7 +127,7 @@ mod tests {
         Memos::with_room_for(40, "none")
     }
 
-    /// As the walker does: how many frames were unwound.
+    /// Walks as the preloaded library does. Returns the number of frames that were unwound.
     fn walk(memos: &mut Memos<&'static str, u64>, program: &Program, limit: usize) -> usize {
         memos.choose(&frame(program.at));
         program.walk(memos.chosen_mut(), limit)
@@ -138,8 +136,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
 
-        /// Stacks that have their outer calls in common, in any order: each walk finds what a walk
-        /// without memos finds.
+        /// Stacks with common outer calls, in any order: each walk finds the frames of a walk
+        /// without memos.
         #[test]
         fn a_walk_with_memos_is_the_walk(
             outer in prop::collection::vec(call(), 1..20),
@@ -162,14 +160,14 @@ mod tests {
         }
     }
 
-    /// As the walker does: whether it was heard, which then found that.
+    /// Walks as the preloaded library does. Returns true if the result was cached.
     fn find_or_walk(memos: &mut Memos<&'static str, u64>, program: &Program, limit: usize) -> bool {
         let at = frame(program.at);
         memos.choose(&at);
         let found = |memos: &Memos<_, _>| memos.chosen().hash().finish(0, 0);
-        let heard = memos.find_unchanged(1, &at, |words| program.hold(words));
-        if let Some(heard) = heard {
-            assert_eq!(heard, found(memos));
+        let cached = memos.find_unchanged(1, &at, |words| program.hold(words));
+        if let Some(cached) = cached {
+            assert_eq!(cached, found(memos));
             return true;
         }
         if program.is_again(memos.chosen_mut(), 1, limit) {
@@ -180,7 +178,8 @@ mod tests {
         false
     }
 
-    /// Without the register, whose value is not always taken over where it makes no difference.
+    /// Returns the frames without the register, which is not always stored if it makes no
+    /// difference.
     fn frames(memo: &Memo<&'static str>) -> impl PartialEq + std::fmt::Debug {
         let (frames, sum, end) = found(memo);
         let frames = frames.into_iter().map(|(address, sp, _)| (address, sp));
@@ -190,10 +189,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 1000 }))]
 
-        /// The same stack several times in a row, then another, which is often the same but for one
-        /// call, or one value in the register.
+        /// The same stack several times, then another one, which mostly differs by one call or one
+        /// register value.
         #[test]
-        fn what_is_heard_is_the_walk(
+        fn a_cached_result_is_the_walk(
             first in prop::collection::vec(call(), 1..12),
             changes in prop::collection::vec((any::<prop::sample::Index>(), call(), 0..4u8), 0..8),
             order in prop::collection::vec((any::<prop::sample::Index>(), 0..7u64, 1..4usize), 1..60),
@@ -212,7 +211,7 @@ mod tests {
             }
             let mut memos = memos();
             for (which, place, times) in order {
-                // From more places than there are memos.
+                // More sites than there are memos.
                 let mut program = which.get(&programs).clone();
                 program.at.address += 32 * place;
                 let mut without = memo();
@@ -226,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn the_third_time_is_heard() {
+    fn the_third_walk_is_found() {
         let mut memos = memos();
         let mut times =
             |program: &Program| [(); 3].map(|()| find_or_walk(&mut memos, program, 100));
         assert_eq!(times(&functions(&[1, 3, 2, 3, 4])), [false, false, true]);
-        // Each finds its frame by the register: all of its values matter.
+        // Each function finds its frame by the register: all values matter.
         let by_register = functions(&[7, 7, 7]);
         assert_eq!(times(&by_register), [false, false, true]);
         let mut moved = by_register;
@@ -239,22 +238,23 @@ mod tests {
         assert!(!times(&moved)[0]);
     }
 
-    /// The value that functions have in the register is asked for only where it matters.
+    /// The register is checked only where it matters.
     #[test]
-    fn another_value_that_makes_no_difference_is_heard() {
+    fn a_value_that_makes_no_difference_is_not_checked() {
         let with = |bp: u64| {
-            // The third function saves it for the second. Neither the second nor the first uses it.
+            // The third function saves the register for the second, which ignores it, as the first
+            // does.
             let mut program = Program::new(&[(0x301, None), (0x101, None), (0x301, Some(bp))]);
             program.at.bp = bp;
             program
         };
         let mut memos = memos();
-        let heard = [1, 1, 2, 3].map(|bp| find_or_walk(&mut memos, &with(bp), 100));
-        assert_eq!(heard, [false, false, true, true]);
+        let cached = [1, 1, 2, 3].map(|bp| find_or_walk(&mut memos, &with(bp), 100));
+        assert_eq!(cached, [false, false, true, true]);
     }
 
     #[test]
-    fn walks_of_another_era_are_not_heard() {
+    fn walks_of_another_era_are_not_found() {
         let (mut memos, program) = (memos(), ten(0));
         while !find_or_walk(&mut memos, &program, 100) {}
         let at = frame(program.at);
@@ -274,10 +274,10 @@ mod tests {
     #[test]
     fn a_longer_list_than_there_is_room_for_is_none() {
         let mut memos = Memos::with_room_for(1000, "none");
-        for (length, is_heard) in [(100, true), (300, false)] {
+        for (length, is_found) in [(100, true), (300, false)] {
             let program = Program::new(&vec![(0x100, None); length]);
-            let heard = [(); 4].map(|()| find_or_walk(&mut memos, &program, 1000));
-            assert_eq!(heard[3], is_heard, "{length}");
+            let cached = [(); 4].map(|()| find_or_walk(&mut memos, &program, 1000));
+            assert_eq!(cached[3], is_found, "{length}");
         }
     }
 
@@ -290,13 +290,13 @@ mod tests {
         };
         let mut memos = memos();
         let mut unwound = |address: u64| walk(&mut memos, &inner(address), 100);
-        // Each finds the frames of the one before but for its innermost.
+        // Each walk reuses all frames of the one before but the innermost.
         assert_eq!(
             [0, 1, 2, 3, 4, 5, 6, 7].map(&mut unwound),
             [10, 1, 1, 1, 1, 1, 1, 1]
         );
         assert_eq!([3, 1, 0, 2, 6, 1, 0, 7].map(&mut unwound), [0; 8]);
-        // The one whose memo is taken is new when it comes again.
+        // A site whose memo was reassigned is new when it comes again.
         assert_eq!([9, 0, 9].map(&mut unwound), [1, 1, 0]);
     }
 

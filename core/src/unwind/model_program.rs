@@ -1,7 +1,7 @@
-//! Model program: a stack in memory as a program with some called functions leaves it, and a walk
-//! over it. For tests.
+//! For tests: a program that has called some functions, with its stack in memory, and a walker for
+//! it.
 //!
-//! The address of a function tells what its frame looks like, as in an unwind table.
+//! The address of a function alone determines its frame, as in an unwind table.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use crate::unwind::memo::{Memo, MemoHit};
 use crate::unwind::rules::{Rule, Rules};
 use crate::unwind::stack_hash::StackHasher;
 
-/// Where handlers of a signal return to, in the programs of these tests.
+/// Return address of signal handlers in the programs of these tests.
 pub(crate) const NEVER: u64 = 0x666;
-/// The outermost function's return address.
+/// Return address of the outermost function.
 pub(crate) const ROOT: u64 = 0;
 pub(crate) const TOP: u64 = 0x7000_0000;
-/// From a function's first place that calls to the second, and to the third.
+/// Distances from a function's first call to its second, and to its third.
 pub(crate) const KNOWN: u64 = 8;
 pub(crate) const UNKNOWN: u64 = 16;
 
-/// In which module it is.
+/// Returns the module of an address.
 fn module(address: u64) -> u32 {
     1 + (address >> 8) as u32 % 4
 }
@@ -31,7 +31,7 @@ pub(crate) fn frame(at: Cursor) -> Frame {
     Frame::new(at.address, at.returns, at.sp, at.bp, module(at.address))
 }
 
-/// The [`rule`]s of two places in each function; that of a third ([`UNKNOWN`]) is not known.
+/// Returns the [`rule`]s of two calls in each function. The third call ([`UNKNOWN`]) has none.
 pub(crate) fn rules() -> Rules {
     let mut rules = Rules::with_room_for(1024);
     let places = (0..32u64).flat_map(|function| [0, 1, 8, 9].map(|place| function << 8 | place));
@@ -67,9 +67,8 @@ pub(crate) struct Program {
     pub(crate) at: Cursor,
 }
 
-/// Returns how the function at an address unwinds: the size of its frame in words, whether it saved
-/// the frame pointer in it, and whether it finds its frame by that register. The address alone
-/// decides, as in an unwind table.
+/// Returns the frame of the function at an address: its size in words, whether the frame pointer is
+/// saved in it, and whether it is found by that register.
 pub(crate) fn rule(address: u64) -> (u64, bool, bool) {
     let function = address >> 8;
     (
@@ -80,8 +79,8 @@ pub(crate) fn rule(address: u64) -> (u64, bool, bool) {
 }
 
 impl Program {
-    /// One function called by another: each is an address and the value of the frame pointer's
-    /// register that it sets, if it does. The outermost is first.
+    /// Builds a program in which each function calls the next; the outermost is first. A call is an
+    /// address, and the value that the function sets in the frame pointer's register, if any.
     pub(crate) fn new(calls: &[(u64, Option<u64>)]) -> Program {
         let (mut words, mut sp, mut bp) = (BTreeMap::new(), TOP, 0);
         let mut caller = ROOT;
@@ -95,7 +94,7 @@ impl Program {
             }
             sp -= 8 * (size + 1);
             for place in (sp..cfa - 16).step_by(8) {
-                words.insert(place, 0x1234); // the function's own
+                words.insert(place, 0x1234); // the function's own word
             }
             if by_register {
                 bp = cfa - 16;
@@ -113,7 +112,7 @@ impl Program {
         Program { words, at }
     }
 
-    /// The caller of `at`, with every word that tells noted.
+    /// Returns the caller of `at`, and notes every word that tells it.
     fn caller(&self, at: Cursor, frame: &mut Frame) -> Option<Cursor> {
         let mut word = |place: u64| {
             let value = self.words.get(&place).copied();
@@ -152,7 +151,7 @@ impl Program {
         })
     }
 
-    /// As the walker does: how many frames were unwound.
+    /// Walks as the preloaded library does. Returns the number of frames that were unwound.
     pub(crate) fn walk(&self, memo: &mut Memo<&'static str>, limit: usize) -> usize {
         let (mut fresh, mut at, mut unwound) = (Vec::new(), self.at, 0);
         if self.is_again(memo, 1, limit) {
@@ -196,7 +195,7 @@ pub(crate) fn memo() -> Memo<&'static str> {
     Memo::with_room_for(40, "none")
 }
 
-/// The register, too, where it matters.
+/// The register is included where it matters.
 pub(crate) type Found = (u64, u64, Option<u64>);
 
 pub(crate) fn found(memo: &Memo<&'static str>) -> (Vec<Found>, StackHasher, &'static str) {
@@ -209,20 +208,20 @@ pub(crate) fn found(memo: &Memo<&'static str>) -> (Vec<Found>, StackHasher, &'st
     (frames.collect(), memo.hash(), memo.why_ended())
 }
 
-/// Addresses of few functions, each with three places that call.
+/// Addresses of few functions, each with three calls.
 pub(crate) fn call() -> impl Strategy<Value = (u64, Option<u64>)> {
     let address = (1..9u64, 0..3u64).prop_map(|(function, place)| function << 8 | place << 3 | 1);
     (address, prop::option::of(0x9000..0x9003u64))
 }
 
-/// Functions that keep no frame pointer; the fifth of ten calls at that place, the others at their
-/// first.
+/// Functions without a frame pointer. The fifth of ten calls at `place`, the others at their first
+/// call.
 pub(crate) fn ten(place: u64) -> Program {
     let call = |i: u64| (0x100 + (i == 4) as u64 * place, None);
     Program::new(&(0..10).map(call).collect::<Vec<_>>())
 }
 
-/// Functions that find their frame by the register, or save it, or neither; the last is innermost.
+/// Functions that find their frame by the register, save it, or ignore it; the last is innermost.
 pub(crate) fn functions(functions: &[u64]) -> Program {
     let calls = functions.iter().map(|function| (function << 8, None));
     Program::new(&calls.collect::<Vec<_>>())

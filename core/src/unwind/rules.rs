@@ -1,26 +1,33 @@
-//! Rules: a table from return addresses to how a frame there leads to its caller, in eight bytes
-//! each.
+//! Rules: cached unwind rules by return address, in eight bytes each.
 //!
-//! Nearly every frame leads to its caller in one of three ways, which [`Kind`] lists. A return
-//! address always has the same way. An unwinder that knows the unwind tables is run once for each
-//! address, on synthetic register and stack values ([`Rule::ask`]). The value that reappears as the
-//! caller's identifies the rule.
+//! A rule tells how to get from a frame to its caller. Nearly every frame uses one of three ways,
+//! and always the same one for one return address:
 //!
-//! The table consists of buckets: the rules of four addresses share a cache line. It grows if rules
-//! displace each other.
+//! | kind | stack pointer of the caller | frame pointer's register of the caller |
+//! | --- | --- | --- |
+//! | [`PassesOn`](Kind::PassesOn) | `sp + 8 * up` | unchanged |
+//! | [`Restores`](Kind::Restores) | `sp + 8 * up` | the word at `sp + 8 * saved` |
+//! | [`ByRegister`](Kind::ByRegister) | `bp + 16` | the word at `bp` |
 //!
-//! Not here: unwind tables, and frames of another kind.
+//! The return address is the word below the caller's stack pointer. An unwinder that knows the
+//! tables runs once for each address, on synthetic register and stack values ([`Rule::ask`]). The
+//! values that reappear as the caller's identify the rule.
+//!
+//! The table consists of buckets: the rules of four addresses share a cache line. The table grows
+//! if rules displace each other.
+//!
+//! Not here: unwind tables, and frames of other kinds.
 
 use crate::unwind::kinds::{Cursor, Kind};
 
-/// Where the caller of a frame is; and in which module the frame.
+/// The way from a frame to its caller, and the frame's module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// In words. 0: not found from the stack pointer.
+    /// Distance in words. 0: the caller is not found from the stack pointer.
     up: u16,
-    /// In words. [`NOT_SAVED`]: the register is passed on, or without `up` there is no rule.
+    /// Distance in words. [`NOT_SAVED`]: the register is passed on; without `up` there is no rule.
     saved: i16,
-    /// Number of the module plus one; 0: of none.
+    /// Number of the module plus one; 0: no module.
     module: u32,
 }
 
@@ -28,14 +35,14 @@ const _: () = assert!(size_of::<Rule>() == 8);
 
 const NOT_SAVED: i16 = i16::MIN;
 
-/// Register values of [`Rule::ask`].
+/// Registers of [`Rule::ask`].
 const ASKED_SP: u64 = 0x1000_0000_0000;
 const ASKED_BP: u64 = 0x2000_0000_0000;
-/// Set in every word that it gives, the rest of which is the word's address.
+/// Bit that is set in every word of [`Rule::ask`]. The rest of a word is its address.
 const WORD: u64 = 0x4000_0000_0000;
 
 impl Rule {
-    /// None of the three.
+    /// Returns the rule of a frame of another kind.
     #[must_use]
     pub const fn other(module: u32) -> Rule {
         Rule {
@@ -45,13 +52,13 @@ impl Rule {
         }
     }
 
-    /// The rule by which `unwind` unwinds frames at one address. It is called with a stack pointer,
-    /// a value of the frame pointer's register and a function that reads a word of the stack, and
-    /// says where the caller is.
+    /// Returns the rule by which `unwind` unwinds frames at one address. `unwind` gets a stack
+    /// pointer, a value of the frame pointer's register, and a function that reads a word of the
+    /// stack. It returns the caller's registers.
     ///
-    /// It must compute the caller's registers in one of the three ways or read elsewhere: an
-    /// unwinder that does arithmetic (aligns the stack pointer, say) may answer as one of them
-    /// would and do something else for other registers.
+    /// `unwind` must compute those in one of the three ways, or read elsewhere. An unwinder that
+    /// does arithmetic (aligns the stack pointer, say) may give the answer of a rule, and act
+    /// differently for other registers.
     pub fn ask(
         module: u32,
         unwind: impl FnOnce(u64, u64, fn(u64) -> u64) -> Option<Cursor>,
@@ -61,8 +68,8 @@ impl Rule {
         rule.unwrap_or(Rule::other(module))
     }
 
-    /// The caller's stack pointer is so many bytes up, and its frame pointer the word at `saved`
-    /// bytes up, if that is not passed on. `None`: such a rule cannot be.
+    /// Returns a rule by the stack pointer: the caller's is `up` bytes up. The caller's frame
+    /// pointer is the word `saved` bytes up, or passed on. Returns `None` if there is no such rule.
     pub(crate) fn by_stack(module: u32, up: i32, saved: Option<i32>) -> Option<Rule> {
         let words = |bytes: i32| (bytes % 8 == 0).then_some(bytes / 8);
         let up = u16::try_from(words(up)?).ok().filter(|&up| up > 0)?;
@@ -73,7 +80,7 @@ impl Rule {
         Some(Rule { up, saved, module })
     }
 
-    /// As functions do that keep a frame pointer.
+    /// Returns the rule of functions that keep a frame pointer.
     pub(crate) fn by_register(module: u32) -> Rule {
         let (up, saved) = (0, 0);
         Rule { up, saved, module }
@@ -101,7 +108,7 @@ impl Rule {
         is_one.then_some(Rule { up, saved, module })
     }
 
-    /// Returns which of the ways it is.
+    /// Returns the kind of the rule.
     #[inline(always)]
     #[must_use]
     pub fn kind(self) -> Kind {
@@ -113,21 +120,22 @@ impl Rule {
         }
     }
 
-    /// The number of the frame's module plus one, or 0.
+    /// Returns the number of the frame's module plus one, or 0.
     #[inline(always)]
     #[must_use]
     pub fn module(self) -> u32 {
         self.module
     }
 
-    /// From the stack pointer to the caller's, in bytes. Not of those by the register.
+    /// Returns the distance from the stack pointer to the caller's, in bytes. It is undefined for
+    /// [`Kind::ByRegister`].
     #[inline(always)]
     pub(crate) fn up(self) -> u64 {
         8 * u64::from(self.up)
     }
 
-    /// Distance from the stack pointer to the word with the register's value. Only for
-    /// [`Kind::Restores`].
+    /// Returns the distance from the stack pointer to the saved register, for [`Kind::Restores`]
+    /// only.
     #[inline(always)]
     pub(crate) fn saved(self) -> i64 {
         8 * i64::from(self.saved)
@@ -144,20 +152,20 @@ struct Bucket([(u64, Rule); BUCKET]);
 const EMPTY: Bucket = Bucket([(0, Rule::other(0)); BUCKET]);
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// Return addresses are below it.
+/// Return addresses have fewer bits.
 const ADDRESS_BITS: u32 = 48;
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct Rules {
-    /// A power of two.
+    /// Its length is a power of two.
     buckets: Vec<Bucket>,
     era: u32,
     displaced: u64,
 }
 
 impl Rules {
-    /// Empty, with room for so many addresses at most: a power of two, and no less than four.
+    /// Returns an empty table for at most `addresses` addresses, a power of two and at least four.
     #[must_use]
     pub fn with_room_for(addresses: usize) -> Rules {
         let buckets = (addresses / BUCKET).max(1).next_power_of_two();
@@ -168,14 +176,14 @@ impl Rules {
         }
     }
 
-    /// How many there is room for.
+    /// Returns the number of addresses for which there is room.
     #[must_use]
     pub fn room(&self) -> usize {
         self.buckets.len() * BUCKET
     }
 
-    /// Code may have changed: what was inserted in another era is not found. Whether it was another
-    /// until now.
+    /// Changes the era, because code may have changed: rules of other eras are not found. Returns
+    /// true if the era was another one.
     #[inline]
     pub fn set_era(&mut self, era: u32) -> bool {
         let is_another = self.era != era;
@@ -187,15 +195,15 @@ impl Rules {
 
     #[cold]
     fn change_era(&mut self, era: u32) {
-        // Keys have its lower half. (Clearing the table each time would be work for programs that
-        // load and unload all the time.)
+        // Keys have the lower half of the era. (Clearing the table in each era would be work for
+        // programs that load and unload all the time.)
         if self.era >> 16 != era >> 16 {
             self.buckets.fill(EMPTY);
         }
         self.era = era;
     }
 
-    /// An address of code and the era; `None`: it is no address of a program's.
+    /// Returns the key of an address in the era, or `None` if it is no address of a program.
     #[inline(always)]
     fn key(&self, address: u64) -> Option<u64> {
         let is_one = address != 0 && address >> ADDRESS_BITS == 0;
@@ -208,7 +216,7 @@ impl Rules {
         hash as usize & (self.buckets.len() - 1)
     }
 
-    /// The rule of a return address.
+    /// Returns the rule of a return address.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, address: u64) -> Option<Rule> {
@@ -218,8 +226,8 @@ impl Rules {
         found.map(|&(_, rule)| rule)
     }
 
-    /// Inserts the rule of an address, possibly in place of another's. 0 and what is no address is
-    /// not inserted.
+    /// Inserts the rule of an address, possibly in place of another one. 0 and numbers that are no
+    /// addresses are not inserted.
     pub fn insert(&mut self, address: u64, rule: Rule) {
         let Some(key) = self.key(address) else {
             return;
@@ -237,14 +245,13 @@ impl Rules {
         entries[place] = (key, rule);
     }
 
-    /// How many rules were displaced by others so far.
+    /// Returns the number of rules that others displaced so far.
     #[must_use]
     pub fn displaced(&self) -> u64 {
         self.displaced
     }
 
-    /// Takes the place of `larger`, which has more room, with the rules that there are; leaves what
-    /// it was there.
+    /// Moves all rules to `larger`, which has more room, and exchanges the two tables.
     pub fn move_to(&mut self, larger: &mut Rules) {
         larger.era = self.era;
         for &(key, rule) in self.buckets.iter().flat_map(|Bucket(entries)| entries) {
@@ -264,7 +271,7 @@ mod tests {
     use crate::sampling::rng::Rng;
     use proptest::prelude::*;
 
-    /// As an unwinder would, by the table in the module's text.
+    /// Unwinds like an unwinder, by the table in the module's text.
     fn unwound(
         up: Option<u64>,
         saved: Option<i64>,
@@ -317,7 +324,7 @@ mod tests {
         let others: [Change; 7] = [
             |caller, word| caller.address = word(caller.sp), // the return address is elsewhere
             |caller, word| {
-                caller.sp = word(caller.sp); // a word says where the frame is
+                caller.sp = word(caller.sp); // a word has the frame's address
                 caller.address = word(caller.sp - 8);
             },
             |caller, word| {

@@ -1,18 +1,17 @@
-//! Stack hash: the identity of a stack, a 64-bit hash of its frames.
+//! Stack hash: a 64-bit hash of frames that identifies a stack.
 //!
-//! Each frame, mixed with its place counted from the root, is one summand. A walk that shares most
-//! of its frames with the last one subtracts and adds the frames that differ, and no summand waits
-//! for another.
+//! Each frame is one summand, mixed with its place counted from the root. A walk that repeats most
+//! frames subtracts and adds only those that differ, and no summand waits for another.
 //!
-//! Two different stacks collide with a probability of n²/2^65 among n stacks. A collision would
-//! credit one stack's bytes to the other.
+//! Among n stacks, two collide with a probability of n²/2^65: one in 37 million for a million
+//! stacks. A collision would credit one stack's bytes to the other.
 
 /// The sum over a stack's frames, in any order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StackHasher(u64);
 
 impl StackHasher {
-    /// No frames yet.
+    /// Returns the sum of no frames.
     pub const fn new() -> Self {
         StackHasher(0)
     }
@@ -29,19 +28,20 @@ impl StackHasher {
         z ^ (z >> 32)
     }
 
-    /// Adds a frame, which is given as what [`of_frame`](Self::of_frame) makes of it.
+    /// Adds a frame, as a summand of [`of_frame`](Self::of_frame).
     #[inline(always)]
     pub const fn add(&mut self, summand: u64) {
         self.0 = self.0.wrapping_add(summand);
     }
 
-    /// Takes away a frame that was added.
+    /// Subtracts a frame that was added.
     #[inline(always)]
     pub const fn take(&mut self, summand: u64) {
         self.0 = self.0.wrapping_sub(summand);
     }
 
-    /// The hash, with what else tells stacks apart; never 0, which tables use for "no entry".
+    /// Returns the hash, mixed with two more numbers that distinguish stacks. It is never 0, which
+    /// tables use for "no entry".
     #[inline]
     #[must_use]
     pub const fn finish(self, first: u64, last: u64) -> u64 {
@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    /// Call chains that differ in single bits of single return addresses, as those of one recursive
-    /// function do.
+    /// Call chains that differ in single bits of single return addresses, as in one recursive
+    /// function.
     #[test]
     #[cfg_attr(miri, ignore = "too many steps for an interpreter")]
     fn paths_through_the_same_two_calls_do_not_collide() {

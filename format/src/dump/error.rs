@@ -1,30 +1,30 @@
-//! Why a dump could not be read, and at which line.
+//! Errors of a dump, with their line.
 
 use std::fmt;
 
-/// Why a dump could not be read.
+/// The reason why a dump cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DumpError {
     /// Line, from 1.
     pub line: u64,
-    /// Offset in the file of that line.
+    /// Offset of that line in the file.
     pub offset: u64,
-    /// The error there.
+    /// The fault.
     pub kind: DumpErrorKind,
 }
 
-/// The kinds of errors in a dump.
+/// A fault of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpErrorKind {
-    /// There is nothing in the file.
+    /// The file is empty.
     Empty,
-    /// No `heap profile:` header where it must stand.
+    /// The `heap profile:` header is missing.
     NotADump,
     /// jemalloc's own form (`heap_v2/…` in the first line).
     Jemalloc,
     /// The header does not have its four numbers.
     Header,
-    /// The header names a way of sampling that we do not know.
+    /// The header has an unknown way of sampling.
     Kind,
     /// A line of the account does not have its four numbers and its addresses.
     Line,

@@ -1,5 +1,5 @@
-//! A mapped part of a file, in both forms that a dump has of it: that of `/proc/self/maps`, and
-//! go's short one.
+//! Mapping: a mapped part of a file, in both forms that a dump has: that of `/proc/self/maps`, and
+//! go's short form.
 
 use std::fmt::Write as _;
 
@@ -17,22 +17,22 @@ pub struct Mapping {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
-    /// As in `/proc/self/maps`: `r-xp`.
+    /// Permissions, as in `/proc/self/maps`: `r-xp`.
     pub perms: String,
     /// Offset in the file of `start`.
     pub offset: u64,
-    /// As in `/proc/self/maps`: `fe:00`; empty is written as `00:00`.
+    /// Device, as in `/proc/self/maps`: `fe:00`; empty is written as `00:00`.
     pub device: String,
-    /// As in `/proc/self/maps`.
+    /// Inode, as in `/proc/self/maps`.
     pub inode: u64,
-    /// Build-id of the file, empty when it has none or it is not known.
+    /// Build-id of the file, empty if there is none or it is unknown.
     pub build_id: Vec<u8>,
     /// The file, `[vdso]` and its like, or empty.
     pub path: String,
 }
 
 impl Mapping {
-    /// The mappings of a loaded module, one for each of its segments, grown to whole pages.
+    /// Returns the mappings of a loaded module, one for each segment, extended to whole pages.
     pub fn of_module(module: &Module) -> Vec<Mapping> {
         let flag = |flags: u32, bit: u32, letter: char| if flags & bit != 0 { letter } else { '-' };
         let mappings = module.segments.iter().map(|segment| {
@@ -58,9 +58,9 @@ impl Mapping {
         mappings.collect()
     }
 
-    /// The mapping in a line of `/proc/self/maps`.
+    /// Parses a line of `/proc/self/maps`.
     pub fn parse(line: &str) -> Option<Mapping> {
-        // The path comes last and may hold spaces: it is what follows the fifth word.
+        // The path is the rest behind the fifth word, and may have spaces.
         let mut rest = line;
         let mut word = || {
             rest = rest.trim_start_matches(' ');
@@ -92,7 +92,7 @@ impl Mapping {
         })
     }
 
-    /// The mapping in the short form: `0xSTART-0xEND: PATH (@OFFSET) BUILDID`.
+    /// Parses the short form: `0xSTART-0xEND: PATH (@OFFSET) BUILDID`.
     pub(super) fn parse_short(line: &str) -> Option<Mapping> {
         let (range, rest) = line.split_once(": ")?;
         let (start, end) = parse_range(range.trim())?;
@@ -109,8 +109,9 @@ impl Mapping {
         })
     }
 
-    /// The path as others may look for it. A deleted file with a build-id can be found under its
-    /// old name and verified; one without must stay marked, or a successor would pass for it.
+    /// Returns the path for other programs. A deleted file with a build-id can be found under its
+    /// old name and verified. A deleted file without one must stay marked: a successor would be
+    /// taken for it.
     fn shown_path(&self) -> &str {
         match self.path.strip_suffix(" (deleted)") {
             Some(path) if !self.build_id.is_empty() => path,
@@ -150,7 +151,7 @@ impl Mapping {
             text,
             "{start:08x}-{end:08x} {perms} {offset:08x} {device} {inode} "
         );
-        // The kernel's column for the path, 73.
+        // The kernel's column for the path.
         while text.len() < from + 73 {
             text.push(' ');
         }
@@ -220,8 +221,8 @@ mod tests {
         assert_eq!((mapping.offset, mapping.perms.as_str()), (0, "r-xp"));
     }
 
-    /// The text begins in the middle of a page and ends at the next one's beginning; the data lies
-    /// before what the file has of it.
+    /// The text begins in the middle of a page and ends at the start of the next one; the data lies
+    /// before its contents in the file.
     #[test]
     fn each_segment_has_its_letters_and_its_pages() {
         let segment = |start, len, file_offset, flags| Segment {
@@ -277,7 +278,8 @@ mod tests {
             }
         );
         assert!(mapping.is_executable());
-        // Old kernels' and others' three letters, nothing at the end, and nothing in it.
+        // Three letters, as old kernels and others write them; nothing at the end, and an empty
+        // range.
         for (line, path) in [
             ("1000-2000 rw- 0 00:00 0", ""),
             ("0x1000-0x1000 ---p 0 00:00 0 [heap]", "[heap]"),
@@ -330,7 +332,7 @@ mod tests {
         }
     }
 
-    /// A dump that is read again says the same about files.
+    /// A dump that is read again has the same mappings.
     #[test]
     fn mappings_come_back() {
         let dump = Dump {
@@ -344,7 +346,7 @@ mod tests {
                     path: "/a".into(),
                     ..Mapping::default()
                 },
-                // It has no short line of its own, and belongs to the same file.
+                // It has no short form of its own, and is of the same file.
                 Mapping {
                     start: 0x2000,
                     end: 0x3000,
@@ -381,7 +383,7 @@ mod tests {
         );
     }
 
-    /// Two files of one path: the build-id that stands for a range is that range's.
+    /// Two files of one path: the build-id of a range is that range's.
     #[test]
     fn a_build_id_stands_for_its_range_first_and_then_for_its_path() {
         let text = "heap profile: 0: 0 [0: 1] @ heapprofile\n\nMAPPED_LIBRARIES:\n\

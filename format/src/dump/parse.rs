@@ -1,14 +1,13 @@
-//! A dump from text, of ours or of others.
+//! Parser of dumps, ours and others'.
 
 use super::{Dump, DumpError, DumpErrorKind, DumpLine, Mapping, Sampling, Symbols};
 
 impl Dump {
-    /// The dump in those bytes. Lines that no dump of ours would hold are passed over with a
-    /// remark, because others write some; what looks like a line of the account and is none is an
-    /// error.
+    /// Parses a dump. Lines that no dump of ours holds are skipped with a remark, because others
+    /// write some. A malformed line of the account is an error.
     ///
     /// # Errors
-    /// When the bytes are no dump, or are damaged or cut off.
+    /// If the bytes are no dump, or are damaged or cut off.
     pub fn parse(bytes: &[u8]) -> Result<Dump, DumpError> {
         Parser::new(bytes).dump()
     }
@@ -17,9 +16,9 @@ impl Dump {
 /// The lines of a file, one after another.
 struct Parser<'a> {
     bytes: &'a [u8],
-    /// Offset of the line that comes next.
+    /// Offset of the next line.
     next: usize,
-    /// Number of the last line that was taken, for errors.
+    /// Number of the last line, for errors.
     line: u64,
     offset: usize,
     dump: Dump,
@@ -90,7 +89,7 @@ impl<'a> Parser<'a> {
                 *sum = sum.saturating_add(number);
             }
         }
-        // The header may say one byte more, see the module's text.
+        // The header may have one byte more, see the module's text.
         let is_whole = sums[..3] == header[..3] && header[3].abs_diff(sums[3]) <= 1;
         if !is_whole && !has_mappings {
             self.offset = self.bytes.len();
@@ -119,7 +118,7 @@ impl<'a> Parser<'a> {
         Ok(self.dump)
     }
 
-    /// Reads the lines before the account, and the header's numbers.
+    /// Takes the lines before the account. Returns the header's numbers.
     fn header(&mut self) -> Result<[u64; 4], DumpError> {
         let mut line = self.take().unwrap_or_default();
         while line.starts_with("%warn") {
@@ -184,7 +183,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether mappings follow.
+    /// Takes the account. Returns true if mappings follow.
     fn account(&mut self) -> Result<bool, DumpError> {
         while let Some(line) = self.take() {
             let line = line.trim();
@@ -240,8 +239,8 @@ impl<'a> Parser<'a> {
                 self.pass_over();
             }
         }
-        // A build-id belongs to the file: all its mappings get it, those behind one another that
-        // are of the same file as well as the one it was stated for.
+        // A build-id belongs to the file. All its mappings get it: the one with the build-id, and
+        // its consecutive neighbours of the same file.
         for mapping in &short {
             let same = |m: &&mut Mapping| m.start == mapping.start && m.end == mapping.end;
             match long.iter_mut().find(same) {
@@ -261,7 +260,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The name as it was before `push_name`, as far as can be told.
+/// Returns the name before `push_name`, as far as possible.
 fn parse_name(name: &str) -> String {
     name.trim().replace("operator- -", "operator--")
 }
@@ -270,7 +269,7 @@ pub(super) fn parse_hex(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
 }
 
-/// `n: bytes [n: bytes] @` and what follows.
+/// Parses `n: bytes [n: bytes] @` and returns the rest.
 fn parse_numbers(line: &str) -> Option<([u64; 4], &str)> {
     let (numbers, rest) = line.split_once('@').unwrap_or((line, ""));
     let (in_use, allocated) = numbers.split_once('[')?;
@@ -353,7 +352,7 @@ mod tests {
                 format!("heap profile: {header} @ heapprofile\n1: 2 [3: 10] @ 0xa\n\n{rest}");
             parsed(&text).remarks
         };
-        // The header may say a byte more or less of what was allocated, and of nothing else.
+        // The header's allocated bytes may differ by one, and no other number may.
         for header in ["1: 2 [3: 10]", "1: 2 [3: 11]", "1: 2 [3: 9]"] {
             assert!(with(header, LIBRARIES).is_empty(), "{header}");
         }
@@ -396,7 +395,7 @@ mod tests {
         assert_eq!(error.kind, DumpErrorKind::Line);
     }
 
-    /// As others write them: Go with twice its rate, tcmalloc with its interval, names before the
+    /// Headers of others: Go with twice its rate, tcmalloc with its interval, names before the
     /// account.
     #[test]
     fn what_a_line_stands_for_is_said_in_the_header() {

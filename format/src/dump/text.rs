@@ -1,14 +1,14 @@
-//! Dump text: a dump in its parts, head, lines and tail.
+//! Dump text: the parts of a dump, which are head, lines and tail.
 //!
-//! It is for a caller with more lines than should be in memory as text at once: the text so far can
-//! be written between any two lines. [`Dump::write`](super::Dump::write) is made of the same parts.
+//! It serves writers with more lines than should be in memory as text: the text so far can be
+//! written between any two lines. [`Dump::write`](super::Dump::write) uses the same parts.
 
 use std::fmt::Write as _;
 
 use super::write::push_on_one_line;
 use super::{MAX_FRAMES, Mapping, Sampling};
 
-/// Largest number that the readers take.
+/// Largest number that the readers accept.
 const MAX_NUMBER: u64 = i64::MAX as u64;
 
 /// The numbers of a line, or of all lines together.
@@ -25,7 +25,8 @@ pub struct DumpNumbers {
 }
 
 impl DumpNumbers {
-    /// As the readers accept it: bytes come with at least one object, and all are in their range.
+    /// Returns numbers that the readers accept: bytes come with at least one object, and all are in
+    /// range.
     fn acceptable(&self) -> DumpNumbers {
         let pair = |objects: u64, bytes: u64| {
             let objects = if bytes > 0 { objects.max(1) } else { objects };
@@ -42,7 +43,7 @@ impl DumpNumbers {
         }
     }
 
-    /// Adds a line to the sum that stands in a dump's head: what its line will say is added.
+    /// Adds a line, as it is written, to the sum in a dump's head.
     pub fn add_line(&mut self, line: &DumpNumbers) {
         let line = line.acceptable();
         let add = |sum: &mut u64, number: u64| *sum = sum.saturating_add(number).min(MAX_NUMBER);
@@ -71,27 +72,27 @@ pub struct DumpText {
 }
 
 impl DumpText {
-    /// A text that begins with these bytes.
+    /// Returns a text that begins with these bytes.
     pub fn after(bytes: Vec<u8>) -> Self {
         DumpText { bytes }
     }
 
-    /// The text so far.
+    /// Returns the text so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets what there is, when it has been written away.
+    /// Clears the text so far, after it was written.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// The text, as its bytes.
+    /// Returns the text as its bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Writes the head. `sum` is the sum of all lines, each added by [`DumpNumbers::add_line`].
+    /// Appends the head. `sum` is that of all lines, each added by [`DumpNumbers::add_line`].
     pub fn head(&mut self, sampling: Sampling, sum: &DumpNumbers, comments: &[String]) {
         let mut sum = *sum;
         if sum.allocated_bytes == sum.in_use_bytes {
@@ -118,7 +119,7 @@ impl DumpText {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// A line. `frames` as in [`DumpLine::frames`](super::DumpLine::frames).
+    /// Appends a line. `frames` is as in [`DumpLine::frames`](super::DumpLine::frames).
     #[inline]
     pub fn line(&mut self, numbers: &DumpNumbers, frames: impl IntoIterator<Item = u64>) {
         numbers.acceptable().push(&mut self.bytes);
@@ -128,7 +129,7 @@ impl DumpText {
         self.bytes.push(b'\n');
     }
 
-    /// Writes the tail.
+    /// Appends the tail.
     pub fn tail(&mut self, mappings: &[Mapping]) {
         let mut text = String::from("\nMAPPED_LIBRARIES:\n");
         let with_build_id = |m: &&Mapping| m.is_executable() && !m.build_id.is_empty();
@@ -142,8 +143,8 @@ impl DumpText {
     }
 }
 
-/// Appends the number, in decimal, after as many spaces as make it so wide: what `{number:width$}`
-/// writes, in a third of its time.
+/// Appends a decimal number, padded with spaces to `width`. It writes what `{number:width$}`
+/// writes, in a third of the time.
 fn push_number(out: &mut Vec<u8>, mut number: u64, width: usize) {
     let mut digits = [b' '; 20];
     let mut first = digits.len();
@@ -159,13 +160,12 @@ fn push_number(out: &mut Vec<u8>, mut number: u64, width: usize) {
     out.extend_from_slice(&digits[from..]);
 }
 
-/// Appends what ` 0x{address:08x}` writes, in a tenth of its time: a large dump has millions of
+/// Appends what ` 0x{address:08x}` writes, in a tenth of the time. A large dump has millions of
 /// addresses, and the end of a program waits for it.
 #[inline]
 fn push_address(out: &mut Vec<u8>, address: u64) {
     let digits = (16 - address.leading_zeros() as usize / 4).max(8);
-    // All sixteen places are written, the first digit first; then what is behind the last is taken
-    // back.
+    // All sixteen digits are written, the first significant one first; then the rest is removed.
     let from_the_first = address << (64 - 4 * digits);
     let mut text = [0u8; 19];
     text[..3].copy_from_slice(b" 0x");
@@ -176,8 +176,8 @@ fn push_address(out: &mut Vec<u8>, address: u64) {
     out.truncate(len);
 }
 
-/// The eight digits of a number, all at once: each half byte of it becomes a byte, then a
-/// character.
+/// Returns the eight digits of a number, computed in parallel: each half byte becomes a byte, then
+/// a character.
 #[inline]
 fn hex_digits(number: u32) -> [u8; 8] {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -185,8 +185,8 @@ fn hex_digits(number: u32) -> [u8; 8] {
     halves = (halves | halves << 16) & 0x0000_ffff_0000_ffff;
     halves = (halves | halves << 8) & 0x00ff_00ff_00ff_00ff;
     halves = (halves | halves << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // A half byte of ten or more has bit 4 set when six is added; `a` comes 39 after what would
-    // follow `9`.
+    // A half byte of ten or more has bit 4 set after six is added; `a` is 39 above the character
+    // after `9`.
     let letters = (halves + 6 * ONES) >> 4 & ONES;
     (halves + u64::from(b'0') * ONES + 39 * letters).to_be_bytes()
 }
@@ -267,7 +267,7 @@ mod tests {
             head(&sum),
             "heap profile:      3:       40 [     6:       80] @ heapprofile\n"
         );
-        // A number that no reader can read stays at the largest that all can.
+        // Numbers that no reader accepts stay at the largest that all accept.
         sum.add_line(&numbers([u64::MAX; 4]));
         assert_eq!(sum, numbers([MAX_NUMBER; 4]));
         sum.add_line(&numbers([1; 4]));

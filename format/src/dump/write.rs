@@ -1,15 +1,15 @@
-//! A dump as text, with what every reader needs.
+//! Writer of dumps as text, with everything that the readers need.
 
 use std::fmt::Write as _;
 
 use super::{Dump, DumpLine, DumpNumbers, DumpText, Symbols};
 
-/// A stack in a dump has at most this many frames: with 19 characters each, far below the 64 KiB
-/// that a line may have.
+/// Most frames of a stack in a dump. At 19 characters each, they are far below the 64 KiB of a
+/// line.
 pub const MAX_FRAMES: usize = 2000;
 
 impl DumpLine {
-    /// Its four numbers.
+    /// Returns the four numbers of the line.
     pub fn numbers(&self) -> DumpNumbers {
         DumpNumbers {
             in_use_objects: self.in_use_objects,
@@ -21,7 +21,7 @@ impl DumpLine {
 }
 
 impl Dump {
-    /// Appends the dump to `out`. Writes what every reader accepts, see the module's text; a
+    /// Appends the dump to `out`, in the form that every reader accepts; see the module's text. A
     /// [`Sampling::Poisson`](super::Sampling::Poisson) dump keeps its numbers and its kind.
     pub fn write(&self, out: &mut Vec<u8>) {
         if let Some(symbols) = &self.symbols {
@@ -68,7 +68,8 @@ impl Symbols {
     }
 }
 
-/// Readers split names at `--`. A space, which they show and people overlook, keeps one together.
+/// Appends a name. Readers split names at `--`. A space keeps it together; readers show it, and
+/// people overlook it.
 fn push_name(text: &mut String, name: &str) {
     if name.is_empty() {
         text.push_str("??");
@@ -84,11 +85,11 @@ fn push_name(text: &mut String, name: &str) {
     }
 }
 
-/// Text from outside must not begin a line of its own, nor talk to a terminal.
+/// Appends text from outside, which must not begin a new line or control a terminal.
 pub(super) fn push_on_one_line(text: &mut String, from: &str) {
     for c in from.chars() {
         if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
-            // As /proc/self/maps does with newlines.
+            // /proc/self/maps escapes newlines this way.
             let _ = write!(text, "\\{:03o}", u32::from(c));
         } else {
             text.push(c);

@@ -45,7 +45,6 @@ counts! {
     LOST_LOG_BYTES = LostLogBytes;
     LOST_DUMPS = LostDumps;
     LOST_FREES = LostFrees;
-    LOST_AT_FORK = LostAtFork;
     LOST_LEFT = LostLeft;
 }
 

@@ -1,16 +1,20 @@
-//! A small shop, for `scripts/demo` to profile: loads a database, answers questions about it, and leaks.
+//! A small shop, which `scripts/demo` profiles: it loads a database, answers questions about it,
+//! and leaks.
 //!
 //! ```text
-//!  generate_customers ─┐                                ┌─> serve_report_requests      (thread "reports")
-//!  generate_orders    ─┼─> shop.db (a temporary file) ──┤     └─> ReportCache::remember, which never forgets
-//!  build_indexes      ─┘                                └─> collect_purchase_histories (thread "histories")
-//!                                                             └─> shipping_label, a string and gone
+//!  generate_customers ─┐
+//!  generate_orders    ─┼─> shop.db (temporary file)
+//!  build_indexes      ─┘      │
+//!                             ├─> serve_report_requests       (thread "reports")
+//!                             │     └─> ReportCache::remember, which never forgets
+//!                             └─> collect_purchase_histories  (thread "histories")
+//!                                   └─> shipping_label, a short-lived string
 //! ```
 //!
-//! Every pattern that people look for in a heap profile is here once: a load phase that allocates much and
-//! keeps little, C frames below Rust frames, short-lived strings, a table that is large for a good reason
-//! (the histories), and one that is large for a bad one (the cache of reports).
-//! The allocator is the system's, since a preloaded profiler sees no other. The output is the same in every run.
+//! Each pattern that people look for in a heap profile is here once: a load phase that allocates
+//! much and keeps little, C frames below Rust frames, and short-lived strings. One large table has
+//! a good reason (the histories), and one a bad one (the cache of reports). The allocator is the
+//! system's, because a preloaded profiler sees no other. The output is the same in every run.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -75,7 +79,8 @@ struct DatabaseFile {
 impl DatabaseFile {
     fn fresh() -> Self {
         let path = env::temp_dir().join(format!("heapprof-demo-{}.db", process::id()));
-        let _ = fs::remove_file(&path); // Of an earlier process with our number, if it was killed.
+        // Left by an earlier process with the same number, if it was killed.
+        let _ = fs::remove_file(&path);
         Self { path }
     }
 }
@@ -88,13 +93,13 @@ impl Drop for DatabaseFile {
 
 fn open_to_read(path: &Path) -> Result<Connection> {
     let shop = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    // Room for the whole file. The readers of a process compete for pages, and with less room the number of
-    // pages allocated would depend on which of them runs first.
+    // Room for the whole file. The readers of a process compete for pages. With less room, the
+    // number of allocated pages would depend on which reader runs first.
     shop.execute_batch("PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;")?;
     Ok(shop)
 }
 
-// ---- Loading ----------------------------------------------------------------------------------------------
+// ---- Loading ----------------------------------------------------------------------------------
 
 fn generate_customers(shop: &mut Connection) -> Result<()> {
     let mut dice = Dice(1);
@@ -166,20 +171,22 @@ fn build_indexes(shop: &Connection) -> Result<()> {
     )
 }
 
-// ---- Thread "reports": where the leak is --------------------------------------------------------------------
+// ---- Thread "reports": the leak ---------------------------------------------------------------
 
-/// Lives as long as the process, like many a cache.
+/// The cache lives as long as the process, as many caches do.
 static REPORTS: LazyLock<Mutex<ReportCache>> = LazyLock::new(Mutex::default);
 
-/// Reports by request. It was meant to answer a repeated request from memory.
+/// Reports by request. Its purpose is to answer a repeated request from memory.
 #[derive(Default)]
 struct ReportCache {
     by_request: HashMap<String, Vec<String>>,
 }
 
 impl ReportCache {
-    /// The leak: the key holds the number of the request, so no key comes twice and none is ever dropped.
-    #[inline(never)] // So that the leak has one address, and one line in every profile.
+    /// The leak: the key has the number of the request, so no key comes twice and no report is ever
+    /// dropped.
+    // Not inlined, so that the leak has one address, and one line in every profile.
+    #[inline(never)]
     fn remember(&mut self, request: u64, region: &str, lines: &[String]) {
         let key = format!("request {request}: best sellers of {region}");
         self.by_request.insert(key, lines.to_vec());
@@ -202,7 +209,7 @@ fn serve_report_requests(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One week of one region: joined, grouped, sorted, and written out as text.
+/// Returns one week of one region: joined, grouped, sorted, and written out as text.
 fn best_sellers(shop: &Connection, region: &str, first_day: u64) -> Result<Vec<String>> {
     let mut query = shop.prepare_cached(
         "SELECT product, name, count(*), sum(cents), group_concat(note, '; ')
@@ -221,7 +228,7 @@ fn best_sellers(shop: &Connection, region: &str, first_day: u64) -> Result<Vec<S
     rows.collect()
 }
 
-// ---- Thread "histories": large for a good reason ------------------------------------------------------------
+// ---- Thread "histories": large for a good reason ----------------------------------------------
 
 struct Purchase {
     day: u64,
@@ -229,7 +236,8 @@ struct Purchase {
     product: String,
 }
 
-/// What each customer bought, in order: kept, because the last line of the output is asked from it.
+/// Collects each customer's purchases in order. They are kept, because the last line of the output
+/// is computed from them.
 fn collect_purchase_histories(path: &Path) -> Result<HashMap<String, Vec<Purchase>>> {
     let shop = open_to_read(path)?;
     for region in &REGIONS[..LABEL_ROUNDS] {
@@ -276,7 +284,7 @@ fn shipping_label(name: &str, street: &str, region: &str, product: &str) -> Stri
     label
 }
 
-// ---- Output -------------------------------------------------------------------------------------------------
+// ---- Output -----------------------------------------------------------------------------------
 
 fn print_totals(shop: &Connection) -> Result<()> {
     let (orders, cents): (u64, u64) =
@@ -318,7 +326,7 @@ fn euros(cents: u64) -> String {
     format!("{}.{:02} EUR", cents / 100, cents % 100)
 }
 
-/// SplitMix64: the same numbers in every run, and no dependency for them.
+/// SplitMix64: the same numbers in every run, without a dependency.
 struct Dice(u64);
 
 impl Dice {

@@ -1,9 +1,10 @@
-//! Epilogue: the code of a function from an address to its return, which tells where its caller is.
+//! Epilogue analysis: finds a function's caller from the instructions between an address and the
+//! function's return.
 //!
-//! It is for code without unwind tables and without a frame pointer, as a C library may be built.
-//! On its way out a function undoes what it did to the stack. The sum of what is added to the stack
-//! pointer between an address and the `ret` is the offset of the return address. If the frame
-//! pointer's register is loaded from the stack on the way, that word is the caller's value.
+//! It serves code that has no unwind tables and keeps no frame pointer, as a C library may be
+//! built. A function undoes on its way out what it did to the stack. So the bytes that are added to
+//! the stack pointer before the `ret` tell where the return address lies. If the frame pointer's
+//! register is loaded from the stack on the way, that word is the caller's value.
 //!
 //! ```text
 //!  call malloc
@@ -15,46 +16,51 @@
 //!  ret                            the return address: the word at sp + 40
 //! ```
 //!
-//! Every path is followed, at each branch both. All paths that end must end alike. A tail call (a
-//! jump to another function) is followed like any jump. A path must not run out of the function,
-//! behind the call of a function that never returns: the code there is another function, which
-//! undoes what this one has not done. The caller tells which called functions never return, as far
-//! as they are known: such a call ends a path. The alignment of stacks excludes another such path:
-//! at a call the stack is aligned to 16 bytes, and a callee undoes only its own changes, so the
-//! caller's stack pointer would be off by 8 bytes.
+//! The analysis follows every path, both sides of each branch, and all paths that end must agree. A
+//! jump to another function in place of call and return (a tail call) is followed like any other
+//! jump.
 //!
-//! Not here: the content of the stack, and which function the code belongs to.
+//! Code can also run on behind the call of a function that never returns. That code is
+//! another function, which undoes what this one has not done. Two checks find such a path:
+//!
+//! - The caller of the analysis tells the known functions that never return. A call of one ends the
+//!   path.
+//! - Stacks are aligned to 16 bytes at a call, and a callee undoes all that it did. So a wrong
+//!   return leaves the stack pointer 8 bytes off.
+//!
+//! Not here: the contents of the stack at that place, and whose code the return address belongs to.
 
 use yaxpeax_arch::LengthedInstruction as _;
 use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
 
 use crate::unwind::rules::Rule;
 
-/// Where a function's code leads.
+/// The result of the analysis of a function's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Epilogue {
-    /// To its caller, by that rule.
+    /// The code returns to its caller, which this rule finds.
     Returns(Rule),
-    /// Nowhere: all paths end in functions that never return, or in loops. The caller cannot be
-    /// found, and there may be none.
+    /// The code never returns: all paths end in functions that never return, or in loops. The
+    /// caller cannot be found, and there may be none.
     Never,
-    /// Unknown: the paths disagree, there are too many, or some code is not understood.
+    /// The caller is unknown: the paths disagree or are too many, or an instruction is not
+    /// understood.
     Unknown,
 }
 
-/// Instructions that are looked at, on all ways together.
+/// Most instructions that are decoded, over all paths.
 const MOST: usize = 1 << 14;
-/// Branches that are remembered.
+/// Most branch targets that are remembered.
 const MOST_BRANCHES: usize = 1 << 10;
 
-/// Where the stack pointer is.
+/// The stack pointer, relative to the start of the analysis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sp {
-    /// So many bytes above where it was.
+    /// That many bytes above its value at the start.
     Up(i32),
-    /// So many bytes above the frame pointer.
+    /// That many bytes above the frame pointer.
     OfFrame(i32),
-    /// Somewhere below: memory was taken of the stack, by a number that was in a register.
+    /// Somewhere below: the code took stack memory by a number that was in a register.
     Below,
 }
 
@@ -68,48 +74,50 @@ impl Sp {
     }
 }
 
-/// The content of the frame pointer's register.
+/// The contents of the frame pointer's register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bp {
     /// Its value at the start.
     Same,
-    /// The word there.
+    /// The word at that place.
     WordAt(Sp),
-    /// An address on the stack: it is a frame pointer, of a function that was jumped to.
+    /// An address on the stack: the frame pointer of a function that was jumped to.
     Points(Sp),
-    /// Something else.
+    /// Another value.
     Changed,
 }
 
-/// The registers on a way.
+/// The registers at one point of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     sp: Sp,
     bp: Bp,
-    /// Where the frame pointer's register was put on the way, by a function that was jumped to, and
-    /// what it had.
+    /// The place where a function that was jumped to saved the frame pointer's register, and the
+    /// register's contents then.
     kept: Option<(Sp, Bp)>,
 }
 
-/// The effect of an instruction.
+/// The effect of one instruction.
 enum Step {
-    /// It leads on to the next.
-    On(State),
-    /// To the next, or so many bytes behind that.
-    Either(i64),
-    /// So many bytes behind the next.
-    To(i64),
-    /// To the caller.
+    /// Execution continues at the next instruction.
+    Next(State),
+    /// Execution continues at the next instruction, or that many bytes behind it.
+    Branch(i64),
+    /// Execution continues that many bytes behind the next instruction.
+    Jump(i64),
+    /// The function returns.
     Returns,
-    /// Nowhere.
+    /// Execution ends.
     Ends,
-    /// To where nobody can see from here.
-    Somewhere,
+    /// Execution continues at an address that the code does not tell.
+    Unknown,
 }
 
-/// Follows the code from `from` on: an offset in `code`, where an instruction begins, behind a call
-/// if `returns`. `never_returns` is asked of functions that are called, by their offsets; `module`
-/// is what the rule says of it ([`Rule::module`]).
+/// Follows the code from `from` on and finds the function's caller.
+///
+/// `from` is an offset in `code` where an instruction begins, behind a call if `returns`.
+/// `never_returns` is asked about the offset of each function that is called. `module` becomes the
+/// rule's [`Rule::module`].
 #[must_use]
 pub fn find_epilogue(
     code: &[u8],
@@ -118,45 +126,45 @@ pub fn find_epilogue(
     module: u32,
     never_returns: impl Fn(usize) -> bool,
 ) -> Epilogue {
-    let mut ways = Ways {
+    let mut paths = Paths {
         code,
         is_aligned: returns,
         branches: vec![(from, State::START)],
         left: MOST,
         found: None,
-        is_seen: true,
+        is_complete: true,
     };
-    let mut gone = 0;
-    while let Some(&(at, state)) = ways.branches.get(gone) {
-        gone += 1;
-        if ways.go(at, state, module, &never_returns).is_none() {
+    let mut done = 0;
+    while let Some(&(at, state)) = paths.branches.get(done) {
+        done += 1;
+        if paths.follow(at, state, module, &never_returns).is_none() {
             return Epilogue::Unknown;
         }
     }
-    match ways.found {
+    match paths.found {
         Some(rule) => Epilogue::Returns(rule),
-        None if ways.is_seen => Epilogue::Never,
+        None if paths.is_complete => Epilogue::Never,
         None => Epilogue::Unknown,
     }
 }
 
-/// The ways from one place.
-struct Ways<'a> {
+/// The paths from one place.
+struct Paths<'a> {
     code: &'a [u8],
-    /// Whether the stack pointer is a multiple of 16 at the beginning.
+    /// True if the stack pointer is a multiple of 16 at the start.
     is_aligned: bool,
-    /// Where they part, and with which registers; those that were gone first.
+    /// Starts of paths and the registers there. Paths that were followed come first.
     branches: Vec<(usize, State)>,
-    /// Instructions that may still be looked at.
+    /// Instructions that may still be decoded.
     left: usize,
     found: Option<Rule>,
-    /// Whether all of them are.
-    is_seen: bool,
+    /// True if every path is followed to its end.
+    is_complete: bool,
 }
 
-impl Ways<'_> {
-    /// Goes one of them to its end. `None`: it is not known where any of them leads.
-    fn go(
+impl Paths<'_> {
+    /// Follows one path to its end. Returns `None` if the analysis has to give up.
+    fn follow(
         &mut self,
         mut at: usize,
         mut state: State,
@@ -169,7 +177,7 @@ impl Ways<'_> {
             let instruction = decoder.decode_slice(self.code.get(at..)?).ok()?;
             let next = at + usize::try_from(instruction.len().to_const()).ok()?;
             match state.after(&instruction)? {
-                Step::On(after) => {
+                Step::Next(after) => {
                     let called =
                         (instruction.opcode() == Opcode::CALL).then(|| distance(&instruction));
                     let called = called
@@ -180,10 +188,10 @@ impl Ways<'_> {
                     }
                     state = after;
                 }
-                Step::Either(distance) => self.part(next, distance, state)?,
-                Step::To(distance) => return self.part(next, distance, state),
-                Step::Returns if self.is_aligned && state.is_beyond() => {
-                    self.is_seen = false;
+                Step::Branch(distance) => self.add_branch(next, distance, state)?,
+                Step::Jump(distance) => return self.add_branch(next, distance, state),
+                Step::Returns if self.is_aligned && state.is_in_another_function() => {
+                    self.is_complete = false;
                     return Some(());
                 }
                 Step::Returns => {
@@ -191,8 +199,8 @@ impl Ways<'_> {
                     return (*self.found.get_or_insert(rule) == rule).then_some(());
                 }
                 Step::Ends => return Some(()),
-                Step::Somewhere => {
-                    self.is_seen = false;
+                Step::Unknown => {
+                    self.is_complete = false;
                     return Some(());
                 }
             }
@@ -200,20 +208,20 @@ impl Ways<'_> {
         }
     }
 
-    /// There is a way so many bytes behind `next`. `None`: somebody came there with other
-    /// registers, or there are too many.
-    fn part(&mut self, next: usize, distance: i64, state: State) -> Option<()> {
+    /// Adds the path that begins that many bytes behind `next`. Returns `None` if another path
+    /// reached that place with another stack pointer, or if there are too many paths.
+    fn add_branch(&mut self, next: usize, distance: i64, state: State) -> Option<()> {
         let target = next.checked_add_signed(distance as isize);
         let Some(target) = target.filter(|&target| target < self.code.len()) else {
-            self.is_seen = false;
+            self.is_complete = false;
             return Some(());
         };
         let mut there = self.branches.iter().filter(|(seen, _)| *seen == target);
         if there.clone().any(|(_, before)| before.sp != state.sp) {
             return None;
         }
-        // The frame pointer's register may have something else on each: a function that uses it for
-        // anything takes it back at its end.
+        // The frame pointer's register may differ between paths: a function that uses it for other
+        // values restores it at its end.
         if !there.any(|(_, before)| *before == state) {
             if self.branches.len() == MOST_BRANCHES {
                 return None;
@@ -231,23 +239,23 @@ impl State {
         kept: None,
     };
 
-    /// Returns the effect of an instruction in this state; `None` if it is unknown.
+    /// Returns the effect of an instruction, or `None` if it is unknown.
     fn after(self, instruction: &Instruction) -> Option<Step> {
         Some(match instruction.opcode() {
             Opcode::RETURN => Step::Returns,
-            Opcode::JMP => distance(instruction).map_or(Step::Somewhere, Step::To),
-            opcode if is_conditional(opcode) => Step::Either(distance(instruction)?),
+            Opcode::JMP => distance(instruction).map_or(Step::Unknown, Step::Jump),
+            opcode if is_conditional(opcode) => Step::Branch(distance(instruction)?),
             Opcode::HLT | Opcode::UD2 | Opcode::INT => Step::Ends,
             Opcode::RETF | Opcode::IRET | Opcode::IRETD | Opcode::IRETQ => return None,
             Opcode::CALLF | Opcode::JMPF => return None,
-            Opcode::CALL => Step::On(self),
-            _ => Step::On(self.moved(instruction)?),
+            Opcode::CALL => Step::Next(self),
+            _ => Step::Next(self.registers_after(instruction)?),
         })
     }
 
-    /// The same of one that leads on to the next.
-    fn moved(self, instruction: &Instruction) -> Option<State> {
-        // Where there is no operand, that is one too.
+    /// Returns the registers after an instruction that continues at the next one.
+    fn registers_after(self, instruction: &Instruction) -> Option<State> {
+        // A missing operand is an operand, too.
         let (first, second) = (&instruction.operand(0), &instruction.operand(1));
         match instruction.opcode() {
             Opcode::PUSH if is_whole(first, RBP) => {
@@ -296,7 +304,7 @@ impl State {
             })),
             Opcode::ENTER => None,
             Opcode::CMP | Opcode::TEST | Opcode::BT => Some(self),
-            // Whatever else has a part of these registers among what it may write to.
+            // Other instructions that may write to a part of these registers.
             _ if writes_to(instruction, RSP) => None,
             _ if writes_to(instruction, RBP) => Some(self.with_bp(Bp::Changed)),
             _ => Some(self),
@@ -311,7 +319,7 @@ impl State {
         State { bp, ..self }
     }
 
-    /// Returns the content of the frame pointer's register after it is loaded from there.
+    /// Returns the contents of the frame pointer's register when it is loaded from `place`.
     fn word_at(self, place: Sp) -> Bp {
         match self.kept {
             Some((kept, bp)) if kept == place && place != Sp::Below => bp,
@@ -320,7 +328,7 @@ impl State {
         }
     }
 
-    /// Where the frame pointer leads.
+    /// Returns the place that the frame pointer points to.
     fn frame(self) -> Option<Sp> {
         match self.bp {
             Bp::Same => Some(Sp::OfFrame(0)),
@@ -329,12 +337,13 @@ impl State {
         }
     }
 
-    /// Whether this return is another function's than the one that began with a multiple of 16.
-    fn is_beyond(self) -> bool {
+    /// Returns true if this return belongs to another function than the code that began with an
+    /// aligned stack pointer.
+    fn is_in_another_function(self) -> bool {
         matches!(self.sp, Sp::Up(up) if up.rem_euclid(16) != 8)
     }
 
-    /// Returns the rule of a return in this state.
+    /// Returns the rule for a return in this state.
     fn rule(self, module: u32) -> Option<Rule> {
         match (self.sp, self.bp) {
             (Sp::OfFrame(8), Bp::WordAt(Sp::OfFrame(0))) => Some(Rule::by_register(module)),
@@ -351,7 +360,7 @@ impl State {
 const RSP: u8 = 4;
 const RBP: u8 = 5;
 
-/// Whether an operand is that register, or a part of it.
+/// Returns true if an operand is that register or a part of it.
 fn is_register(operand: &Operand, number: u8) -> bool {
     let &Operand::Register { reg } = operand else {
         return false;
@@ -365,12 +374,12 @@ fn is_register(operand: &Operand, number: u8) -> bool {
     parts.contains(&reg)
 }
 
-/// Whether it is all of it.
+/// Returns true if an operand is the whole of that register.
 fn is_whole(operand: &Operand, number: u8) -> bool {
     matches!(operand, Operand::Register { reg } if *reg == RegSpec::q(number))
 }
 
-/// Whether it is among the operands that an instruction may write to.
+/// Returns true if an instruction may write to that register.
 fn writes_to(instruction: &Instruction, number: u8) -> bool {
     let writes_second = matches!(
         instruction.opcode(),
@@ -389,7 +398,8 @@ fn constant(operand: &Operand) -> Option<i32> {
     }
 }
 
-/// How far behind its end an instruction jumps. `None`: to where a register or a word says.
+/// Returns how far behind its end an instruction jumps, or `None` if a register or a word has the
+/// target.
 fn distance(instruction: &Instruction) -> Option<i64> {
     constant(&instruction.operand(0)).map(i64::from)
 }
@@ -430,7 +440,7 @@ mod tests {
 
     const MODULE: u32 = 7;
 
-    /// Returns the epilogue of code from its first byte on. The function at `exit` never returns.
+    /// Analyses code from its first byte on. The function at `exit` never returns.
     fn out_of(code: &[u8], exit: Option<usize>) -> Epilogue {
         find_epilogue(code, 0, true, MODULE, |called| Some(called) == exit)
     }
@@ -439,9 +449,9 @@ mod tests {
         Epilogue::Returns(Rule::by_stack(MODULE, up, saved).expect("a rule"))
     }
 
-    /// The picture in the module's text.
+    /// The drawing in the module's text.
     #[test]
-    fn what_was_done_is_undone() {
+    fn an_epilogue_undoes_the_prologue() {
         let code = [
             0x48, 0x85, 0xc0, // test rax, rax
             0x74, 0x03, // jz +3
@@ -454,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn saved_registers_and_red_tape() {
+    fn saved_registers() {
         let code = [
             0x48, 0x8d, 0x64, 0x24, 0x18, // lea rsp, [rsp + 24]
             0x5b, // pop rbx
@@ -462,7 +472,7 @@ mod tests {
             0xc3, // ret
         ];
         assert_eq!(out_of(&code, None), by_stack(48, None));
-        // The register from where it was saved, and not by a pop.
+        // The register is loaded from where it was saved, without a pop.
         // mov rbp, [rsp + 8]; add rsp, 24; ret
         let code = [0x48, 0x8b, 0x6c, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x18, 0xc3];
         assert_eq!(out_of(&code, None), by_stack(32, Some(8)));
@@ -499,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_returns() {
+    fn functions_that_never_return() {
         let code = [
             0x89, 0xc7, // mov edi, eax
             0xe8, 0x02, 0, 0, 0, // call 9
@@ -512,7 +522,7 @@ mod tests {
         assert_eq!(out_of(&[0xf4], None), Epilogue::Never); // hlt
     }
 
-    /// Behind a call that is not known to be of such a function, another function lies.
+    /// Another function lies behind a call of a function that is not known to never return.
     #[test]
     fn ways_into_other_functions() {
         let code = [
@@ -527,7 +537,7 @@ mod tests {
         assert_eq!(out_of(&code, Some(14)), by_stack(16, None));
         assert_eq!(out_of(&code[9..], None), Epilogue::Unknown);
         assert_eq!(out_of(&code[9..], Some(5)), Epilogue::Never);
-        // At an instruction that was interrupted the stack may be anywhere.
+        // At an interrupted instruction the stack may have any alignment.
         let interrupted = |from| find_epilogue(&code, from, false, MODULE, |_| false);
         assert_eq!(
             (interrupted(0), interrupted(4)),
@@ -537,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_do_not_agree() {
+    fn paths_that_disagree() {
         let code = [
             0x75, 0x05, // jnz +5
             0x48, 0x83, 0xc4, 0x08, 0xc3, // add rsp, 8; ret
@@ -547,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood() {
+    fn code_that_is_not_understood() {
         assert_eq!(
             out_of(&[0x48, 0x83, 0xe4, 0xf0, 0xc3], None),
             Epilogue::Unknown
@@ -561,7 +571,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes are: there is an end, and nothing beyond them is looked at.
+        /// Any bytes: the analysis ends, and reads nothing beyond them.
         #[test]
         fn any_bytes(code in prop::collection::vec(any::<u8>(), 0..200), from in 0usize..250, returns: bool) {
             let _ = find_epilogue(&code, from, returns, MODULE, |called| called % 3 == 0);

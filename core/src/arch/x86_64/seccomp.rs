@@ -1,4 +1,4 @@
-//! System call filters: the constants of seccomp that depend on the processor.
+//! Seccomp filters: their view of the processor.
 
 /// `AUDIT_ARCH_X86_64` of `linux/audit.h`: the architecture that a filter sees.
 pub(crate) const AUDIT_ARCH: u32 = 0xC000_003E;
