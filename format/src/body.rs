@@ -329,6 +329,9 @@ fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(taken)
 }
 
+/// The longest text that is kept whole, in bytes: no path is longer.
+const LONGEST_TEXT: usize = 4096;
+
 /// Takes a string. Names come from the profiled system and need not be UTF-8: invalid bytes become
 /// U+FFFD.
 fn take_string(bytes: &mut &[u8]) -> Option<String> {

@@ -95,7 +95,7 @@ pub struct Sampler {
 impl Sampler {
     /// Offset of `left`, for assembly. [`passes`](Self::passes) is: subtract the block's bytes (1
     /// for an empty block) from this signed number. If the result is negative, call
-    /// [`goes_on`](Self::continue_countdown).
+    /// [`continue_countdown`](Self::continue_countdown).
     pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
 
     /// The value of `default()`, for statics.
