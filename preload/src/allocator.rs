@@ -4,6 +4,19 @@
 //! independent of the allocator behind them. That is jemalloc, built with a prefix. (`fast_path` is
 //! public for two macros that define `malloc` and `free` with a check in front.)
 //!
+//! Another allocator provides:
+//!
+//! | what | functions |
+//! | --- | --- |
+//! | blocks of the program | `malloc`, `calloc`, `aligned`, `realloc` and its two halves, `free` |
+//! | sizes of such blocks | `class`, `usable`, `usable_of_new` |
+//! | memory of this library | a `GlobalAlloc`, `can_have`, `can_map`, `is_short` |
+//! | statistics and purging | `stats`, `dirty_bytes`, `decay`, `purge` |
+//!
+//! The other functions may do nothing. jemalloc's needs show outside in four places: its fork
+//! handlers (`host/atfork.rs`), three words of a thread (`state/thread.rs`), the purge while the
+//! program is idle (`writer/idle_purge.rs`), and the linker's `--wrap` options (the build script).
+//!
 //! May import: arch, os, state.
 //!
 //! Not here: samples, stacks and other knowledge about a block.

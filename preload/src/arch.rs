@@ -4,6 +4,16 @@
 //! names in a folder beside `x86_64`. Macros take the addresses that they jump to as arguments, so
 //! this folder imports nothing.
 //!
+//! | file | another processor |
+//! | --- | --- |
+//! | `entry_stubs`, `trampolines`, `thread_block`, `stack_switch`, `system_call` | needs its own |
+//! | `registers`, `signal_frame`, `counter` | needs its own |
+//! | `memory`, `strings`, `jemalloc_fast_path` | may take plain Rust and calls |
+//!
+//! Outside of this folder these depend on the processor: core's `arch/`, the shapes of frames in
+//! core's `unwind/kinds.rs` and `unwind/rules.rs`, the number of registers in
+//! `unwind/cfi_storage.rs`, and the 48 bits of an address in `allocator/layout.rs`.
+//!
 //! May import: nothing.
 //!
 //! Not here: the purpose of these functions.

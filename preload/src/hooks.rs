@@ -5,11 +5,15 @@
 //!           └> malloc, aligned, operators ──────────────────────────────────────────────┘
 //! ```
 //!
-//! | concept | file | | --- | --- | | the fast paths of `malloc` and `free` | `malloc_fast.rs` | |
-//! the other functions of libc's allocator | `malloc.rs`, `aligned.rs`, `mallinfo.rs` | | C++'s
-//! operators | `operators.rs` | | the sampling decision, and the records of samples | `sample.rs` |
-//! | blocks before the loader is done | `early_heap.rs` | | the address of a function in a stack |
-//! `entry.rs` | | what the program may call to control the profiler | `c_api.rs` |
+//! | concept | file |
+//! | --- | --- |
+//! | the fast paths of `malloc` and `free` | `malloc_fast.rs` |
+//! | the other functions of libc's allocator | `malloc.rs`, `aligned.rs`, `mallinfo.rs` |
+//! | C++'s operators | `operators.rs` |
+//! | the sampling decision, and the records of samples | `sample.rs` |
+//! | blocks before the loader is done | `early_heap.rs` |
+//! | the address of a function in a stack | `entry.rs` |
+//! | what the program may call to control the profiler | `c_api.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, writer.
 //!

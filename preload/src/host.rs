@@ -1,11 +1,15 @@
 //! Host: changes that the program makes to its own process, and how the recording survives them.
 //!
-//! | the program | file | | --- | --- | | forks | `fork.rs`, `atfork.rs` | | executes another
-//! program | `exec.rs` | | ends, or ends its main thread | `exit.rs`, `main_thread.rs` | | loads
-//! and unloads libraries | `dlopen.rs` | | changes its ids, its root directory, its namespaces |
-//! `setid.rs`, `privilege_drop.rs`, `namespaces.rs` | | restricts its system calls |
-//! `seccomp_filters.rs`, `raw_syscalls.rs` | | brings its own allocator | `foreign_allocators.rs`,
-//! `reexec.rs` |
+//! | the program | file |
+//! | --- | --- |
+//! | forks | `fork.rs`, `atfork.rs` |
+//! | executes another program | `exec.rs` |
+//! | ends, or ends its main thread | `exit.rs`, `main_thread.rs` |
+//! | loads and unloads libraries | `dlopen.rs` |
+//! | changes its ids or its root directory | `setid.rs`, `privilege_drop.rs` |
+//! | changes its namespaces | `namespaces.rs` |
+//! | restricts its system calls | `seccomp_filters.rs`, `raw_syscalls.rs` |
+//! | brings its own allocator | `foreign_allocators.rs`, `reexec.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, writer.
 //!

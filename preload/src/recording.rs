@@ -5,13 +5,16 @@
 //!                  └> lanes of the session ═> writer
 //! ```
 //!
-//! | concept | file | | --- | --- | | the connection between hooks and writer | `session.rs` | | a
-//! walker and two lanes, used by one hook at a time | `seats.rs`, `seats/` | | the table of live
-//! sampled blocks, and its filter | `sampled_blocks.rs`, `mapped_levels.rs` | | the sampling
-//! parameters of a thread | `regime.rs` | | bytes that threads request, sampled or not |
-//! `byte_count.rs` | | frees before there is a session | `pending_frees.rs` | | requests to the
-//! writer, and the control page | `requests.rs` | | a hook that a signal handler jumped out of |
-//! `abandoned_hook.rs` |
+//! | concept | file |
+//! | --- | --- |
+//! | the connection between hooks and writer | `session.rs` |
+//! | a walker and two lanes, used by one hook at a time | `seats.rs`, `seats/` |
+//! | the table of live sampled blocks, and its filter | `sampled_blocks.rs`, `mapped_levels.rs` |
+//! | the sampling parameters of a thread | `regime.rs` |
+//! | bytes that threads request, sampled or not | `byte_count.rs` |
+//! | frees before there is a session | `pending_frees.rs` |
+//! | requests to the writer, and the control page | `requests.rs` |
+//! | a hook that a signal handler jumped out of | `abandoned_hook.rs` |
 //!
 //! May import: os, state, allocator, unwind.
 //!

@@ -10,11 +10,13 @@
 //! signal, and no lock that the program could hold. It counts as inside our code for life, so
 //! nothing it does is profiled.
 //!
-//! | concept | file | | --- | --- | | the thread, and its start with the first sample |
-//! `thread.rs`, `session_start.rs` | | events in one order, and their records | `event_source.rs`,
-//! `intake.rs` | | the log and the dumps | `log/`, `dump/`, `kept_stacks.rs`, `totals.rs` | |
-//! requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` | | work while
-//! the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
+//! | concept | file |
+//! | --- | --- |
+//! | the thread, and its start with the first sample | `thread.rs`, `session_start.rs` |
+//! | events in one order, and their records | `event_source.rs`, `intake.rs` |
+//! | the log and the dumps | `log/`, `dump/`, `kept_stacks.rs`, `totals.rs` |
+//! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
+//! | work while the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! MappedLevels levels: the memory of our lock-free tables, one mapping for each level.
+//! Mapped levels: the memory of a lock-free table, one mapping for each level.
 //!
 //! Danger: shared memory is handed out as slices. Levels are added and never removed, under a flag
 //! that no thread waits for. A forked child clears the flag, because the thread that held it does

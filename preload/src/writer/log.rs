@@ -1,9 +1,11 @@
 //! Log: the file of records, its segments and its checkpoints.
 //!
-//! | concept | file | | --- | --- | | the names of a process's files, and the log's file |
-//! `output.rs` | | the log of the process before the fork | `parent_log.rs` | | a log within a
-//! bound | `rotation.rs`, `segments.rs` | | the first part of a segment | `checkpoint.rs`,
-//! `sorted_runs.rs` |
+//! | concept | file |
+//! | --- | --- |
+//! | the names of a process's files, and the log's file | `output.rs` |
+//! | the log of the process before the fork | `parent_log.rs` |
+//! | a log within a bound | `rotation.rs`, `segments.rs` |
+//! | the first part of a segment | `checkpoint.rs`, `sorted_runs.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, and siblings in writer.
 

@@ -1,4 +1,4 @@
-//! Memory: mappings, and whether an address is is_readable.
+//! Memory of this process: new mappings, and a check that an address can be read.
 
 use super::{Errno, syscall};
 

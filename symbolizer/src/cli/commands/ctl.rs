@@ -41,13 +41,13 @@ enum What {
     },
     /// Name this moment, for --at, --from and --to
     Mark {
-        /// Its name
+        /// Name of the mark
         #[arg(value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
         name: String,
     },
     /// Write a heap dump and print its path
     Dump {
-        /// What for; stands in the dump
+        /// Reason, which the dump states
         #[arg(value_name = "REASON")]
         reason: Option<String>,
     },

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// The form
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", value_parser = choice::<Format>())]
     format: Format,
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     temporary: TemporaryArgs,
 
-    /// How often, in percent, intervals shall hold the truth, where the form has a place for them
+    /// Confidence level of the intervals, in percent, if the format has a place for them
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
 
-    /// How often, in percent, intervals shall hold the truth
+    /// Confidence level of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 

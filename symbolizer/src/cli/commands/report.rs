@@ -30,12 +30,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
     steps: usize,
 
-    /// Most stacks that are shown with their callers, up to 20000: those with the most at the end,
-    /// at the peak or in all. Of the others the site is shown
+    /// Most stacks that are shown with their callers, up to 20000: those with the most memory at the
+    /// end, at the peak or in all. Other stacks are shown as their site
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<20_000>, allow_negative_numbers = true)]
     stacks: usize,
 
-    /// How often, in percent, intervals shall hold the truth
+    /// Confidence level of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 

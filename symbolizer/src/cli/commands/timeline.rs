@@ -32,11 +32,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     logs: Logs,
 
-    /// Curves of the K sites with the most memory at the peak; 0: none [default: 0, with --by 5]
+    /// Draw a curve for each of the K sites with the most memory at the peak [default: 0, with --by 5]
     #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     top: Option<usize>,
 
-    /// Curves not of sites, but of these
+    /// Draw one curve per GROUP instead of per site
     #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
     by: Option<By>,
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// What a line is [default: an allocation site]
+    /// Group that a line stands for [default: an allocation site]
     #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
     by: Option<By>,
 
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     temporary: TemporaryArgs,
 
-    /// How often, in percent, the interval behind ± shall hold the truth
+    /// Confidence level of the ± intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FUNCTION")]
     callees: Option<String>,
 
-    /// What a branch is
+    /// Group that a branch stands for
     #[arg(long, value_name = "GROUP", default_value = "function", value_parser = choice::<By>())]
     by: By,
 

@@ -11,11 +11,11 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
     focus: Option<Regex>,
 
-    /// No stacks with a frame that matches
+    /// Drop stacks with a frame that matches
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
     ignore: Option<Regex>,
 
-    /// Stacks without the frames that match
+    /// Remove matching frames from stacks
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
     hide: Option<Regex>,
 }

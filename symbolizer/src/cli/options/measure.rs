@@ -7,7 +7,7 @@ use heapprof_symbolizer::{Measure, Metric};
 use crate::cli::options::quantity::time;
 use crate::cli::output::failure::Failure;
 
-/// What counts as temporary.
+/// Options that say which blocks count as temporary.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TemporaryArgs {
     /// A temporary block is one freed up to so long after it was allocated [default: 10ms, unless

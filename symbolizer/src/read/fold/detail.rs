@@ -1,4 +1,4 @@
-//! Keeper: the part of a fold that keeps detail.
+//! Detail keeper: collects the rows by thread and the events of sampled blocks during a fold.
 
 use std::collections::HashMap;
 
