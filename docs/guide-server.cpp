@@ -1,5 +1,5 @@
-// A small service: requests come from a generator; a cache of pages that is bounded, a list of sessions that
-// nobody shortens, a nightly report. (What docs/guide.md is about: g++ -O2 -g -o server guide-server.cpp -pthread)
+// A service with a bounded cache, a list of sessions that only grows, and a nightly report. It is
+// the example of docs/guide.md. Build: g++ -O2 -g -o server guide-server.cpp -pthread
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,19 +1,14 @@
-/* heapprof.h: how a program speaks with the heap profiler that it runs under, if it runs under one.
- *
- * The functions live in libheapprof.so, which is preloaded and not linked: they are weak here, so a program that
- * calls them builds, links and runs without the library. Then their addresses are null: ask HEAPPROF_HAS(function)
- * before a call, or use the HEAPPROF_... macros below, which do nothing without the library.
- *
- *     #include "heapprof.h"
- *     ...
- *     HEAPPROF_MARK("requests begin");          // heapprof top --from "requests begin" ...
- *
- * Functions with gperftools' names have gperftools' types, so <gperftools/heap-profiler.h> may be included as well. All of
- * them may be called from any thread at any time, but not from a signal handler, where they may do nothing.
- *
- * Code that is compiled with -fno-pie and linked with -no-pie finds no library: the linker decides then that there is
- * none. Compiled with -fPIE or -fPIC, which is the default nearly everywhere, it does, however it is linked.
- */
+/* heapprof.h: how a program speaks with the heap profiler that it runs under, if it runs under
+ * one.  The functions live in libheapprof.so, which is preloaded and not linked: they are weak
+ * here, so a program that calls them builds, links and runs without the library. Then their
+ * addresses are null: ask HEAPPROF_HAS(function) before a call, or use the HEAPPROF_... macros
+ * below, which do nothing without the library.  #include "heapprof.h" ... HEAPPROF_MARK("requests
+ * begin");          // heapprof top --from "requests begin" ...  Functions with gperftools' names
+ * have gperftools' types, so <gperftools/heap-profiler.h> may be included as well. All of them
+ * may be called from any thread at any time, but not from a signal handler, where they may do
+ * nothing.  Code that is compiled with -fno-pie and linked with -no-pie finds no library: the
+ * linker decides then that there is none. Compiled with -fPIE or -fPIC, which is the default
+ * nearly everywhere, it does, however it is linked. */
 #ifndef HEAPPROF_H
 #define HEAPPROF_H
 
@@ -25,34 +20,38 @@ extern "C" {
 
 #define HEAPPROF_WEAK __attribute__((weak))
 
-/* -- gperftools' names ------------------------------------------------------------------------------------- */
+/* -- gperftools' names -- */
 
-/* Starts recording where it is stopped (HEAPPROF_START=paused, HeapProfilerStop). Dumps then go to
- * <prefix>.0001.heap, ... and are written on gperftools' occasions, unless HEAPPROFILE said where or the program did
- * and has not stopped since. NULL or "": nothing is said about dumps. */
+/* Starts recording where it is stopped (HEAPPROF_START=paused, HeapProfilerStop). Dumps then go
+ * to <prefix>.0001.heap, ... and are written on gperftools' occasions, unless HEAPPROFILE said
+ * where or the program did and has not stopped since. NULL or "": nothing is said about dumps. */
 void HeapProfilerStart(const char *prefix) HEAPPROF_WEAK;
 
-/* Stops recording: no new samples. Unlike gperftools' it forgets nothing: frees of recorded blocks are still recorded,
- * dumps can be asked for, and HeapProfilerStart goes on in the same log. */
+/* Stops recording: no new samples. Unlike gperftools' it forgets nothing: frees of recorded
+ * blocks are still recorded, dumps can be asked for, and HeapProfilerStart goes on in the same
+ * log. */
 void HeapProfilerStop(void) HEAPPROF_WEAK;
 
-/* Writes a dump and returns when it is written. Without HEAPPROFILE and without a prefix it lies beside the log. */
+/* Writes a dump and returns when it is written. Without HEAPPROFILE and without a prefix it lies
+ * beside the log. */
 void HeapProfilerDump(const char *reason) HEAPPROF_WEAK;
 
 /* 1 while samples are taken, else 0. */
 int IsHeapProfilerRunning(void) HEAPPROF_WEAK;
 
-/* The text of a dump, to be freed with free(); an empty one when there is nothing to tell; NULL without memory. */
+/* The text of a dump, to be freed with free(); an empty one when there is nothing to tell; NULL
+ * without memory. */
 char *GetHeapProfile(void) HEAPPROF_WEAK;
 
-/* -- ours -------------------------------------------------------------------------------------------------- */
+/* -- heapprof's own names -- */
 
 /* 1. */
 int heapprof_is_present(void) HEAPPROF_WEAK;
 
-/* Changes the mean sampling interval: bytes between samples, 1 for every allocation. This thread follows at once, others
- * within 4 MiB that they allocate; estimates stay unbiased, as each sample keeps the interval it was taken under.
- * 0, or -1: not from 1 to 2^40, or nothing can be recorded. */
+/* Changes the mean sampling interval: bytes between samples, 1 for every allocation. This thread
+ * follows at once, others within 4 MiB that they allocate; estimates stay unbiased, as each
+ * sample keeps the interval it was taken under. 0, or -1: not from 1 to 2^40, or nothing can be
+ * recorded. */
 int heapprof_set_interval(size_t bytes) HEAPPROF_WEAK;
 
 /* The mean sampling interval in force, in bytes; 0 while nothing is recorded. */
@@ -61,7 +60,8 @@ size_t heapprof_interval(void) HEAPPROF_WEAK;
 /* Names this moment in the log, for --at, --from and --to. 0, or -1: it could not be recorded. */
 int heapprof_mark(const char *name) HEAPPROF_WEAK;
 
-/* Leaves out what this thread allocates, until it is resumed as often as it was paused. What it frees is recorded. */
+/* Leaves out what this thread allocates, until it is resumed as often as it was paused. Its frees
+ * are recorded. */
 void heapprof_thread_pause(void) HEAPPROF_WEAK;
 void heapprof_thread_resume(void) HEAPPROF_WEAK;
 

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A lane gives the ids, in the order of its samples. So when an id has come out of a lane, all
-//! smaller ids of that lane have come out, too. Lane n owns every block of [`BLOCK`] ids whose number is n modulo [`LANES`].
+//! smaller ids of that lane have come out, too. Lane n owns every block of [`BLOCK`] ids whose
+//! number is n modulo [`LANES`].
 //!
 //! The writer sees an event as a whole or not at all.
 //!

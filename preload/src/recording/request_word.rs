@@ -7,8 +7,8 @@
 //!       └── on timeout it clears the bit itself (withdraws), if the writer has not taken it
 //! ```
 //!
-//! The writer goes to sleep (on the wake word, `state/wakeup.rs`) only if this word is 0. So no kind
-//! of request can be forgotten.
+//! The writer goes to sleep (on the wake word, `state/wakeup.rs`) only if this word is 0. So no
+//! kind of request can be forgotten.
 //!
 //! Not here: requests with answers in text (`requests`), and the work for a request (`writer`).
 

@@ -13,8 +13,8 @@ use crate::cli::output::shell_quote::quoted;
 /// Join the logs of several processes into one log
 ///
 /// All processes of a service as if they were one: on one clock, that of the wall, and with one
-/// heap. `top --at`, `--at peak`, `diff` between two moments, `timeline`, `report` and `dump` then show
-/// all processes together.
+/// heap. `top --at`, `--at peak`, `diff` between two moments, `timeline`, `report` and `dump` then
+/// show all processes together.
 /// A process that ends gives back what it has, so from its end on its blocks are in use no more;
 /// those of the last to end stay in use, and those of a process whose log has no end. `timeline`
 /// and `report` join several logs by themselves; `top`, `tree`, `export`, `info` and `symbolize` do

@@ -30,8 +30,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
     steps: usize,
 
-    /// Most stacks that are shown with their callers, up to 20000: those with the most memory at the
-    /// end, at the peak or in all. Other stacks are shown as their site
+    /// Most stacks that are shown with their callers, up to 20000: those with the most memory at
+    /// the end, at the peak or in all. Other stacks are shown as their site
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = up_to::<20_000>, allow_negative_numbers = true)]
     stacks: usize,
 

@@ -32,7 +32,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     logs: Logs,
 
-    /// Draw a curve for each of the K sites with the most memory at the peak [default: 0, with --by 5]
+    /// Draw a curve for each of the K sites with the most memory at the peak [default: 0, with
+    /// --by 5]
     #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     top: Option<usize>,
 
