@@ -4,9 +4,9 @@
 //!
 //! Model: the thread that has the seat requests a table, and the writer makes it, because a hook
 //! must not allocate that much: it may run on a small stack. The thread moves its rules there,
-//! which happens a few times in the life of a walker. It leaves the outgrown table for the writer to drop. So neither thread waits for the
-//! other, and the writer does not need the seat: in a program that does little but walk, it is
-//! rarely free.
+//! which happens a few times in the life of a walker. It leaves the outgrown table for the writer
+//! to drop. So neither thread waits for the other, and the writer does not need the seat: in a
+//! program that does little but walk, it is rarely free.
 //!
 //! ```text
 //!  NONE ──thread──> REQUESTED ──writer──> MADE ──thread──> OUTGROWN ──writer──> NONE
