@@ -123,7 +123,9 @@ fn assembly(deep: usize, many: usize) -> String {
 fn nesting_costs_heap_and_never_the_stack() {
     let fixture = Fixture::new();
     let (main, symbols) = fixture.assemble(assembly(100_000, 0));
-    assert_eq!(symbols.frames_of(main).len(), 100_001, "{}", symbols.report);
+    // Of those, as many are kept as compilers ever nest, with a sign for the rest.
+    let frames = symbols.frames_of(main).len();
+    assert!((100..=102).contains(&frames), "{frames}: {}", symbols.report);
 }
 
 #[test]
