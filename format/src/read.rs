@@ -6,7 +6,7 @@
 
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
-    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, begins_log, find_next, version_of,
+    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, Search, begins_log, version_of,
 };
 use crate::log::{
     Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, KIND_PLAIN, THREAD_FOLLOWS, TIME_IN_TAG, plain,
@@ -30,6 +30,7 @@ pub struct Reader<'a> {
     /// Frames that must have stood between two that were read.
     missing_frames: u64,
     segments: Segments,
+    search: Search,
 }
 
 impl<'a> Reader<'a> {
@@ -55,6 +56,7 @@ impl<'a> Reader<'a> {
             sequence: None,
             missing_frames: 0,
             segments: Segments::first(),
+            search: Search::through(bytes.len()),
         })
     }
 
@@ -134,7 +136,7 @@ impl<'a> Reader<'a> {
     }
 
     /// After an error: goes on at the next intact frame. Returns how many bytes were passed over,
-    /// or `None` when no intact frame follows.
+    /// or `None` when no intact frame follows, or none is looked for any more ([`has_given_up`](Self::has_given_up)).
     pub fn skip_damage(&mut self) -> Option<u64> {
         let from = self.offset() as usize;
         // Inside an intact frame with a malformed record, the next frame is known; otherwise search
@@ -144,7 +146,7 @@ impl<'a> Reader<'a> {
         } else {
             self.next_frame
         };
-        let found = find_next(self.bytes, search)?;
+        let found = self.search.find_next(self.bytes, search)?;
         self.payload = &[];
         self.next_frame = match found.checked_sub(FILE_HEADER_LEN) {
             // The first frame of a further segment: it is entered by its header.
@@ -152,6 +154,11 @@ impl<'a> Reader<'a> {
             _ => found,
         };
         Some((self.next_frame - from) as u64)
+    }
+
+    /// Whether so much of the log is damaged, in frames that overlap, that the rest is not searched for intact ones.
+    pub fn has_given_up(&self) -> bool {
+        self.search.is_over()
     }
 
     /// Goes on behind the header of a further segment, if that is what comes next.
@@ -205,7 +212,7 @@ impl<'a> Reader<'a> {
         let Some(payload) = rest.get(FRAME_HEADER_LEN..end) else {
             return fail(ReadErrorKind::TornTail);
         };
-        if !header.matches(payload) {
+        if !self.search.is_intact(&header, payload) {
             return fail(ReadErrorKind::Checksum);
         }
         if let Some(previous) = self.sequence {

@@ -114,6 +114,10 @@ pub struct Free {
     pub id: u64,
 }
 
+/// A stack that is read from a log has at most this many frames, the innermost ones: twice as many as the library records. What is
+/// computed for a stack is computed for each of its frames.
+pub const MAX_STACK_FRAMES: usize = 4096;
+
 /// A call stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
