@@ -26,7 +26,7 @@
 #define KIB 1024ull
 #define MIB (1024ull * KIB)
 
-/*      site                        run by      allocated: objects, bytes            in use: the same */
+/*      site                        run by      allocated: objects, bytes     in use: the same */
 #define TRUTH_SITES(X) \
     X(site_malloc_16,               PER_THREAD, 2000, 2000 * 16,                     2000, 2000 * 16) \
     X(site_malloc_40,               PER_THREAD, 2000, 2000 * 40,                     2000, 2000 * 40) \

@@ -6,7 +6,8 @@
 
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::record::{
-    Counter, EndReason, Module, Process, Record, Segment, Stack, Start, Thread, WalkEnd,
+    Counter, EndReason, MAX_STACK_FRAMES, Module, Process, Record, Segment, Stack, Start, Thread,
+    WalkEnd,
 };
 use crate::varint::{put, take, unzigzag, zigzag};
 
@@ -179,11 +180,13 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
         Kind::Stack => {
             let number = take_u32(body)?;
             let end = WalkEnd::from_u8(take_byte(body)?)?;
+            let (interrupted, _) = take_first(body, take_u32)?;
+            let (frames, is_cut) = take_addresses(body)?;
             Record::Stack(Stack {
                 number,
-                end,
-                interrupted: take_list(body, take_u32)?,
-                frames: take_addresses(body)?,
+                end: if is_cut { WalkEnd::TooDeep } else { end },
+                interrupted,
+                frames,
             })
         }
         Kind::Module => Record::Module(Module {
@@ -397,18 +400,29 @@ fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
     }
 }
 
-fn take_addresses(bytes: &mut &[u8]) -> Option<Vec<u64>> {
+/// The addresses, and whether the stack has more.
+fn take_addresses(bytes: &mut &[u8]) -> Option<(Vec<u64>, bool)> {
     let mut previous = 0u64;
-    let steps = take_list(bytes, take)?;
-    Some(
-        steps
-            .into_iter()
-            .map(|step| {
-                previous = previous.wrapping_add(unzigzag(step) as u64);
-                previous
-            })
-            .collect(),
-    )
+    take_first(bytes, |bytes| {
+        previous = previous.wrapping_add(unzigzag(take(bytes)?) as u64);
+        Some(previous)
+    })
+}
+
+/// The first items of a list, as many as a stack has frames at most, and whether it has more.
+fn take_first<T>(
+    bytes: &mut &[u8],
+    mut take_item: impl FnMut(&mut &[u8]) -> Option<T>,
+) -> Option<(Vec<T>, bool)> {
+    let mut first = Vec::new();
+    let len = take(bytes)?;
+    for _ in 0..len {
+        let item = take_item(bytes)?;
+        if first.len() < MAX_STACK_FRAMES {
+            first.push(item);
+        }
+    }
+    Some((first, len > MAX_STACK_FRAMES as u64))
 }
 
 #[cfg(test)]

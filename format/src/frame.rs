@@ -98,24 +98,63 @@ fn checksum(sequence: u32, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Returns the offset of the next intact frame at or after `from`, if any.
-pub(crate) fn find_next(bytes: &[u8], from: usize) -> Option<usize> {
-    let mut at = from;
-    loop {
-        let found = bytes
-            .get(at..)?
-            .windows(MAGIC.len())
-            .position(|w| w == MAGIC)?
-            + at;
-        if let Some(header) = FrameHeader::parse(&bytes[found..]) {
-            let start = found + FRAME_HEADER_LEN;
-            if let Some(payload) = bytes.get(start..start + header.length as usize)
-                && header.matches(payload)
-            {
-                return Some(found);
-            }
+/// Where intact frames are looked for in a damaged log, and how much of it may still be read in
+/// vain.
+///
+/// A header that is no frame's claims any length. Where thousands of such headers overlap, each
+/// byte would be read for the checksum of each of them. Damage that no one made costs each byte
+/// once or twice.
+#[derive(Debug, Clone)]
+pub(crate) struct Search {
+    /// Bytes of frames that are not intact.
+    left: u64,
+}
+
+/// How often each byte may be read in vain.
+const VAIN_READS: u64 = 4;
+
+impl Search {
+    /// The search through a log of that length.
+    pub(crate) fn through(length: usize) -> Search {
+        Search {
+            left: (length as u64 * VAIN_READS).max(MAX_FRAME_LEN as u64),
         }
-        at = found + 1;
+    }
+
+    /// Whether as much was read in vain as may be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether the payload is that of the header.
+    pub(crate) fn is_intact(&mut self, header: &FrameHeader, payload: &[u8]) -> bool {
+        let is_intact = header.matches(payload);
+        if !is_intact {
+            self.left = self.left.saturating_sub(payload.len() as u64);
+        }
+        is_intact
+    }
+
+    /// Offset of the next frame that is whole and intact at or after `from`, if any is found.
+    pub(crate) fn find_next(&mut self, bytes: &[u8], from: usize) -> Option<usize> {
+        let mut at = from;
+        while !self.is_over() {
+            let found = bytes
+                .get(at..)?
+                .windows(MAGIC.len())
+                .position(|w| w == MAGIC)?
+                + at;
+            if let Some(header) = FrameHeader::parse(&bytes[found..]) {
+                let start = found + FRAME_HEADER_LEN;
+                if let Some(payload) = bytes.get(start..start + header.length as usize)
+                    && self.is_intact(&header, payload)
+                {
+                    return Some(found);
+                }
+            }
+            at = found + 1;
+        }
+        None
     }
 }
 
@@ -136,6 +175,31 @@ mod tests {
         let mut header = FrameHeader::for_payload(7, b"payload");
         header.sequence = 8;
         assert!(!header.matches(b"payload"));
+    }
+
+    /// Headers that each claim all bytes behind them are tried until each byte was read some times,
+    /// and not once for each header.
+    #[test]
+    fn damage_that_overlaps_is_not_read_again_and_again() {
+        const HEADERS: usize = 20_000;
+        let claim = FrameHeader {
+            length: (HEADERS * FRAME_HEADER_LEN / 2) as u32,
+            crc: 0,
+            sequence: 5,
+        };
+        let mut bytes = claim.to_bytes().repeat(HEADERS);
+        let whole = FrameHeader::for_payload(6, b"payload");
+        bytes.extend_from_slice(&whole.to_bytes());
+        bytes.extend_from_slice(b"payload");
+        let mut search = Search::through(bytes.len());
+        assert_eq!(search.find_next(&bytes, 0), None);
+        assert!(search.is_over());
+        // Where it is not in vain, it is found however far it is.
+        let mut search = Search::through(bytes.len());
+        let half = HEADERS * FRAME_HEADER_LEN / 2 + FRAME_HEADER_LEN;
+        let found = search.find_next(&bytes, half);
+        assert_eq!(found, Some(HEADERS * FRAME_HEADER_LEN));
+        assert!(!search.is_over());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
-    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, begins_log, find_next, version_of,
+    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, Search, begins_log, version_of,
 };
 use crate::log::{
     Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, KIND_PLAIN, THREAD_FOLLOWS, TIME_IN_TAG, plain,
@@ -31,6 +31,7 @@ pub struct Reader<'a> {
     /// Frames that are missing between two frames that were read.
     missing_frames: u64,
     segments: Segments,
+    search: Search,
 }
 
 impl<'a> Reader<'a> {
@@ -56,6 +57,7 @@ impl<'a> Reader<'a> {
             sequence: None,
             missing_frames: 0,
             segments: Segments::first(),
+            search: Search::through(bytes.len()),
         })
     }
 
@@ -147,7 +149,7 @@ impl<'a> Reader<'a> {
         } else {
             self.next_frame
         };
-        let found = find_next(self.bytes, search)?;
+        let found = self.search.find_next(self.bytes, search)?;
         self.payload = &[];
         self.next_frame = match found.checked_sub(FILE_HEADER_LEN) {
             // The first frame of a further segment: it is entered by its header.
@@ -157,7 +159,13 @@ impl<'a> Reader<'a> {
         Some((self.next_frame - from) as u64)
     }
 
-    /// Skips the header of a further segment, if that is next.
+    /// Whether so much of the log is damaged, in frames that overlap, that the rest is not searched
+    /// for intact ones.
+    pub fn has_given_up(&self) -> bool {
+        self.search.is_over()
+    }
+
+    /// Goes on behind the header of a further segment, if that is what comes next.
     fn enter_segment(&mut self) -> bool {
         let rest = &self.bytes[self.next_frame..];
         if rest[0] != 0 && rest[0] != FILE_HEADER[0] {
@@ -208,7 +216,7 @@ impl<'a> Reader<'a> {
         let Some(payload) = rest.get(FRAME_HEADER_LEN..end) else {
             return fail(ReadErrorKind::TornTail);
         };
-        if !header.matches(payload) {
+        if !self.search.is_intact(&header, payload) {
             return fail(ReadErrorKind::Checksum);
         }
         if let Some(previous) = self.sequence {

@@ -116,6 +116,10 @@ pub struct Free {
     pub id: u64,
 }
 
+/// A stack that is read from a log has at most this many frames, the innermost ones: twice as many
+/// as the library records. Readers do the work for a stack once for each of its frames.
+pub const MAX_STACK_FRAMES: usize = 4096;
+
 /// A call stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {

@@ -598,3 +598,69 @@ fn numbers_at_the_borders_of_their_lengths_come_back() {
         }
     }
 }
+
+/// Work for each frame of a stack, and for each pair of frames, must have a bound.
+#[test]
+fn a_stack_deeper_than_any_is_cut_to_its_innermost_frames() {
+    let stack = |frames: usize| {
+        let mut encoder = Encoder::new();
+        encoder.record(&Record::Stack(Stack {
+            number: 7,
+            end: WalkEnd::Root,
+            frames: (0..frames as u64).map(|i| 0x1000 + i).collect(),
+            interrupted: (0..frames as u32).collect(),
+        }));
+        let file = [&FILE_HEADER[..], encoder.finish()].concat();
+        match Reader::new(&file).unwrap().next_record() {
+            Ok(Some(Record::Stack(stack))) => stack,
+            other => panic!("{other:?}"),
+        }
+    };
+    let whole = stack(MAX_STACK_FRAMES);
+    assert_eq!(
+        (whole.end, whole.frames.len()),
+        (WalkEnd::Root, MAX_STACK_FRAMES)
+    );
+    let cut = stack(MAX_STACK_FRAMES + 1);
+    assert_eq!(cut.end, WalkEnd::TooDeep);
+    assert_eq!(
+        (&cut.frames, &cut.interrupted),
+        (&whole.frames, &whole.interrupted)
+    );
+}
+
+/// Thousands of damaged frames, each of which claims thousands of whole ones behind it.
+#[test]
+fn a_reader_gives_up_on_damage_that_claims_all_the_rest() {
+    const GAPS: usize = 4000;
+    let mut encoder = Encoder::new();
+    let mut file = FILE_HEADER.to_vec();
+    let mut frame = |file: &mut Vec<u8>, id| {
+        encoder.free(&Free {
+            time_ns: 1000,
+            thread: 0,
+            id,
+        });
+        file.extend_from_slice(encoder.finish());
+    };
+    frame(&mut file, 0);
+    let mut claim = file[FILE_HEADER_LEN..][..FRAME_HEADER_LEN].to_vec();
+    claim[4..8].copy_from_slice(&(GAPS as u32 * 20).to_le_bytes());
+    for id in 1..GAPS as u64 * 4 {
+        file.extend_from_slice(&claim);
+        frame(&mut file, id);
+    }
+    let mut reader = Reader::new(&file).unwrap();
+    let mut records = 0;
+    loop {
+        match reader.next_record() {
+            Ok(None) => break,
+            Ok(Some(_)) => records += 1,
+            Err(_) if reader.skip_damage().is_some() => {}
+            Err(_) => break,
+        }
+    }
+    // Every damaged one costs 80,000 bytes, of 64 MiB that may be read in vain.
+    assert!(reader.has_given_up());
+    assert!((500..2000).contains(&records), "{records}");
+}

@@ -1,5 +1,8 @@
 //! Parser of dumps, ours and others'.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use super::{Dump, DumpError, DumpErrorKind, DumpLine, Mapping, Sampling, Symbols};
 
 impl Dump {
@@ -239,20 +242,30 @@ impl<'a> Parser<'a> {
                 self.pass_over();
             }
         }
-        // A build-id belongs to the file. All its mappings get it: the one with the build-id, and
-        // its consecutive neighbours of the same file.
+        // A build-id belongs to the file: all its mappings get it, those behind one another that
+        // are of the same file as well as the one it was stated for.
+        let mut twins: HashMap<(u64, u64), usize> = HashMap::new();
+        for (index, mapping) in long.iter().enumerate() {
+            twins.entry((mapping.start, mapping.end)).or_insert(index);
+        }
+        let mut named: HashMap<&str, &Mapping> = HashMap::new();
         for mapping in &short {
-            let same = |m: &&mut Mapping| m.start == mapping.start && m.end == mapping.end;
-            match long.iter_mut().find(same) {
-                Some(twin) => twin.build_id.clone_from(&mapping.build_id),
-                None => long.push(mapping.clone()),
+            named.entry(&mapping.path).or_insert(mapping);
+            match twins.entry((mapping.start, mapping.end)) {
+                Entry::Occupied(twin) => {
+                    long[*twin.get()].build_id.clone_from(&mapping.build_id);
+                }
+                Entry::Vacant(place) => {
+                    place.insert(long.len());
+                    long.push(mapping.clone());
+                }
             }
         }
         for mapping in long
             .iter_mut()
             .filter(|m| m.build_id.is_empty() && !m.path.is_empty())
         {
-            if let Some(named) = short.iter().find(|s| s.path == mapping.path) {
+            if let Some(named) = named.get(&*mapping.path) {
                 mapping.build_id.clone_from(&named.build_id);
             }
         }

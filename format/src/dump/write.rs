@@ -75,13 +75,15 @@ fn push_name(text: &mut String, name: &str) {
         text.push_str("??");
         return;
     }
-    let from = text.len();
-    push_on_one_line(text, name);
-    while let Some(at) = text[from..].find("--") {
-        text.insert(from + at + 1, ' ');
-    }
-    if text.ends_with('-') {
-        text.push(' ');
+    let mut pieces = name.split('-');
+    push_on_one_line(text, pieces.next().unwrap_or_default());
+    for piece in pieces {
+        text.push('-');
+        match piece {
+            // Another dash follows, or the one that the next name begins with.
+            "" => text.push(' '),
+            piece => push_on_one_line(text, piece),
+        }
     }
 }
 

@@ -13,9 +13,11 @@
 //! Between two profiles it is at least the variance between two profiles of equal heaps (`noise`),
 //! because a site without a sample may be there all the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::analysis::noise::Sampling;
 use crate::model::change::Change;
+use crate::model::loaded_module::LoadedModule;
 use crate::model::measure::Measure;
 use crate::model::noise::Noise;
 use crate::model::precision::Precision;
@@ -63,8 +65,9 @@ impl<'a> Differences<'a> {
         let precisions = sides.map(|(profile, _)| profile.precision());
         let is_unsure = precisions.contains(&Precision::Stated);
         let may_be_missed = precisions.contains(&Precision::Sampled);
+        let samplings = sides.map(|(profile, _)| Sampling::of(profile));
         for (side, (profile, _)) in sides.into_iter().enumerate() {
-            let (other, _) = sides[1 - side];
+            let other = &samplings[1 - side];
             for (index, row) in profile.rows.iter().enumerate() {
                 let amount = measure.of_row(profile, index);
                 let mut change = Change {
@@ -116,21 +119,27 @@ impl<'a> Differences<'a> {
             let report = symbols.reports().get(&(index as u32));
             report.map_or(0, |report| report.quality.unresolved)
         };
-        let mut nameless = Vec::new();
+        let others = by_name(&b.modules);
+        let mut nameless: Vec<Nameless> = Vec::new();
+        let mut place_of: HashMap<&str, usize> = HashMap::new();
         for (index, module) in a.modules.iter().enumerate() {
             let name = self.common_name(0, module.name());
-            let mut others = b.modules.iter().enumerate();
-            let Some((other_index, other)) = others.find(|(_, other)| other.name() == name) else {
+            let Some(&other) = others.get(name) else {
                 continue;
             };
-            let addresses = [unnamed(of_a, index), unnamed(of_b, other_index)];
-            if module.build_id != other.build_id && addresses != [0, 0] {
+            let addresses = [unnamed(of_a, index), unnamed(of_b, other)];
+            if module.build_id == b.modules[other].build_id || addresses == [0, 0] {
+                continue;
+            }
+            let place = *place_of.entry(name).or_insert_with(|| {
                 nameless.push(Nameless {
                     module: name.to_owned(),
                     before: module.name().to_owned(),
-                    addresses,
+                    addresses: [0, addresses[1]],
                 });
-            }
+                nameless.len() - 1
+            });
+            nameless[place].addresses[0] += addresses[0];
         }
         nameless
     }
@@ -170,10 +179,14 @@ impl<'a> Differences<'a> {
             };
             diff.changes.entry(place).or_default().merge(change);
         }
-        for nameless in self.nameless() {
-            for (place, change) in &mut diff.changes {
-                change.is_unsure |= nameless.may_hide(place, change);
-            }
+        let nameless = self.nameless();
+        let of_module: HashMap<&str, &Nameless> = nameless
+            .iter()
+            .map(|nameless| (&*nameless.module, nameless))
+            .collect();
+        for (place, change) in &mut diff.changes {
+            let nameless = of_module.get(&*place.module);
+            change.is_unsure |= nameless.is_some_and(|nameless| nameless.may_hide(place, change));
         }
         diff
     }
@@ -219,19 +232,32 @@ struct Nameless {
 }
 
 impl Nameless {
-    /// Whether a site of that function, that one side has and the other has not, may be there under
-    /// another name: addresses of one build say nothing of another's.
+    /// Whether a site of that function in this module, that one side has and the other has not, may
+    /// be there under another name: addresses of one build say nothing of another's.
     fn may_hide(&self, place: &DiffSite, change: &Change) -> bool {
         let [has_before, has_after] = [change.before != 0.0, change.after != 0.0];
-        let is_address = |name: &str| place.function.starts_with(&format!("[{name}+0x"));
+        let is_address = |name: &str| {
+            let rest = place.function.strip_prefix('[');
+            let rest = rest.and_then(|rest| rest.strip_prefix(name));
+            rest.is_some_and(|rest| rest.starts_with("+0x"))
+        };
         let is_unnamed = is_address(&self.module) || is_address(&self.before);
         let other = match (has_before, has_after) {
             (true, false) => self.addresses[1],
             (false, true) => self.addresses[0],
             _ => 0,
         };
-        place.module == self.module && (is_unnamed || other > 0)
+        is_unnamed || other > 0
     }
+}
+
+/// The first module of each name, by its place.
+fn by_name(modules: &[LoadedModule]) -> HashMap<&str, usize> {
+    let mut first = HashMap::new();
+    for (index, module) in modules.iter().enumerate() {
+        first.entry(module.name()).or_insert(index);
+    }
+    first
 }
 
 /// Why two profiles may not be comparable, in words; the first kind forbids it.
@@ -277,10 +303,14 @@ impl Unlike {
                 ));
             }
         }
+        let others = by_name(&b.modules);
+        let mut told = HashSet::new();
         for module in &a.modules {
-            let other = b.modules.iter().find(|other| other.name() == module.name());
-            let Some(other) = other else { continue };
-            let differ = module.build_id != other.build_id;
+            let Some(&other) = others.get(module.name()) else {
+                continue;
+            };
+            let other = &b.modules[other];
+            let differ = module.build_id != other.build_id && told.insert(module.name());
             if differ && !module.build_id.is_empty() && !other.build_id.is_empty() {
                 unlike.remarks.push(format!(
                     "{} was rebuilt in between (build-ids differ): functions are compared by name",

@@ -14,7 +14,7 @@
 //! variances are added, because the samples of processes are independent. No sum gives the peak of
 //! all processes together: the reader of the profile says so.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::history::Past;
@@ -60,13 +60,69 @@ pub fn merged(mut parts: Vec<(String, Profile)>) -> Profile {
 /// The identity of a merged stack: its merged addresses, the interrupted ones, and its end.
 type StackKey = (Vec<u64>, Vec<u32>, Option<WalkEnd>);
 
+/// Key of modules that may be one file: the build-id, or without one the path and the number of
+/// segments.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum FileKey {
+    BuildId(Vec<u8>),
+    Path(String, usize),
+}
+
+impl FileKey {
+    fn of(module: &LoadedModule) -> FileKey {
+        match module.build_id.is_empty() {
+            true => FileKey::Path(module.path.clone(), module.segments.len()),
+            false => FileKey::BuildId(module.build_id.clone()),
+        }
+    }
+}
+
+/// So many modules that may be the same file are tried. There are several where one could not be
+/// put upon the other, which is so in a hostile log only.
+const MOST_TRIED: usize = 8;
+
+/// Ranges of the merged address space that are taken, which do not overlap, and their modules.
+#[derive(Debug, Default)]
+struct Taken(BTreeMap<u64, (u64, usize)>);
+
+impl Taken {
+    /// Whether there is nothing in the range, but for what is that module's own.
+    fn has_room(&self, wanted: &Range<u64>, own: Option<usize>) -> bool {
+        let before = self.0.range(..wanted.start).next_back();
+        let before = before.filter(|(_, (end, _))| *end > wanted.start);
+        let mut within = before.into_iter().chain(self.0.range(wanted.clone()));
+        within.all(|(_, (_, module))| Some(*module) == own)
+    }
+
+    /// Gives the range, in which there is nothing of another's, to a module.
+    fn take(&mut self, mut range: Range<u64>, module: usize) {
+        if range.is_empty() {
+            return;
+        }
+        // Ranges that the module had there become one with it.
+        if let Some((&start, &(end, _))) = self.0.range(..range.start).next_back()
+            && end > range.start
+        {
+            range = start..range.end.max(end);
+        }
+        while let Some((&start, &(end, _))) = self.0.range(range.clone()).next() {
+            self.0.remove(&start);
+            range.end = range.end.max(end);
+        }
+        self.0.insert(range.start, (range.end, module));
+    }
+}
+
 /// A merge under way. See the module's text.
 #[derive(Default)]
 pub(crate) struct Merge {
     profile: Profile,
-    /// The extent of each module in the merged address space.
-    extents: Vec<Range<u64>>,
+    taken: Taken,
+    /// The modules that may be one file, by their places.
+    places_of: HashMap<FileKey, Vec<usize>>,
     shelf: u64,
+    /// The number that the next thread gets.
+    next_thread: u32,
     stack_of: HashMap<StackKey, u32>,
     row_of: HashMap<(u32, SizeClass), usize>,
     counters: BTreeMap<u32, u64>,
@@ -138,40 +194,39 @@ impl Merge {
 
     /// How far the module's addresses are from the merged ones; `None` for one that cannot be.
     fn place_module(&mut self, module: &LoadedModule) -> Option<u64> {
-        let known = self.profile.modules.iter().enumerate();
-        let joined = known
-            .filter_map(|(i, known)| Some((i, shift_between(known, module)?)))
-            .find(|(i, shift)| self.has_room(module, *shift, Some(*i)));
-        if let Some((i, shift)) = joined {
+        let key = FileKey::of(module);
+        let candidates = self.places_of.get(&key).into_iter().flatten().copied();
+        let joined = candidates
+            .filter_map(|i| Some((i, shift_between(&self.profile.modules[i], module)?)))
+            .find_map(|(i, shift)| Some((i, shift, self.room(module, shift, Some(i))?)));
+        if let Some((i, shift, room)) = joined {
             let known = &mut self.profile.modules[i];
             known.unloaded_ns = None;
             known.loaded_ns = known.loaded_ns.min(module.loaded_ns);
-            for segment in &module.segments {
-                let start = segment.start.wrapping_add(shift);
-                // A dump's are whole pages, a log's are not.
-                let is_there = |s: &Segment| start / PAGE == s.start / PAGE;
-                if !known.segments.iter().any(is_there) {
-                    known.segments.push(Segment { start, ..*segment });
-                }
-            }
-            known.segments.sort_by_key(|segment| segment.start);
-            self.extents[i] = extent(known, 0)?;
+            add_segments(known, &module.segments, shift);
+            self.taken.take(room, i);
             return Some(shift);
         }
         let here = extent(module, 0)?;
-        let shift = match self.has_room(module, 0, None) {
-            true => 0,
-            false => {
+        let (shift, room) = match self.room(module, 0, None) {
+            Some(room) => (0, room),
+            None => {
                 let start = SHELF + self.shelf;
                 self.shelf += here.end - here.start + PAGE;
-                start.wrapping_sub(here.start)
+                let shift = start.wrapping_sub(here.start);
+                (shift, extent(module, shift)?)
             }
         };
         let mut segments = module.segments.clone();
         for segment in &mut segments {
             segment.start = segment.start.wrapping_add(shift);
         }
-        self.extents.push(extent(module, shift)?);
+        let place = self.profile.modules.len();
+        self.taken.take(room, place);
+        let places = self.places_of.entry(key).or_default();
+        if places.len() < MOST_TRIED {
+            places.push(place);
+        }
         self.profile.modules.push(LoadedModule {
             bias: module.bias.map(|bias| bias.wrapping_add(shift)),
             segments,
@@ -183,14 +238,9 @@ impl Merge {
         Some(shift)
     }
 
-    /// Whether it would lie, moved so far, on nothing but that one module.
-    fn has_room(&self, module: &LoadedModule, shift: u64, own: Option<usize>) -> bool {
-        extent(module, shift).is_some_and(|wanted| {
-            let mut others = self.extents.iter().enumerate();
-            others.all(|(i, taken)| {
-                Some(i) == own || wanted.end <= taken.start || taken.end <= wanted.start
-            })
-        })
+    /// Where it would lie, moved so far, if that is on nothing but that one module.
+    fn room(&self, module: &LoadedModule, shift: u64, own: Option<usize>) -> Option<Range<u64>> {
+        extent(module, shift).filter(|wanted| self.taken.has_room(wanted, own))
     }
 
     fn stack(&mut self, stack: CallStack) -> u32 {
@@ -263,7 +313,7 @@ impl Merge {
     fn threads(&mut self, part: &Profile, stacks: &[u32]) -> Range<u32> {
         let mut number_of: HashMap<u32, u32> = HashMap::new();
         let threads = &mut self.profile.threads;
-        let first = threads.iter().map(|t| t.number + 1).max().unwrap_or(0);
+        let first = self.next_thread;
         let mut next = first;
         for thread in &part.threads {
             number_of.insert(thread.number, next);
@@ -273,6 +323,7 @@ impl Merge {
             });
             next += 1;
         }
+        self.next_thread = next;
         let Some(rows) = &part.detail.threads else {
             self.has_threads &= part.rows.is_empty();
             return first..next;
@@ -297,6 +348,7 @@ impl Merge {
                 row: Row { stack, ..*row },
             });
         }
+        self.next_thread = next;
         first..next
     }
 
@@ -356,7 +408,6 @@ fn run_of(parts: &[Part]) -> Run {
     let known = runs().filter_map(Run::intervals);
     let intervals = known.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let seen = runs().any(|run| run.intervals_seen.is_some());
-    let settings = first.settings.iter();
     Run {
         program: first.program.clone(),
         executed_as: first.executed_as.clone(),
@@ -377,15 +428,43 @@ fn run_of(parts: &[Part]) -> Run {
             .find(|ending| !matches!(ending, Ending::Said(_)))
             .unwrap_or(first.ending),
         library: first.library.clone(),
-        settings: settings
-            .filter(|&setting| is_same(&|run| run.settings.contains(setting)))
-            .cloned()
-            .collect(),
+        settings: settings_of_all(&mut runs()),
         span: first
             .span
             .filter(|_| is_same(&|run| run.span == first.span)),
         ..Run::default()
     }
+}
+
+/// The settings that all have, in the order of the first.
+fn settings_of_all<'a>(runs: &mut dyn Iterator<Item = &'a Run>) -> Vec<(String, String)> {
+    let first = runs.next().map_or(&[][..], |run| &run.settings);
+    let mut common: Vec<&(String, String)> = first.iter().collect();
+    for run in runs {
+        let settings: HashSet<&(String, String)> = run.settings.iter().collect();
+        common.retain(|setting| settings.contains(setting));
+    }
+    common.into_iter().cloned().collect()
+}
+
+/// Adds those of the segments, moved so far, of which a module has none that begins on the same
+/// page: a dump's are whole pages, a log's are not.
+fn add_segments(known: &mut LoadedModule, segments: &[Segment], shift: u64) {
+    let page = |segment: &Segment| segment.start / PAGE;
+    let mut added: Vec<Segment> = Vec::new();
+    for segment in segments {
+        let start = segment.start.wrapping_add(shift);
+        let moved = Segment { start, ..*segment };
+        let at = known
+            .segments
+            .partition_point(|there| page(there) < page(&moved));
+        let mut there = known.segments.get(at).into_iter().chain(added.last());
+        if there.all(|there| page(there) != page(&moved)) {
+            added.push(moved);
+        }
+    }
+    known.segments.extend(added);
+    known.segments.sort_by_key(|segment| segment.start);
 }
 
 /// A process's addresses, and where they went.

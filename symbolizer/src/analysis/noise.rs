@@ -30,9 +30,14 @@ use crate::model::precision::Precision;
 use crate::model::profile::Profile;
 
 impl Noise {
-    /// Returns what the amount in a row of one profile says about the errors of another, if that
-    /// has the same blocks.
-    pub(crate) fn implied(profile: &Profile, row: usize, amount: &Amount, other: &Profile) -> Self {
+    /// Returns the errors of another profile that the amount in a row of this one implies, if the
+    /// other has the same blocks and samples them so.
+    pub(crate) fn implied(
+        profile: &Profile,
+        row: usize,
+        amount: &Amount,
+        other: &Sampling,
+    ) -> Self {
         let row = &profile.rows[row];
         let all = &row.totals.allocated;
         let size = match all.objects_f64() {
@@ -40,7 +45,7 @@ impl Noise {
             _ => row.class.upper() as f64,
         }
         .max(1.0);
-        let Some(interval) = interval_for(other, size) else {
+        let Some(interval) = other.interval_for(size) else {
             return Noise::default();
         };
         // How many blocks a sample stands for beyond itself is the odds of missing one on this
@@ -69,16 +74,34 @@ impl Noise {
     }
 }
 
-/// The interval under which a profile samples blocks of that size: the longest that was in force.
-/// `None`: all of them are recorded.
-fn interval_for(profile: &Profile, size: f64) -> Option<f64> {
-    let run = &profile.run;
-    let records_all = run.record_over().is_some_and(|over| size >= over as f64);
-    if records_all || profile.precision() == Precision::Exact {
-        return None;
+/// How a profile samples blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sampling {
+    /// The longest interval that was in force. `None`: all blocks are recorded.
+    longest: Option<f64>,
+    /// From which size on all are.
+    record_over: Option<f64>,
+}
+
+impl Sampling {
+    /// That of a profile.
+    pub(crate) fn of(profile: &Profile) -> Sampling {
+        let run = &profile.run;
+        let longest = run.intervals().map(|(_, most)| most).or(run.interval);
+        let is_sampled = profile.precision() != Precision::Exact;
+        Sampling {
+            longest: longest
+                .filter(|&longest| is_sampled && longest > 1)
+                .map(|longest| longest as f64),
+            record_over: run.record_over().map(|over| over as f64),
+        }
     }
-    let longest = run.intervals().map(|(_, most)| most).or(run.interval)?;
-    (longest > 1).then_some(longest as f64)
+
+    /// The interval under which blocks of that size are sampled. `None`: all of them are recorded.
+    fn interval_for(&self, size: f64) -> Option<f64> {
+        let records_all = self.record_over.is_some_and(|over| size >= over);
+        self.longest.filter(|_| !records_all)
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +146,7 @@ mod tests {
 
     fn implied(profile: &Profile, other: &Profile) -> Noise {
         let amount = Measure::from(Metric::InUseBytes).of_row(profile, 0);
-        Noise::implied(profile, 0, &amount, other)
+        Noise::implied(profile, 0, &amount, &Sampling::of(other))
     }
 
     fn near(is: f64, expected: f64) -> bool {
@@ -176,7 +199,7 @@ mod tests {
     fn squares_are_those_of_what_is_counted() {
         // Two samples of blocks of ln 2 intervals: four blocks, half of which are missed: a = 1.
         let profile = of_blocks(2, 726_817, R);
-        let other = sampled_every(R, vec![]);
+        let other = Sampling::of(&sampled_every(R, vec![]));
         let implied = |value, variance| {
             let amount = Amount {
                 value,

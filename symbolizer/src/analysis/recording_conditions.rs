@@ -5,7 +5,7 @@
 //!
 //! No line ends in a number: readers of folded stacks would take it for the number of a stack.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use heapprof_format::EndReason;
 use serde::Serialize;
@@ -139,10 +139,14 @@ impl Profile {
             return missing_from(&self.run).into_iter().collect();
         }
         let runs = || self.parts.iter().map(|part| &part.run);
+        let mut first_of: HashMap<u32, u64> = HashMap::new();
+        for run in runs() {
+            let first = first_of.entry(run.pid).or_insert(run.start_wall_ns);
+            *first = run.start_wall_ns.min(*first);
+        }
         let is_orphan = |run: &&Run| {
-            !runs().any(|other| {
-                other.pid == run.forked_from && other.start_wall_ns <= run.start_wall_ns
-            })
+            let parent = first_of.get(&run.forked_from);
+            parent.is_none_or(|began| *began > run.start_wall_ns)
         };
         let lacks = runs().filter(is_orphan).filter_map(|run| {
             let lack = missing_from(run)?;

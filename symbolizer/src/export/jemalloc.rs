@@ -23,7 +23,7 @@
 //! recorded, and for a dump without an interval. It also holds if a line has only blocks of 0
 //! bytes: jeprof takes their average, too, and then divides by zero.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use heapprof_core::{Estimate, Row, SizeClass};
@@ -70,9 +70,13 @@ pub fn write(
 
     writeln!(out, "heap_v2/{interval}")?;
     line(out, "t*", &all, "")?;
+    let mut names: HashMap<u32, &str> = HashMap::new();
+    for thread in &profile.threads {
+        names.entry(thread.number).or_insert(&thread.name);
+    }
     for (thread, numbers) in &by_thread {
-        let name = profile.threads.iter().find(|t| t.number == *thread);
-        let name = name.map_or(String::new(), |t| format!(" {}", Printable(&t.name)));
+        let name = names.get(thread);
+        let name = name.map_or(String::new(), |name| format!(" {}", Printable(name)));
         line(out, &format!("t{thread}"), numbers, &name)?;
     }
     for row in &profile.rows {

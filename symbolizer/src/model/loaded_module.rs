@@ -19,6 +19,10 @@ pub struct LoadedModule {
     pub unloaded_ns: Option<u64>,
 }
 
+/// Most segments that one address is looked for in. Segments of one module overlap where a dump
+/// states some of them twice; in a hostile file, any number overlaps.
+const DEEPEST_OVERLAP: usize = 16;
+
 impl LoadedModule {
     /// Whether the address lies in one of its segments.
     pub fn contains(&self, avma: u64) -> bool {
@@ -27,9 +31,11 @@ impl LoadedModule {
 
     /// The segment that the address lies in.
     pub fn segment_of(&self, avma: u64) -> Option<&Segment> {
-        self.segments
-            .iter()
-            .find(|s| avma.wrapping_sub(s.start) < s.len)
+        let after = self.segments.partition_point(|s| s.start <= avma);
+        let before = self.segments[..after].iter().rev();
+        before
+            .take(DEEPEST_OVERLAP)
+            .find(|s| avma - s.start < s.len)
     }
 
     /// The last part of its path.
@@ -62,5 +68,34 @@ impl LoadedModule {
 
     pub(crate) fn was_loaded_at(&self, time_ns: u64) -> bool {
         self.loaded_ns <= time_ns && self.unloaded_ns.is_none_or(|gone| time_ns <= gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_in_the_segment_that_begins_before_it() {
+        let segment = |start, len| Segment {
+            start,
+            len,
+            file_offset: 0,
+            flags: 5,
+        };
+        let module = LoadedModule {
+            segments: vec![
+                segment(0x1000, 0x800),
+                segment(0x2000, 0x800),
+                segment(0x2000, 0x100),
+            ],
+            ..LoadedModule::default()
+        };
+        let found = |avma| module.segment_of(avma).map(|s| (s.start, s.len));
+        assert_eq!(found(0xfff), None);
+        assert_eq!(found(0x1000), Some((0x1000, 0x800)));
+        assert_eq!(found(0x1800), None);
+        assert_eq!(found(0x2700), Some((0x2000, 0x800)));
+        assert_eq!(found(u64::MAX), None);
     }
 }

@@ -130,7 +130,7 @@ pub struct Damage {
 pub struct CallStack {
     /// Addresses, innermost first: a PC inside an allocation function, then return addresses.
     pub frames: Vec<u64>,
-    /// Indices of addresses that a signal interrupted: no return addresses.
+    /// Indices of addresses that a signal interrupted, ascending: no return addresses.
     pub interrupted: Vec<u32>,
     /// Why the walk ended; `None` when the input does not say.
     pub end: Option<WalkEnd>,
@@ -144,13 +144,18 @@ pub struct CallStack {
 impl CallStack {
     /// Whether that frame's address is the instruction itself and not the one behind a call.
     pub fn is_exact(&self, index: usize) -> bool {
-        index == 0 || self.interrupted.iter().any(|&i| i as usize == index)
+        let is_interrupted = |index| self.interrupted.binary_search(&index).is_ok();
+        index == 0 || u32::try_from(index).is_ok_and(is_interrupted)
     }
 
     /// The addresses to look up, innermost first: of the call, not of what follows it.
     pub fn calls(&self) -> impl Iterator<Item = u64> + '_ {
-        let at = |(i, &address): (usize, &u64)| address.wrapping_sub(u64::from(!self.is_exact(i)));
-        self.frames.iter().enumerate().map(at)
+        let mut interrupted = self.interrupted.iter().copied().peekable();
+        (0u32..).zip(&self.frames).map(move |(i, address)| {
+            while interrupted.next_if(|&at| at < i).is_some() {}
+            let is_exact = i == 0 || interrupted.peek() == Some(&i);
+            address.wrapping_sub(u64::from(!is_exact))
+        })
     }
 
     /// The addresses as a dump writes them, whose readers take one from all but the first.
@@ -300,6 +305,21 @@ mod tests {
         assert_eq!(
             stack.as_dumped().collect::<Vec<_>>(),
             [0x10, 0x20, 0x31, 0x40]
+        );
+    }
+
+    #[test]
+    fn each_frame_is_asked_once_whether_it_was_interrupted() {
+        let stack = CallStack {
+            frames: (0..6).map(|i| 0x10 * i).collect(),
+            interrupted: vec![0, 3, 5, 9],
+            ..CallStack::default()
+        };
+        let exact = |i: usize| stack.frames[i] - u64::from(!stack.is_exact(i));
+        assert!(stack.calls().eq((0..6).map(exact)));
+        assert_eq!(
+            [0, 1, 3, 4, 5].map(|i| stack.is_exact(i)),
+            [true, false, true, false, true]
         );
     }
 

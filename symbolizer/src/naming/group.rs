@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::fmt;
 
 use heapprof_core::Totals;
+use heapprof_format::Thread;
 
 use crate::model::detail::ThreadRow;
 use crate::model::metric::{Metric, Numbers};
-use crate::model::part::Part;
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
 use crate::model::special_threads::name_of_unknown_thread;
@@ -202,10 +202,11 @@ impl GroupMap {
         };
         let mut numbers: HashMap<String, u32> = HashMap::new();
         let mut set_of: HashMap<Key, u32> = HashMap::new();
+        let owners = Owners::of(profile, by);
         let keys: Vec<Key> = match (by, &profile.detail.threads) {
             (By::Thread, Some(threads)) => threads.iter().map(|t| Key::Thread(t.thread)).collect(),
             (By::Process, Some(threads)) => {
-                let process = |t: &ThreadRow| Key::of_process(profile, t.thread);
+                let process = |t: &ThreadRow| owners.process_of(t.thread);
                 threads.iter().map(process).collect()
             }
             (By::Process, None) if profile.parts.is_empty() => {
@@ -226,7 +227,7 @@ impl GroupMap {
         };
         for key in keys {
             let set = *set_of.entry(key).or_insert_with(|| {
-                let (own, all) = key.groups(profile, symbols, by);
+                let (own, all) = key.groups(profile, symbols, &owners, by);
                 let mut number = |name: String| {
                     let names = &mut map.names;
                     *numbers.entry(name).or_insert_with_key(|name| {
@@ -290,25 +291,92 @@ enum Key {
 }
 
 impl Key {
-    /// Returns the process of a thread. Blocks that belong to no single process stay with their
-    /// special thread: those from before a fork, or from before the kept segments.
-    fn of_process(profile: &Profile, thread: u32) -> Key {
-        let parts = &profile.parts;
-        let place = parts.iter().position(|part| part.threads.contains(&thread));
-        match place {
+    fn groups(
+        self,
+        profile: &Profile,
+        symbols: &Symbols,
+        owners: &Owners<'_>,
+        by: By,
+    ) -> (String, Vec<String>) {
+        match self {
+            Key::Stack(stack) if by == By::Type => (block_type(profile, symbols, stack), vec![]),
+            Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
+            Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
+            Key::Thread(thread) => (owners.thread_name(thread), vec![]),
+            Key::Process(place) => (owners.process_name(place), vec![]),
+            Key::NoThreads => ("(threads are not in this file)".into(), vec![]),
+        }
+    }
+}
+
+/// The threads and processes of a profile by their numbers: each of as many rows asks for one of as
+/// many.
+struct Owners<'a> {
+    profile: &'a Profile,
+    threads: HashMap<u32, &'a Thread>,
+    /// Where the threads of each process begin, ascending, and its place among the processes.
+    begins: Vec<(u32, usize)>,
+    /// How many processes have that number and name.
+    namesakes: HashMap<(u32, &'a str), usize>,
+}
+
+impl<'a> Owners<'a> {
+    /// Those of a profile; none where rows are not divided by them.
+    fn of(profile: &'a Profile, by: By) -> Owners<'a> {
+        let mut owners = Owners {
+            profile,
+            threads: HashMap::new(),
+            begins: Vec::new(),
+            namesakes: HashMap::new(),
+        };
+        if !by.divides_rows() {
+            return owners;
+        }
+        for thread in &profile.threads {
+            owners.threads.entry(thread.number).or_insert(thread);
+        }
+        for (place, part) in profile.parts.iter().enumerate() {
+            if !part.threads.is_empty() {
+                owners.begins.push((part.threads.start, place));
+            }
+            let same = (part.run.pid, part.run.name());
+            *owners.namesakes.entry(same).or_default() += 1;
+        }
+        owners.begins.sort_unstable();
+        owners
+    }
+
+    /// Returns the process of a thread. Blocks from before a fork, or from before the kept part of a
+    /// log, belong to no process, and stay with the thread that the log names.
+    fn process_of(&self, thread: u32) -> Key {
+        let parts = &self.profile.parts;
+        let after = self.begins.partition_point(|(begin, _)| *begin <= thread);
+        let last = after.checked_sub(1).map(|before| self.begins[before].1);
+        match last.filter(|&place| parts[place].threads.contains(&thread)) {
             None if !parts.is_empty() => Key::Thread(thread),
             place => Key::Process(place),
         }
     }
 
-    fn groups(self, profile: &Profile, symbols: &Symbols, by: By) -> (String, Vec<String>) {
-        match self {
-            Key::Stack(stack) if by == By::Type => (block_type(profile, symbols, stack), vec![]),
-            Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
-            Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
-            Key::Thread(thread) => (thread_name(profile, thread), vec![]),
-            Key::Process(place) => (process_name(profile, place), vec![]),
-            Key::NoThreads => ("(threads are not in this file)".into(), vec![]),
+    /// `server, pid 77`, with its log where there are several of that number: of processes that
+    /// became another program, or of containers.
+    fn process_name(&self, place: Option<usize>) -> String {
+        let Some(part) = place.and_then(|place| self.profile.parts.get(place)) else {
+            return self.profile.who();
+        };
+        match self.namesakes.get(&(part.run.pid, part.run.name())) {
+            Some(2..) => format!("{} ({})", part.run.who(), part.file),
+            _ => part.run.who(),
+        }
+    }
+
+    /// `server (tid 77)`.
+    fn thread_name(&self, number: u32) -> String {
+        match self.threads.get(&number) {
+            Some(thread) if thread.name.is_empty() => format!("tid {}", thread.tid),
+            Some(thread) if thread.tid == 0 => thread.name.clone(), // none of the kernel's
+            Some(thread) => format!("{} (tid {})", thread.name, thread.tid),
+            None => name_of_unknown_thread(number),
         }
     }
 }
@@ -336,30 +404,6 @@ pub(crate) fn parts(
             (Some(name), stack, totals)
         })
         .collect()
-}
-
-/// `server, pid 77`, with its log where there are several of that number: of processes that became
-/// another program, or of containers.
-fn process_name(profile: &Profile, place: Option<usize>) -> String {
-    let Some(part) = place.and_then(|place| profile.parts.get(place)) else {
-        return profile.who();
-    };
-    let is_same =
-        |other: &&Part| (other.run.pid, other.run.name()) == (part.run.pid, part.run.name());
-    match profile.parts.iter().filter(is_same).count() {
-        0 | 1 => part.run.who(),
-        _ => format!("{} ({})", part.run.who(), part.file),
-    }
-}
-
-/// `server (tid 77)`.
-fn thread_name(profile: &Profile, number: u32) -> String {
-    match profile.threads.iter().find(|t| t.number == number) {
-        Some(thread) if thread.name.is_empty() => format!("tid {}", thread.tid),
-        Some(thread) if thread.tid == 0 => thread.name.clone(), // none of the kernel's
-        Some(thread) => format!("{} (tid {})", thread.name, thread.tid),
-        None => name_of_unknown_thread(number),
-    }
 }
 
 fn block_type(profile: &Profile, symbols: &Symbols, stack: u32) -> String {

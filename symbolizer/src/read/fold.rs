@@ -382,9 +382,11 @@ impl Fold {
     fn stack(&mut self, stack: Stack) {
         // Two threads may ship the same stack at once.
         if !self.stack_of.contains_key(&stack.number) {
+            let mut interrupted = stack.interrupted;
+            interrupted.sort_unstable();
             let made = CallStack {
                 frames: stack.frames,
-                interrupted: stack.interrupted,
+                interrupted,
                 end: Some(stack.end),
                 time_ns: 0,
                 begins_with_ours: true,
