@@ -346,8 +346,8 @@ impl<'a> Owners<'a> {
         owners
     }
 
-    /// Returns the process of a thread. Blocks from before a fork, or from before the kept part of a
-    /// log, belong to no process, and stay with the thread that the log names.
+    /// Returns the process of a thread. Blocks from before a fork, or from before the kept part of
+    /// a log, belong to no process, and stay with the thread that the log names.
     fn process_of(&self, thread: u32) -> Key {
         let parts = &self.profile.parts;
         let after = self.begins.partition_point(|(begin, _)| *begin <= thread);
