@@ -237,7 +237,7 @@ fn a_tree_may_be_deep() {
 
 /// Calls of a stack that is deeper than any that is recorded: by as much as inlined calls would
 /// add.
-const DEEP: usize = 20_000;
+const DEEP: usize = 4_000;
 
 /// A log of such a stack, and of one that ends half way.
 fn deep_log(folder: &std::path::Path) -> String {

@@ -283,8 +283,8 @@ int main(int argc, char **argv)
 /// Returns the library's code in which no function of jemalloc is half done.
 fn bounds_of_hooks() -> Vec<String> {
     let bounds = ranges_of(&[
-        "walk4Step3run",
-        "walk9walk_anew",
+        "walk4Walk3run",
+        "walk11walk_frames",
         "sample15sample_deferred",
         "sample20count_reentrant_loss",
     ]);
