@@ -125,11 +125,7 @@ fn nesting_costs_heap_and_never_the_stack() {
     let (main, symbols) = fixture.assemble(assembly(100_000, 0));
     // Of those, as many are kept as compilers ever nest, with a sign for the rest.
     let frames = symbols.frames_of(main).len();
-    assert!(
-        (100..110).contains(&frames),
-        "{frames}: {}",
-        symbols.report
-    );
+    assert!((100..110).contains(&frames), "{frames}: {}", symbols.report);
 }
 
 #[test]
