@@ -437,7 +437,7 @@ fn run_of(parts: &[Part]) -> Run {
 }
 
 /// The settings that all have, in the order of the first.
-fn settings_of_all<'a>(runs: &mut dyn Iterator<Item = &'a Run>) -> Vec<(String, String)> {
+fn settings_of_all(runs: &mut dyn Iterator<Item = &Run>) -> Vec<(String, String)> {
     let first = runs.next().map_or(&[][..], |run| &run.settings);
     let mut common: Vec<&(String, String)> = first.iter().collect();
     for run in runs {
