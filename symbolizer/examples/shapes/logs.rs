@@ -30,8 +30,8 @@ pub(crate) fn blocks(count: u64, folder: &Path) -> Files {
 fn through_modules(number: u64, frames: u64) -> Vec<u64> {
     let address = |frame: u64| match frame {
         0 => 0x10_0000,
-        frame if frame > frames / 2 => (1 + frame % 200) << 20 | 0x100 + frame * 16,
-        frame => (1 + (number + frame) % 200) << 20 | (number * 31 + frame * 7919) % 0xf_0000,
+        frame if frame > frames / 2 => ((1 + frame % 200) << 20) | (0x100 + frame * 16),
+        frame => ((1 + (number + frame) % 200) << 20) | ((number * 31 + frame * 7919) % 0xf_0000),
     };
     (0..frames).map(address).collect()
 }
