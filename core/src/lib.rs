@@ -29,6 +29,7 @@
 //! - [`Merge`] orders the events of all lanes.
 //! - [`Timeline`] converts the processor's counter to nanoseconds.
 //! - [`Pace`] estimates the least time for the rest of a dump, at the program's end.
+//! - [`Allowance`] decides how long the program's end waits for the writer.
 //! - [`Weight`] is the estimate that one sample contributes.
 //! - [`Estimate`] sums weights, with a standard error.
 //! - [`Ledger`] keeps the totals by stack and size class.
@@ -39,6 +40,7 @@
 //! `ledger` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod arch;
 mod lanes;
 mod ledger;
@@ -49,6 +51,7 @@ pub mod seccomp_bpf;
 mod tables;
 mod unwind;
 
+pub use allowance::{Allowance, Look};
 pub use arch::{Epilogue, find_epilogue};
 pub use lanes::event::{By, Ended, Freed, Last, Never, Next, Passed, Sampled, Sink, Usual};
 pub use lanes::lane::{LANES, Lane};

@@ -37,6 +37,7 @@ mod body;
 mod checkpoint;
 mod control;
 mod dump;
+mod end_frame;
 mod frame;
 mod log;
 mod read;
@@ -53,6 +54,7 @@ pub use dump::{
     Dump, DumpError, DumpErrorKind, DumpLine, DumpNumbers, DumpText, MAX_FRAMES, Mapping, Sampling,
     Symbols,
 };
+pub use end_frame::EndFrame;
 pub use frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, OLDEST_VERSION, VERSION,
 };

@@ -115,6 +115,11 @@ impl Encoder {
         if self.is_open { self.end } else { 0 }
     }
 
+    /// Returns the sequence number of the next frame, or of the open one.
+    pub fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
     /// Ends the frame. Returns its bytes, header included, to be appended to the file, or an empty
     /// slice if there are no records. The next record begins another frame.
     pub fn finish(&mut self) -> &[u8] {

@@ -375,6 +375,8 @@ pub enum EndReason {
     LogFailed = 2,
     /// The process replaced itself by another program.
     Exec = 3,
+    /// The process ended before the log was complete.
+    Cut = 4,
 }
 
 impl EndReason {
@@ -385,6 +387,7 @@ impl EndReason {
             1 => EndReason::GaveUp,
             2 => EndReason::LogFailed,
             3 => EndReason::Exec,
+            4 => EndReason::Cut,
             _ => return None,
         })
     }
@@ -396,6 +399,7 @@ impl EndReason {
             EndReason::GaveUp => "the profiler gave up and left the program alone",
             EndReason::LogFailed => "the log could not be written any further",
             EndReason::Exec => "the process became another program",
+            EndReason::Cut => "the process ended before the log was complete",
         }
     }
 }

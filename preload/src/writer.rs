@@ -38,6 +38,7 @@ use crate::unwind::{jit_ranges, modules};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::event_source::EventSource;
 use crate::writer::kept_stacks::KeptStack;
+use crate::writer::log::cut_mark;
 use crate::writer::log::output::Output;
 use crate::writer::log::rotation::Rotation;
 
@@ -58,8 +59,8 @@ mod totals;
 use idle_purge::IdlePurge;
 
 pub(crate) use thread::{
-    after_fork, end_recording, prepare, restart_thread, share_descriptors, start, stop_if_writer,
-    stop_thread, tid,
+    after_fork, end_recording, look, prepare, restart_thread, share_descriptors, start,
+    stop_if_writer, stop_thread, tid,
 };
 
 /// The most that the log is behind: SIGKILL loses no more (with the time of one append).
@@ -305,6 +306,9 @@ impl Writer {
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::End { time_ns, reason });
         self.flush_last();
+        if self.output.is_log_whole() {
+            cut_mark::is_not_needed();
+        }
     }
 
     /// Ends the log of a process that is about to become another program, or to end, but may go on.

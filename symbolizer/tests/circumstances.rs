@@ -444,3 +444,49 @@ fn a_recording_that_ended_before_its_process_says_so_wherever_numbers_are() {
         assert!(!text.contains("recording ended"), "{text}");
     }
 }
+
+/// A log whose writer did not come to its end: blocks that were freed seem to be in use.
+#[test]
+fn a_log_that_is_cut_or_has_no_end_is_nowhere_called_exact() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = |reason: Option<EndReason>, name: &str| {
+        let mut log = LogBuilder::new(1);
+        log.module("/bin/server", 0x1000, 0x1000);
+        let stack = log.stack(&[0x1101, 0x1201]);
+        log.alloc(stack, 1000);
+        if let Some(reason) = reason {
+            log.record(|time_ns| Record::End { time_ns, reason });
+        }
+        let path = crate::common::write(folder.path(), name, &log.cut());
+        path.to_str().unwrap().to_owned()
+    };
+    let (cut, endless) = (log(Some(EndReason::Cut), "cut"), log(None, "endless"));
+    let whole = log(Some(EndReason::Exit), "whole");
+    for command in ["top", "tree", "info"] {
+        let text = ok(&[command, &cut]);
+        let said = "the process ended at 0.002 s, before its log was complete: the last records are missing";
+        assert!(text.contains(said), "{command}: {text}");
+        for log in [&cut, &endless] {
+            let text = ok(&[command, log]);
+            assert!(!text.contains("numbers are exact"), "{command}: {text}");
+        }
+        assert!(ok(&[command, &whole]).contains("numbers are exact"));
+    }
+    assert!(
+        ok(&["info", &cut])
+            .contains("  end           the process ended before the log was complete")
+    );
+    for log in [&cut, &endless] {
+        let comments = comments(&[log]);
+        let exact = comments
+            .iter()
+            .any(|line| line.contains("exact, every allocation"));
+        assert!(!exact, "{comments:?}");
+    }
+    let both = ok(&["top", &cut, &whole]);
+    assert!(
+        both.contains("recording of 1 of the processes ended before they did"),
+        "{both}"
+    );
+    assert!(!both.contains("numbers are exact"), "{both}");
+}

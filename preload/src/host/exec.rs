@@ -12,6 +12,7 @@
 
 use std::ffi::c_int;
 
+use heapprof_core::Allowance;
 use heapprof_format::EndReason;
 
 use crate::arch::entry_stubs::call_before_jump;
@@ -22,9 +23,9 @@ use crate::recording::request_word::{self, Rendezvous};
 use crate::recording::session;
 use crate::state::thread::{self, Inside};
 use crate::state::{phase, process};
-use crate::writer::session_start;
+use crate::writer::{self, session_start};
 
-/// How long exec waits for the writer.
+/// How long exec waits for the writer, as far as the writer has a processor.
 const FLUSH_TIMEOUT_NS: u64 = 100_000_000;
 
 macro_rules! export {
@@ -107,6 +108,10 @@ fn flush(reason: EndReason, request: &Rendezvous) {
     if session::current().is_none() {
         return flush_pending_log(reason);
     }
-    let deadline = clock::now_ns() + FLUSH_TIMEOUT_NS;
-    request.ask(deadline, FLUSH_TIMEOUT_NS, || false);
+    let start = clock::now_ns();
+    let mut allowance = Allowance::new(start, FLUSH_TIMEOUT_NS);
+    let look_ns = allowance.look_ns();
+    request.ask(u64::MAX, look_ns, || {
+        clock::now_ns() >= start + FLUSH_TIMEOUT_NS && !allowance.goes_on(writer::look())
+    });
 }

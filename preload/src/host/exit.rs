@@ -6,14 +6,17 @@
 
 use std::ffi::c_int;
 
+use heapprof_core::Allowance;
 use heapprof_format::EndReason;
 
-use crate::os::{diagnostics, private_stack, sys};
+use crate::os::diagnostics::{self, say};
+use crate::os::{clock, private_stack, sys};
 use crate::recording::request_word::{self, FINISH};
-use crate::recording::session;
+use crate::recording::session::{self, Session};
 use crate::state::thread::{self, Inside};
 use crate::state::{phase, process, shutdown};
-use crate::writer::session_start;
+use crate::writer::log::cut_mark;
+use crate::writer::{self, session_start};
 
 #[unsafe(link_section = ".fini_array")]
 #[used]
@@ -49,7 +52,13 @@ fn finish() {
         // Threads that continue to allocate wait with us. Otherwise the writer would share the
         // processors with all of them, and find ever more events in their lanes.
         phase::begin_ending();
-        session.wait_until_finished(deadline);
+        if !wait_for_writer(session, deadline) && cut_mark::put() {
+            say!(
+                "the log ends before the program: its last records could not be written in {} ms \
+                 (HEAPPROF_EXIT_WAIT_MS)",
+                shutdown::exit_wait_ns() / 1_000_000
+            );
+        }
         diagnostics::print_kept_lines();
         phase::end();
     } else {
@@ -60,6 +69,24 @@ fn finish() {
     }
     shutdown::note_end_of_wait();
     thread.inside.set(was_inside);
+}
+
+/// Waits until the writer has finished: until the deadline, and on a busy machine until the writer
+/// had that much time on a processor. Returns true if the writer has finished.
+fn wait_for_writer(session: &Session, deadline: u64) -> bool {
+    let start = clock::now_ns();
+    if session.wait_until_finished(deadline) {
+        return true;
+    }
+    let mut allowance = Allowance::new(start, deadline.saturating_sub(start));
+    while allowance.goes_on(writer::look()) {
+        let until = clock::now_ns() + allowance.look_ns();
+        shutdown::prolong(until);
+        if session.wait_until_finished(until) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Ends the recording in a thread that then ends the process. If another thread ends the recording,

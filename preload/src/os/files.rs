@@ -93,6 +93,27 @@ impl Appended {
         })
     }
 
+    /// Returns what identifies the file: device, inode, length.
+    pub(crate) fn identity(&self) -> [u64; 3] {
+        [self.identity.device, self.identity.inode, self.len]
+    }
+
+    /// Returns the path as a C string.
+    pub(crate) fn c_path(&self) -> &CStr {
+        &self.path
+    }
+
+    /// Appends all of `bytes` to the file of that [identity](Self::identity), if it is at that path.
+    /// Takes no memory.
+    pub(crate) fn append_to(path: &CStr, identity: [u64; 3], bytes: &[u8]) -> Result<(), Errno> {
+        let file = File::open(path, SAFELY | libc::O_WRONLY | libc::O_APPEND, 0)?;
+        let now = file.stat()?;
+        if [now.device, now.inode, now.size] != identity {
+            return Err(Errno(libc::ENOENT));
+        }
+        file.write_all(bytes).map_err(|(_, errno)| errno)
+    }
+
     /// Opens the file to append, if it is still the same file. The program may close our descriptor
     /// at any time and open its own under the number. So a file that is not ours is checked some
     /// more times before it counts as replaced.

@@ -95,7 +95,12 @@ impl Rendezvous {
     /// monotonic clock, or until `is_over`, called every `look_ns`. Returns false if the request
     /// was withdrawn. A request that the writer has taken cannot be withdrawn: it counts as served
     /// even if the wait ends.
-    pub(crate) fn ask(&self, deadline_ns: u64, look_ns: u64, is_over: impl Fn() -> bool) -> bool {
+    pub(crate) fn ask(
+        &self,
+        deadline_ns: u64,
+        look_ns: u64,
+        mut is_over: impl FnMut() -> bool,
+    ) -> bool {
         let before = self.served.load(Ordering::SeqCst);
         post(self.bit);
         while self.served.load(Ordering::SeqCst) == before {

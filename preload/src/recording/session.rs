@@ -461,15 +461,17 @@ impl Session {
         sys::futex_wake(&self.finished);
     }
 
-    /// Waits until the writer has finished, at most until that time of the monotonic clock.
-    pub(crate) fn wait_until_finished(&self, deadline_ns: u64) {
+    /// Waits until the writer has finished, at most until that time of the monotonic clock. Returns
+    /// true if the writer has finished.
+    pub(crate) fn wait_until_finished(&self, deadline_ns: u64) -> bool {
         while self.finished.load(Ordering::Acquire) == 0 {
             let now = clock::now_ns();
             if now >= deadline_ns {
-                break;
+                return false;
             }
             sys::futex_wait(&self.finished, 0, Some(deadline_ns - now));
         }
+        true
     }
 
     /// Wakes the writer until `send` succeeds or the timeout is over.

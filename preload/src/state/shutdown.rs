@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::os::{clock, sys};
 use crate::state::process;
 
-/// `HEAPPROF_EXIT_WAIT_MS` in nanoseconds: the longest delay of the program's end. Set at boot
-/// only.
+/// `HEAPPROF_EXIT_WAIT_MS` in nanoseconds: the longest delay of the program's end, as far as the
+/// writer has a processor (core's `Allowance`). Set at boot only.
 static EXIT_WAIT_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Time at which the delay ends, by the monotonic clock; 0: the end has not begun.
@@ -59,6 +59,12 @@ pub(crate) fn begin() -> u64 {
     let deadline = clock::now_ns() + exit_wait_ns();
     DEADLINE_NS.store(deadline, Ordering::Release);
     deadline - reserve_ns()
+}
+
+/// In the thread that ends the process: prolongs the delay, so that the thread can wait for the
+/// writer until that time of the monotonic clock. The machine is busy.
+pub(crate) fn prolong(until_ns: u64) {
+    DEADLINE_NS.store(until_ns + reserve_ns(), Ordering::Release);
 }
 
 /// In the writer, which finishes: starts the clock if it does not run.

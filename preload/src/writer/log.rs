@@ -10,6 +10,7 @@
 //! May import: os, state, allocator, unwind, recording, and siblings in writer.
 
 pub(crate) mod checkpoint;
+pub(crate) mod cut_mark;
 pub(crate) mod output;
 pub(crate) mod parent_log;
 pub(crate) mod rotation;

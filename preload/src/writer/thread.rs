@@ -3,18 +3,20 @@
 //! The thread counts as inside our code for life, so nothing it does is profiled, and it takes no
 //! signals.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use heapprof_core::Look;
 use heapprof_format::EndReason;
 
 use super::Writer;
 use crate::allocator;
-use crate::os::{clock, credentials, fd_table, libc_trampolines, seccomp, sys};
+use crate::os::{clock, credentials, fd_table, libc_trampolines, procfs, seccomp, sys};
 use crate::recording::request_word::{self, END, FINISH, THREAD_STOP};
 use crate::recording::session::{self, Session};
 use crate::state::{phase, thread};
 use crate::unwind::stack_bounds;
+use crate::writer::log::cut_mark;
 use crate::writer::{adopt_credentials, last_thread};
 
 /// Bytes of the writer's own stack: its frames are small, even while it formats and sorts a dump.
@@ -36,6 +38,7 @@ pub(crate) fn after_fork() {
     IS_RUNNING.store(0, Ordering::Relaxed);
     IS_HANDED_BACK.store(false, Ordering::SeqCst);
     STOP_IS_CLAIMED.store(false, Ordering::SeqCst);
+    cut_mark::after_fork();
 }
 
 /// Set when the thread runs. Before that, libc's own steps end the process if a seccomp filter
@@ -150,6 +153,19 @@ static TID: AtomicU32 = AtomicU32::new(0);
 /// Returns the kernel's id of the writer's thread; 0 if there is none.
 pub(crate) fn tid() -> u32 {
     TID.load(Ordering::Relaxed)
+}
+
+/// The name of the thread.
+const NAME: &CStr = c"heapprof";
+
+/// Returns how the thread gets on, or `None` if it cannot be looked at.
+pub(crate) fn look() -> Option<Look> {
+    let (ran_ns, is_runnable) = procfs::progress(tid(), NAME.to_bytes())?;
+    Some(Look {
+        now_ns: clock::now_ns(),
+        ran_ns,
+        is_runnable,
+    })
 }
 
 /// Stops the writer for good if the calling thread is the writer's, for which there is no memory.
@@ -268,7 +284,7 @@ pub(crate) fn share_descriptors(session: &'static Session) {
 extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
     thread::current().enter_permanently();
     TID.store(sys::gettid(), Ordering::Relaxed);
-    sys::name_thread(c"heapprof");
+    sys::name_thread(NAME);
     restore_scheduling();
     stack_bounds::learn();
     adopt_credentials::note_own();

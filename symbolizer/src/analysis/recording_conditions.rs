@@ -185,18 +185,27 @@ impl Profile {
         })
     }
 
-    /// Where recording ended before the process did, in what is shown.
+    /// Where recording ended before the process did, or the log before it was complete, in what is
+    /// shown.
     fn ends_early(&self) -> Option<String> {
         let why = |run: &Run| {
             let is_to_the_end = |span: Span| span.to.time_ns() >= run.duration_ns;
             match run.ending {
-                Ending::Said(reason @ (EndReason::GaveUp | EndReason::LogFailed)) => Some(reason),
+                Ending::Said(
+                    reason @ (EndReason::GaveUp | EndReason::LogFailed | EndReason::Cut),
+                ) => Some(reason),
                 _ => None,
             }
             .filter(|_| run.span.is_none_or(is_to_the_end))
         };
         if self.parts.is_empty() {
             let ended_s = seconds(self.run.duration_ns);
+            if self.run.ending == Ending::Said(EndReason::Cut) && self.lacks_an_end() {
+                return Some(format!(
+                    "the process ended at {ended_s:.3} s, before its log was complete: the last records are missing, \
+                     and blocks that were freed in them seem to be in use"
+                ));
+            }
             let why = why(&self.run)?.describe();
             return Some(format!(
                 "recording ended at {ended_s:.3} s, before the process did ({why}): what came after is missing"

@@ -150,6 +150,9 @@ pub(super) fn estimator(profile: &Profile) -> &'static str {
         Precision::Exact if !profile.lacks_from_forks().is_empty() => {
             "exact for what was allocated since the fork, all of which was recorded"
         }
+        Precision::Exact if profile.lacks_an_end() => {
+            "exact up to the last record of the log, which has no end"
+        }
         Precision::Exact => "exact, every allocation was recorded",
         Precision::Sampled => "unsampled already, each sample weighs 1/(1-exp(-size/interval))",
         Precision::Stated => "as stated by the dump this was made from",

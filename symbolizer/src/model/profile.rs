@@ -24,6 +24,7 @@ use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::precision::Precision;
 use crate::model::run::{Ending, Run};
+use crate::model::span::Span;
 use crate::resolve::Frame;
 
 /// See the module's text.
@@ -194,6 +195,16 @@ impl Profile {
             _ if self.run.intervals().is_some_and(|(_, most)| most > 1) => Precision::Sampled,
             _ => Precision::Exact,
         }
+    }
+
+    /// Whether the numbers lack what a log's missing end would tell: a log among these was cut, and
+    /// what is shown reaches to its last record.
+    pub fn lacks_an_end(&self) -> bool {
+        let is_cut = |run: &Run| {
+            let is_to_the_end = |span: Span| span.to.time_ns() >= run.duration_ns;
+            run.ending.is_cut() && run.span.is_none_or(is_to_the_end)
+        };
+        is_cut(&self.run) || self.parts.iter().any(|part| is_cut(&part.run))
     }
 
     /// Leaves only what is in use, as if nothing else had been allocated.

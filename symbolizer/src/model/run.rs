@@ -209,6 +209,12 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// Whether the log's last records may be missing: the process went on after them, or ended
+    /// without them.
+    pub fn is_cut(self) -> bool {
+        matches!(self, Ending::CutOff | Ending::Said(EndReason::Cut))
+    }
+
     /// In words.
     pub fn describe(self) -> &'static str {
         match self {

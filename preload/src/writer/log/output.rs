@@ -22,6 +22,7 @@ use crate::os::sys::{self, Errno};
 use crate::os::{clock, executable, procfs};
 use crate::state::counters;
 use crate::state::settings::Settings;
+use crate::writer::log::cut_mark::{self, Pen};
 
 /// The origin of a forked process.
 pub(crate) struct ForkOrigin {
@@ -113,12 +114,22 @@ impl Output {
             settings: listed,
         };
         output.encoder.record(&Record::Start(output.start.clone()));
+        cut_mark::begin(output.log.c_path(), start_ns);
         let mut first = FILE_HEADER.to_vec();
         first.extend_from_slice(output.encoder.finish());
-        if let Err(error) = output.log.append(&first) {
+        let appended = output.log.append(&first);
+        output.note();
+        if let Err(error) = appended {
             output.give_up_log(first.len(), &error);
         }
         Ok(output)
+    }
+
+    /// Notes the state of the log for a thread that ends the log in the writer's place.
+    pub(crate) fn note(&self) {
+        if let Some(pen) = Pen::take() {
+            pen.note(&self.log, self.encoder.sequence());
+        }
     }
 
     /// Returns how many bytes are not in the log yet.
@@ -139,6 +150,11 @@ impl Output {
     }
 
     fn flush_if(&mut self, may_wait: impl Fn(usize) -> bool, mut make_room: impl FnMut() -> bool) {
+        let Some(pen) = Pen::take() else {
+            self.failed = true; // the process has ended the log
+            return;
+        };
+        let next_frame = self.encoder.sequence() + u32::from(self.encoder.pending() > 0);
         let frame = self.encoder.finish();
         if self.failed {
             counters::LOST_LOG_BYTES.add(frame.len() as u64);
@@ -158,6 +174,7 @@ impl Output {
             match self.log.append(bytes) {
                 Ok(()) => {
                     self.waiting = Vec::new();
+                    pen.note(&self.log, next_frame);
                     return;
                 }
                 Err(AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT))) if make_room() => {}

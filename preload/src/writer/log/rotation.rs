@@ -20,6 +20,7 @@ use crate::state::shutdown;
 use crate::writer::event_source::{Event, EventSink, EventSource};
 use crate::writer::kept_stacks::KeptStack;
 use crate::writer::log::checkpoint::{CheckpointState, Step};
+use crate::writer::log::cut_mark::Pen;
 use crate::writer::log::output::Output;
 use crate::writer::log::segments::Segments;
 
@@ -146,7 +147,13 @@ impl Rotation {
             let written = self.write(checkpoint, output, ledger, stacks, counters, events);
             match written {
                 Ok((next, encoder)) => {
-                    if let Err((next, error)) = self.segments.close(output.log_mut(), next) {
+                    let Some(pen) = Pen::take() else {
+                        next.remove();
+                        return; // the process has ended the log
+                    };
+                    let closed = self.segments.close(output.log_mut(), next);
+                    pen.note(output.log_mut(), encoder.sequence());
+                    if let Err((next, error)) = closed {
                         next.remove();
                         self.retry_later_or_give_up(output, &error);
                     } else {

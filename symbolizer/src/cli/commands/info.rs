@@ -349,7 +349,7 @@ fn write_account(
     let is_whole = account.is_whole() && profile.parts.iter().all(|part| part.is_whole);
     if account.losses().next().is_none() && !account.counters.is_empty() && is_whole {
         match profile.run.ending {
-            heapprof_symbolizer::Ending::Said(_) => writeln!(out, "  nothing was lost")?,
+            ending if !ending.is_cut() => writeln!(out, "  nothing was lost")?,
             _ => writeln!(
                 out,
                 "  nothing was lost up to the end of the log, where the run was not yet over"

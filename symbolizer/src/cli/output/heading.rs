@@ -120,6 +120,9 @@ pub(crate) fn how_exact(profile: &Profile) -> String {
         (Precision::Exact, _) if !profile.lacks_from_forks().is_empty() => {
             "every allocation since the fork recorded, numbers are exact for these".into()
         }
+        (Precision::Exact, _) if profile.lacks_an_end() => {
+            "every allocation up to the last record of the log recorded".into()
+        }
         (Precision::Exact, _) => "every allocation recorded, numbers are exact".into(),
         (Precision::Sampled, Some(interval)) => {
             let interval = match profile.run.intervals() {
