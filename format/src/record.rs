@@ -361,6 +361,8 @@ counters! {
     /// Times a signal handler of the program jumped out of the profiler: a sample or a free of each
     /// may be missing.
     LostLeft = 25, "samples or frees lost: a signal handler jumped out of a hook";
+    /// Modules that were loaded or unloaded and are not in the log, because too many were.
+    LostModules = 26, "changes of modules not recorded: too many";
 }
 
 /// The reason why a log ended.

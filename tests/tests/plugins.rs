@@ -274,3 +274,65 @@ fn without_headers_in_its_memory() {
     let times = modules.filter(|it| it.path.ends_with("plug_in.so")).count();
     assert_eq!(times, 1);
 }
+
+/// The modules of a log, by the last part of their path, and how often each is told.
+fn told_modules(ran: &heapprof_tests::Finished) -> std::collections::BTreeMap<String, usize> {
+    let log = ran.log();
+    let mut told = std::collections::BTreeMap::new();
+    for module in &log.profile.modules {
+        *told.entry(module.name().to_owned()).or_insert(0) += 1;
+    }
+    told
+}
+
+/// One that is loaded again at its place is the same module, with the same stacks.
+#[test]
+fn one_that_is_loaded_again_and_again_is_one_module() {
+    for loader in LOADERS {
+        let run = Run::fixture("reloads_plugins").preloading(loader);
+        let ran = run.arg("200").interval(1).prefix("t").run().well();
+        assert_eq!(told_modules(&ran)["plugin_a.so"], 1, "{loader:?}");
+        let log = ran.log().whole();
+        let stacks = stacks_of_block(&log, "plugin_a_entry");
+        assert!(stacks <= 2, "{stacks} stacks, {loader:?}");
+    }
+}
+
+/// How many stacks lead through that function.
+fn stacks_of_block(log: &Log, function: &str) -> usize {
+    let stacks = log.named().stacks.iter();
+    let through = stacks.filter(|frames| frames.iter().any(|frame| frame.plain == function));
+    through.count()
+}
+
+/// Two that take each other's place are told each time, but keep their stacks.
+#[test]
+fn two_that_take_turns_keep_their_stacks() {
+    let run = Run::fixture("reloads_plugins").args(["400", "two"]);
+    let ran = run.interval(1).prefix("t").run().well();
+    let log = ran.log().whole();
+    for function in ["plugin_a_entry", "plugin_b_entry"] {
+        let stacks = stacks_of_block(&log, function);
+        assert!((1..=2).contains(&stacks), "{function}: {stacks} stacks");
+    }
+}
+
+/// Neither memory nor a bounded log grows with the cycles.
+#[test]
+fn cycles_of_loading_need_no_more_memory_and_log() {
+    for args in [&["20000"][..], &["10000", "two"]] {
+        let run = Run::fixture("reloads_plugins").args(args);
+        let ran = run
+            .interval(1)
+            .prefix("t")
+            .env("HEAPPROF_MAX_LOG", "1M")
+            .run()
+            .well();
+        let grew = heapprof_tests::last(&ran, "grew ");
+        assert!(grew < 6_000, "{args:?}: {grew} KiB");
+        let logs = ran.files_ending(".heaplog");
+        let bytes: usize = logs.iter().map(|name| ran.bytes(name).len()).sum();
+        assert!(bytes <= 1 << 20, "{args:?}: {bytes} bytes in {logs:?}");
+        assert_eq!(ran.stderr, "", "{args:?}");
+    }
+}

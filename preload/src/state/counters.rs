@@ -46,6 +46,7 @@ counts! {
     LOST_DUMPS = LostDumps;
     LOST_FREES = LostFrees;
     LOST_LEFT = LostLeft;
+    LOST_MODULES = LostModules;
 }
 
 /// Returns all counters with their totals.

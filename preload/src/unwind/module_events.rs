@@ -1,11 +1,12 @@
 //! Module events: loads and unloads of modules for the log, in a list that hooks extend and the
 //! writer reads.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use heapprof_format::Segment;
 
 use crate::os::clock;
+use crate::state::counters;
 
 /// One load or unload.
 pub(crate) enum ModuleEvent {
@@ -28,6 +29,13 @@ pub(crate) struct ModuleEventNode {
     pub(crate) older: *const ModuleEventNode,
 }
 
+/// The limit on events: some megabytes of nodes. A program that loads ever new modules reaches it.
+/// Later events are counted and not recorded, and the frames of later modules have no module.
+const MAX_EVENTS: u32 = 32_768;
+
+/// The number of events.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
 /// Newest event. Nodes are never freed: modules are few, and a forked child reads them again.
 static EVENTS: AtomicPtr<ModuleEventNode> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -39,6 +47,10 @@ pub(crate) fn newest() -> *const ModuleEventNode {
 /// Adds an event. Only one thread at a time calls this: the constructor, or the thread that changes
 /// the list of modules.
 pub(crate) fn announce(event: ModuleEvent) {
+    if COUNT.load(Ordering::Relaxed) >= MAX_EVENTS {
+        return counters::LOST_MODULES.add(1);
+    }
+    COUNT.fetch_add(1, Ordering::Relaxed);
     let node = Box::into_raw(Box::new(ModuleEventNode {
         event,
         time_ns: clock::now_ns(),

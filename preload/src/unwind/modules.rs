@@ -52,11 +52,28 @@ pub(crate) struct Entry {
     identity: u64,
 }
 
+/// An unloaded module. If it is loaded again at its place, it is the same module: its number and the
+/// stacks through it stay the same.
+#[derive(Clone)]
+struct Unloaded {
+    range: Range<u64>,
+    table: u64,
+    identity: u64,
+    number: u32,
+    /// True if the unload is announced. It is announced when another module takes the place.
+    is_announced: bool,
+}
+
+/// The number of unloaded modules that are kept. Of more modules, the oldest is forgotten.
+const MAX_UNLOADED: usize = 128;
+
 /// All modules that are known at one time.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     /// Sorted by address.
     entries: Vec<Entry>,
+    /// Unloaded modules, the oldest first.
+    unloaded: Vec<Unloaded>,
     pub(crate) unwinder: UnwinderNative<Table, CfiStorage>,
     /// Number of `dlclose` calls when every module was last known to be loaded: [`ERA`] without
     /// [`FORKS`].
@@ -180,6 +197,7 @@ pub(crate) fn discover_all(_: &Entered) {
     module_lookup::prepare();
     let mut snapshot = Snapshot {
         entries: Vec::new(),
+        unloaded: Vec::new(),
         unwinder: UnwinderNative::new(),
         closed: 0,
         retired_next: std::ptr::null_mut(),
@@ -316,13 +334,52 @@ fn remove_modules(snapshot: &mut Snapshot, mut is_unloaded: impl FnMut(&Entry) -
         .entries
         .extract_if(.., |entry| is_unloaded(entry))
         .collect();
-    for entry in &removed {
+    let is_any = !removed.is_empty();
+    for entry in removed {
         snapshot.unwinder.remove_module(entry.range.start);
-        module_events::announce(ModuleEvent::Unloaded {
+        snapshot.unloaded.push(Unloaded {
+            range: entry.range,
+            table: entry.table,
+            identity: entry.identity,
             number: entry.number,
+            is_announced: false,
         });
+        if snapshot.unloaded.len() > MAX_UNLOADED {
+            snapshot.unloaded.remove(0).announce();
+        }
     }
-    !removed.is_empty()
+    is_any
+}
+
+impl Unloaded {
+    /// Announces the unload, unless that is done.
+    fn announce(&mut self) {
+        if !std::mem::replace(&mut self.is_announced, true) {
+            let number = self.number;
+            module_events::announce(ModuleEvent::Unloaded { number });
+        }
+    }
+}
+
+/// Returns the number of a module that is loaded, and whether the load must be announced. Modules
+/// that had its place before are unloaded for good.
+fn number_of(
+    snapshot: &mut Snapshot,
+    range: &Range<u64>,
+    table: u64,
+    identity: u64,
+) -> (u32, bool) {
+    let is_it = |it: &Unloaded| it.identity == identity && it.table == table && it.range == *range;
+    let place = snapshot.unloaded.iter().position(is_it);
+    let again = place.map(|place| snapshot.unloaded.remove(place));
+    let overlaps = |it: &Unloaded| it.range.start < range.end && range.start < it.range.end;
+    for other in snapshot.unloaded.iter_mut().filter(|it| overlaps(it)) {
+        other.announce();
+    }
+    match again {
+        Some(again) => (again.number, again.is_announced),
+        None => (NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), true),
+    }
 }
 
 /// Replaces the snapshot by a changed copy. Returns false if `edit` returns false, or if another
@@ -417,7 +474,9 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
         .map(|segment| segment.start..segment.start + segment.len)
         .reduce(|first, last| first.start..last.end)
         .unwrap_or(0..0);
-    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    let identity = unsafe { image.identity(&segments) };
+    let (number, is_news) = number_of(snapshot, &range, table, identity);
     let module = framehop::Module::new(String::new(), range.clone(), range.start, sections);
     snapshot.unwinder.add_module(module);
     let entries = &mut snapshot.entries;
@@ -428,10 +487,12 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
         number,
         table,
         permanent: image.memory.is_none(),
-        // SAFETY: the caller's promise.
-        identity: unsafe { image.identity(&segments) },
+        identity,
     };
     entries.insert(at, entry);
+    if !is_news {
+        return true;
+    }
     // SAFETY: the caller's promise.
     let build_id = unsafe { image.build_id(&segments) };
     module_events::announce(ModuleEvent::Loaded {

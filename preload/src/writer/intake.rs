@@ -416,7 +416,8 @@ impl Writer {
                             .into_iter()
                             .partition(|module| module.number == *number);
                     self.modules = there;
-                    if self.ledger.is_some() {
+                    let is_known = self.unloaded.iter().any(|it| it.number == *number);
+                    if self.ledger.is_some() && !is_known {
                         self.unloaded.extend(gone);
                     }
                 }

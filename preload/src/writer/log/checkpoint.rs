@@ -61,6 +61,8 @@ pub(crate) struct CheckpointState {
     known_bytes: u64,
     /// Modules and their unloads, in order.
     modules: Vec<Record>,
+    /// At so many, those that no stack needs are forgotten.
+    tidy_at: usize,
     /// When recording stopped and resumed, in turn. No number includes what was allocated while it
     /// was stopped.
     stops: Vec<RegimeChange>,
@@ -83,6 +85,7 @@ impl CheckpointState {
             first_ns: Vec::new(),
             known_bytes: 0,
             modules: Vec::new(),
+            tidy_at: MIN_TIDY,
             stops: Vec::new(),
             threads: BTreeMap::new(),
             inherited: Vec::new(),
@@ -131,11 +134,59 @@ impl CheckpointState {
     }
 
     pub(crate) fn module(&mut self, record: &Record) {
-        if let Record::Module(module) = record {
-            let segments = 25 * module.segments.len() as u64;
-            self.known_bytes += 48 + module.path.len() as u64 + segments;
-        }
+        self.known_bytes += module_bytes(record);
         self.modules.push(record.clone());
+        if self.modules.len() >= self.tidy_at {
+            self.forget_visits();
+            self.tidy_at = 2 * self.modules.len() + MIN_TIDY;
+        }
+    }
+
+    /// Forgets when a module was loaded, if it was loaded again later and no stack is from between:
+    /// a stack's addresses are looked up at the time of its first sample. So a program that loads
+    /// and unloads the same modules for ever needs no more room for them than for its stacks.
+    fn forget_visits(&mut self) {
+        let mut firsts = self.first_ns.clone();
+        firsts.sort_unstable();
+        let is_any_from = |from_ns: u64, to_ns: u64| {
+            let next = firsts.partition_point(|&first| first < from_ns);
+            firsts.get(next).is_some_and(|&first| first <= to_ns)
+        };
+        let mut is_kept = vec![true; self.modules.len()];
+        let mut visits: BTreeMap<u32, Visit> = BTreeMap::new();
+        for (place, record) in self.modules.iter().enumerate() {
+            match record {
+                Record::ModuleGone { module, time_ns } => {
+                    if let Some(visit) = visits.get_mut(module) {
+                        visit.gone = Some((place, *time_ns));
+                    }
+                }
+                Record::Module(module) => {
+                    let visit = Visit {
+                        came: (place, module.time_ns),
+                        gone: None,
+                    };
+                    if let Some(earlier) = visits.insert(module.number, visit)
+                        && let (came, Some(gone)) = (earlier.came, earlier.gone)
+                        && gone.1 + LATE_NS < self.reached_ns
+                        && !is_any_from(came.1, gone.1)
+                    {
+                        is_kept[came.0] = false;
+                        is_kept[gone.0] = false;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut is_kept = is_kept.into_iter();
+        let known_bytes = &mut self.known_bytes;
+        self.modules.retain(|record| {
+            let is_kept = is_kept.next() == Some(true);
+            if !is_kept {
+                *known_bytes -= module_bytes(record);
+            }
+            is_kept
+        });
     }
 
     /// Notes that another interval is in force, or none: 0.
@@ -298,3 +349,22 @@ fn sums(estimate: &Estimate) -> Sums {
         fixed: estimate.to_bits(),
     }
 }
+
+/// Records that a module was loaded, and that it was gone: their places, and when.
+struct Visit {
+    came: (usize, u64),
+    gone: Option<(usize, u64)>,
+}
+
+/// The bytes that a module takes in a log.
+fn module_bytes(record: &Record) -> u64 {
+    match record {
+        Record::Module(module) => 48 + module.path.len() as u64 + 25 * module.segments.len() as u64,
+        _ => 0,
+    }
+}
+
+/// As many records of modules are kept, whatever they are.
+const MIN_TIDY: usize = 256;
+/// An event comes out at most so much later than an unload that was told before it.
+const LATE_NS: u64 = 1_000_000_000;
