@@ -295,3 +295,45 @@ fn a_process_whose_main_thread_has_ended_is_reached() {
     // After that it is gone.
     assert!(refused(pid, &["status"]).contains("no such process"));
 }
+
+/// Ids of the segments that a process made and left, by the process's id.
+fn left_by(pids: &[u32]) -> Vec<i32> {
+    let list = fs::read_to_string("/proc/sysvipc/shm").expect("the kernel's list of segments");
+    // key shmid perms size cpid lpid nattch …
+    let left = list.lines().skip(1).filter_map(|line| {
+        let numbers: Vec<i64> = line
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let (id, maker) = (*numbers.get(1)?, *numbers.get(4)?);
+        pids.iter()
+            .any(|&pid| i64::from(pid) == maker)
+            .then_some(id as i32)
+    });
+    left.collect()
+}
+
+/// Whoever is killed before the mark for removal is set leaves a segment, which the next process
+/// removes.
+#[test]
+fn a_segment_that_a_killed_process_left_goes_with_the_next_process() {
+    let killed = || {
+        let run = Run::tool(heapprof_tests::Build::get().fixture("killed_at_removal"));
+        let run = run.arg(heapprof_tests::Build::get().library());
+        let run = run.arg(heapprof_tests::Build::get().fixture("idle"));
+        let ran = run.arg("0").interval(1).prefix("t").run();
+        assert_eq!(ran.code(), 128 + libc::SIGSYS, "{}", ran.stderr);
+        ran.pid
+    };
+    let pids: Vec<u32> = (0..3).map(|_| killed()).collect();
+    // What is younger may be a process's that is about to mark it.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let ran = Run::fixture("idle").arg("0").interval(1).prefix("t").run();
+    assert_eq!(ran.well().stderr, "");
+    let left = left_by(&pids);
+    for &id in &left {
+        // SAFETY: numbers only; a test that fails leaves nothing either.
+        unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
+    }
+    assert_eq!(left, [0; 0], "made by {pids:?}");
+}

@@ -10,6 +10,7 @@ use std::fmt;
 
 use crate::arch::system_call::system_call;
 
+mod attachable;
 mod fd_table;
 mod file;
 mod memory;
@@ -20,10 +21,11 @@ mod signals;
 mod stderr;
 mod wait;
 
+pub(crate) use attachable::map_attachable;
 pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at};
 pub(crate) use memory::{
-    address_space_is_limited, can_map, is_readable, map_attachable, map_stack, map_zeroed, unshare,
+    address_space_is_limited, can_map, is_readable, map_stack, map_zeroed, unshare,
 };
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
@@ -60,6 +62,7 @@ impl fmt::Display for Errno {
             libc::EEXIST => "file exists",
             libc::ENAMETOOLONG => "file name too long",
             libc::ENOMEM => "out of memory",
+            libc::EXDEV => "the root directory is another one than at the program's start",
             n => return write!(f, "error {n}"),
         };
         f.write_str(words)

@@ -108,32 +108,7 @@ impl Drop for Stack {
     }
 }
 
-/// Maps `len` bytes of zeroed memory that another process of the same user can attach. The id of
-/// the segment stands in this process's `/proc/PID/maps`. The segment has no name, no descriptor,
-/// and no file that could be truncated. It ends with the last process that has it mapped.
-pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
-    // SAFETY: numbers only. IPC_PRIVATE always makes a new segment.
-    let id = unsafe {
-        syscall(
-            libc::SYS_shmget,
-            [
-                libc::IPC_PRIVATE as u64,
-                len as u64,
-                (libc::IPC_CREAT | 0o600) as u64,
-                0,
-                0,
-                0,
-            ],
-        )?
-    };
-    // SAFETY: a new mapping at an address of the kernel's choice; it touches nothing that exists.
-    let address = unsafe { syscall(libc::SYS_shmat, [id, 0, 0, 0, 0, 0]) };
-    // SAFETY: numbers only. The segment is removed when the last process detaches it, or ends.
-    let _ = unsafe { syscall(libc::SYS_shmctl, [id, libc::IPC_RMID as u64, 0, 0, 0, 0]) };
-    address.map(|address| address as *mut u8)
-}
-
-/// Replaces the memory of [`map_attachable`] by zeroed memory of this process alone.
+/// Replaces the memory of [`map_attachable`](super::map_attachable) by zeroed memory of this process alone.
 ///
 /// # Safety
 /// `address` and `len` are those of one `map_attachable`, and all remaining readers accept zeroed
