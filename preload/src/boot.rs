@@ -16,7 +16,7 @@ use crate::host::{
 };
 use crate::os::diagnostics::{self, say};
 use crate::os::environment::Environment;
-use crate::os::{cancellation, clock, dl, executable, libc_trampolines, seccomp, sys};
+use crate::os::{cancellation, clock, dl, executable, files, libc_trampolines, seccomp, sys};
 use crate::recording::{byte_count, sampled_blocks, seats};
 use crate::state::settings::{self, Settings};
 use crate::state::thread::{self, Entered, Inside};
@@ -89,6 +89,7 @@ extern "C" fn construct(
     allocator::remember_environment(environment);
     libc_trampolines::prepare();
     diagnostics::remember();
+    files::remember_root();
     allocator::redirect_messages();
     exec::prepare();
     raw_syscalls::prepare();

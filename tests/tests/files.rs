@@ -483,3 +483,27 @@ fn what_is_executed_by_its_descriptor_has_its_files_name() {
     let names = ["idle", "python3"].map(|name| format!("heapprof.{name}.{}.heaplog", ran.pid));
     assert_eq!(logs, names);
 }
+
+/// gperftools marks `HEAPPROFILE` for the children of a profiled program by the highest bit of its first
+/// byte: a child adds its process id. A path of UTF-8 that begins with such a byte has no mark.
+#[test]
+fn a_child_by_the_mark_of_gperftools_adds_its_process_id() {
+    use std::ffi::OsStr;
+    let run = Run::fixture("idle").arg("0").interval(1);
+    let mut marked = run.folder().join("t").as_os_str().as_bytes().to_vec();
+    marked[0] |= 1 << 7;
+    let ran = run
+        .env("HEAPPROFILE", OsStr::from_bytes(&marked))
+        .run()
+        .well();
+    assert_eq!(ran.stderr, "");
+    let name = format!("t_{}", ran.pid);
+    assert_eq!(
+        ran.files(),
+        [format!("{name}.0001.heap"), format!("{name}.heaplog")]
+    );
+
+    let run = Run::fixture("idle").arg("0").interval(1);
+    let ran = run.env("HEAPPROFILE", "äb").run().well();
+    assert_eq!(ran.files(), ["äb.0001.heap", "äb.heaplog"]);
+}

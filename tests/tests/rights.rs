@@ -223,3 +223,101 @@ fn setuid_programs_are_left_alone() {
     assert_eq!((secure.code(), secure.stderr.as_str()), (3, ""));
     assert!(empty(&out), "something was written");
 }
+
+/// A worker that goes into a jail before it is recorded, past the exported `chroot`: where its log was
+/// to be, there is another folder of the same name.
+const JAILED: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void *kept[2];
+int main(int argc, char **argv)
+{
+    int status;
+    kept[0] = malloc(20001);
+    pid_t worker = fork();
+    if (worker == 0) {
+        long answer;
+        __asm__ volatile("syscall" : "=a"(answer) : "a"(SYS_chroot), "D"(argv[1]) : "rcx", "r11", "memory");
+        if (answer != 0 || chdir("/") != 0) _exit(1);
+        kept[1] = malloc(20002);
+        exit(7);
+    }
+    waitpid(worker, &status, 0);
+    return WEXITSTATUS(status);
+}
+"#;
+
+/// Nothing is written where nobody asked: not into the jail's root, nor into the folder in it that has
+/// the name of ours.
+#[test]
+fn a_jail_gets_no_files() {
+    if !is_root() {
+        return;
+    }
+    for has_prefix in [true, false] {
+        let run = Run::compiled("jailed", JAILED, &[]).interval(1);
+        let jail = run.folder().join("jail");
+        let same_name = jail.join(run.folder().strip_prefix("/").unwrap());
+        fs::create_dir_all(&same_name).unwrap();
+        let run = if has_prefix { run.prefix("t") } else { run };
+        let ran = run.arg(&jail).run();
+        assert_eq!(ran.code(), 7, "{}", ran.stderr);
+        assert!(empty(&same_name), "something was written in there");
+        let in_the_root = fs::read_dir(&jail).unwrap().count();
+        assert_eq!(in_the_root, 1, "something was written into the jail's root");
+        ran.assert_said(&["the root directory is another one", "nothing is recorded"]);
+        assert_eq!(ran.files_ending(".heaplog").len(), 1);
+    }
+}
+
+/// The same for whoever named a folder that is not to be had: what is recorded is not put elsewhere.
+#[test]
+fn a_prefix_that_cannot_be_used_has_no_stand_in() {
+    let run = Run::fixture("idle")
+        .arg("0")
+        .interval(1)
+        .prefix("no/such/folder/t");
+    let ran = run.run().well();
+    assert_eq!(ran.files(), [""; 0]);
+    ran.assert_said(&[
+        "HEAPPROFILE",
+        "no/such/folder/t.heaplog",
+        "nothing is recorded",
+    ]);
+}
+
+/// Where the program started there is no folder for it any more when its child is recorded.
+#[test]
+fn a_folder_of_the_start_that_is_gone_has_no_stand_in() {
+    const MOVES: &str = r#"
+        #include <stdlib.h>
+        #include <stdio.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        void *kept[2];
+        int main(void)
+        {
+            int status;
+            kept[0] = malloc(20001);
+            if (chdir("..") != 0 || rename("begins", "goes") != 0) return 1;
+            pid_t child = fork();
+            if (child == 0) {
+                kept[1] = malloc(20002);
+                exit(7);
+            }
+            waitpid(child, &status, 0);
+            return WEXITSTATUS(status);
+        }
+    "#;
+    let run = Run::compiled("moves", MOVES, &[]).interval(1);
+    let begins = run.folder().join("begins");
+    fs::create_dir(&begins).unwrap();
+    let ran = run.inside(&begins).run();
+    assert_eq!(ran.code(), 7, "{}", ran.stderr);
+    assert_eq!(ran.files(), ["bin", "goes"]);
+    assert_eq!(fs::read_dir(ran.folder().join("goes")).unwrap().count(), 1);
+    ran.assert_said(&["no such file or directory", "nothing is recorded"]);
+}

@@ -12,6 +12,7 @@
 //! segments of a log that rotates.
 
 use std::ffi::{CStr, CString, NulError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::seccomp::{self, AvoidableCall};
 use crate::os::sys::{self, Errno, File, Stat};
@@ -22,6 +23,29 @@ const SAFELY: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// Most attempts to open a file whose descriptor turns out not to be ours.
 const TRIES: u32 = 10;
+
+/// Device and inode of the root directory at boot; 0: not known.
+static ROOT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+fn root() -> Option<[u64; 2]> {
+    let root = File::open(c"/", libc::O_PATH | libc::O_DIRECTORY, 0).ok()?;
+    let root = root.stat().ok()?;
+    Some([root.device, root.inode])
+}
+
+/// At boot: remembers the root directory, from which paths are resolved.
+pub(crate) fn remember_root() {
+    for (place, value) in ROOT.iter().zip(root().into_iter().flatten()) {
+        place.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Returns true if the root directory is another one than at boot: a path now leads to a place that
+/// nobody named (Law 9).
+fn is_in_another_root() -> bool {
+    let at_boot = ROOT.each_ref().map(|part| part.load(Ordering::Relaxed));
+    at_boot != [0; 2] && root().is_some_and(|root| root != at_boot)
+}
 
 /// A file that this library has created and appends to.
 pub(crate) struct Appended {
@@ -70,6 +94,9 @@ fn move_if_allowed(file: File) -> Result<File, Errno> {
 impl Appended {
     /// Creates the file, which must not exist.
     pub(crate) fn create(path: &[u8]) -> Result<Appended, Errno> {
+        if is_in_another_root() {
+            return Err(Errno(libc::EXDEV));
+        }
         let path = c_path(path)?;
         let made = File::open(
             &path,

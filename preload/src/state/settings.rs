@@ -46,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: prefix of all files. Dumps are written only if it is set.
     pub(crate) prefix: Option<Vec<u8>>,
+    /// Whether `HEAPPROFILE` has gperftools' mark: the program is the child of a profiled one.
+    pub(crate) is_marked_child: bool,
     /// The program's folder at its start, from which paths are resolved, in forked children too.
     /// `None`: outside the root, or deleted.
     pub(crate) folder: Option<Vec<u8>>,
@@ -73,6 +75,10 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads all settings. Prints a line for each invalid one.
     pub(crate) fn read(environment: &Environment) -> Settings {
+        let prefix = environment.get("HEAPPROFILE");
+        let prefix = prefix.filter(|prefix| !prefix.is_empty());
+        let unmarked = prefix.and_then(without_mark);
+        let (prefix, is_marked) = (unmarked.as_deref().or(prefix), unmarked.is_some());
         let settings = Settings {
             interval: environment.bytes("HEAPPROF_SAMPLE_INTERVAL", DEFAULT_INTERVAL, MAX_INTERVAL),
             depth: environment.number(
@@ -97,10 +103,8 @@ impl Settings {
                 0..=MAX_EXIT_WAIT_MS,
             ),
             verbose: environment.flag("HEAPPROF_VERBOSE"),
-            prefix: environment
-                .get("HEAPPROFILE")
-                .filter(|prefix| !prefix.is_empty())
-                .map(<[u8]>::to_vec),
+            prefix: prefix.map(<[u8]>::to_vec),
+            is_marked_child: is_marked,
             folder: sys::getcwd().ok().filter(|folder| folder.starts_with(b"/")),
             dump_allocated: environment.bytes(
                 "HEAP_PROFILE_ALLOCATION_INTERVAL",
@@ -183,3 +187,15 @@ impl Settings {
             .collect()
     }
 }
+
+/// Returns the prefix of a child's files. A program with gperftools in it sets the highest bit of the
+/// first byte of `HEAPPROFILE` for its children, so that they add their process ids. `None`: there is
+/// no mark. A path in UTF-8 may begin with such a byte, but then continues with another one.
+fn without_mark(prefix: &[u8]) -> Option<Vec<u8>> {
+    let (&first, rest) = prefix.split_first()?;
+    let is_marked = first & MARK != 0 && std::str::from_utf8(prefix).is_err();
+    is_marked.then(|| [&[first & !MARK], rest].concat())
+}
+
+/// See [`without_mark`].
+const MARK: u8 = 1 << 7;

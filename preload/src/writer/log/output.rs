@@ -258,62 +258,40 @@ fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, 
     let pid = sys::getpid();
     let file = own_name(name, pid);
     let under_own_name = |path: &[u8]| make_at(settings, path, |base| first_free(numbered(base)));
-    let mut first_error = None;
-    if let Some(prefix) = &settings.prefix {
-        let by_prefix = || {
-            make_at(settings, prefix, |base| {
-                let bare = (!forked).then(|| base.to_vec());
+    let (variable, path, made) = match &settings.prefix {
+        None => ("", file.clone(), under_own_name(&file)),
+        // A prefix that ends with a slash is a folder, in which each process has its own name.
+        Some(folder) if folder.ends_with(b"/") => {
+            let path = [folder, &file[..]].concat();
+            let made = under_own_name(&path);
+            ("HEAPPROFILE: ", path, made)
+        }
+        Some(prefix) => {
+            let is_child = forked || settings.is_marked_child;
+            let made = make_at(settings, prefix, |base| {
+                let bare = (!is_child).then(|| base.to_vec());
                 let with_pid = [base, format!("_{pid}").as_bytes()].concat();
                 let made = first_free(bare.into_iter().chain(numbered(&with_pid)))?;
-                if !forked && made.0 != base {
+                if !is_child && made.0 != base {
                     report_kept_files(base, &made.0, settings.verbose);
                 }
                 Ok(made)
-            })
-        };
-        // A prefix that ends with a slash is a folder, in which each process has its own name.
-        let (path, made) = if prefix.ends_with(b"/") {
-            let path = [prefix, &file[..]].concat();
-            let made = under_own_name(&path);
-            (path, made)
-        } else {
-            (prefix.clone(), by_prefix())
-        };
-        match made {
-            Ok(made) => return Ok(made),
-            Err(errno) if is_transient(&errno) => return Err(report_transient(&path, &errno)),
-            Err(errno) => {
-                first_error = Some((String::from_utf8_lossy(&path).into_owned(), errno));
-            }
+            });
+            ("HEAPPROFILE: ", prefix.clone(), made)
         }
-    }
-    let made = under_own_name(&file);
-    let shown = String::from_utf8_lossy(&file);
-    match (made, first_error) {
-        (Err(errno), None) if is_transient(&errno) => Err(report_transient(&file, &errno)),
-        (Ok(made), None) => Ok(made),
-        (Ok(made), Some((prefix, errno))) => {
-            say!(
-                "HEAPPROFILE: cannot create {prefix}.heaplog: {errno}; recording to {}.heaplog",
-                String::from_utf8_lossy(&made.0)
-            );
-            Ok(made)
+    };
+    made.map_err(|errno| match errno {
+        errno if is_transient(&errno) => report_transient(&path, &errno),
+        errno => {
+            let shown = String::from_utf8_lossy(&path);
+            let advice = match variable {
+                "" => " (set HEAPPROFILE=<prefix> to record elsewhere)",
+                _ => "",
+            };
+            say!("{variable}cannot create {shown}.heaplog: {errno}; nothing is recorded{advice}");
+            NoLog::Permanent
         }
-        (Err(_), Some((prefix, errno))) => {
-            say!(
-                "HEAPPROFILE: cannot create {prefix}.heaplog: {errno}, nor {shown}.heaplog; \
-                 nothing is recorded"
-            );
-            Err(NoLog::Permanent)
-        }
-        (Err(errno), None) => {
-            say!(
-                "cannot create {shown}.heaplog: {errno}; nothing is recorded \
-                 (set HEAPPROFILE=<prefix> to record elsewhere)"
-            );
-            Err(NoLog::Permanent)
-        }
-    }
+    })
 }
 
 /// Returns `heapprof.PROGRAM.PID`.
@@ -397,9 +375,9 @@ fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, Appended
     Err(Errno(libc::EEXIST))
 }
 
-/// Makes a file at a path. For a relative path, the program's folder at its start counts, because
-/// the program may change its folder, and so may its child before it is recorded. The present
-/// folder counts only if nothing can be made in the first (in another root, or by another user).
+/// Makes a file at a path. For a relative path, the program's folder at its start counts: the
+/// program may change its folder, and so may its child before it is recorded. No other folder
+/// takes its place if nothing can be made there (Law 9).
 fn make_at<T>(
     settings: &Settings,
     path: &[u8],
@@ -408,16 +386,8 @@ fn make_at<T>(
     if path.starts_with(b"/") {
         return make(path);
     }
-    let now = sys::getcwd().ok().filter(|folder| folder.starts_with(b"/"));
-    let now = now.filter(|now| settings.folder.as_ref() != Some(now));
-    let mut made = Err(Errno(libc::ENOENT)); // both folders are outside the root, or gone
-    for folder in settings.folder.iter().chain(&now) {
-        let here = make(&[folder, b"/".as_slice(), path].concat());
-        match (here, &made) {
-            (Ok(here), _) => return Ok(here),
-            (here, Err(Errno(libc::ENOENT))) => made = here,
-            _ => {} // the first error is the one to report
-        }
+    match &settings.folder {
+        Some(folder) => make(&[folder, b"/".as_slice(), path].concat()),
+        None => Err(Errno(libc::ENOENT)), // it was outside the root, or gone
     }
-    made
 }
