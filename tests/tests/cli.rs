@@ -428,3 +428,30 @@ fn a_closed_pipe_is_success() {
         ran.stderr
     );
 }
+
+/// A library that ours needs is not to be found, as in an image without it. That is seen before
+/// anything is started, also where a loader is told to run the program.
+#[test]
+fn run_sees_that_a_library_is_missing() {
+    let program = Build::get().fixture("idle");
+    let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+    let mut bytes = fs::read(Build::get().library()).expect("the library");
+    let (there, missing) = (b"libgcc_s.so.1", b"libgcc_x.so.1");
+    let places = bytes.windows(there.len()).enumerate();
+    let places = places.filter(|(_, part)| part == there);
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    for place in places {
+        bytes[place..place + missing.len()].copy_from_slice(missing);
+    }
+    for before in [None, Some(loader)] {
+        let run = Run::heapprof();
+        let library = run.folder().join("libheapprof.so");
+        fs::write(&library, &bytes).expect("a folder of ours");
+        let run = run.arg("run").arg("--").args(before).arg(&program);
+        let ran = run.arg("0").env("HEAPPROF_LIBRARY", &library).run();
+        assert_eq!((ran.code(), &*ran.stdout), (1, ""), "{}", ran.stderr);
+        let said = "does not find libgcc_x.so.1, which";
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        assert_eq!(ran.files(), ["libheapprof.so"]);
+    }
+}

@@ -1,6 +1,7 @@
 //! `heapprof run`: runs a program under the profiler, and prints a summary at its end.
 
 mod library;
+mod needed;
 mod program;
 mod records;
 mod signals;
@@ -113,12 +114,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         ));
     }
     let library = library::find(program.libc())?;
+    let preload = preload(&library);
+    let missing = needed::missing(&program, words, &library, &preload);
+    if !missing.is_empty() {
+        return Err(Failure::MissingLibraries {
+            program: path,
+            library,
+            missing: missing.join(", "),
+        });
+    }
 
     let mut command = Command::new(&path);
-    command
-        .arg0(name)
-        .args(words)
-        .env("LD_PRELOAD", preload(&library));
+    command.arg0(name).args(words).env("LD_PRELOAD", preload);
     if let Some(interval) = args.interval {
         command.env("HEAPPROF_SAMPLE_INTERVAL", interval.to_string());
     }

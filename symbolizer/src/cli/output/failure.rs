@@ -39,6 +39,16 @@ pub(crate) enum Failure {
     NamedLibrary { path: PathBuf },
     #[error("{} cannot be preloaded: its path holds a space or a colon, where LD_PRELOAD is split; move it, or set HEAPPROF_LIBRARY", path.display())]
     LibraryPath { path: PathBuf },
+    #[error(
+        "cannot profile {}: its loader does not find {missing}, which {} needs, and would end the program; install what is missing, or copy it into a folder of LD_LIBRARY_PATH (docs/guide.md, Docker)",
+        program.display(),
+        library.display()
+    )]
+    MissingLibraries {
+        program: PathBuf,
+        library: PathBuf,
+        missing: String,
+    },
     #[error("cannot profile {}: {why}", program.display())]
     Program { program: PathBuf, why: &'static str },
     #[error("there is no command {command}; `heapprof --help` lists them")]

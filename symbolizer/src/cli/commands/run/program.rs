@@ -80,6 +80,7 @@ impl Libc {
 pub(crate) struct Program {
     path: PathBuf,
     libc: Libc,
+    loader: Option<PathBuf>,
     obstacle: Option<&'static str>,
     own_allocator: Option<String>,
 }
@@ -99,6 +100,7 @@ impl Program {
         let mut program = Program {
             path,
             libc: Libc::Glibc,
+            loader: None,
             obstacle: None,
             own_allocator: None,
         };
@@ -121,6 +123,11 @@ impl Program {
     /// Returns the libc that its loader belongs to.
     pub(crate) fn libc(&self) -> Libc {
         self.libc
+    }
+
+    /// Its loader; `None`: it is a loader itself, or has none.
+    pub(crate) fn loader(&self) -> Option<&Path> {
+        self.loader.as_deref()
     }
 
     /// Why nothing of it could be seen.
@@ -159,6 +166,8 @@ impl Program {
         if interpreter.filter(of_musl).is_some() || defines(&file, "_dl_debug_addr") {
             self.libc = Libc::Musl;
         }
+        let path = interpreter.and_then(|path| path.split(|&byte| byte == 0).next());
+        self.loader = path.map(|path| PathBuf::from(OsStr::from_bytes(path)));
         match interpreter {
             // A loader loads the program that it is told to run, and the preloaded libraries.
             None if is_loader(&file) => {}

@@ -1,0 +1,79 @@
+//! Needed libraries: those that the preloaded library needs, and that the program's loader does not
+//! find. With one missing, the loader ends the program before it starts.
+//!
+//! The loader itself is asked, by its option `--list`: what it finds depends on its own folders, its
+//! cache, the program's RUNPATH and the environment. It starts no program for that.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use object::Endianness;
+use object::elf::{DT_NEEDED, FileHeader64};
+use object::read::elf::{Dyn, ElfFile, FileHeader};
+
+use super::program::{Libc, Program};
+
+/// Returns the names of the libraries that `library` needs and the loader of the program does not
+/// find, given the value of `LD_PRELOAD` and the program's arguments. Empty if nobody can tell.
+pub(super) fn missing(
+    program: &Program,
+    words: &[OsString],
+    library: &Path,
+    preload: &OsStr,
+) -> Vec<String> {
+    if program.libc() != Libc::Glibc {
+        return Vec::new(); // the library for musl needs musl alone
+    }
+    let needed = needed_by(library).unwrap_or_default();
+    let listed = list(program, words, preload).unwrap_or_default();
+    let is_missing = |name: &String| {
+        let mut places = listed
+            .lines()
+            .filter_map(|line| line.trim().split_once(" => "));
+        places.any(|(it, place)| it == name && place == "not found")
+    };
+    needed.into_iter().filter(is_missing).collect()
+}
+
+/// What the loader would load, a line each.
+fn list(program: &Program, words: &[OsString], preload: &OsStr) -> Option<String> {
+    let mut command = match program.loader() {
+        Some(loader) => {
+            let mut command = Command::new(loader);
+            command.arg("--list").arg(program.path());
+            command
+        }
+        // It is a loader, and its words say of what.
+        None => {
+            let mut command = Command::new(program.path());
+            command.arg("--list").args(words);
+            command
+        }
+    };
+    let asked = command
+        .env("LD_PRELOAD", preload)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    Some(String::from_utf8_lossy(&asked.ok()?.stdout).into_owned())
+}
+
+/// The names that a library asks the loader for.
+fn needed_by(library: &Path) -> Option<Vec<String>> {
+    let bytes = std::fs::read(library).ok()?;
+    let file = ElfFile::<FileHeader64<Endianness>>::parse(&*bytes).ok()?;
+    let endian = file.endian();
+    let sections = file.elf_header().sections(endian, &*bytes).ok()?;
+    let (entries, strings) = sections.dynamic(endian, &*bytes).ok()??;
+    let strings = sections.strings(endian, &*bytes, strings).ok()?;
+    let names = entries
+        .iter()
+        .filter(|entry| entry.d_tag(endian) == DT_NEEDED)
+        .filter_map(|entry| strings.get(entry.d_val(endian) as u32).ok());
+    Some(
+        names
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect(),
+    )
+}
