@@ -341,6 +341,10 @@ counters! {
     CountedThreads = 11, "threads sampled";
     /// Bytes that threads requested up to their last samples, one for an empty block.
     CountedBytes = 12, "bytes asked for";
+    /// Resident bytes of the process when the counters were read, whoever took them.
+    ResidentBytes = 13, "bytes resident";
+    /// The most resident bytes at any reading of the counters.
+    MostResidentBytes = 14, "bytes resident at most";
     /// Samples not recorded because the queue was full.
     LostQueueFull = 16, "samples lost: queue full";
     /// Samples not recorded because the sample table could not grow.

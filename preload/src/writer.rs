@@ -110,6 +110,8 @@ pub(crate) struct Writer {
     /// True while the process is about to become another program, or to end.
     is_ending: bool,
     frames_walked: u64,
+    /// The most resident bytes that the counters had.
+    most_resident: u64,
     /// The source of events.
     source: EventSource,
     /// Converts ticks of events into times, and into the log's unit.
@@ -150,6 +152,7 @@ impl Writer {
             is_provisional: false,
             is_ending: false,
             frames_walked: 0,
+            most_resident: 0,
             source: EventSource::default(),
             clock: Clock::new(),
             scale: Scale::default(),

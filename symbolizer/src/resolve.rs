@@ -39,6 +39,7 @@
 //!
 //! Not here: which addresses a profile has (`naming::symbols`).
 
+mod allocators;
 pub(crate) mod archive;
 mod debuginfod;
 mod demangle;
@@ -58,6 +59,7 @@ mod symtab;
 mod usable;
 mod vdso;
 
+pub use allocators::is_of_an_allocator;
 pub use debuginfod::{Debuginfod, DebuginfodSettings, FetchAccount, Fetching};
 pub use demangle::demangle;
 pub(crate) use frame::MOST_INLINED;

@@ -99,3 +99,11 @@ fn small<'a>(tid: u32, file: &str, place: &'a mut [u8]) -> Option<&'a [u8]> {
         .ok()?;
     place.get(..len)
 }
+
+/// Returns how many bytes of this process are resident.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    const PAGE: u64 = 4096;
+    let sizes = of_process("statm");
+    let pages = std::str::from_utf8(&sizes).ok()?.split(' ').nth(1)?;
+    pages.parse::<u64>().ok()?.checked_mul(PAGE)
+}

@@ -6,20 +6,26 @@ use heapprof_core::Ledger;
 use heapprof_format::{Counter, Record};
 
 use super::Writer;
-use crate::os::{clock, sys};
+use crate::os::{clock, procfs, sys};
 use crate::recording::session;
 use crate::state::{counters, shutdown};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::dump::snapshot::{self, Context};
 
 impl Writer {
-    pub(super) fn totals(&self) -> Vec<(Counter, u64)> {
+    pub(super) fn totals(&mut self) -> Vec<(Counter, u64)> {
+        let resident = procfs::resident_bytes().unwrap_or(0);
+        self.most_resident = self.most_resident.max(resident);
         let mut totals = vec![
             (Counter::SampledAllocs, self.sampled_allocs),
             (Counter::SampledFrees, self.sampled_frees),
             (Counter::CountedBytes, self.reported.bytes()),
             (Counter::CountedThreads, self.reported.threads()),
         ];
+        if resident > 0 {
+            totals.push((Counter::ResidentBytes, resident));
+            totals.push((Counter::MostResidentBytes, self.most_resident));
+        }
         totals.extend(counters::all().filter(|&(_, value)| value > 0));
         totals
     }
@@ -146,7 +152,7 @@ impl Writer {
         Err("no dump was begun".into())
     }
 
-    pub(super) fn dump_comments(&self) -> Vec<String> {
+    pub(super) fn dump_comments(&mut self) -> Vec<String> {
         // The longest interval: estimates from shorter ones are no less exact.
         let interval = self.ledger.as_ref().and_then(Ledger::longest_interval);
         let interval = interval.unwrap_or(self.settings.interval);

@@ -7,13 +7,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use heapprof_format::EndReason;
+use heapprof_format::{Counter, EndReason};
 use serde::Serialize;
 
 use crate::model::fork_remark::{missing_from, remark_on};
 use crate::model::precision::Precision;
 use crate::model::printable::Printable;
 use crate::model::profile::Profile;
+use crate::model::quantity::Bytes;
 use crate::model::run::{Ending, Run};
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
@@ -216,6 +217,24 @@ impl Profile {
         (number > 0).then(|| {
             format!("recording of {number} of the processes ended before they did (`heapprof info` says why): what came after is missing")
         })
+    }
+
+    /// The resident memory of the processes, beside what malloc has of it: the rest is mapped past
+    /// malloc, or another allocator's. Nothing for a part of the time.
+    pub fn resident(&self) -> Option<String> {
+        let spans = self.parts.iter().map(|part| part.run.span);
+        if spans.chain([self.run.span]).any(|span| span.is_some()) {
+            return None;
+        }
+        let counted = |wanted| {
+            let mut counters = self.account.counters.iter();
+            counters.find_map(|&(counter, n)| (counter == wanted).then_some(Bytes(n as f64)))
+        };
+        let last = counted(Counter::ResidentBytes)?;
+        let most = counted(Counter::MostResidentBytes)?;
+        Some(format!(
+            "resident memory, malloc's or not: {last} at the last count, {most} at most"
+        ))
     }
 
     /// Says what the numbers lack, and what a metric does not mean although one might think so.

@@ -13,6 +13,7 @@ pub(crate) mod heading;
 pub(crate) mod label;
 pub(crate) mod memory_bound;
 pub(crate) mod notes;
+pub(crate) mod other_allocators;
 pub(crate) mod partial_file;
 pub(crate) mod processes;
 pub(crate) mod progress;

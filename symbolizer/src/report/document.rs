@@ -254,6 +254,7 @@ fn series(report: &Report<'_>, group: usize, is_exact: bool) -> Vec<Vec<Number>>
 /// Returns what a reader must know before believing a number.
 fn notes(profile: &Profile) -> Vec<String> {
     let mut lines = profile.circumstances();
+    lines.extend(profile.resident());
     let are_cut = profile.parts.iter();
     let are_cut = are_cut.filter(|part| part.run.ending == Ending::CutOff);
     match (profile.run.ending, are_cut.count()) {

@@ -1,6 +1,7 @@
 //! Module resolution: from one module's path to the frames of each address, and many modules at
 //! once.
 
+use super::allocators::allocator_in;
 use super::dwarf;
 use super::files::Files;
 use super::frame::Frame;
@@ -104,6 +105,7 @@ fn name_by_symbols(
         Vec::new()
     };
     let symbols = Symbols::of(&objects);
+    report.allocator = objects.iter().find_map(allocator_in);
 
     for (answer, &svma) in answers.iter_mut().zip(svmas) {
         let by_dwarf = answer

@@ -400,6 +400,8 @@ pub struct ModuleReport {
     pub quality: Quality,
     /// Why some are missing, and how to get them.
     pub reasons: Vec<Reason>,
+    /// A function of an allocator that the module brings, if its symbols tell of one.
+    pub allocator: Option<String>,
 }
 
 impl ModuleReport {
@@ -411,6 +413,7 @@ impl ModuleReport {
             tried: Vec::new(),
             quality: Quality::default(),
             reasons: Vec::new(),
+            allocator: None,
         }
     }
 

@@ -314,7 +314,11 @@ fn write_account(
     for &(counter, n) in &account.counters {
         if !matches!(
             counter,
-            Counter::UsableBytes | Counter::CountedBytes | Counter::CountedThreads
+            Counter::UsableBytes
+                | Counter::CountedBytes
+                | Counter::CountedThreads
+                | Counter::ResidentBytes
+                | Counter::MostResidentBytes
         ) {
             line(n, counter.describe())?;
         }

@@ -8,6 +8,8 @@ use crate::cli::inputs::{joined, one, several};
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::options::time::TimeArgs;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::other_allocators::other_allocators;
+use crate::cli::output::say;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Source {
@@ -57,10 +59,16 @@ impl Source {
     }
 
     pub(crate) fn symbols(&self, profile: &Profile) -> Result<Symbols, Failure> {
-        match &self.files[..] {
+        let symbols = match &self.files[..] {
             [file] => self.places.symbols(file, profile),
             files => self.places.symbols_of_several(files, profile),
+        }?;
+        for (module, function) in other_allocators(profile, &symbols) {
+            say::note(&format_args!(
+                "note: {module} brings an allocator of its own ({function}): what is taken from that is not recorded"
+            ));
         }
+        Ok(symbols)
     }
 
     /// Refuses a measure of the past where a file has no times.

@@ -90,6 +90,9 @@ pub(crate) fn write_totals_at(
         numbers.allocated_objects,
         numbers.allocated_bytes
     )?;
+    if let Some(line) = profile.resident() {
+        writeln!(out, "{line}")?;
+    }
     if profile.run.ending == Ending::CutOff && profile.parts.is_empty() {
         writeln!(
             out,

@@ -188,18 +188,11 @@ impl Program {
     }
 }
 
-/// Functions that an allocator inside a program is known by. `malloc` itself: the program's own
-/// definition comes before a preloaded one, for every library too when it is exported.
-const ALLOCATORS: [&str; 8] = [
-    "malloc",
-    "_rjem_malloc",
-    "_rjem_mallocx",
-    "je_malloc",
-    "mi_malloc",
-    "tc_malloc",
-    "rpmalloc",
-    "snmalloc_malloc",
-];
+/// Returns true if a function of that name is an allocator's. `malloc` itself counts, too: the
+/// program's own definition comes before a preloaded one, for every library too when it is exported.
+fn is_of_an_allocator(name: &str) -> bool {
+    name == "malloc" || heapprof_symbolizer::resolve::is_of_an_allocator(name)
+}
 
 /// Whether the program calls the runtime of AddressSanitizer, ThreadSanitizer or MemorySanitizer,
 /// or holds it.
@@ -226,7 +219,7 @@ fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String>
         .chain(file.symbols())
         .filter(|symbol| symbol.is_definition())
         .filter_map(|symbol| symbol.name().ok())
-        .find(|name| ALLOCATORS.contains(name))
+        .find(|name| is_of_an_allocator(name))
         .map(String::from)
 }
 

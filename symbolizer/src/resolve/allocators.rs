@@ -1,0 +1,52 @@
+//! Allocators: the functions by which a module gives away that it brings one of its own. What it
+//! takes there is not recorded.
+
+use object::{Object, ObjectSymbol};
+
+/// Functions of jemalloc, mimalloc, gperftools, rpmalloc and snmalloc under their own names. C
+/// libraries and preloaded allocators define `malloc` itself; these names are the ones for others
+/// to call, or for a library's own use.
+const FUNCTIONS: [&str; 8] = [
+    "_rjem_malloc",
+    "je_malloc",
+    "mi_malloc",
+    "tc_malloc",
+    "rpmalloc",
+    "snmalloc_malloc",
+    "sn_malloc",
+    "scalable_malloc",
+];
+
+/// jemalloc's own function, behind whatever prefix it was built with (`je_arrow_private_mallocx`).
+const SUFFIX: &str = "mallocx";
+
+/// Returns true if a function of that name is an allocator's.
+pub fn is_of_an_allocator(function: &str) -> bool {
+    FUNCTIONS.contains(&function) || function.ends_with(SUFFIX)
+}
+
+/// The name of an allocator's function that the file defines.
+pub(super) fn allocator_in(file: &object::File<'_>) -> Option<String> {
+    let symbols = file.symbols().chain(file.dynamic_symbols());
+    let mut names = symbols
+        .filter(|symbol| symbol.is_definition())
+        .filter_map(|symbol| symbol.name().ok());
+    names
+        .find(|name| is_of_an_allocator(name))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_an_allocator;
+
+    #[test]
+    fn allocators_are_known_by_their_functions() {
+        for name in ["mi_malloc", "_rjem_mallocx", "je_arrow_private_mallocx"] {
+            assert!(is_of_an_allocator(name), "{name}");
+        }
+        for name in ["malloc", "PyObject_Malloc", "g_malloc"] {
+            assert!(!is_of_an_allocator(name), "{name}");
+        }
+    }
+}
