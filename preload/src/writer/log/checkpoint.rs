@@ -366,5 +366,5 @@ fn module_bytes(record: &Record) -> u64 {
 
 /// As many records of modules are kept, whatever they are.
 const MIN_TIDY: usize = 256;
-/// An event comes out at most so much later than an unload that was told before it.
-const LATE_NS: u64 = 1_000_000_000;
+/// Events come out in the order of their times, but for less than that.
+const LATE_NS: u64 = 10_000_000;
