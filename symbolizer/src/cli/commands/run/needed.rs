@@ -26,18 +26,14 @@ pub(super) fn missing(
         return Vec::new(); // the library for musl needs musl alone
     }
     let needed = needed_by(library).unwrap_or_default();
-    let listed = list(program, words, preload).unwrap_or_default();
-    let is_missing = |name: &String| {
-        let mut places = listed
-            .lines()
-            .filter_map(|line| line.trim().split_once(" => "));
-        places.any(|(it, place)| it == name && place == "not found")
-    };
+    let listed = complaints(program, words, preload).unwrap_or_default();
+    // glibc's loader stops at the first that it does not find, with an error.
+    let is_missing = |name: &String| listed.contains(&format!(": {name}: cannot open "));
     needed.into_iter().filter(is_missing).collect()
 }
 
-/// What the loader would load, a line each.
-fn list(program: &Program, words: &[OsString], preload: &OsStr) -> Option<String> {
+/// What the loader says of what it cannot load.
+fn complaints(program: &Program, words: &[OsString], preload: &OsStr) -> Option<String> {
     let mut command = match program.loader() {
         Some(loader) => {
             let mut command = Command::new(loader);
@@ -53,10 +49,11 @@ fn list(program: &Program, words: &[OsString], preload: &OsStr) -> Option<String
     };
     let asked = command
         .env("LD_PRELOAD", preload)
+        .env("LC_ALL", "C")
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(Stdio::null())
         .output();
-    Some(String::from_utf8_lossy(&asked.ok()?.stdout).into_owned())
+    Some(String::from_utf8_lossy(&asked.ok()?.stderr).into_owned())
 }
 
 /// The names that a library asks the loader for.
