@@ -1,7 +1,9 @@
-/* Situation: a program of little priority ends on a processor that others keep busy, as a batch job does.
- * A correct profiler waits until its writer had some time on a processor, and its log then has everything: all blocks
- * below 900 bytes are freed in it, and the one of 20002 bytes is in use.
- * If it is wrong: the wait is over before the writer has run, and the log has no end, or lacks the last frees.
+/* Situation: a program of little priority ends on a processor that others keep busy, as a batch
+ * job does.
+ * A correct profiler waits until its writer had some time on a processor. Its log then has
+ * everything: all blocks below 900 bytes are freed in it, and the one of 20002 bytes is in use.
+ * If it is wrong: the wait is over before the writer has run. The log has no end, or lacks the last
+ * frees.
  *
  * The test starts it with little priority, on one processor, beside busy processes.
  */

@@ -1,9 +1,11 @@
-/* Situation: a process is killed right after it has made a segment of System V shared memory, before it has marked
- * that for removal. A filter of system calls that it has from its parent stands for the killer.
+/* Situation: a process is killed after it has made a segment of System V shared memory, and before
+ * it has marked the segment for removal. A filter of system calls that it has from its parent
+ * stands for the killer.
  * A correct profiler leaves nothing for good: the next profiled process removes what is left over.
- * If it is wrong: each such process leaves a segment; after 4,096 of them nobody on the machine gets one.
+ * If it is wrong: each such process leaves a segment. The kernel has few, and in the end no process
+ * of the machine gets one.
  *
- *   killed_at_removal LIBRARY PROGRAM [ARGS]     starts PROGRAM with LIBRARY preloaded, behind the filter
+ *   killed_at_removal LIBRARY PROGRAM [ARGS]     starts PROGRAM with LIBRARY, behind the filter
  */
 #include "frames.h"
 

@@ -1,10 +1,11 @@
-/* Situation: a plug-in is loaded, used and unloaded again and again, as by a server that loads a module for each request;
- * or two in turn, which take each other's place.
- * A correct profiler knows each of them again: its modules and stacks are as many after the last cycle as after the
- * second, its memory does not grow, and a bounded log stays within its bound.
- * If it is wrong: each cycle leaves a module and its stacks in memory, and in each checkpoint of the log.
+/* Situation: a plug-in is loaded, used and unloaded again and again, as by a server that loads a
+ * module for each request; or two in turn, which take each other's place.
+ * A correct profiler knows each of them again: after the last cycle there are as many modules and
+ * stacks as after the second. Its memory does not grow, and a bounded log stays within its bound.
+ * If it is wrong: each cycle leaves a module and its stacks in memory, and in each checkpoint.
  *
- *   reloads_plugins CYCLES [two]     prints `grew`: KiB of resident memory since a tenth of the cycles
+ *   reloads_plugins CYCLES [two]     prints `grew`: KiB of resident memory since a tenth of the
+ *                                    cycles
  */
 #include "frames.h"
 

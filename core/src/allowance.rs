@@ -1,9 +1,9 @@
 //! Allowance: how long to wait for another thread, counted by what the machine gives that thread.
 //!
-//! A deadline by the clock is a promise that a busy machine breaks: the other thread may not have
-//! run at all by then. So once the patience is over by the clock, the waiting thread looks from time
-//! to time how the other one is doing, and goes on waiting while that one is kept from a processor.
-//! The other thread gets as much time on a processor as the patience is long.
+//! A busy machine breaks a deadline by the clock: the other thread may not have run at all by then.
+//! So when the patience is over by the clock, the waiting thread looks at the other one repeatedly.
+//! It continues to wait while the other thread is kept from a processor. The other thread gets as
+//! much time on a processor as the patience is long.
 //!
 //! ```text
 //!  patience        looks, each a fraction of the patience after the one before

@@ -451,6 +451,7 @@ fn a_log_that_is_cut_or_has_no_end_is_nowhere_called_exact() {
     let folder = tempfile::tempdir().unwrap();
     let log = |reason: Option<EndReason>, name: &str| {
         let mut log = LogBuilder::new(1);
+        log.start_of("/bin/server", name.len() as u32, 1_000);
         log.module("/bin/server", 0x1000, 0x1000);
         let stack = log.stack(&[0x1101, 0x1201]);
         log.alloc(stack, 1000);

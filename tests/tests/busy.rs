@@ -31,7 +31,7 @@ impl Drop for Busy {
     }
 }
 
-/// Has this thread, and what it starts, run on one processor only.
+/// Keeps this thread, and the processes that it starts, on one processor.
 fn keep_to_one_processor() {
     // SAFETY: the set is zeroed, which is valid, and written by the first call.
     unsafe {
@@ -50,7 +50,7 @@ fn keep_to_one_processor() {
     }
 }
 
-/// Has this thread, and what it starts, be that nice.
+/// Sets the niceness of this thread, and of the processes that it starts.
 fn be_nice(niceness: i32) {
     // SAFETY: numbers only.
     let answer = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
@@ -88,8 +88,8 @@ fn a_program_that_ends_on_a_busy_processor_has_its_whole_log() {
     }
 }
 
-/// The end does not wait at all, and the writer has no time: the log says that it is cut, and so does
-/// whatever reads it.
+/// The end does not wait at all, and the writer has no time. The log and all its readers say that
+/// it is cut.
 #[test]
 fn a_log_that_is_cut_says_so() {
     let ran = || {

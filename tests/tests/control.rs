@@ -326,7 +326,7 @@ fn a_segment_that_a_killed_process_left_goes_with_the_next_process() {
         ran.pid
     };
     let pids: Vec<u32> = (0..3).map(|_| killed()).collect();
-    // What is younger may be a process's that is about to mark it.
+    // A younger segment may belong to a process that is about to mark it.
     std::thread::sleep(std::time::Duration::from_secs(4));
     let ran = Run::fixture("idle").arg("0").interval(1).prefix("t").run();
     assert_eq!(ran.well().stderr, "");

@@ -484,8 +484,8 @@ fn what_is_executed_by_its_descriptor_has_its_files_name() {
     assert_eq!(logs, names);
 }
 
-/// gperftools marks `HEAPPROFILE` for the children of a profiled program by the highest bit of its first
-/// byte: a child adds its process id. A path of UTF-8 that begins with such a byte has no mark.
+/// gperftools marks `HEAPPROFILE` for children by the highest bit of its first byte: a child adds
+/// its process id. A path of UTF-8 that begins with such a byte has no mark.
 #[test]
 fn a_child_by_the_mark_of_gperftools_adds_its_process_id() {
     use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! An allocator inside a library that the program opens later: what is taken from it is not recorded,
-//! and that is told.
+//! An allocator inside a library that the program opens later: readers say that its blocks are not
+//! recorded.
 
 use std::fs;
 use std::process::Command;

@@ -320,7 +320,7 @@ fn two_that_take_turns_keep_their_stacks() {
 /// Neither memory nor a bounded log grows with the cycles.
 #[test]
 fn cycles_of_loading_need_no_more_memory_and_log() {
-    // What is told of two that take turns is kept in memory, up to a limit.
+    // Events of two plug-ins that take turns are kept in memory, up to a limit.
     for (args, most) in [(&["10000"][..], 2_000), (&["6000", "two"], 8_000)] {
         let run = Run::fixture("reloads_plugins").args(args);
         let ran = run

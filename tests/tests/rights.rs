@@ -224,8 +224,8 @@ fn setuid_programs_are_left_alone() {
     assert!(empty(&out), "something was written");
 }
 
-/// A worker that goes into a jail before it is recorded, past the exported `chroot`: where its log was
-/// to be, there is another folder of the same name.
+/// A worker that goes into a jail before it is recorded, past the exported `chroot`. In the jail
+/// there is another folder with the name of the log's folder.
 const JAILED: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -250,8 +250,8 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// Nothing is written where nobody asked: not into the jail's root, nor into the folder in it that has
-/// the name of ours.
+/// Nothing is written where nobody asked: not into the jail's root, nor into the folder of the same
+/// name.
 #[test]
 fn a_jail_gets_no_files() {
     if !is_root() {
@@ -273,7 +273,7 @@ fn a_jail_gets_no_files() {
     }
 }
 
-/// The same for whoever named a folder that is not to be had: what is recorded is not put elsewhere.
+/// If the folder of HEAPPROFILE cannot be used, no other one takes its place.
 #[test]
 fn a_prefix_that_cannot_be_used_has_no_stand_in() {
     let run = Run::fixture("idle")
@@ -289,7 +289,7 @@ fn a_prefix_that_cannot_be_used_has_no_stand_in() {
     ]);
 }
 
-/// Where the program started there is no folder for it any more when its child is recorded.
+/// The folder of the start is gone when the child is recorded.
 #[test]
 fn a_folder_of_the_start_that_is_gone_has_no_stand_in() {
     const MOVES: &str = r#"

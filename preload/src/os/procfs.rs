@@ -67,9 +67,8 @@ pub(crate) fn lives(tid: u32) -> bool {
     thread_name(tid).is_some()
 }
 
-/// What the kernel tells of how a thread of this process, of that name, gets on: its time on a
-/// processor in nanoseconds, and whether it waits for nothing but a processor. `None`: the thread is
-/// not found. No memory is taken.
+/// Returns the progress of a thread of this process that has that name: its time on a processor in
+/// nanoseconds, and whether it is runnable. `None`: there is no such thread. Takes no memory.
 pub(crate) fn progress(tid: u32, name: &[u8]) -> Option<(u64, bool)> {
     let mut place = [0; 512];
     let stat = small(tid, "stat", &mut place)?;
@@ -88,7 +87,7 @@ pub(crate) fn progress(tid: u32, name: &[u8]) -> Option<(u64, bool)> {
     Some((std::str::from_utf8(ran).ok()?.parse().ok()?, is_runnable))
 }
 
-/// The beginning of a file of that thread.
+/// Returns the first bytes of a file about that thread.
 fn small<'a>(tid: u32, file: &str, place: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0u8; 48];
     write!(&mut path[..47], "/proc/{tid}/{file}").ok()?;

@@ -188,9 +188,9 @@ impl Settings {
     }
 }
 
-/// Returns the prefix of a child's files. A program with gperftools in it sets the highest bit of the
-/// first byte of `HEAPPROFILE` for its children, so that they add their process ids. `None`: there is
-/// no mark. A path in UTF-8 may begin with such a byte, but then continues with another one.
+/// Returns the prefix without gperftools' mark, or `None` if there is no mark. A program with
+/// gperftools in it sets the highest bit of the first byte of `HEAPPROFILE` for its children, so
+/// that they add their process ids. A path in UTF-8 may have such a byte, but not alone.
 fn without_mark(prefix: &[u8]) -> Option<Vec<u8>> {
     let (&first, rest) = prefix.split_first()?;
     let is_marked = first & MARK != 0 && std::str::from_utf8(prefix).is_err();

@@ -52,8 +52,8 @@ pub(crate) struct Entry {
     identity: u64,
 }
 
-/// An unloaded module. If it is loaded again at its place, it is the same module: its number and the
-/// stacks through it stay the same.
+/// An unloaded module. If it is loaded again at its place, it is the same module: its number and
+/// the stacks through it stay the same.
 #[derive(Clone)]
 struct Unloaded {
     range: Range<u64>,
@@ -64,7 +64,7 @@ struct Unloaded {
     is_announced: bool,
 }
 
-/// The number of unloaded modules that are kept. Of more modules, the oldest is forgotten.
+/// The number of unloaded modules that are kept. If there are more, the oldest is forgotten.
 const MAX_UNLOADED: usize = 128;
 
 /// All modules that are known at one time.

@@ -1,5 +1,5 @@
-//! Allocators: the functions by which a module gives away that it brings one of its own. What it
-//! takes there is not recorded.
+//! Allocators: functions that show that a module brings an allocator of its own, whose blocks are
+//! not recorded.
 
 use object::{Object, ObjectSymbol};
 

@@ -22,8 +22,8 @@ use crate::os::clock;
 const KEY: u64 = 0x6870_7600;
 /// The number of keys. Two processes that make their segments at one time need two.
 const KEYS: u64 = 16;
-/// A segment that nobody has attached after so many seconds is left over. A process that is slower
-/// gets no segment.
+/// A segment that no process has attached after so many seconds is left over. A process that is
+/// slower gets no segment.
 const LEFT_AFTER_S: u64 = 2;
 
 /// Makes `len` bytes of attachable memory.
@@ -36,8 +36,7 @@ pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
     address.map(|address| address as *mut u8)
 }
 
-/// Makes a segment under a key that is free. If none is, because others do not let go of theirs, the
-/// segment has no key.
+/// Makes a segment under a free key. If other processes hold all keys, the segment has no key.
 fn make(len: usize) -> Result<u64, Errno> {
     let new = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
     let mut has_looked = false;
@@ -55,7 +54,7 @@ fn make(len: usize) -> Result<u64, Errno> {
     get(libc::IPC_PRIVATE as u64, len, new)
 }
 
-/// Removes the segments that killed processes left, as far as we may.
+/// Removes the segments that killed processes left, if this process may.
 fn remove_left(len: usize) {
     for id in (KEY..KEY + KEYS).filter_map(|key| get(key, 0, 0).ok()) {
         let mut about = std::mem::MaybeUninit::<libc::shmid_ds>::zeroed();
@@ -81,6 +80,6 @@ fn get(key: u64, len: usize, flags: i32) -> Result<u64, Errno> {
 
 /// Marks a segment for removal.
 fn remove(id: u64) {
-    // SAFETY: numbers only; whoever has it attached keeps it.
+    // SAFETY: numbers only; processes that have it attached keep it.
     let _ = unsafe { syscall(libc::SYS_shmctl, [id, libc::IPC_RMID as u64, 0, 0, 0, 0]) };
 }

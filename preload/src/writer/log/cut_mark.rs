@@ -96,7 +96,7 @@ pub(crate) fn put() -> bool {
         let frame = EndFrame::new(sequence, time_ns, EndReason::Cut);
         // SAFETY: a C string that `begin` leaked.
         let path = unsafe { CStr::from_ptr(path) };
-        // What cannot be written is missing: a reader sees a log without an end.
+        // If the write fails, a reader sees a log without an end.
         let _ = Appended::append_to(path, [device, inode, len], frame.bytes());
     }
     true

@@ -1,8 +1,8 @@
 //! Needed libraries: those that the preloaded library needs, and that the program's loader does not
 //! find. With one missing, the loader ends the program before it starts.
 //!
-//! The loader itself is asked, by its option `--list`: what it finds depends on its own folders, its
-//! cache, the program's RUNPATH and the environment. It starts no program for that.
+//! The loader itself is asked, by its option `--list`. Its answer depends on its own folders, its
+//! cache, the program's RUNPATH and the environment. It starts no program.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(super) fn missing(
     needed.into_iter().filter(is_missing).collect()
 }
 
-/// What the loader says of what it cannot load.
+/// Returns the loader's messages about libraries that it cannot load.
 fn complaints(program: &Program, words: &[OsString], preload: &OsStr) -> Option<String> {
     let mut command = match program.loader() {
         Some(loader) => {

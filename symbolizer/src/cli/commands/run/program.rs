@@ -189,7 +189,7 @@ impl Program {
 }
 
 /// Returns true if a function of that name is an allocator's. `malloc` itself counts, too: the
-/// program's own definition comes before a preloaded one, for every library too when it is exported.
+/// program's own definition comes before a preloaded one, and for every library if it is exported.
 fn is_of_an_allocator(name: &str) -> bool {
     name == "malloc" || heapprof_symbolizer::resolve::is_of_an_allocator(name)
 }
