@@ -26,6 +26,9 @@ fn main() {
     link_with("--wrap=_rjem_je_base_new");
     // Handles the end of a thread (`allocator/tcache_policy.rs`).
     link_with("--wrap=_rjem_je_tcache_cleanup");
+    // jemalloc's system calls by number go to the kernel, and not through our own export: see
+    // allocator/os_shims.rs.
+    link_with("--wrap=syscall");
     match env::var("CARGO_CFG_TARGET_ENV").as_deref() {
         Ok("musl") => over_musl(),
         _ => over_glibc(),

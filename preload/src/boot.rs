@@ -92,6 +92,7 @@ extern "C" fn construct(
     files::remember_root();
     allocator::redirect_messages();
     exec::prepare();
+    exit::prepare();
     raw_syscalls::prepare();
     seccomp::prepare();
     setid::prepare();

@@ -3,38 +3,115 @@
 //! Danger: assembly with libc's names. jemalloc calls `mmap`, `munmap` and `madvise` while it holds
 //! its locks. A program may export functions with those names (to count or log calls). They would
 //! run under jemalloc's locks, and one that allocates would re-enter jemalloc. So the names are
-//! defined here as plain system calls. They are hidden: only this library's own calls reach them,
-//! and nothing is exported.
+//! defined here and among the trampolines, hidden, and lead to libc's own functions.
+//!
+//! They do not lead to the kernel directly, for two reasons. Caches of memory registrations (UCX,
+//! libfabric, Open MPI) change the first instructions of libc's functions, to learn of memory that
+//! is unmapped. And a program may intercept all system calls except those from libc's code.
 //!
 //! `secure_getenv`, by which jemalloc reads its options before its first allocation, is defined
 //! here, too: see [`jemalloc_options`].
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use crate::allocator::spare_arena;
-use crate::arch::system_call::{hidden_jump, hidden_mmap, hidden_system_calls};
+use crate::arch::system_call::{
+    hidden_functions, hidden_jump, return_as_libc, system_call_by_number,
+};
 use crate::os::environment::Environment;
-use crate::os::sys;
+use crate::os::libc_trampolines::LibcFunction;
+use crate::os::{errno, sys};
 
-// Unlike the other calls, mmap falls back to a reserve if the kernel refuses, and clears jemalloc's
-// MAP_NORESERVE. With that flag the kernel grants more memory than exists. A program that glibc
-// would refuse memory would then be killed later.
-hidden_mmap! { flags = !libc::MAP_NORESERVE, refused = spare_arena::map_from_spare }
+hidden_jump! { "mmap" => map }
+hidden_jump! { "madvise" => advise }
+hidden_jump! { "mprotect" => protect }
 
-// errno is unchanged: jemalloc does not read it after these calls, and makes them in the middle of
-// a free, which must keep errno. (The kernel refuses to discard locked memory, for example.)
-hidden_system_calls! {
-    keeps_errno:
-    "mprotect" = libc::SYS_mprotect;
-    "madvise" = libc::SYS_madvise;
+static MMAP: LibcFunction = LibcFunction::new(c"mmap");
+static MADVISE: LibcFunction = LibcFunction::new(c"madvise");
+static MPROTECT: LibcFunction = LibcFunction::new(c"mprotect");
+
+/// mmap(2) with two differences. It falls back to a reserve if the kernel refuses, and it clears
+/// jemalloc's MAP_NORESERVE. With that flag the kernel grants more memory than exists. A program
+/// that glibc would refuse memory would then be killed later.
+///
+/// # Safety
+/// The promises of mmap(2).
+unsafe extern "C" fn map(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let flags = flags & !libc::MAP_NORESERVE;
+    let errno_before = errno::get();
+    let mapping = match MMAP.address() {
+        Some(found) => {
+            type Mmap =
+                unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
+            // SAFETY: libc's function of that name, which has this type.
+            let mmap: Mmap = unsafe { std::mem::transmute(found) };
+            // SAFETY: the caller's promise.
+            unsafe { mmap(address, len, protection, flags, file, offset) }
+        }
+        None => libc::MAP_FAILED,
+    };
+    if mapping != libc::MAP_FAILED {
+        return mapping;
+    }
+    match spare_arena::region_for(len) {
+        Some(region) => {
+            errno::set(errno_before);
+            region
+        }
+        None => libc::MAP_FAILED,
+    }
 }
 
-// errno is set, because jemalloc prints it if the call fails. jemalloc keeps its mappings, and
-// unmaps only what it trims from a new one.
-hidden_system_calls! {
-    sets_errno:
-    "munmap" = libc::SYS_munmap;
+/// madvise(2), which leaves errno unchanged: jemalloc does not read it, and calls madvise in the
+/// middle of a free, which must keep errno. (The kernel refuses to discard locked memory, for
+/// example.)
+///
+/// # Safety
+/// The promises of madvise(2).
+unsafe extern "C" fn advise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { call_and_keep_errno(&MADVISE, address, len, advice) }
+}
+
+/// mprotect(2), which leaves errno unchanged.
+///
+/// # Safety
+/// The promises of mprotect(2).
+unsafe extern "C" fn protect(address: *mut c_void, len: usize, protection: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { call_and_keep_errno(&MPROTECT, address, len, protection) }
+}
+
+/// # Safety
+/// The promises of the function.
+unsafe fn call_and_keep_errno(
+    function: &LibcFunction,
+    address: *mut c_void,
+    len: usize,
+    argument: c_int,
+) -> c_int {
+    let Some(found) = function.address() else {
+        return -1;
+    };
+    // SAFETY: libc's madvise or mprotect, which have this type.
+    let function: unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int =
+        unsafe { std::mem::transmute(found) };
+    // SAFETY: the caller's promise.
+    errno::preserve(|| unsafe { function(address, len, argument) })
+}
+
+// jemalloc's system calls by number. The linker leads them here (build script), and not to our
+// export of that name, which goes on to the next definition (Law 11).
+hidden_functions! {
+    "__wrap_syscall": system_call_by_number!(), return_as_libc!();
 }
 
 hidden_jump! { "secure_getenv" => jemalloc_options }

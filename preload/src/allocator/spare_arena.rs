@@ -15,12 +15,12 @@
 //!
 //! If the address space is limited from the start, there is only one arena, and no spare is needed.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::allocator::{heap, layout};
 use crate::arch::system_call::hidden_jump;
-use crate::os::{errno, sys};
+use crate::os::sys;
 use crate::state::thread::{self, Thread};
 
 /// Size and alignment of an arena's first block, in bytes.
@@ -88,32 +88,21 @@ extern "C" fn first_block(
     block
 }
 
-/// Called if the kernel has refused jemalloc a mapping, with the negative `error`. Returns a
-/// reserved region if the mapping is for a spare arena, or else -1 with errno set.
-pub(crate) extern "C" fn map_from_spare(
-    _: *mut c_void,
-    len: usize,
-    _: c_int,
-    _: c_int,
-    _: c_int,
-    error: i64,
-) -> *mut c_void {
-    if std::ptr::eq(MAKER.load(Ordering::Relaxed), thread::current()) && len <= REGION {
-        // jemalloc's lock admits only one thread at a time.
-        let left = REGIONS_LEFT.load(Ordering::Acquire);
-        if left > 0 {
-            REGIONS_LEFT.store(left - 1, Ordering::Relaxed);
-            let start = START.load(Ordering::Relaxed) + (left - 1) * REGION;
-            // A block must have a block's alignment. jemalloc itself trims larger mappings.
-            let whole = len > BLOCK;
-            let start = if whole {
-                start
-            } else {
-                start.next_multiple_of(BLOCK)
-            };
-            return start as *mut c_void;
-        }
+/// Returns a reserved region in place of a mapping that the kernel refused, if the mapping is for an
+/// arena that this thread makes.
+pub(crate) fn region_for(len: usize) -> Option<*mut c_void> {
+    if !std::ptr::eq(MAKER.load(Ordering::Relaxed), thread::current()) || len > REGION {
+        return None;
     }
-    errno::set(-error as c_int);
-    libc::MAP_FAILED
+    // jemalloc's lock admits only one thread at a time.
+    let left = REGIONS_LEFT.load(Ordering::Acquire).checked_sub(1)?;
+    REGIONS_LEFT.store(left, Ordering::Relaxed);
+    let start = START.load(Ordering::Relaxed) + left * REGION;
+    // A block must have a block's alignment. jemalloc itself trims larger mappings.
+    let start = if len > BLOCK {
+        start
+    } else {
+        start.next_multiple_of(BLOCK)
+    };
+    Some(start as *mut c_void)
 }

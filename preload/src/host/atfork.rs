@@ -13,12 +13,10 @@
 //! the function that registers handlers, and it registers jemalloc's and ours first. It is another
 //! function in each libc.
 
-use std::ffi::{CStr, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::allocator;
-use crate::os::libc_trampolines;
 
 #[cfg(target_env = "gnu")]
 #[path = "atfork/glibc.rs"]
@@ -33,9 +31,6 @@ type Handler = *mut c_void;
 /// True if our handlers are registered.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// libc's own function, once it is found: at jemalloc's first allocation, or at boot.
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-
 /// Registers our handlers, at boot or before the first foreign registration.
 pub(crate) fn register_ours() {
     if !REGISTERED.swap(true, Ordering::AcqRel) {
@@ -49,14 +44,4 @@ fn register_ours_and_jemallocs() {
     // SAFETY: a block that no other code has.
     unsafe { allocator::free(allocator::malloc(1)) };
     register_ours();
-}
-
-/// Returns libc's own function of that name, or null.
-fn real(name: &CStr) -> *mut c_void {
-    let mut real = REAL.load(Ordering::Acquire);
-    if real.is_null() {
-        real = libc_trampolines::in_libc(name).unwrap_or(0) as *mut c_void;
-        REAL.store(real, Ordering::Release);
-    }
-    real
 }

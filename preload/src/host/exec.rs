@@ -10,7 +10,7 @@
 //! cannot be interposed. The child inherits the parent's live blocks, which are described only in
 //! the parent's log, so that log must be finished first.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use heapprof_core::Allowance;
 use heapprof_format::EndReason;
@@ -41,7 +41,7 @@ macro_rules! export {
                 /// As in the manual.
                 #[unsafe(no_mangle)]
                 fn $name() -> c_int;
-                $flush, $next, errno::no_function
+                $flush, $next, find_late
             }
         )*
 
@@ -75,6 +75,13 @@ export! {
     execveat = EXECVEAT, c"execveat", before_exec;
     /// As daemon(3).
     daemon = DAEMON, c"daemon", before_end;
+}
+
+/// Returns the next definition before boot, or a function that fails if there is none.
+extern "C" fn find_late(function: &NextSymbol) -> *mut c_void {
+    function
+        .address()
+        .unwrap_or(errno::no_function as extern "C" fn() -> c_int as *mut c_void)
 }
 
 /// Flushes the log, because the process may become another program.

@@ -1,15 +1,17 @@
 //! Exit: the end of the process, with the last records and the last dump, within a bounded time.
 //!
 //! `exit` and a return from main run our destructor, and `quick_exit` runs its own list. `_exit`
-//! and `_Exit` are exported here, because nothing else runs then. A signal's default action runs
-//! nothing, and the log is whole up to its last flush.
+//! and `_Exit` are exported here, because nothing else runs then, and go on to the next definition.
+//! A signal's default action runs nothing, and the log is whole up to its last flush.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use heapprof_core::Allowance;
 use heapprof_format::EndReason;
 
+use crate::arch::entry_stubs::call_before_jump;
 use crate::os::diagnostics::{self, say};
+use crate::os::next_symbol::NextSymbol;
 use crate::os::{clock, private_stack, sys};
 use crate::recording::request_word::{self, FINISH};
 use crate::recording::session::{self, Session};
@@ -99,16 +101,46 @@ pub(crate) extern "C" fn finish_last() {
     }
 }
 
-/// Ends the process, and runs nothing but the end of the recording.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn _exit(status: c_int) -> ! {
-    finish_last();
-    sys::exit_group(status)
+macro_rules! export {
+    ($($(#[$doc:meta])* $name:ident = $next:ident, $c_name:literal;)*) => {
+        $(
+            /// The next definition.
+            static $next: NextSymbol = NextSymbol::new($c_name);
+
+            call_before_jump! {
+                $(#[$doc])*
+                ///
+                /// # Safety
+                /// Any status may be passed.
+                #[unsafe(no_mangle)]
+                fn $name(status: c_int) -> !;
+                finish_last, $next, find_late
+            }
+        )*
+
+        /// At boot: finds the next definitions.
+        pub(crate) fn prepare() {
+            for function in [$(&$next),*] {
+                let _ = function.address();
+            }
+        }
+    };
 }
 
-/// Ends the process, under C99's name of [`_exit`].
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn _Exit(status: c_int) -> ! {
-    finish_last();
-    sys::exit_group(status)
+// No system call: a library behind this one may save its data here (Law 11).
+export! {
+    /// Ends the process, and runs no destructor but the end of the recording.
+    _exit = UNDERSCORE_EXIT, c"_exit";
+    /// Ends the process, under C99's name of `_exit`.
+    _Exit = C99_EXIT, c"_Exit";
+}
+
+/// Returns the next definition before boot, or the system call if there is none.
+extern "C" fn find_late(function: &NextSymbol) -> *mut c_void {
+    extern "C" fn exit_group(status: c_int) -> ! {
+        sys::exit_group(status)
+    }
+    function
+        .address()
+        .unwrap_or(exit_group as extern "C" fn(c_int) -> ! as *mut c_void)
 }

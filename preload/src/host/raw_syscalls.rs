@@ -33,7 +33,7 @@ forward_system_call! {
     /// As syscall(2).
     #[unsafe(no_mangle)]
     fn syscall(number: c_long) -> c_long;
-    SYSCALL, before_syscall: SYS_seccomp SYS_prctl SYS_exit SYS_exit_group
+    SYSCALL, before_syscall, "__wrap_syscall": SYS_seccomp SYS_prctl SYS_exit SYS_exit_group
 }
 
 forward_prctl! {
@@ -43,7 +43,7 @@ forward_prctl! {
     /// As prctl(2).
     #[unsafe(no_mangle)]
     fn prctl(option: c_int) -> c_int;
-    PRCTL, before_prctl, syscall: PR_SET_SECCOMP PR_SET_TSC
+    PRCTL, before_prctl, "__wrap_syscall": PR_SET_SECCOMP PR_SET_TSC
 }
 
 /// Handles a system call of one of those numbers before it is made. errno is preserved.

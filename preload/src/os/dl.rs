@@ -7,14 +7,15 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::os::libc_trampolines;
+use crate::os::libc_trampolines::LibcFunction;
 
 /// Calls libc's own dlopen(3). Returns null if libc has none.
 ///
 /// # Safety
 /// The contract of dlopen(3): `path` is null or a C string.
 unsafe fn open(path: *const c_char, flags: c_int) -> *mut c_void {
-    let Some(found) = libc_trampolines::in_libc(c"dlopen") else {
+    static DLOPEN: LibcFunction = LibcFunction::new(c"dlopen");
+    let Some(found) = DLOPEN.address() else {
         return std::ptr::null_mut();
     };
     // SAFETY: the address of libc's dlopen, whose type this is.

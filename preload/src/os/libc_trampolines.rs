@@ -9,15 +9,15 @@
 //! map](crate::os::link_map).
 //!
 //! The target of a jump is found at the first call, and at the latest at boot, when the loader's
-//! list cannot change. Stateless functions (`memcpy`, `strlen`) and libc's private functions are
-//! bound as usual. Shims in the allocator folder and in this one replace further functions by our
-//! own definitions.
+//! list cannot change. Functions for memory and strings (`memcpy`, `strlen`) have plain targets of
+//! our own until boot: the code that finds the targets calls these functions itself. Shims in the
+//! allocator folder and in this one replace further functions by our own definitions.
 
 use std::ffi::CStr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::arch::trampolines::define_trampolines;
+use crate::arch::trampolines::{define_memory_trampolines, define_trampolines};
 use crate::os::link_map::{self, Module};
 
 /// The files of glibc's functions. From 2.34 on, all are in libc.so.6. Before, libpthread must be
@@ -58,13 +58,33 @@ macro_rules! trampolines {
     };
 }
 
-// All imports from libc, except memory and string functions, `gettimeofday` (which a resolver
-// selects), libc's private names (`__cxa_*`, `__errno_location`), and the loader's data. A test
-// compares this list with the library.
+macro_rules! memory_trampolines {
+    ($($name:literal)*) => {
+        /// The names, in the order of `heapprof_memory_slots`.
+        const MEMORY_NAMES: &[&CStr] = &[$({
+            const NAME: &str = concat!($name, "\0");
+            match CStr::from_bytes_with_nul(NAME.as_bytes()) {
+                Ok(name) => name,
+                // At compile time: this is a constant.
+                Err(_) => panic!("a name without zeros"),
+            }
+        }),*];
+        define_memory_trampolines! { $($name)* }
+    };
+}
+
+memory_trampolines! {
+    "bcmp" "memchr" "memcmp" "memcpy" "memmove" "memrchr" "memset" "strlen" "strncpy"
+}
+
+// All other imports from libc, except data of libc and the loader. A test compares this list with
+// the library.
 macro_rules! trampolines_and {
     ($($of_one:literal)*) => {
         trampolines! {
+            "__cxa_atexit" "__cxa_finalize" "__errno_location"
             "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
+            "gettimeofday" "munmap"
             "pthread_attr_destroy" "pthread_attr_init"
             "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
             "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
@@ -72,14 +92,17 @@ macro_rules! trampolines_and {
             "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"
             "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
             "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
-            "sigemptyset" "sigfillset" "sysconf" "write" "writev"
+            "sigemptyset" "sigfillset" "strerror_r" "sysconf" "write" "writev"
             $($of_one)*
         }
     };
 }
 
 #[cfg(target_env = "gnu")]
-trampolines_and! { "gnu_get_libc_version" "lseek64" "mmap64" "open64" }
+trampolines_and! {
+    "__cxa_at_quick_exit" "__libc_current_sigrtmax" "__sched_cpucount" "__xpg_strerror_r"
+    "gnu_get_libc_version" "lseek64" "mmap64" "open64"
+}
 
 // Rust's library uses other names there, and its unwinder is linked into ours by the build script.
 #[cfg(target_env = "musl")]
@@ -91,6 +114,8 @@ trampolines_and! {
 unsafe extern "C" {
     /// One word for each name: the target of its jump. Defined by the macro above.
     static heapprof_trampolines: [AtomicUsize; NAMES.len()];
+    /// The same for each of the memory names.
+    static heapprof_memory_slots: [AtomicUsize; MEMORY_NAMES.len()];
 }
 
 /// At boot: finds all targets while the loader's list cannot change.
@@ -100,6 +125,12 @@ pub(crate) fn prepare() {
     for (slot, name) in unsafe { &heapprof_trampolines }.iter().zip(NAMES) {
         set_target(slot, function(&libc, name));
     }
+    // SAFETY: ours, above: so many words.
+    for (slot, name) in unsafe { &heapprof_memory_slots }.iter().zip(MEMORY_NAMES) {
+        if let Some(start) = function(&libc, name) {
+            slot.store(start, Ordering::Release); // else the plain one stays
+        }
+    }
 }
 
 /// Finds the target of the jump over `slot`, and stores it there. Two threads that do so at once
@@ -107,12 +138,12 @@ pub(crate) fn prepare() {
 extern "C" fn find(slot: &AtomicUsize) -> usize {
     let first = (&raw const heapprof_trampolines) as usize;
     let index = (std::ptr::from_ref(slot) as usize - first) / size_of::<AtomicUsize>();
-    set_target(slot, NAMES.get(index).and_then(|name| code_in_libc(name)))
+    set_target(slot, NAMES.get(index).and_then(|name| in_libc(name)))
 }
 
 /// Sets the target of a jump, and returns its address.
-fn set_target(slot: &AtomicUsize, code: Option<Range<usize>>) -> usize {
-    let start = code.map_or(missing as *const () as usize, |code| code.start);
+fn set_target(slot: &AtomicUsize, start: Option<usize>) -> usize {
+    let start = start.unwrap_or(missing as *const () as usize);
     slot.store(start, Ordering::Release);
     start
 }
@@ -122,14 +153,43 @@ extern "C" fn missing() -> isize {
     -1
 }
 
-/// Returns the address of libc's definition of a function.
-pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
-    code_in_libc(name).map(|code| code.start)
+/// A function of libc's own, which is found at its first call.
+pub(crate) struct LibcFunction {
+    /// The address; 0: not found yet.
+    found: AtomicUsize,
+    name: &'static CStr,
 }
 
-/// Returns the code of a function in libc.
-pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
+impl LibcFunction {
+    pub(crate) const fn new(name: &'static CStr) -> LibcFunction {
+        LibcFunction {
+            found: AtomicUsize::new(0),
+            name,
+        }
+    }
+
+    /// Returns its address, if libc has it.
+    pub(crate) fn address(&self) -> Option<usize> {
+        let mut found = self.found.load(Ordering::Acquire);
+        if found == 0 {
+            found = in_libc(self.name)?;
+            self.found.store(found, Ordering::Release);
+        }
+        Some(found)
+    }
+}
+
+/// Returns the address of libc's definition of a function.
+pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
     function(&libc(), name)
+}
+
+/// Returns the code of a function in libc. `None`: libc does not have it, or selects it by a
+/// resolver.
+pub(crate) fn code_in_libc(name: &CStr) -> Option<Range<usize>> {
+    let libc = libc();
+    let mut loaded = libc.iter().flatten();
+    loaded.find_map(|module| module.function(name))
 }
 
 /// Returns the loaded modules of [`LIBC`], in the order of that list. The loader's order differs:
@@ -144,8 +204,13 @@ fn libc() -> [Option<&'static Module>; PARTS] {
     found
 }
 
-/// Returns the code of a function in the first of these modules that defines it.
-fn function(libc: &[Option<&Module>], name: &CStr) -> Option<Range<usize>> {
+/// Returns the address of a function in the first of these modules that defines it.
+fn function(libc: &[Option<&Module>], name: &CStr) -> Option<usize> {
     let mut loaded = libc.iter().flatten();
-    loaded.find_map(|module| module.function(name))
+    loaded.find_map(|module| {
+        let code = module.function(name).map(|code| code.start);
+        // SAFETY: libc is relocated before what depends on it, as we do; until we are relocated, nobody
+        // comes here.
+        code.or_else(|| unsafe { module.resolved_function(name) })
+    })
 }

@@ -102,7 +102,7 @@ pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
     let defines = |module: &Module| {
         let symbols = module.symbols();
         // SAFETY: the argument of `Module::function`.
-        symbols.is_none_or(|symbols| unsafe { symbols.function(name) }.is_some())
+        symbols.is_none_or(|symbols| unsafe { symbols.function(name, STT_FUNC) }.is_some())
     };
     modules()
         .take_while(|module| module.bias != us)
@@ -152,7 +152,21 @@ impl Module {
         let symbols = self.symbols()?;
         // SAFETY: the loader has mapped the module, and never unloads the modules that a program
         // starts with.
-        unsafe { symbols.function(name) }
+        unsafe { symbols.function(name, STT_FUNC) }
+    }
+
+    /// Returns the function of that name that a resolver of this module selects (`STT_GNU_IFUNC`).
+    ///
+    /// # Safety
+    /// The loader has relocated the module.
+    pub(crate) unsafe fn resolved_function(&self, name: &CStr) -> Option<usize> {
+        let symbols = self.symbols()?;
+        // SAFETY: the argument of `function`.
+        let resolver = unsafe { symbols.function(name, STT_GNU_IFUNC) }?.start;
+        // SAFETY: on x86-64 a resolver takes no arguments and returns an address. It reads the
+        // loader's knowledge of the processor.
+        let resolver: extern "C" fn() -> usize = unsafe { std::mem::transmute(resolver) };
+        Some(resolver())
     }
 
     /// Returns true if the module imports the function. It searches the relocations, because GNU's
@@ -247,9 +261,10 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Bit of a version that new programs are not bound to.
 const HIDDEN: u16 = 0x8000;
-/// Type of an ordinary function. A function that a resolver selects (`STT_GNU_IFUNC`) is never
-/// looked up.
+/// Type of an ordinary function.
 const STT_FUNC: u8 = 2;
+/// Type of a symbol: a resolver, which chooses the function.
+const STT_GNU_IFUNC: u8 = 10;
 
 impl Symbols {
     /// # Safety
@@ -276,11 +291,11 @@ impl Symbols {
         })
     }
 
-    /// Returns the code of the function's default version.
+    /// Returns the code of the default version of a function of that type.
     ///
     /// # Safety
     /// The module is mapped.
-    unsafe fn function(&self, name: &CStr) -> Option<Range<usize>> {
+    unsafe fn function(&self, name: &CStr, kind: u8) -> Option<Range<usize>> {
         let wanted = name.to_bytes().iter().fold(5381u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
@@ -299,7 +314,7 @@ impl Symbols {
                 let symbol = &*self.symbols.add(index as usize);
                 if (hash ^ wanted) >> 1 == 0
                     && (self.versions.is_null() || *self.versions.add(index as usize) & HIDDEN == 0)
-                    && symbol.st_info & 15 == STT_FUNC
+                    && symbol.st_info & 15 == kind
                     && symbol.st_value != 0
                     && symbol.st_shndx != 0
                     && CStr::from_ptr(self.strings.add(symbol.st_name as usize)) == name

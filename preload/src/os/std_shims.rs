@@ -13,7 +13,6 @@ use crate::arch::system_call::hidden_system_calls;
 // assembler that sees both would make these definitions weak, too. So the linker puts our names in
 // place of libc's (the build script passes `--wrap`).
 hidden_system_calls! {
-    sets_errno:
     "stat64" = libc::SYS_stat;
     "fstat64" = libc::SYS_fstat;
     "__wrap_gettid" = libc::SYS_gettid;

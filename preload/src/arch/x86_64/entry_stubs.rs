@@ -97,9 +97,10 @@ macro_rules! jump_with_flags {
 }
 
 /// Defines a function that calls `$before` and then jumps to the address in the first word of
-/// `$real`. If that word is null, it jumps to `$missing`. All arguments are passed on unchanged.
+/// `$real`. If that word is null, it jumps to the address that `$find` returns for `$real`. All
+/// arguments are passed on unchanged.
 macro_rules! call_before_jump {
-    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $before:path, $real:path, $missing:path) => {
+    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $before:path, $real:path, $find:path) => {
         $(#[$attribute])*
         #[unsafe(naked)]
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
@@ -114,26 +115,35 @@ macro_rules! call_before_jump {
                 ".cfi_adjust_cfa_offset -56",
                 "mov r11, qword ptr [rip + {real}]",
                 "test r11, r11",
-                "jz {missing}",
+                "jz 2f",
+                "jmp r11",
+                "2:",
+                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                ".cfi_adjust_cfa_offset 56",
+                "lea rdi, [rip + {real}]",
+                "call {find}",
+                "mov r11, rax",
+                "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                ".cfi_adjust_cfa_offset -56",
                 "jmp r11",
                 ".cfi_endproc",
                 before = sym $before,
                 real = sym $real,
-                missing = sym $missing,
+                find = sym $find,
             )
         }
     };
 }
 
 /// Defines `syscall`. It calls `$before` for the given numbers, and then jumps to the address in
-/// the first word of `$real` with registers and stack unchanged. If that word is null, it makes the
-/// system call in the way of libc.
+/// the first word of `$real` with registers and stack unchanged. If that word is null, it jumps to
+/// `$bare`, which makes the system call in the way of libc.
 ///
 /// There is no frame, for two reasons. A thread that `clone` makes returns on a stack of its own. A
 /// program may intercept all system calls except those from libc's code
 /// (`PR_SET_SYSCALL_USER_DISPATCH`).
 macro_rules! forward_system_call {
-    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $real:path, $before:path: $($number:ident)*) => {
+    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $real:path, $before:path, $bare:literal: $($number:ident)*) => {
         $(#[$attribute])*
         #[unsafe(naked)]
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
@@ -153,17 +163,8 @@ macro_rules! forward_system_call {
                 "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
                 ".cfi_adjust_cfa_offset -56",
                 "jmp 3b",
-                // Before boot: the instructions of libc's `syscall`.
                 "4:",
-                "mov rax, rdi",
-                "mov rdi, rsi",
-                "mov rsi, rdx",
-                "mov rdx, rcx",
-                "mov r10, r8",
-                "mov r8, r9",
-                "mov r9, qword ptr [rsp + 8]",
-                "syscall",
-                $crate::arch::system_call::return_as_libc!(),
+                concat!("jmp ", $bare),
                 ".cfi_endproc",
                 $($number = const libc::$number,)*
                 real = sym $real,
@@ -173,10 +174,9 @@ macro_rules! forward_system_call {
     };
 }
 
-/// Defines `prctl` in the way of [`forward_system_call`], with options in place of numbers. Before
-/// boot it makes the system call through `$syscall`.
+/// Defines `prctl` in the way of [`forward_system_call`], with options in place of numbers.
 macro_rules! forward_prctl {
-    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $real:path, $before:path, $syscall:path: $($option:ident)*) => {
+    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty; $real:path, $before:path, $bare:literal: $($option:ident)*) => {
         $(#[$attribute])*
         #[unsafe(naked)]
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
@@ -202,13 +202,12 @@ macro_rules! forward_prctl {
                 "mov rdx, rsi",
                 "movsxd rsi, edi",
                 "mov edi, {prctl}",
-                "jmp {syscall}",
+                concat!("jmp ", $bare),
                 ".cfi_endproc",
                 $($option = const libc::$option,)*
                 prctl = const libc::SYS_prctl,
                 real = sym $real,
                 before = sym $before,
-                syscall = sym $syscall,
             )
         }
     };

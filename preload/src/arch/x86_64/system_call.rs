@@ -83,61 +83,32 @@ macro_rules! return_as_libc {
     };
 }
 
-/// The end of a function that makes a system call for a caller that does not read errno: returns -1
-/// if the kernel refused.
-macro_rules! return_without_errno {
+/// The body of `syscall`: moves the arguments from the registers of a function call to those of a
+/// system call, and makes the call.
+macro_rules! system_call_by_number {
     () => {
-        "cmp rax, -4095
-        jae 9f
-        ret
-        9:
-        mov rax, -1
-        ret"
+        "mov rax, rdi
+        mov rdi, rsi
+        mov rsi, rdx
+        mov rdx, rcx
+        mov r10, r8
+        mov r8, r9
+        mov r9, qword ptr [rsp + 8]
+        syscall"
     };
 }
 
 /// Defines hidden functions, each of which makes the system call of its number with its own
-/// arguments. With `sets_errno` they report errors as libc does; with `keeps_errno` they return -1
-/// and leave errno alone.
+/// arguments, and reports errors as libc does.
 macro_rules! hidden_system_calls {
-    (sets_errno: $($name:literal = $number:expr;)*) => {
+    ($($name:literal = $number:expr;)*) => {
         $crate::arch::system_call::hidden_functions! {
             $($name: "mov r10, rcx", "mov eax, {number}", "syscall",
                 $crate::arch::system_call::return_as_libc!() => number = const $number;)*
         }
     };
-    (keeps_errno: $($name:literal = $number:expr;)*) => {
-        $crate::arch::system_call::hidden_functions! {
-            $($name: "mov r10, rcx", "mov eax, {number}", "syscall",
-                $crate::arch::system_call::return_without_errno!() => number = const $number;)*
-        }
-    };
-}
-
-/// Defines `mmap` as a hidden function that clears all flags but `$flags`. If the kernel refuses,
-/// it jumps to `$refused`, which takes the six arguments, the last one replaced by the negative
-/// errno.
-macro_rules! hidden_mmap {
-    (flags = $flags:expr, refused = $refused:path) => {
-        $crate::arch::system_call::hidden_functions! {
-            "mmap":
-                "mov r10, rcx",
-                "and r10d, {flags}",
-                "mov eax, {number}",
-                "syscall",
-                "cmp rax, -4095",
-                "jae 2f",
-                "ret",
-                "2:",
-                "mov rcx, r10",
-                "mov r9, rax",
-                "jmp {refused}"
-                => number = const libc::SYS_mmap, flags = const $flags, refused = sym $refused;
-        }
-    };
 }
 
 pub(crate) use {
-    hidden_functions, hidden_jump, hidden_mmap, hidden_system_calls, return_as_libc,
-    return_without_errno,
+    hidden_functions, hidden_jump, hidden_system_calls, return_as_libc, system_call_by_number,
 };

@@ -56,4 +56,38 @@ macro_rules! define_trampolines {
         );
     };
 }
-pub(crate) use define_trampolines;
+/// Defines hidden functions for memory and strings, and `heapprof_memory_slots`, a word for each: where its
+/// jump leads. At first that is a plain function here, which depends on nothing: what looks for libc's
+/// function calls these itself.
+macro_rules! define_memory_trampolines {
+    ($($name:literal)*) => {
+        std::arch::global_asm!(
+            ".pushsection .data.heapprof_memory_slots, \"aw\", @progbits",
+            ".balign 8",
+            ".globl heapprof_memory_slots",
+            ".hidden heapprof_memory_slots",
+            "heapprof_memory_slots:",
+            ".popsection",
+            $(
+                ".pushsection .text.heapprof_trampolines, \"ax\", @progbits",
+                ".balign 16",
+                concat!(".globl ", $name),
+                concat!(".hidden ", $name),
+                concat!(".type ", $name, ", @function"),
+                concat!($name, ":"),
+                ".cfi_startproc",
+                "jmp qword ptr [rip + 4f]",
+                ".cfi_endproc",
+                concat!(".size ", $name, ", . - ", $name),
+                ".popsection",
+                ".pushsection .data.heapprof_memory_slots, \"aw\", @progbits",
+                "4:",
+                concat!(".quad heapprof_plain_", $name),
+                ".popsection",
+            )*
+        );
+        $crate::arch::strings::plain_memory_functions!();
+    };
+}
+
+pub(crate) use {define_memory_trampolines, define_trampolines};

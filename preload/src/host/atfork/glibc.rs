@@ -9,11 +9,18 @@ use std::ffi::{c_int, c_void};
 use super::Handler;
 use crate::arch::thread_block::is_ready;
 use crate::host::fork;
+use crate::os::libc_trampolines::LibcFunction;
+use crate::os::next_symbol::NextSymbol;
 
 unsafe extern "C" {
     /// The token of this library for what it registers, defined by the compiler's start files.
     static __dso_handle: u8;
 }
+
+/// libc's own, for what jemalloc and we register.
+static FROM_LIBC: LibcFunction = LibcFunction::new(c"__register_atfork");
+/// The next definition, for what the program registers.
+static NEXT: NextSymbol = NextSymbol::new(c"__register_atfork");
 
 pub(super) fn register_ours() {
     // SAFETY: functions that live as long as the process: the library is never unloaded.
@@ -41,17 +48,20 @@ pub(crate) unsafe extern "C" fn __register_atfork(
     if !is_ready() {
         return libc::ENOMEM; // in an IFUNC resolver: libc cannot be reached from here yet
     }
-    let real = super::real(c"__register_atfork");
-    if real.is_null() {
+    // jemalloc's handlers come here, too, and ours: they go to libc itself (Law 11).
+    let is_ours = owner.cast_const() == (&raw const __dso_handle).cast();
+    let function = if is_ours {
+        FROM_LIBC.address().unwrap_or(0) as *mut c_void
+    } else {
+        super::register_ours_and_jemallocs();
+        NEXT.address().unwrap_or(std::ptr::null_mut())
+    };
+    if function.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: libc's function of that name, whose type is this one's.
-    let real: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
-        unsafe { std::mem::transmute(real) };
-    // The registrations of jemalloc and of this library come here, too.
-    if owner.cast_const() != (&raw const __dso_handle).cast() {
-        super::register_ours_and_jemallocs();
-    }
+    // SAFETY: a definition of that name, whose type is this one's.
+    let function: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
+        unsafe { std::mem::transmute(function) };
     // SAFETY: the caller's promise.
-    unsafe { real(prepare, parent, child, owner) }
+    unsafe { function(prepare, parent, child, owner) }
 }

@@ -5,9 +5,16 @@
 
 use crate::arch::system_call::hidden_jump;
 use crate::host::fork;
-use std::ffi::c_int;
+use crate::os::libc_trampolines::LibcFunction;
+use crate::os::next_symbol::NextSymbol;
+use std::ffi::{c_int, c_void};
 
 use super::Handler;
+
+/// musl's own, for what jemalloc and we register.
+static FROM_LIBC: LibcFunction = LibcFunction::new(c"pthread_atfork");
+/// The next definition, for what the program registers.
+static NEXT: NextSymbol = NextSymbol::new(c"pthread_atfork");
 
 pub(super) fn register_ours() {
     let handlers = [fork::before, fork::in_parent, fork::in_child];
@@ -28,7 +35,14 @@ pub(crate) unsafe extern "C" fn pthread_atfork(
 ) -> c_int {
     super::register_ours_and_jemallocs();
     // SAFETY: the caller's promise.
-    unsafe { register(prepare, parent, child) }
+    unsafe {
+        register_by(
+            NEXT.address().unwrap_or(std::ptr::null_mut()),
+            prepare,
+            parent,
+            child,
+        )
+    }
 }
 
 // Registers jemalloc's handlers, past the export above: see build.rs.
@@ -39,13 +53,29 @@ hidden_jump! { "__wrap_pthread_atfork" => register }
 /// # Safety
 /// As pthread_atfork(3).
 unsafe extern "C" fn register(prepare: Handler, parent: Handler, child: Handler) -> c_int {
-    let real = super::real(c"pthread_atfork");
-    if real.is_null() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let function = FROM_LIBC.address().unwrap_or(0) as *mut c_void;
+        register_by(function, prepare, parent, child)
+    }
+}
+
+/// Calls that definition. 0, or ENOMEM; null is no definition.
+///
+/// # Safety
+/// As pthread_atfork(3); `function` is null or a definition of that name.
+unsafe fn register_by(
+    function: *mut c_void,
+    prepare: Handler,
+    parent: Handler,
+    child: Handler,
+) -> c_int {
+    if function.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: libc's function of that name, whose type is this one's.
-    let real: unsafe extern "C" fn(Handler, Handler, Handler) -> c_int =
-        unsafe { std::mem::transmute(real) };
+    // SAFETY: a definition of that name, whose type is this one's.
+    let function: unsafe extern "C" fn(Handler, Handler, Handler) -> c_int =
+        unsafe { std::mem::transmute(function) };
     // SAFETY: the caller's promise.
-    unsafe { real(prepare, parent, child) }
+    unsafe { function(prepare, parent, child) }
 }
