@@ -21,7 +21,7 @@
 //!
 //! Not here: samples, stacks and other knowledge about a block.
 //!
-//! Order within: layout < bins < own_arena < rtree, mallctl < large, tcache_policy < fast_path <
+//! Order within: layout < bins < reclaim < own_arena < rtree, mallctl < large, tcache_policy < fast_path <
 //! heap.
 
 mod bins;
@@ -34,6 +34,7 @@ mod layout;
 mod mallctl;
 mod os_shims;
 mod own_arena;
+mod reclaim;
 mod rtree;
 mod spare_arena;
 mod string_shims;

@@ -339,11 +339,13 @@ fn the_map_of_addresses_is_as_it_is_taken_to_be() {
 #[test]
 fn functions_and_variables_are_what_they_are_taken_to_be() {
     let debug = debug();
-    let functions: [(&str, &[u64], u64); 8] = [
+    let functions: [(&str, &[u64], u64); 10] = [
         ("large_palloc", &[8, 8, 8, 8, 1], 8),
         ("large_dalloc", &[8, 8], 0),
         ("narenas_total_get", &[], 4),
         ("arena_init", &[8, 4, 8], 8),
+        ("arena_decay", &[8, 8, 1, 1], 0),
+        ("tcache_flush", &[8], 0),
         ("tcache_enabled_set", &[8, 1], 0),
         ("cache_bin_init_disabled", &[8, 2], 0),
         ("tcache_cleanup", &[8], 0),
@@ -362,6 +364,7 @@ fn functions_and_variables_are_what_they_are_taken_to_be() {
         ("opt_tcache", 1),
         ("global_do_not_change_tcache_maxclass", 8),
         ("narenas_auto", 4),
+        ("arenas", 8 * layout::MOST_ARENAS as u64),
     ];
     for (name, bytes) in variables {
         let found = debug.variables.get(&format!("_rjem_je_{name}"));

@@ -96,6 +96,36 @@ fn until_no_memory() {
     }
 }
 
+/// After memory ran out, the freed memory serves blocks of other sizes. The limit exists from the
+/// start, or the program sets it.
+#[test]
+fn memory_that_was_freed_is_there_for_other_sizes() {
+    for interval in [0, 1 << 19] {
+        for mib in [100, 200] {
+            for bytes in ["4000", "100000", "1048576"] {
+                let limit = format!("ulimit -v {}", mib << 10);
+                let from_the_start = after(&limit, "memory_ran_out", &[bytes]);
+                let by_itself = Run::fixture("memory_ran_out").args([bytes, &mib.to_string()]);
+                for (run, who) in [(from_the_start, "start"), (by_itself, "itself")] {
+                    let ran = run.interval(interval).prefix("t").run();
+                    let what = format!("{interval} {mib} MiB {bytes} {who}: {}", ran.stdout);
+                    assert_eq!(ran.claims().ok, ["small"], "{what}");
+                    let counts = ran.stdout.lines().find_map(|line| {
+                        let words = line.strip_prefix("blocks ")?.split(' ');
+                        Some(words.map(|word| word.parse().unwrap()).collect())
+                    });
+                    let counts: Vec<usize> = counts.unwrap();
+                    assert!(counts.iter().all(|n| n * 10 >= counts[0] * 9), "{what}");
+                    // As much as Debian's jemalloc leaves.
+                    if (mib, bytes, who) == (200, "1048576", "start") {
+                        assert!(counts[0] >= 165, "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// SIGXFSZ, which the kernel sends with the error, would end the program. A log that cannot be made
 /// or continued is one line.
 #[test]

@@ -148,8 +148,9 @@ pub(crate) mod operands {
         ALLOCATED, ALLOCATED_LIMIT, BINS, CLASS_AT, CLASS_BYTES, FREED, FREED_LIMIT, IS_SMALL,
         LARGEST_CACHED, LEAF_BITS, PAGE_BITS, SMALL_CLASSES, SMALLEST, THREAD_WORDS,
     };
+    pub(crate) use crate::allocator::reclaim::malloc;
     pub(crate) use crate::allocator::tcache_policy::{CACHE_THRESHOLD, give_cache};
-    pub(crate) use tikv_jemalloc_sys::{free, malloc};
+    pub(crate) use tikv_jemalloc_sys::free;
 
     pub(crate) use super::{
         EMPTY, FULL, HOME_AT, HOME_LEAF_AT, LOW_WATER, MOST, PLACES_AT, ROOT_AT, TABLES,

@@ -11,7 +11,7 @@ use crate::allocator::layout::{
     LARGE_ALIGNMENT, LARGEST_CACHED, LARGEST_SMALL, PAGE, SMALLEST, small_class_of, spacing,
 };
 use crate::allocator::rtree::{self, Class};
-use crate::allocator::{fast_path, large};
+use crate::allocator::{fast_path, large, reclaim};
 
 /// Compiled-in options. jemalloc reads them before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can override them.
@@ -66,7 +66,13 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
             }
         }
         // SAFETY: any size is allowed.
-        return unsafe { sys::calloc(1, size) };
+        let allocate = || unsafe { sys::calloc(1, size) };
+        let ptr = allocate();
+        return if ptr.is_null() {
+            reclaim::retry(size, allocate)
+        } else {
+            ptr
+        };
     }
     let ptr = malloc(size);
     if !ptr.is_null() {
@@ -143,8 +149,14 @@ pub(crate) unsafe fn realloc_elsewhere(
         return malloc(size); // null: there is no old block
     }
     if usable > LARGEST_CACHED || size > LARGEST_CACHED {
-        // SAFETY: the caller's promise.
-        return unsafe { sys::realloc(ptr, size.max(SMALLEST)) };
+        // SAFETY: the caller's promise; a failure leaves the block as it is.
+        let resize = || unsafe { sys::realloc(ptr, size.max(SMALLEST)) };
+        let moved = resize();
+        return if moved.is_null() {
+            reclaim::retry(size, resize)
+        } else {
+            moved
+        };
     }
     let new = malloc(size);
     if !new.is_null() {
@@ -202,7 +214,12 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
         }
     }
     // SAFETY: mallocx requires a size above 0 and an alignment that is a power of two.
-    unsafe { sys::mallocx(size.max(SMALLEST), sys::MALLOCX_ALIGN(alignment)) }
+    let allocate = || unsafe { sys::mallocx(size.max(SMALLEST), sys::MALLOCX_ALIGN(alignment)) };
+    let ptr = allocate();
+    if ptr.is_null() {
+        return reclaim::retry(size, allocate);
+    }
+    ptr
 }
 
 /// Returns the usable bytes of a block.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::allocator::layout::{self, LARGE_ALIGNMENT, LARGEST_CACHED, PAGE};
-use crate::allocator::{bins, own_arena, rtree};
+use crate::allocator::{bins, own_arena, reclaim, rtree};
 
 /// True if large blocks are allocated in this way.
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
         return ptr;
     }
     // SAFETY: the caller's promise.
-    unsafe { sys::malloc(size) }
+    unsafe { reclaim::malloc(size) }
 }
 
 /// Returns a zeroed block of `size` bytes. After null, the caller must ask jemalloc; errno is then

@@ -19,7 +19,7 @@
 //! ```
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 /// Offset in `tsd_t`: usable bytes of all blocks that the thread has allocated.
 pub(crate) const ALLOCATED: usize = 0x3a0;
@@ -87,6 +87,8 @@ pub(crate) const IS_SMALL: usize = 1;
 pub(crate) const EXTENT_ALIGNMENT: usize = 128;
 /// Offset in `edata_t` of the extent's bytes, without the lowest bits (`e_size_esn`).
 pub(crate) const EXTENT_BYTES_AT: usize = 16;
+/// Most arenas that can exist (`MALLOCX_ARENA_LIMIT`).
+pub(crate) const MOST_ARENAS: usize = 4095;
 /// Number of classes that an entry can name, more than exist.
 pub(crate) const CLASSES: usize = 256;
 
@@ -125,6 +127,9 @@ unsafe extern "C" {
     /// explicitly.
     #[link_name = "_rjem_je_narenas_auto"]
     pub(crate) static ARENAS_FOR_THREADS: AtomicU32;
+    /// The arenas by their numbers. Null: no arena has that number.
+    #[link_name = "_rjem_je_arenas"]
+    pub(crate) static ARENAS: [AtomicPtr<c_void>; MOST_ARENAS];
     /// Default configuration of an arena (`arena_config_t`).
     #[link_name = "_rjem_je_arena_config_default"]
     pub(crate) static ARENA_CONFIG: u8;
@@ -154,6 +159,18 @@ unsafe extern "C" {
         number: c_uint,
         config: *const c_void,
     ) -> *mut c_void;
+    /// Returns unused ranges of the arena to the kernel: `all`, or those that have been unused for
+    /// long enough.
+    #[link_name = "_rjem_je_arena_decay"]
+    pub(crate) fn arena_decay(
+        thread: *mut c_void,
+        arena: *mut c_void,
+        is_background_thread: bool,
+        all: bool,
+    );
+    /// Empties the cache of a thread that has one.
+    #[link_name = "_rjem_je_tcache_flush"]
+    pub(crate) fn tcache_flush(thread: *mut c_void);
     /// Creates or removes the thread's cache.
     #[link_name = "_rjem_je_tcache_enabled_set"]
     pub(crate) fn tcache_enabled_set(thread: *mut c_void, is_enabled: bool);

@@ -119,13 +119,14 @@ hidden_jump! { "secure_getenv" => jemalloc_options }
 /// The environment that the loader passes to our constructor.
 static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The option for a limited address space.
-const ONE_ARENA: &CStr = c"narenas:1";
+/// Options for a limited address space: one arena, no extra page for a large block, and no address
+/// space that is kept after it was unmapped.
+const FRUGAL: &CStr = c"narenas:1,cache_oblivious:false,retain:false";
 
-/// Returns that option followed by `value`, which takes precedence. `None`: the text is too long.
-fn one_arena_with(value: &[u8]) -> Option<*const c_char> {
+/// Returns these options followed by `value`, which takes precedence. `None`: the text is too long.
+fn frugal_with(value: &[u8]) -> Option<*const c_char> {
     static TOGETHER: [AtomicU8; 1024] = [const { AtomicU8::new(0) }; 1024];
-    let words = [ONE_ARENA.to_bytes(), b",", value].into_iter().flatten();
+    let words = [FRUGAL.to_bytes(), b",", value].into_iter().flatten();
     let mut places = TOGETHER[..TOGETHER.len() - 1].iter(); // the last byte stays zero
     for &byte in words {
         places.next()?.store(byte, Ordering::Relaxed);
@@ -151,8 +152,8 @@ pub(crate) fn environment_of_libc() -> *const *const c_char {
 }
 
 /// Returns jemalloc's options from the environment, or null. If the address space is limited, the
-/// option for one arena precedes them. A thread whose new arena finds no memory crashes in jemalloc
-/// 5.3; threads that share one arena never create another.
+/// options for that precede them. A thread whose new arena finds no memory crashes in jemalloc 5.3;
+/// threads that share one arena never create another.
 extern "C" fn jemalloc_options(name: *const c_char) -> *const c_char {
     // SAFETY: reads a number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
@@ -171,13 +172,13 @@ extern "C" fn jemalloc_options(name: *const c_char) -> *const c_char {
         if let Some(value) = value {
             let whole = value.as_ptr().cast(); // up to the terminator of the entry
             return match sys::address_space_is_limited() {
-                true => one_arena_with(value).unwrap_or(whole),
+                true => frugal_with(value).unwrap_or(whole),
                 false => whole,
             };
         }
     }
     if sys::address_space_is_limited() {
-        ONE_ARENA.as_ptr()
+        FRUGAL.as_ptr()
     } else {
         std::ptr::null()
     }

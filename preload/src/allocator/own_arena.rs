@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
-use crate::allocator::{bins, layout};
+use crate::allocator::{bins, layout, reclaim};
 
 /// Number of the arena, which is separate from the program's arenas; 0: not created yet.
 static NUMBER: AtomicI32 = AtomicI32::new(0);
@@ -38,7 +38,12 @@ pub(crate) fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
     let zero = if zeroed { sys::MALLOCX_ZERO } else { 0 };
     let flags = sys::MALLOCX_ALIGN(alignment) | zero | flags();
     // SAFETY: the global allocator never requests 0 bytes, and alignments are powers of two.
-    unsafe { sys::mallocx(size.max(1), flags).cast() }
+    let allocate = || unsafe { sys::mallocx(size.max(1), flags) };
+    let ptr = allocate();
+    if ptr.is_null() {
+        return reclaim::retry(size, allocate).cast();
+    }
+    ptr.cast()
 }
 
 /// Resizes a block of our own.
@@ -47,8 +52,13 @@ pub(crate) fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
 /// `ptr` is a live block from [`allocate`].
 pub(crate) unsafe fn reallocate(ptr: *mut u8, size: usize, alignment: usize) -> *mut u8 {
     let flags = sys::MALLOCX_ALIGN(alignment) | flags();
-    // SAFETY: the caller's promise.
-    unsafe { sys::rallocx(ptr.cast(), size.max(1), flags).cast() }
+    // SAFETY: the caller's promise; a failure leaves the block as it is.
+    let resize = || unsafe { sys::rallocx(ptr.cast(), size.max(1), flags) };
+    let moved = resize();
+    if moved.is_null() {
+        return reclaim::retry(size, resize).cast();
+    }
+    moved.cast()
 }
 
 /// Frees a block of our own.

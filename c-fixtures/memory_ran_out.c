@@ -1,0 +1,57 @@
+/* Situation: a program takes all the address space that it may have in blocks of one size, frees all of them, and goes
+ * on with blocks of other sizes; three times over.
+ * A correct allocator serves the small blocks at once, and gives as many large ones as before.
+ * If it is wrong: what was freed stays where no small block is cut out of it, and the program is refused memory that it
+ * has given back.
+ *
+ *   memory_ran_out BYTES [MiB]     MiB: of address space that it limits itself to; default: the limit that it has
+ *
+ * Prints `ok small` and `blocks <first round> <second> <third>`.
+ */
+#include "frames.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+enum { MOST = 1 << 17, ROUNDS = 3 };
+static void *blocks[MOST];
+
+int main(int argc, char **argv)
+{
+    size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 10) : 0;
+    if (bytes == 0)
+        return 2;
+    if (argc > 2) {
+        struct rlimit most = {0};
+        most.rlim_cur = most.rlim_max = strtoul(argv[2], NULL, 10) << 20;
+        if (setrlimit(RLIMIT_AS, &most) != 0)
+            return 3;
+    }
+    int counts[ROUNDS] = {0}, refused = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        int count = 0;
+        while (count < MOST && (blocks[count] = malloc(bytes)) != NULL)
+            count++;
+        counts[round] = count;
+        while (count > 0)
+            free(blocks[--count]);
+        for (size_t small = 16; small < 100000; small *= 2) {
+            void *block = malloc(small);
+            refused += block == NULL;
+            free(block);
+            block = calloc(1, small);
+            refused += block == NULL;
+            free(block);
+            block = realloc(realloc(NULL, small), 3 * small);
+            refused += block == NULL;
+            free(block);
+        }
+    }
+    if (refused == 0)
+        printf("ok small\n");
+    else
+        printf("FAIL small: %d refused (expected 0)\n", refused);
+    printf("blocks %d %d %d\n", counts[0], counts[1], counts[2]);
+    return refused != 0;
+}
