@@ -86,7 +86,7 @@ macro_rules! trampolines_and {
             "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
             "gettimeofday" "munmap"
             "pthread_attr_destroy" "pthread_attr_init"
-            "pthread_attr_setdetachstate" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
+            "pthread_attr_setdetachstate" "pthread_attr_setstack" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
             "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
             "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
             "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"

@@ -25,7 +25,7 @@ pub(crate) use attachable::map_attachable;
 pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at};
 pub(crate) use memory::{
-    address_space_is_limited, can_map, is_readable, map_stack, map_zeroed, unshare,
+    Stack, address_space_is_limited, can_map, is_readable, map_stack, map_zeroed, place_for, unshare,
 };
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,

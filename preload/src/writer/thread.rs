@@ -35,6 +35,7 @@ static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 /// Resets the state in a forked child, whose writer has no thread yet.
 pub(crate) fn after_fork() {
     TID.store(0, Ordering::Relaxed);
+    STACK.store(std::ptr::null_mut(), Ordering::Relaxed);
     IS_RUNNING.store(0, Ordering::Relaxed);
     IS_HANDED_BACK.store(false, Ordering::SeqCst);
     STOP_IS_CLAIMED.store(false, Ordering::SeqCst);
@@ -81,7 +82,15 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         // Whole pages, as all other stacks are: see `stack_bounds::learn`.
         let bytes = STACK_BYTES + min_stack_bytes(attributes.as_ptr());
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), bytes.next_multiple_of(4096));
+        let bytes = bytes.next_multiple_of(4096);
+        match own_stack(bytes) {
+            Some(low) => {
+                libc::pthread_attr_setstack(attributes.as_mut_ptr(), low.cast(), bytes);
+            }
+            None => {
+                libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), bytes);
+            }
+        }
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         let error = libc::pthread_create(
             id.as_mut_ptr(),
@@ -101,6 +110,32 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
     // SAFETY: made above; no thread was started that could have taken it. The writer was made from
     // a box.
     Err(unsafe { Box::from_raw(Box::from_raw(back).writer) })
+}
+
+/// The stack of the last thread, leaked; null if there is none.
+static STACK: AtomicPtr<sys::Stack> = AtomicPtr::new(std::ptr::null_mut());
+/// The kernel's id of the thread that has it, or had it.
+static STACK_OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the lowest address of a stack of ours for the thread, with a guard page below it. libc
+/// would map one in a gap that the program may keep free (`sys::place_for`). `None`: libc maps it
+/// nevertheless. That is always so over musl, which puts a thread's descriptor elsewhere if the stack
+/// is not its own, where [`stack_bounds::learn`] does not find it.
+fn own_stack(bytes: usize) -> Option<*mut u8> {
+    if cfg!(target_env = "musl") {
+        return None;
+    }
+    let kept = STACK.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    let owner = STACK_OWNER.load(Ordering::Relaxed);
+    // SAFETY: null, or leaked below.
+    let kept =
+        unsafe { kept.as_ref() }.filter(|stack| stack.bytes() == bytes && !sys::has_thread(owner));
+    let stack = match kept {
+        Some(stack) => stack,
+        None => Box::leak(Box::new(sys::map_stack(bytes)?)),
+    };
+    STACK.store(std::ptr::from_ref(stack).cast_mut(), Ordering::Release);
+    Some(stack.top.wrapping_sub(bytes))
 }
 
 /// libc's `__pthread_get_minstack`, or null.
@@ -284,6 +319,7 @@ pub(crate) fn share_descriptors(session: &'static Session) {
 extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
     thread::current().enter_permanently();
     TID.store(sys::gettid(), Ordering::Relaxed);
+    STACK_OWNER.store(tid(), Ordering::Relaxed);
     sys::name_thread(NAME);
     restore_scheduling();
     stack_bounds::learn();

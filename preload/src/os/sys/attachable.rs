@@ -15,7 +15,7 @@
 //!
 //! So all processes together leave at most one segment for each key, and these for a short time.
 
-use super::{Errno, syscall};
+use super::{Errno, place_for, syscall};
 use crate::os::clock;
 
 /// The first key: `hp`, and a number of ours. The last bits number the keys.
@@ -29,8 +29,9 @@ const LEFT_AFTER_S: u64 = 2;
 /// Makes `len` bytes of attachable memory.
 pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
     let id = make(len)?;
-    // SAFETY: a new mapping, where the kernel likes it; it touches nothing that exists.
-    let address = unsafe { syscall(libc::SYS_shmat, [id, 0, 0, 0, 0, 0]) };
+    // SAFETY: a new mapping, which the kernel refuses where something exists.
+    let attach = |place| unsafe { syscall(libc::SYS_shmat, [id, place, 0, 0, 0, 0]) };
+    let address = attach(place_for(len)).or_else(|_| attach(0));
     // From here on the last process to detach removes it; that may be the kernel, at our end.
     remove(id);
     address.map(|address| address as *mut u8)

@@ -1,6 +1,56 @@
 //! Memory of this process: new mappings, and a check that an address can be read.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::{Errno, syscall};
+
+/// Where our next mapping ends: we go downwards from [`START_BELOW`]. 0: there is none yet.
+static NEXT_END: AtomicU64 = AtomicU64::new(0);
+/// Our mappings begin so far below this library. Its own place is random.
+const START_BELOW: u64 = 64 << 30;
+/// Address space for our mappings. After it is used up, we begin again.
+const SPAN: u64 = 1 << 40;
+/// Larger mappings are aligned to this size, as the kernel aligns them for its huge pages.
+const HUGE_PAGE: u64 = 2 << 20;
+const PAGE: u64 = 4096;
+
+/// Returns an address for a mapping of `len` bytes of ours, as a hint for the kernel; 0: none.
+///
+/// Without a hint the kernel takes the highest gap that is large enough. That may be a gap which the
+/// program keeps free below a stack that grows (`MAP_GROWSDOWN`).
+pub(crate) fn place_for(len: usize) -> u64 {
+    let alignment = if len as u64 >= HUGE_PAGE {
+        HUGE_PAGE
+    } else {
+        PAGE
+    };
+    let library = (&raw const NEXT_END) as u64 & !(HUGE_PAGE - 1);
+    let Some(highest) = library.checked_sub(START_BELOW) else {
+        return 0;
+    };
+    let lowest = highest.saturating_sub(SPAN).max(HUGE_PAGE);
+    let below = |end: u64| {
+        let start = end.checked_sub(len as u64)? & !(alignment - 1);
+        (start >= lowest).then_some(start)
+    };
+    let mut end = NEXT_END.load(Ordering::Relaxed);
+    loop {
+        let from = if end == 0 { highest } else { end };
+        let Some(start) = below(from).or_else(|| below(highest)) else {
+            return 0;
+        };
+        match NEXT_END.compare_exchange_weak(end, start, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return start,
+            Err(now) => end = now,
+        }
+    }
+}
+
+/// Makes the place of a mapping available again that was unmapped, if it was the last one.
+fn return_place(start: u64, len: u64) {
+    let end = start + len;
+    let _ = NEXT_END.compare_exchange(start, end, Ordering::Relaxed, Ordering::Relaxed);
+}
 
 /// Returns true if the process has a limit on its address space.
 pub(crate) fn address_space_is_limited() -> bool {
@@ -42,6 +92,7 @@ pub(crate) fn can_map(len: usize) -> bool {
     };
     // SAFETY: mapped just above, and no other code has the address.
     let _ = unsafe { syscall(libc::SYS_munmap, [memory as u64, len as u64, 0, 0, 0, 0]) };
+    return_place(memory as u64, len as u64);
     true
 }
 
@@ -52,7 +103,7 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
         syscall(
             libc::SYS_mmap,
             [
-                0,
+                place_for(len),
                 len as u64,
                 (libc::PROT_READ | libc::PROT_WRITE) as u64,
                 (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
@@ -65,6 +116,9 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     .map(|address| address as *mut u8)
 }
 
+/// Bytes of a guard page.
+const GUARD: u64 = 4096;
+
 /// Memory for a stack, above a guard page. Unmapped when dropped.
 pub(crate) struct Stack {
     low: u64,
@@ -75,15 +129,15 @@ pub(crate) struct Stack {
 
 /// Maps a stack of `len` bytes, which are whole pages. Returns `None` if there is no memory.
 pub(crate) fn map_stack(len: usize) -> Option<Stack> {
-    const GUARD: u64 = 4096;
     let (read_write, private) = (
         (libc::PROT_READ | libc::PROT_WRITE) as u64,
         (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
     );
     let whole = len as u64 + GUARD;
-    let none = libc::PROT_NONE as u64;
+    let (place, none) = (place_for(whole as usize), libc::PROT_NONE as u64);
     // SAFETY: a new anonymous mapping touches nothing that exists.
-    let low = unsafe { syscall(libc::SYS_mmap, [0, whole, none, private, u64::MAX, 0]) }.ok()?;
+    let low =
+        unsafe { syscall(libc::SYS_mmap, [place, whole, none, private, u64::MAX, 0]) }.ok()?;
     let stack = Stack {
         low,
         len: whole,
@@ -101,14 +155,23 @@ pub(crate) fn map_stack(len: usize) -> Option<Stack> {
     Some(stack)
 }
 
+impl Stack {
+    /// Returns the length of the stack, without the guard page.
+    pub(crate) fn bytes(&self) -> usize {
+        (self.len - GUARD) as usize
+    }
+}
+
 impl Drop for Stack {
     fn drop(&mut self) {
         // SAFETY: mapped by `map_stack`; the owner drops it after the last use.
         let _ = unsafe { syscall(libc::SYS_munmap, [self.low, self.len, 0, 0, 0, 0]) };
+        return_place(self.low, self.len);
     }
 }
 
-/// Replaces the memory of [`map_attachable`](super::map_attachable) by zeroed memory of this process alone.
+/// Replaces the memory of [`map_attachable`](super::map_attachable) by zeroed memory of this process
+/// alone.
 ///
 /// # Safety
 /// `address` and `len` are those of one `map_attachable`, and all remaining readers accept zeroed
