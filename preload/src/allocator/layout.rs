@@ -87,8 +87,6 @@ pub(crate) const IS_SMALL: usize = 1;
 pub(crate) const EXTENT_ALIGNMENT: usize = 128;
 /// Offset in `edata_t` of the extent's bytes, without the lowest bits (`e_size_esn`).
 pub(crate) const EXTENT_BYTES_AT: usize = 16;
-/// Most arenas that can exist (`MALLOCX_ARENA_LIMIT`).
-pub(crate) const MOST_ARENAS: usize = 4095;
 /// Number of classes that an entry can name, more than exist.
 pub(crate) const CLASSES: usize = 256;
 
@@ -127,9 +125,10 @@ unsafe extern "C" {
     /// explicitly.
     #[link_name = "_rjem_je_narenas_auto"]
     pub(crate) static ARENAS_FOR_THREADS: AtomicU32;
-    /// The arenas by their numbers. Null: no arena has that number.
+    /// The first of the words that point to the arenas, in the order of their numbers. Null: no arena
+    /// has that number.
     #[link_name = "_rjem_je_arenas"]
-    pub(crate) static ARENAS: [AtomicPtr<c_void>; MOST_ARENAS];
+    pub(crate) static ARENAS: AtomicPtr<c_void>;
     /// Default configuration of an arena (`arena_config_t`).
     #[link_name = "_rjem_je_arena_config_default"]
     pub(crate) static ARENA_CONFIG: u8;

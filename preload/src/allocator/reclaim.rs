@@ -54,8 +54,11 @@ pub(crate) fn retry(size: usize, attempt: impl Fn() -> *mut c_void) -> *mut c_vo
 /// Returns the unused ranges of all arenas.
 fn return_unused() {
     let thread = bins::thread().cast();
-    // SAFETY: jemalloc sets each of these words once, when the arena is ready.
-    let arenas = unsafe { &layout::ARENAS };
+    // SAFETY: there is a word for each number that jemalloc has given. jemalloc sets each word once, when
+    // the arena is ready.
+    let arenas = unsafe {
+        std::slice::from_raw_parts(&raw const layout::ARENAS, layout::arenas_total() as usize)
+    };
     for arena in arenas {
         let arena = arena.load(Ordering::Acquire);
         if !arena.is_null() {
