@@ -22,7 +22,6 @@ use crate::arch::system_call::{
 use crate::os::environment::Environment;
 use crate::os::libc_trampolines::LibcFunction;
 use crate::os::{errno, sys};
-use crate::state::thread::{self, Inside};
 
 hidden_jump! { "mmap" => map }
 hidden_jump! { "madvise" => advise }
@@ -32,8 +31,8 @@ static MMAP: LibcFunction = LibcFunction::new(c"mmap");
 static MADVISE: LibcFunction = LibcFunction::new(c"madvise");
 static MPROTECT: LibcFunction = LibcFunction::new(c"mprotect");
 
-/// mmap(2) with three differences. Memory of this library has a [place](sys::place_for) of its own, and
-/// not what the program keeps free. The call falls back to a reserve if the kernel refuses. And it clears
+/// mmap(2) with three differences. The mapping has a [place](sys::place_for) of ours, away from what
+/// the program keeps free. The call falls back to a reserve if the kernel refuses. And it clears
 /// jemalloc's MAP_NORESERVE. With that flag the kernel grants more memory than exists. A program
 /// that glibc would refuse memory would then be killed later.
 ///
@@ -48,8 +47,7 @@ unsafe extern "C" fn map(
     offset: i64,
 ) -> *mut c_void {
     let flags = flags & !libc::MAP_NORESERVE;
-    let is_ours = thread::current().inside.get() != Inside::No;
-    let address = if address.is_null() && is_ours {
+    let address = if address.is_null() {
         sys::place_for(len) as *mut c_void
     } else {
         address

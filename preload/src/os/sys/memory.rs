@@ -10,7 +10,7 @@ static NEXT_END: AtomicU64 = AtomicU64::new(0);
 const START_BELOW: u64 = 64 << 30;
 /// Address space for our mappings. After it is used up, we begin again.
 const SPAN: u64 = 1 << 40;
-/// Larger mappings are aligned to this size, as the kernel aligns them for its huge pages.
+/// Multiples of this size are aligned to it, as the kernel aligns them for its huge pages.
 const HUGE_PAGE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
 
