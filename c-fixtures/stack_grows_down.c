@@ -53,5 +53,6 @@ int main(int argc, char **argv)
     printf("ok grown\n");
     printf("count 39001 62 62\n");
     printf("count 39002 1 1\n");
+    printf("stack 39002 grows ...\n");
     return 0;
 }

@@ -32,11 +32,12 @@ pub(crate) enum Kind {
     CheckpointEnd = 11,
     Regime = 12,
     Process = 13,
+    Notice = 14,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 14] = [
+    const ALL: [Kind; 15] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -51,6 +52,7 @@ impl Kind {
         Kind::CheckpointEnd,
         Kind::Regime,
         Kind::Process,
+        Kind::Notice,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -162,6 +164,11 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             put_time(body, *time_ns);
             (Kind::CheckpointEnd, *time_ns)
         }
+        Record::Notice { time_ns, text } => {
+            put_time(body, *time_ns);
+            put_bytes(body, text.as_bytes());
+            (Kind::Notice, 0)
+        }
         Record::End { time_ns, reason } => {
             put_time(body, *time_ns);
             body.push(*reason as u8);
@@ -258,6 +265,10 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
         Kind::Passed => Record::Passed(Passed::take(body)?),
         Kind::CheckpointEnd => Record::CheckpointEnd {
             time_ns: take_time(body)?,
+        },
+        Kind::Notice => Record::Notice {
+            time_ns: take_time(body)?,
+            text: take_string(body)?,
         },
         Kind::End => Record::End {
             time_ns: take_time(body)?,

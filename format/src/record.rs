@@ -76,6 +76,13 @@ pub enum Record {
         /// Time of the checkpoint's beginning.
         time_ns: u64,
     },
+    /// A message of the library to whoever reads the log, about the recording.
+    Notice {
+        /// When the library noted it. Later segments repeat it with this time.
+        time_ns: u64,
+        /// The words: one line.
+        text: String,
+    },
     /// The log ends here on purpose; without this record the process was cut off.
     End {
         /// The end of the profile.

@@ -117,6 +117,7 @@ fn other() -> impl Strategy<Value = Record> {
                 by_budget,
             }
         }),
+        (time.clone(), ".{0,40}").prop_map(|(time_ns, text)| Record::Notice { time_ns, text }),
         time.clone().prop_map(|time_ns| Record::End {
             time_ns,
             reason: EndReason::Exit

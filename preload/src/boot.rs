@@ -188,6 +188,9 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
     // SAFETY: glibc passes the process's environment block to constructors.
     let environment = unsafe { Environment::new(environment) };
     let settings = Settings::read(&environment);
+    if settings.verbose {
+        diagnostics::be_verbose();
+    }
     if settings.interval == 0 {
         if settings.verbose {
             say!("HEAPPROF_SAMPLE_INTERVAL=0: nothing is recorded");
@@ -227,11 +230,11 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             path => path.to_vec(),
         };
-        say!(
+        diagnostics::note_for_next_log(format_args!(
             "{} allocates through {} of another allocator; those blocks are not recorded (malloc still is)",
             String::from_utf8_lossy(&caller),
             function.to_string_lossy()
-        );
+        ));
     }
     Some(settings)
 }

@@ -304,6 +304,7 @@ impl Writer {
         if let Some(session) = session {
             self.drain_last(session);
         }
+        self.output.log_notices();
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);
@@ -316,6 +317,7 @@ impl Writer {
 
     /// Ends the log of a process that is about to become another program, or to end, but may go on.
     pub(crate) fn end_log_provisionally(&mut self, reason: EndReason) {
+        self.output.log_notices();
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);

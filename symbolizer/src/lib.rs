@@ -77,7 +77,7 @@ pub use model::precision::Precision;
 pub use model::printable::{Json, Printable};
 pub use model::profile::{Account, CallStack, Damage, Place, Profile};
 pub use model::quantity::{Bytes, Count, Percent};
-pub use model::run::{Ending, Marker, Regime, Run};
+pub use model::run::{Ending, Marker, Notice, Regime, Run};
 pub use model::span::{Cut, Outside, Span};
 pub use naming::coverage::{Coverage, Share as CoverageShare};
 pub use naming::filter::Filter;

@@ -491,3 +491,52 @@ fn a_log_that_is_cut_or_has_no_end_is_nowhere_called_exact() {
     );
     assert!(!both.contains("numbers are exact"), "{both}");
 }
+
+/// What the library noted stands in `info` and at the head of every table, once, though each segment of a log
+/// that rotates repeats it.
+#[test]
+fn what_the_library_noted_is_told_wherever_numbers_are() {
+    let mut log = LogBuilder::new(1);
+    log.module("/bin/server", 0x1000, 0x1000);
+    let stack = log.stack(&[0x1101, 0x1201]);
+    log.alloc(stack, 1000);
+    for _ in 0..2 {
+        log.record(|_| Record::Notice {
+            time_ns: 500 * MS,
+            text: "the last dump is skipped: HEAPPROF_EXIT_WAIT_MS=10".into(),
+        });
+    }
+    log.alloc(stack, 300);
+    let folder = tempfile::tempdir().unwrap();
+    let path = crate::common::write(folder.path(), "s.heaplog", &log.end());
+    let file = path.to_str().unwrap();
+    let noted = "noted at 0.500 s: \"the last dump is skipped: HEAPPROF_EXIT_WAIT_MS=10\"";
+    for command in ["top", "tree", "info", "timeline"] {
+        let text = ok(&[command, file]);
+        assert_eq!(text.matches(noted).count(), 1, "{command}: {text}");
+    }
+    let info = ok(&["info", file]);
+    assert!(info.contains("\n  at 0.500 s: the last dump"), "{info}");
+    let folded = ok(&["export", "-f", "folded", file]);
+    assert!(folded.contains(&format!("# {noted}\n")), "{folded}");
+    assert!(comments(&[file]).contains(&noted.to_owned()));
+
+    // Of several: whose it is.
+    let other = crate::common::write(folder.path(), "t.heaplog", &{
+        let mut log = LogBuilder::new(1);
+        log.begins(crate::common::processes::begin(10, 1));
+        log.module("/bin/server", 0x1000, 0x1000);
+        let stack = log.stack(&[0x1101, 0x1201]);
+        log.alloc(stack, 5);
+        log.end()
+    });
+    let other = other.to_str().unwrap();
+    let added = ok(&["top", file, other]);
+    let number = "the library noted something about 1 of the processes";
+    assert!(added.contains(number), "{added}");
+    let joined = folder.path().join("joined.heaplog");
+    ok(&["join", "-o", joined.to_str().unwrap(), file, other]);
+    let joined = ok(&["top", joined.to_str().unwrap()]);
+    let noted = "s: \"server, pid 77: the last dump is skipped";
+    assert!(joined.contains(noted), "{joined}");
+}

@@ -165,6 +165,10 @@ fn rich_log(folder: &Path, interval: u64) -> PathBuf {
         time_ns: 5_000_000,
         name: "half".into(),
     });
+    log.given(&Record::Notice {
+        time_ns: 5_000_000,
+        text: "a dump could not be written".into(),
+    });
     log.module_gone(gone);
     let from = log.flush();
     log.alloc(in_program, 10);

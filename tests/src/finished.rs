@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::claims::Claims;
-use crate::log::Log;
+use crate::log::{Log, notes};
 use crate::named::Named;
 
 /// A program that has ended, and the files that it left behind.
@@ -77,6 +77,35 @@ impl Finished {
         let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
         let count = self.said().into_iter().filter(has_all).count();
         assert_eq!(count, 1, "{words:?} in: {}", self.stderr);
+    }
+
+    /// Returns what the library noted in the logs of the folder.
+    pub fn notes(&self) -> Vec<String> {
+        let notes = |name: String| notes(&self.folder().join(name));
+        self.files_ending(".heaplog")
+            .into_iter()
+            .flat_map(notes)
+            .collect()
+    }
+
+    /// Asserts that one notice in the logs has all these words, and that standard error does not
+    /// have them.
+    ///
+    /// # Panics
+    /// If there is no such notice, or more than one.
+    #[track_caller]
+    pub fn assert_noted(&self, words: &[&str]) {
+        let has_all = |line: &str| words.iter().all(|word| line.contains(word));
+        let notes = self.notes();
+        let count = notes.iter().filter(|note| has_all(note)).count();
+        assert_eq!(count, 1, "{words:?} in: {notes:?}");
+        assert!(!self.said().into_iter().any(has_all), "{}", self.stderr);
+    }
+
+    /// Returns what the library told, in the logs or on standard error.
+    pub fn told(&self) -> Vec<String> {
+        let said = self.said().into_iter().map(str::to_owned);
+        said.chain(self.notes()).collect()
     }
 
     /// Returns the claims that a fixture printed.

@@ -38,7 +38,7 @@ pub use ends::{best, ended_after, exits, last, last_tick, tick_of};
 pub use finished::Finished;
 pub use json::Json;
 pub use lives::{Both, Bounds, Life, Lives};
-pub use log::{Block, Log};
+pub use log::{Block, Log, notes};
 pub use machine::{is_root, may_mount, now_ns};
 pub use named::{Function, Named};
 pub use pattern::Pattern;

@@ -28,6 +28,23 @@ pub struct Log {
     index_of: HashMap<u32, usize>,
 }
 
+/// Returns what the library noted in a log, each notice once, as far as the log can be read.
+pub fn notes(path: &Path) -> Vec<String> {
+    let is_file = fs::metadata(path).is_ok_and(|it| it.is_file()); // and not a pipe in its place
+    let bytes = is_file.then(|| fs::read(path).unwrap_or_default());
+    let bytes = bytes.unwrap_or_default();
+    let mut notes = Vec::new();
+    if let Ok(mut reader) = Reader::new(&bytes) {
+        while let Ok(Some(record)) = reader.next_record() {
+            match record {
+                Record::Notice { text, .. } if !notes.contains(&text) => notes.push(text),
+                _ => {}
+            }
+        }
+    }
+    notes
+}
+
 /// A block that was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {

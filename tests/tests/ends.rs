@@ -212,7 +212,7 @@ fn a_last_dump_that_takes_too_long_is_left_out_with_a_line() {
             .map(|ran| (ran.log().whole(), ran))
             .find(|(log, ran)| {
                 let has_dump = !ran.files_ending(".heap").is_empty();
-                let is_told = has_dump || !ran.stderr.is_empty();
+                let is_told = has_dump || !ran.notes().is_empty();
                 log.end().is_some() && is_told && ran.files_ending(".unfinished").is_empty()
             })
             .expect("an end that is in order");
@@ -232,7 +232,8 @@ fn a_last_dump_that_takes_too_long_is_left_out_with_a_line() {
             }
             files => {
                 assert_eq!(files, ["t.heaplog"]);
-                let said = ran.said();
+                assert_eq!(ran.stderr, "");
+                let said = ran.notes();
                 let path = ran.log_path();
                 assert!(
                     said.len() == 1

@@ -544,7 +544,8 @@ fn an_allocator_that_is_called_by_its_own_name() {
         let flags = [flag, "-Wl,--no-as-needed", "-l:libjemalloc.so.2"];
         let ran = Run::compiled("own_names", SOURCE, &flags).interval(1).run();
         assert_eq!(ran.code(), 0, "{}", ran.stderr);
-        let said = ran.said();
+        assert_eq!(ran.stderr, "");
+        let said = ran.notes();
         assert_eq!(said.len(), lines, "{said:?}");
         let all = said
             .iter()

@@ -59,7 +59,7 @@ fn a_main_thread_that_leaves_others() {
             &program,
             when,
         );
-        ran.assert_said(&["the main thread ends", "/proc"]);
+        ran.assert_noted(&["the main thread ends", "/proc"]);
         let log = ran.log().whole();
         assert_eq!(log.end(), Some(EndReason::GaveUp), "{when}");
         assert_eq!(log.blocks_of(20001).len(), blocks, "{when}");

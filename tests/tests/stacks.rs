@@ -502,7 +502,7 @@ fn the_stack_of_a_context_is_whole() {
 /// Our mappings leave the gap alone that a program keeps below a stack of its own.
 #[test]
 fn a_stack_that_grows_into_a_gap() {
-    for kib in ["128", "1024", "16384"] {
+    for kib in ["128", "1024", "4096"] {
         for interval in [0, 1] {
             let run = Run::fixture("stack_grows_down").arg(kib);
             let ran = run.interval(interval).prefix("t").run().well();

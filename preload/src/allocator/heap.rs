@@ -12,6 +12,7 @@ use crate::allocator::layout::{
 };
 use crate::allocator::rtree::{self, Class};
 use crate::allocator::{fast_path, large, reclaim};
+use crate::os::diagnostics;
 
 /// Compiled-in options. jemalloc reads them before its first allocation; the variable
 /// `_RJEM_MALLOC_CONF` can override them.
@@ -39,7 +40,8 @@ pub(crate) fn redirect_messages() {
         if words.starts_with(b"<jemalloc>: Failed to allocate") {
             return; // jemalloc continues, and the caller gets a null
         }
-        crate::os::diagnostics::bytes(words); // allocates nothing: jemalloc may hold its locks
+        // Allocates nothing: jemalloc may hold its locks.
+        diagnostics::note(format_args!("{}", words.trim_ascii().escape_ascii()));
     }
     // SAFETY: a variable that jemalloc reads before each message. No other thread runs yet, or its
     // messages may be lost.

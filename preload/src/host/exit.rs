@@ -99,6 +99,9 @@ pub(crate) extern "C" fn finish_last() {
     if shutdown::is_in_progress() && thread::current().inside.get() != Inside::Ours {
         shutdown::wait();
     }
+    if diagnostics::has_notices() && (process::is_own() || !process::has_booted()) {
+        diagnostics::print_notices();
+    }
 }
 
 macro_rules! export {

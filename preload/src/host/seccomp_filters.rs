@@ -18,7 +18,7 @@ use heapprof_format::EndReason;
 
 use crate::host::privilege_drop;
 use crate::os::cancellation::Deferred;
-use crate::os::diagnostics::say;
+use crate::os::diagnostics::{self, notice};
 use crate::os::seccomp::AvoidableCall;
 use crate::os::{clock, credentials, errno, sys};
 use crate::recording::{seats, session};
@@ -208,7 +208,7 @@ pub(crate) fn before_fork() {
         && phase::is_recording()
         && !IS_REPORTED.swap(true, Ordering::Relaxed)
     {
-        say!(
+        notice!(
             "the program's seccomp filter would kill forked processes for system calls of ours; they are not recorded"
         );
     }
@@ -246,14 +246,15 @@ fn end_recording_now(what: &str) {
     while !seats::are_idle() && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);
     }
-    let say = || say!("the program {what}; recording ends here, the program runs on");
+    let note = || notice!("the program {what}; recording ends here, the program runs on");
     if let Some(session) = session::current() {
-        say();
+        note();
         writer::end_recording(session);
     } else if let Some(mut writer) = session_start::take_pending() {
-        say();
+        note();
         let mask = sys::block_signals();
         writer.finish(None, EndReason::GaveUp);
         sys::restore_signals(mask);
     }
+    diagnostics::print_notices(); // the filter may forbid it later
 }

@@ -1,4 +1,9 @@
-//! Diagnostics: single lines for the user on standard error.
+//! Diagnostics: what this library has to tell, in single lines.
+//!
+//! A line goes to the log as a notice, where readers show it beside the numbers ([`notice`]). Standard
+//! error belongs to the program: a line there in the middle of a run breaks other programs' tests. It
+//! has what cannot be told elsewhere ([`say`]), notices that no log has taken when the process ends,
+//! and all notices if `HEAPPROF_VERBOSE` is set.
 //!
 //! Descriptor 2 may stop being standard error. A program may close it and open a file of its own
 //! under the number, and must not find our line there. So boot remembers the file, and lines go to
@@ -9,7 +14,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::os::fd_table;
 use crate::os::sys::File;
@@ -135,12 +140,160 @@ pub(crate) fn print_kept_lines() {
     }
 }
 
-/// In a forked child: discards the parent's lines, which the parent prints.
+/// Whether there is a log that takes notices.
+static HAS_LOG: AtomicBool = AtomicBool::new(false);
+/// `HEAPPROF_VERBOSE`.
+static IS_VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// At boot: notices are printed, too.
+pub(crate) fn be_verbose() {
+    IS_VERBOSE.store(true, Ordering::Relaxed);
+}
+
+/// Returns true if notices are printed, too.
+pub(crate) fn is_verbose() -> bool {
+    IS_VERBOSE.load(Ordering::Relaxed)
+}
+
+/// A log begins that takes notices, or ends.
+pub(crate) fn set_has_log(has_log: bool) {
+    HAS_LOG.store(has_log, Ordering::Release);
+}
+
+/// Most bytes of a notice. The rest is cut off.
+const NOTICE_BYTES: usize = 512;
+
+/// A place for a notice on its way to the log.
+///
+/// ```text
+///  FREE ──> WRITING ──> READY ──> TAKEN ──> FREE
+///     any thread           the writer, or the thread that ends the process
+/// ```
+struct Notice {
+    state: AtomicU8,
+    len: UnsafeCell<usize>,
+    text: UnsafeCell<[u8; NOTICE_BYTES]>,
+}
+
+const FREE: u8 = 0;
+const WRITING: u8 = 1;
+const READY: u8 = 2;
+const TAKEN: u8 = 3;
+
+// SAFETY: only the thread that moved the state to WRITING or TAKEN uses the text and its length.
+unsafe impl Sync for Notice {}
+
+/// More than a process notes before the writer comes round.
+static NOTICES: [Notice; 16] = [const {
+    Notice {
+        state: AtomicU8::new(FREE),
+        len: UnsafeCell::new(0),
+        text: UnsafeCell::new([0; NOTICE_BYTES]),
+    }
+}; 16];
+
+impl Notice {
+    /// Moves the state. Returns true if it was `from`: the text is this thread's now.
+    fn moves(&self, from: u8, to: u8) -> bool {
+        self.state
+            .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Passes the text of a notice that is ready to `work`.
+    fn take(&self, work: impl FnOnce(&str)) {
+        if self.moves(READY, TAKEN) {
+            // SAFETY: the text is this thread's, by the move; so many bytes were written.
+            let text = unsafe { (&*self.text.get()).get(..*self.len.get()) };
+            let text = text.and_then(|text| std::str::from_utf8(text).ok());
+            work(text.unwrap_or_default());
+            self.state.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+/// A notice under construction.
+struct Text<'a> {
+    place: &'a mut [u8; NOTICE_BYTES],
+    len: usize,
+}
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, words: &str) -> std::fmt::Result {
+        for each in words.chars() {
+            let mut bytes = [0; 4];
+            let bytes = printable(each).encode_utf8(&mut bytes).as_bytes();
+            let end = self.len + bytes.len();
+            let place = self.place.get_mut(self.len..end).ok_or(std::fmt::Error)?;
+            place.copy_from_slice(bytes);
+            self.len = end;
+        }
+        Ok(())
+    }
+}
+
+/// Tells something about the recording: in the log if there is one, otherwise on standard error.
+pub(crate) fn note(words: std::fmt::Arguments<'_>) {
+    if HAS_LOG.load(Ordering::Acquire) {
+        note_for_next_log(words);
+    } else {
+        line(words);
+    }
+}
+
+/// The same while the log is still to be made. Nothing is allocated.
+pub(crate) fn note_for_next_log(words: std::fmt::Arguments<'_>) {
+    if is_verbose() {
+        line(words);
+    }
+    let Some(notice) = NOTICES.iter().find(|notice| notice.moves(FREE, WRITING)) else {
+        return line(words);
+    };
+    // SAFETY: the text and its length are this thread's, by the move.
+    let (place, len) = unsafe { (&mut *notice.text.get(), &mut *notice.len.get()) };
+    let mut text = Text { place, len: 0 };
+    let _ = text.write_fmt(words); // what does not fit is cut off
+    *len = text.len;
+    notice.state.store(READY, Ordering::Release);
+}
+
+/// Returns true if a notice waits for the log.
+pub(crate) fn has_notices() -> bool {
+    let mut states = NOTICES.iter().map(|it| it.state.load(Ordering::Relaxed));
+    states.any(|state| state == READY)
+}
+
+/// Passes each notice that waits to `work`.
+pub(crate) fn take_notices(mut work: impl FnMut(&str)) {
+    for notice in &NOTICES {
+        notice.take(&mut work);
+    }
+}
+
+/// In the thread that ends the process: prints the notices that no log has taken.
+#[cold]
+pub(crate) fn print_notices() {
+    let is_printed = is_verbose();
+    take_notices(|text| {
+        if !is_printed {
+            line(format_args!("{text}"));
+        }
+    });
+}
+
+/// In a forked child: discards the parent's lines and notices, which the parent tells.
 pub(crate) fn after_fork() {
     KEPT.len.store(0, Ordering::Relaxed);
+    HAS_LOG.store(false, Ordering::Relaxed);
+    for notice in &NOTICES {
+        notice.state.store(FREE, Ordering::Relaxed);
+    }
 }
 
 macro_rules! say {
     ($($words:tt)*) => { $crate::os::diagnostics::line(format_args!($($words)*)) };
 }
-pub(crate) use say;
+macro_rules! notice {
+    ($($words:tt)*) => { $crate::os::diagnostics::note(format_args!($($words)*)) };
+}
+pub(crate) use {notice, say};

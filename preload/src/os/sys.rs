@@ -11,6 +11,7 @@ use std::fmt;
 use crate::arch::system_call::system_call;
 
 mod attachable;
+mod error_text;
 mod fd_table;
 mod file;
 mod memory;
@@ -25,7 +26,8 @@ pub(crate) use attachable::map_attachable;
 pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at};
 pub(crate) use memory::{
-    Stack, address_space_is_limited, can_map, is_readable, map_stack, map_zeroed, place_for, unshare,
+    Stack, address_space_is_limited, can_map, is_readable, map_stack, map_zeroed, place_for,
+    unshare,
 };
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
@@ -47,23 +49,8 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = match self.0 {
-            libc::ENOENT => "no such file or directory",
-            libc::EACCES => "permission denied",
-            libc::EPERM => "operation not permitted",
-            libc::ENOTDIR => "a component of the path is not a directory",
-            libc::EISDIR => "is a directory",
-            libc::EROFS => "read-only file system",
-            libc::ENOSPC => "no space left on device",
-            libc::EDQUOT => "disk quota exceeded",
-            libc::EFBIG => "file size limit reached",
-            libc::EMFILE | libc::ENFILE => "too many open files",
-            libc::ELOOP => "is a symbolic link",
-            libc::EEXIST => "file exists",
-            libc::ENAMETOOLONG => "file name too long",
-            libc::ENOMEM => "out of memory",
-            libc::EXDEV => "the root directory is another one than at the program's start",
-            n => return write!(f, "error {n}"),
+        let Some(words) = error_text::describe(self.0) else {
+            return write!(f, "unknown error {}", self.0); // a seccomp filter may answer any number
         };
         f.write_str(words)
     }

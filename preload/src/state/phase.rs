@@ -64,12 +64,11 @@ pub(crate) fn end() {
     set(Phase::Off);
 }
 
-/// Gives up (Law 6): ends the recording while the program runs on, and prints the reason on
-/// standard error.
+/// Gives up (Law 6): ends the recording while the program runs on, and notes the reason.
 #[cold]
 pub(crate) fn give_up(why: fmt::Arguments<'_>) {
     set(Phase::Off);
-    diagnostics::line(why);
+    diagnostics::note(why);
 }
 
 /// Gives up after a panic in the component `part`.

@@ -7,7 +7,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::os::diagnostics::say;
+use crate::os::diagnostics::notice;
 use crate::os::sys;
 use crate::recording::request_word;
 use crate::state::process;
@@ -26,7 +26,7 @@ pub(crate) fn install(signal: c_int) -> bool {
     // SAFETY: zeroed, then perhaps filled: integers and an address.
     let before = unsafe { before.assume_init() };
     if !known || before.sa_sigaction != libc::SIG_DFL {
-        say!("HEAPPROFILESIGNAL={signal}: the program uses that signal; no dumps on signals");
+        notice!("HEAPPROFILESIGNAL={signal}: the program uses that signal; no dumps on signals");
         return false;
     }
     // SAFETY: a zeroed sigaction is a valid one; the handler is async-signal-safe (below).
@@ -52,7 +52,7 @@ pub(crate) fn check_disposition() {
     let ours = on_signal as *const () as u64;
     let taken = sys::sigaction_of(signal).is_some_and(|action| action.handler != ours);
     if taken && SIGNAL.swap(0, Ordering::AcqRel) != 0 {
-        say!(
+        notice!(
             "HEAPPROFILESIGNAL={signal}: the program uses that signal now; no dumps on signals from here on"
         );
     }

@@ -119,7 +119,7 @@ impl Writer {
         } else {
             String::new()
         };
-        crate::os::diagnostics::say!(
+        crate::os::diagnostics::notice!(
             "the last dump is skipped: it would delay the program's end by more than {} ms \
              (HEAPPROF_EXIT_WAIT_MS){instead}",
             shutdown::exit_wait_ns() / 1_000_000

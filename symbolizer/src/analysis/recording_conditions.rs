@@ -237,11 +237,38 @@ impl Profile {
         ))
     }
 
+    /// Says what the library noted about the recording.
+    fn noted(&self) -> Vec<String> {
+        if !self.parts.is_empty() && !self.run.is_joined {
+            let with_some = self.parts.iter().filter(|p| !p.run.notices.is_empty());
+            return match with_some.count() {
+                0 => Vec::new(),
+                number => vec![format!(
+                    "the library noted something about {number} of the processes (`heapprof info` of each log says what)"
+                )],
+            };
+        }
+        let notices = &self.run.notices;
+        let shown = notices.iter().take(NAMED).map(|notice| {
+            let (time_s, text) = (seconds(notice.time_ns), Printable(&notice.text));
+            format!("noted at {time_s:.3} s: \"{text}\"")
+        });
+        let mut lines: Vec<String> = shown.collect();
+        if notices.len() > NAMED {
+            let more = notices.len() - NAMED;
+            lines.push(format!(
+                "and {more} more of these (`heapprof info` lists them)"
+            ));
+        }
+        lines
+    }
+
     /// Says what the numbers lack, and what a metric does not mean although one might think so.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.lacks_from_forks();
         caveats.extend(self.ends_early());
         caveats.extend(self.begins_late());
+        caveats.extend(self.noted());
         if self.pasts.is_empty() {
             return caveats;
         }

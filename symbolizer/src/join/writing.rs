@@ -39,6 +39,7 @@ enum Next {
     Began,
     Event(Event),
     Marker(String),
+    Notice(String),
     /// Another interval is in force; 0: none.
     Interval(u64),
     Checkpoint(Checkpoint),
@@ -226,6 +227,7 @@ impl<'a, W: Write> Writing<'a, W> {
                 Some(Record::Marker { time_ns, name }) if !is_remark(&name) => {
                     (time_ns, Next::Marker(name))
                 }
+                Some(Record::Notice { time_ns, text }) => (time_ns, Next::Notice(text)),
                 Some(Record::Regime {
                     time_ns,
                     interval,
@@ -254,6 +256,10 @@ impl<'a, W: Write> Writing<'a, W> {
             // One of each process; what somebody named is of all of them.
             Next::Marker(name) if name.starts_with("dump: ") => self.mark(index, time_ns, &name),
             Next::Marker(name) => self.put(&Record::Marker { time_ns, name }),
+            Next::Notice(text) => {
+                let text = self.of_process(index, &text);
+                self.put(&Record::Notice { time_ns, text })
+            }
             Next::Interval(interval) => {
                 let what = match interval {
                     0 => "recording stopped".to_owned(),
@@ -284,9 +290,14 @@ impl<'a, W: Write> Writing<'a, W> {
 
     /// Names a moment of a process.
     fn mark(&mut self, index: usize, time_ns: u64, what: &str) -> io::Result<()> {
-        let part = &self.whole.parts[index].run;
-        let name = format!("{}, pid {}: {what}", part.name(), part.pid);
+        let name = self.of_process(index, what);
         self.put(&Record::Marker { time_ns, name })
+    }
+
+    /// Words about a process, with its name and number before them.
+    fn of_process(&self, index: usize, words: &str) -> String {
+        let part = &self.whole.parts[index].run;
+        format!("{}, pid {}: {words}", part.name(), part.pid)
     }
 
     fn thread(&mut self, index: usize, thread: Thread) -> io::Result<()> {

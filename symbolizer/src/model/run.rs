@@ -37,6 +37,8 @@ pub struct Run {
     pub checkpoint: Option<Checkpoint>,
     /// Named moments.
     pub markers: Vec<Marker>,
+    /// What the library noted about the recording, in the order of the log.
+    pub notices: Vec<Notice>,
     /// Changes of what was in force, in their order.
     pub regimes: Vec<Regime>,
     /// The part that the numbers are about; `None` for the whole.
@@ -59,6 +61,15 @@ pub struct Regime {
     pub interval: u64,
     /// Whether the budget for samples called for it, and not somebody.
     pub by_budget: bool,
+}
+
+/// A message of the library about the recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// When the library noted it, since the log's start.
+    pub time_ns: u64,
+    /// The words, as the log has them.
+    pub text: String,
 }
 
 /// A named moment.

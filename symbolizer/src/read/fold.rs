@@ -20,7 +20,7 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::profile::{CallStack, Profile};
-use crate::model::run::{Ending, Marker, Regime};
+use crate::model::run::{Ending, Marker, Notice, Regime};
 use crate::model::span::Cut;
 use crate::model::span::Span;
 use crate::model::special_threads::WITH_ITS_PROCESS;
@@ -29,6 +29,8 @@ use crate::read::fold::detail::Keeper;
 use crate::read::fold::last_samples::LastSamples;
 use crate::read::paired_difference::PairedDifference;
 
+/// Most notices of the library that are kept. It makes few; a joined log has those of all processes.
+const MAX_NOTICES: usize = 64;
 /// No block is larger: the user's half of a 64-bit address space.
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
 /// No interval is longer, and the library takes none that is: a terabyte between samples.
@@ -231,6 +233,14 @@ impl Fold {
                     record: self.records,
                     name,
                 });
+            }
+            Record::Notice { time_ns, text } => {
+                self.passed(time_ns);
+                let notices = &mut self.profile.run.notices;
+                // Each segment of a log that rotates repeats them.
+                if notices.len() < MAX_NOTICES && notices.iter().all(|it| it.text != text) {
+                    notices.push(Notice { time_ns, text });
+                }
             }
             Record::Regime {
                 time_ns,

@@ -6,7 +6,7 @@
 use heapprof_core::{Ledger, Pace};
 
 use crate::os::clock;
-use crate::os::diagnostics::say;
+use crate::os::diagnostics::notice;
 use crate::os::files::Unfinished;
 use crate::os::sys::Errno;
 use crate::state::settings::Settings;
@@ -284,7 +284,7 @@ impl Dumps {
             Failure::Error(words) => {
                 counters::LOST_DUMPS.add(1);
                 if !self.failed {
-                    say!("{words}; the program runs on, later dumps are tried");
+                    notice!("{words}; the program runs on, later dumps are tried");
                 }
                 self.failed = true;
                 words

@@ -16,7 +16,7 @@ use heapprof_format::{
     EXECUTED_AS, Encoder, EndReason, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start,
 };
 
-use crate::os::diagnostics::say;
+use crate::os::diagnostics::{self, say};
 use crate::os::files::{self, AppendError, Appended};
 use crate::os::sys::{self, Errno};
 use crate::os::{clock, executable, procfs};
@@ -63,6 +63,8 @@ pub(crate) struct Output {
     /// Frames that wait for a descriptor: for one of the program's if our thread shares its table,
     /// or for a higher limit.
     waiting: Vec<u8>,
+    /// What was noted so far; each segment of a log that rotates has it.
+    notices: Vec<Record>,
     /// True if the log could not be written and was given up.
     failed: bool,
 }
@@ -89,6 +91,7 @@ impl Output {
             encoder: Encoder::new(),
             log,
             waiting: Vec::new(),
+            notices: Vec::new(),
             failed: false,
         };
         if output.args.last().is_some_and(String::is_empty) {
@@ -122,6 +125,7 @@ impl Output {
         if let Err(error) = appended {
             output.give_up_log(first.len(), &error);
         }
+        diagnostics::set_has_log(!output.failed);
         Ok(output)
     }
 
@@ -132,9 +136,33 @@ impl Output {
         }
     }
 
+    /// Adds the notices that wait to the pending records.
+    pub(crate) fn log_notices(&mut self) {
+        if self.failed || !diagnostics::has_notices() {
+            return;
+        }
+        let time_ns = clock::now_ns().saturating_sub(self.start_ns);
+        diagnostics::take_notices(|text| {
+            let text = text.to_owned();
+            let notice = Record::Notice { time_ns, text };
+            self.encoder.record(&notice);
+            if self.notices.len() < MAX_REPEATED {
+                self.notices.push(notice);
+            }
+        });
+    }
+
+    /// Goes on with another segment, whose first records `encoder` has encoded.
+    pub(crate) fn begin_segment(&mut self, encoder: Encoder) {
+        self.encoder = encoder;
+        for notice in &self.notices {
+            self.encoder.record(notice);
+        }
+    }
+
     /// Returns how many bytes are not in the log yet.
     pub(crate) fn pending(&self) -> usize {
-        self.encoder.pending() + self.waiting.len()
+        self.encoder.pending() + self.waiting.len() + usize::from(diagnostics::has_notices())
     }
 
     /// Appends what is pending. If no descriptor is available, one mostly will be soon: the frames
@@ -154,6 +182,7 @@ impl Output {
             self.failed = true; // the process has ended the log
             return;
         };
+        self.log_notices();
         let next_frame = self.encoder.sequence() + u32::from(self.encoder.pending() > 0);
         let frame = self.encoder.finish();
         if self.failed {
@@ -198,12 +227,13 @@ impl Output {
 
     /// Ends the log, of which `lost` bytes could not be written.
     pub(crate) fn give_up_log(&mut self, lost: usize, error: &AppendError) {
-        self.failed = true;
         counters::LOST_LOG_BYTES.add(lost as u64);
-        say!(
-            "cannot write {}: {error}; the log ends here, the program runs on",
-            self.log.path()
-        );
+        let path = self.log.path();
+        let words = format!("cannot write {path}: {error}; the log ends here, the program runs on");
+        diagnostics::note_for_next_log(format_args!("{words}"));
+        self.log_notices();
+        self.failed = true;
+        diagnostics::set_has_log(false);
         // A failed append was undone, so there may be room for these records.
         let time_ns = clock::now_ns().saturating_sub(self.start_ns);
         self.encoder.record(&Record::Counters {
@@ -214,7 +244,9 @@ impl Output {
             time_ns,
             reason: EndReason::LogFailed,
         });
-        let _ = self.log.append(self.encoder.finish()); // a failure has no further effect
+        if self.log.append(self.encoder.finish()).is_err() && !diagnostics::is_verbose() {
+            say!("{words}");
+        }
         self.log.let_go(); // a user who deleted the file wants its space back
     }
 
@@ -223,6 +255,7 @@ impl Output {
         let is_gone = self.log.remove();
         if is_gone {
             self.failed = true;
+            diagnostics::set_has_log(false);
             // Otherwise the end would still be written, by a process that perhaps may not open it.
             self.log.let_go();
         }
@@ -249,6 +282,9 @@ impl Output {
         !self.failed
     }
 }
+
+/// Most notices that each segment repeats.
+const MAX_REPEATED: usize = 16;
 
 /// How often one append is tried again because its descriptor was closed.
 const MAX_RETRIES: u32 = 100;
@@ -315,10 +351,10 @@ fn is_transient(errno: &Errno) -> bool {
 fn report_transient(base: &[u8], errno: &Errno) -> NoLog {
     static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     if !IS_REPORTED.swap(true, Ordering::Relaxed) {
-        say!(
+        diagnostics::note_for_next_log(format_args!(
             "cannot create {}.heaplog: {errno}; recording begins when there is a descriptor",
             String::from_utf8_lossy(base)
-        );
+        ));
     }
     NoLog::Transient
 }
@@ -329,11 +365,11 @@ fn report_kept_files(base: &[u8], used: &[u8], verbose: bool) {
     let mut log = base.to_vec();
     log.extend_from_slice(b".heaplog");
     if verbose || !owner_lives(&log) {
-        say!(
+        diagnostics::note_for_next_log(format_args!(
             "HEAPPROFILE: {}.* exists and is kept; recording to {}.*",
             String::from_utf8_lossy(base),
             String::from_utf8_lossy(used)
-        );
+        ));
     }
 }
 

@@ -157,7 +157,7 @@ impl Rotation {
                         next.remove();
                         self.retry_later_or_give_up(output, &error);
                     } else {
-                        output.encoder = encoder;
+                        output.begin_segment(encoder);
                     }
                     return;
                 }

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use heapprof_format::MAX_FRAME_LEN;
 
-use crate::os::diagnostics::say;
+use crate::os::diagnostics::notice;
 use crate::os::fd_table;
 use crate::os::files::{self, AppendError, Appended};
 use crate::os::sys::Errno;
@@ -79,7 +79,7 @@ impl Segments {
         let bound = self.bound(checkpoint);
         if bound > self.bound_bytes && !self.is_warned {
             self.is_warned = true;
-            say!(
+            notice!(
                 "HEAPPROF_MAX_LOG={}: the blocks in use and the stacks alone take {checkpoint} bytes of log; \
                  it takes up to {bound} bytes, and more as they grow",
                 self.bound_bytes
@@ -102,9 +102,9 @@ impl Segments {
         let path = oldest.path();
         if !oldest.remove() {
             if oldest.is_there() {
-                say!("{path} cannot be deleted, and stays");
+                notice!("{path} cannot be deleted, and stays");
             } else if files::exists(path.as_bytes()) {
-                say!("{path} is no longer ours, and stays");
+                notice!("{path} is no longer ours, and stays");
             }
         }
         true

@@ -373,6 +373,10 @@ fn write_account(
             damage.what, damage.skipped
         )?;
     }
+    for notice in &profile.run.notices {
+        let seconds = notice.time_ns as f64 / 1e9;
+        writeln!(out, "  at {seconds:.3} s: {}", Printable(&notice.text))?;
+    }
     for remark in &account.remarks {
         writeln!(out, "  note: {}", Printable(remark))?;
     }

@@ -50,6 +50,7 @@ struct RunFacts<'a> {
     regimes: Vec<Regime>,
     settings: Vec<Setting<'a>>,
     markers: Vec<Marker<'a>>,
+    notices: Vec<Notice<'a>>,
     threads: usize,
     segments: Vec<Segment>,
     checkpoint: Option<Checkpoint>,
@@ -72,6 +73,12 @@ struct Setting<'a> {
 struct Marker<'a> {
     time_ns: u64,
     name: &'a str,
+}
+
+#[derive(Serialize)]
+struct Notice<'a> {
+    time_ns: u64,
+    text: &'a str,
 }
 
 #[derive(Serialize)]
@@ -303,6 +310,12 @@ fn run_facts(profile: &Profile) -> RunFacts<'_> {
             .map(|marker| Marker {
                 time_ns: marker.time_ns,
                 name: &marker.name,
+            })
+            .collect(),
+        notices: (run.notices.iter())
+            .map(|notice| Notice {
+                time_ns: notice.time_ns,
+                text: &notice.text,
             })
             .collect(),
         threads: profile.threads.len(),
