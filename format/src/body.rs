@@ -109,6 +109,7 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
         }
         Record::Start(start) => {
             put_start(body, start);
+            put_log_numbers(body, start);
             (Kind::Start, 0)
         }
         Record::Process(process) => {
@@ -126,6 +127,7 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             put_bytes(body, process.fork_remark.as_bytes());
             put(body, u64::from(process.threads.0));
             put(body, u64::from(process.threads.1));
+            put_log_numbers(body, &process.start);
             (Kind::Process, 0)
         }
         Record::Counters { time_ns, values } => {
@@ -220,7 +222,11 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             tid: take_u32(body)?,
             name: take_string(body)?,
         }),
-        Kind::Start => Record::Start(take_start(body)?),
+        Kind::Start => {
+            let mut start = take_start(body)?;
+            take_log_numbers(body, &mut start)?;
+            Record::Start(start)
+        }
         Kind::Process => {
             let file = take_string(body)?;
             let start = take_start(body)?;
@@ -230,7 +236,7 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
                 reason => Some(EndReason::from_u8(reason)?),
             };
             let flags = take_byte(body)?;
-            Record::Process(Process {
+            let mut process = Process {
                 file,
                 start,
                 duration_ns,
@@ -241,7 +247,9 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
                 stops: take_list(body, |body| Some((take_time(body)?, take_time(body)?)))?,
                 fork_remark: take_string(body)?,
                 threads: (take_u32(body)?, take_u32(body)?),
-            })
+            };
+            take_log_numbers(body, &mut process.start)?;
+            Record::Process(process)
         }
         Kind::Counters => Record::Counters {
             time_ns: take_time(body)?,
@@ -310,7 +318,23 @@ fn take_start(bytes: &mut &[u8]) -> Option<Start> {
         settings: take_list(bytes, |bytes| {
             Some((take_string(bytes)?, take_string(bytes)?))
         })?,
+        ..Start::default()
     })
+}
+
+/// What stands behind the end of a body that has a start in it.
+fn put_log_numbers(out: &mut Vec<u8>, start: &Start) {
+    put(out, start.log_number);
+    put(out, start.parent_log_number);
+}
+
+/// Takes both numbers. A log of an earlier library has none.
+fn take_log_numbers(bytes: &mut &[u8], start: &mut Start) -> Option<()> {
+    if !bytes.is_empty() {
+        start.log_number = take(bytes)?;
+        start.parent_log_number = take(bytes)?;
+    }
+    Some(())
 }
 
 fn take_byte(bytes: &mut &[u8]) -> Option<u8> {

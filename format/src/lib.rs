@@ -39,6 +39,7 @@ mod control;
 mod dump;
 mod end_frame;
 mod frame;
+mod harmless;
 mod log;
 mod read;
 mod read_error;
@@ -58,6 +59,7 @@ pub use end_frame::EndFrame;
 pub use frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, OLDEST_VERSION, VERSION,
 };
+pub use harmless::is_harmless;
 pub use log::{Encoder, Usual};
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};

@@ -270,6 +270,10 @@ pub struct Start {
     pub library: String,
     /// The settings in force, by the name of their environment variable.
     pub settings: Vec<(String, String)>,
+    /// Random number of the log: all of its segments state it, and no other log does. 0: none.
+    pub log_number: u64,
+    /// The number of the log that holds what a forked process had from its parent. 0: none.
+    pub parent_log_number: u64,
 }
 
 /// One of the processes of a joined log. Its times are the nanoseconds of its own log.

@@ -48,8 +48,9 @@ fn start() -> impl Strategy<Value = Start> {
         ".{0,20}",
         prop::collection::vec(".{0,9}", 0..4),
         any::<u32>(),
+        any::<(u64, u64)>(),
     )
-        .prop_map(|(program, args, pid)| Start {
+        .prop_map(|(program, args, pid, numbers)| Start {
             program,
             args,
             pid,
@@ -59,6 +60,8 @@ fn start() -> impl Strategy<Value = Start> {
             interval: 524_288,
             library: "x".into(),
             settings: vec![("A".into(), "b".into())],
+            log_number: numbers.0,
+            parent_log_number: numbers.1,
         })
 }
 

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use heapprof_format::{
@@ -34,6 +35,8 @@ use crate::resolve::archive;
 pub struct Input {
     path: PathBuf,
     map: Mmap,
+    /// The user whose file it is.
+    owner: u32,
     /// The profile in a bundle: its name and where it lies.
     member: Option<(String, Range<usize>)>,
     /// All segments of a log that rotates.
@@ -166,6 +169,7 @@ impl Input {
         Ok(Input {
             path,
             map,
+            owner: file.metadata()?.uid(),
             member: None,
             segments: None,
             joined: None,
@@ -177,38 +181,33 @@ impl Input {
         join::is_join(self.bytes())
     }
 
-    /// Whether it is the log of the process that `child` was forked from, as far as starts tell.
-    pub fn is_parent_of(&self, child: &Start) -> bool {
-        self.is_log() && parent_log::is_parent(self.bytes(), child)
-    }
-
-    /// How the log began that this one, of a forked process at that path, names as its parent's, if
-    /// that is there.
-    pub fn named_parent(&self, path: &Path) -> Option<Start> {
-        parent_log::named_parent(self.bytes(), path, |place| {
-            Input::opened(place).ok().map(|(input, _)| input)
-        })
-    }
-
     /// Looks for what a forked process had from its parent, in the log of that one.
     pub fn join(&mut self, path: &Path) {
         if self.is_log() {
-            self.joined = parent_log::joined(self.bytes(), path, Input::parent);
+            self.joined = self.with_inherited(path);
         }
     }
 
-    /// Opens the log of the process that `child` was forked from. `None`: it cannot be opened, or
-    /// is another's.
-    fn parent(path: &Path, child: &Start) -> Option<Input> {
+    /// Returns the log at that path with the blocks that its process has from its parent.
+    fn with_inherited(&self, path: &Path) -> Option<Vec<u8>> {
+        parent_log::joined(self.bytes(), path, |place, child| {
+            Input::parent(place, child, self.owner)
+        })
+    }
+
+    /// Opens the log of the process that `child`, whose log has that owner, was forked from. `None`:
+    /// it cannot be opened, or is another's.
+    fn parent(path: &Path, child: &Start, child_owner: u32) -> Option<Input> {
         let (input, file) = Input::opened(path).ok()?;
         // Asked before it is joined with its own parent's: those must not be looked for in a
         // circle.
-        if !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
+        let is_believed = Access::is_believed(input.owner, child_owner);
+        if !is_believed || !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
             return None;
         }
         Access::note(file.meta());
         Some(Input {
-            joined: parent_log::joined(input.bytes(), path, Input::parent),
+            joined: input.with_inherited(path),
             ..input
         })
     }
@@ -240,6 +239,7 @@ impl Input {
         let mut input = Input {
             path: path.into(),
             map,
+            owner: file.meta().uid(),
             member: None,
             segments: None,
             joined: None,
@@ -266,7 +266,7 @@ impl Input {
             });
         }
         if input.is_log() && input.member.is_none() {
-            input.segments = segments::joined(path, &input.map);
+            input.segments = segments::joined(path, input.owner, &input.map);
         }
         Ok((input, file))
     }

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut, MmapOptions};
 
 use crate::memory;
 
@@ -102,6 +102,16 @@ impl RegularFile {
         // logs are append-only, and every run would pay for a copy of a gigabyte of debug
         // information.
         unsafe { Mmap::map(&self.file) }
+    }
+
+    /// Its bytes, mapped, to be changed here and nowhere else.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn map_to_change(&self) -> io::Result<MmapMut> {
+        // SAFETY: as in `map`; a private map's changes are copies of its pages, which only this
+        // process has.
+        unsafe { MmapOptions::new().map_copy(&self.file) }
     }
 
     /// Its bytes, copied: at most so many.

@@ -24,6 +24,8 @@ mod kept;
 
 use std::io::{self, Write};
 
+use sha2::{Digest, Sha256};
+
 use crate::analysis::timeline::Timeline;
 use crate::model::confidence::Confidence;
 use crate::model::printable::Json;
@@ -72,20 +74,77 @@ impl Report<'_> {
         let data = String::from_utf8(data).map_err(io::Error::other)?;
         // In JSON they stand within strings only. As they are, they could end the script.
         let data = data.replace('<', "\\u003c");
-        let mut rest = PAGE;
-        for (mark, part) in [
-            ("/* style */", STYLE),
-            ("/* data */", &data),
-            ("/* model */", MODEL),
-            ("/* script */", SCRIPT),
-        ] {
-            let (before, after) = rest.split_once(mark).ok_or_else(|| {
-                io::Error::other(format!("the page's frame has no place for {mark}"))
-            })?;
-            out.write_all(before.as_bytes())?;
+        let page = page()?;
+        let (before, after) = divided(&page, "/* data */")?;
+        for part in [before, &data, after] {
             out.write_all(part.as_bytes())?;
-            rest = after;
         }
-        out.write_all(rest.as_bytes())
+        Ok(())
+    }
+}
+
+/// The page without its data. Its policy lets a browser run the one script and use the one style sheet
+/// that it has, by their hashes: no name in the data can become a script, wherever it is put.
+fn page() -> io::Result<String> {
+    let mut page = PAGE.to_owned();
+    for (mark, part) in [
+        ("/* style */", STYLE),
+        ("/* model */", MODEL),
+        ("/* script */", SCRIPT),
+    ] {
+        let (before, after) = divided(&page, mark)?;
+        page = [before, part, after].concat();
+    }
+    for (mark, open, close) in [
+        ("/* script hash */", "<script>", "</script>"),
+        ("/* style hash */", "<style>", "</style>"),
+    ] {
+        let (_, content) = divided(&page, open)?;
+        let (content, _) = divided(content, close)?;
+        let source = format!("'sha256-{}'", base64(&Sha256::digest(content)));
+        let (before, after) = divided(&page, mark)?;
+        page = [before, &source, after].concat();
+    }
+    Ok(page)
+}
+
+/// What stands before and behind a mark.
+fn divided<'a>(page: &'a str, mark: &str) -> io::Result<(&'a str, &'a str)> {
+    let missing = || io::Error::other(format!("the page's frame has no place for {mark}"));
+    page.split_once(mark).ok_or_else(missing)
+}
+
+/// Bytes in base 64, as policies have hashes.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            text.push(match digit <= three.len() {
+                true => char::from(DIGITS[(word >> (18 - 6 * digit) & 63) as usize]),
+                false => '=',
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn bytes_are_written_in_base_64() {
+        for (bytes, text) in [
+            (&b""[..], ""),
+            (b"f", "Zg=="),
+            (b"fo", "Zm8="),
+            (b"foo", "Zm9v"),
+            (b"foob\xff\xff", "Zm9vYv//"),
+        ] {
+            assert_eq!(base64(bytes), text);
+        }
     }
 }

@@ -50,6 +50,8 @@ impl LogBuilder {
             interval,
             library: "0.1.0".into(),
             settings: vec![("HEAPPROF_SAMPLE_INTERVAL".into(), interval.to_string())],
+            log_number: 77,
+            parent_log_number: 0,
         }));
         log.encoder.record(&Record::Thread(Thread {
             number: 0,

@@ -522,3 +522,63 @@ fn blocks_of_a_plug_in_that_was_unloaded_before_the_fork_are_still_its_own() {
         ["/lib/first.so", "/lib/second.so", "/lib/second.so"]
     );
 }
+
+/// In use at the child's end, and what is said of the blocks from before the fork.
+fn in_use_and_remark(log: &Path) -> (u64, String) {
+    let profile = Input::open(log).unwrap().read(|_| {}).unwrap();
+    let remark = profile.run.markers[0].name.clone();
+    (profile.numbers().in_use_bytes, remark)
+}
+
+/// Another user's file, or another run's, that stands where the parent's log was.
+#[test]
+fn a_parents_log_is_known_by_its_number_and_by_its_owner() {
+    let folder = folder();
+    let log = child(folder.path(), |_| {});
+    let parent = folder.path().join("parent.heaplog");
+    let (in_use, remark) = in_use_and_remark(&log);
+    assert_eq!(in_use, INHERITED * MB, "{remark}");
+
+    // Only root can give a file away; and whoever asks is root then, and believes himself.
+    let right = std::fs::read(&parent).unwrap();
+    if std::os::unix::fs::chown(&parent, Some(12_345), None).is_ok() {
+        let (in_use, remark) = in_use_and_remark(&log);
+        assert_eq!(in_use, 0, "{remark}");
+        assert!(
+            remark.contains("missing") && remark.contains("another user's"),
+            "{remark}"
+        );
+        // To the same user's child it belongs.
+        std::os::unix::fs::chown(&log, Some(12_345), None).unwrap();
+        assert_eq!(in_use_and_remark(&log).0, INHERITED * MB);
+        std::os::unix::fs::chown(&log, Some(0), None).unwrap();
+    }
+    std::fs::remove_file(&parent).unwrap();
+
+    // Process, clock and program are those of the parent: all of that can be seen from outside.
+    for number in [0, 29] {
+        let mut planted = Encoder::new();
+        planted.record(&Record::Start(heapprof_format::Start {
+            program: "/bin/server".into(),
+            pid: 30,
+            monotonic_ns: 30 * S,
+            interval: 1,
+            log_number: number,
+            ..Default::default()
+        }));
+        stack(&mut planted);
+        alloc(&mut planted, MS, 1, 1_000_000 * MB);
+        let bytes = [&FILE_HEADER[..], planted.finish()].concat();
+        std::fs::write(&parent, bytes).unwrap();
+        let (in_use, remark) = in_use_and_remark(&log);
+        assert_eq!(in_use, 0, "{remark}");
+        assert!(remark.contains("is another log"), "{remark}");
+        let text = ok(&["top", log.to_str().unwrap()]);
+        assert!(
+            !text.contains("numbers are exact") || text.contains("missing"),
+            "{text}"
+        );
+    }
+    std::fs::write(&parent, right).unwrap();
+    assert_eq!(in_use_and_remark(&log).0, INHERITED * MB);
+}

@@ -25,6 +25,7 @@ fn what_a_child_inherited_is_there_once() {
         let mut child = LogBuilder::new(1);
         child.begins(Start {
             forked_from: 30,
+            parent_log_number: 30,
             wall_ns: begin(30, 1).wall_ns + S,
             monotonic_ns: 31 * S,
             settings: vec![

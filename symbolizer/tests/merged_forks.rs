@@ -18,6 +18,7 @@ fn family(folder: &Path) -> [String; 2] {
     let mut child = LogBuilder::new(1);
     child.begins(Start {
         forked_from: 30,
+        parent_log_number: 30,
         // 10 ms after the parent's start.
         monotonic_ns: 30 * S + 10_000_000,
         settings: vec![

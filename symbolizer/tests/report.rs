@@ -387,3 +387,47 @@ fn a_page_of_several_processes_is_of_all_of_them() {
     assert!(notes.contains("logs without an end: 1;"), "{notes}");
     assert!(notes.contains("joined, as if they were one: 2"), "{notes}");
 }
+
+/// A browser runs the script that the page was made with, and no other.
+#[test]
+fn the_pages_policy_names_its_script_and_its_style_by_their_hashes() {
+    let folder = folder();
+    let (_log_folder, log, _) = asked(1);
+    let path = folder.path().join("page.html");
+    ok(&["report", &log, "-o", path.to_str().unwrap()]);
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (_, policy) = page
+        .split_once("Content-Security-Policy\" content=\"")
+        .unwrap();
+    let (policy, _) = policy.split_once('"').unwrap();
+    let hash = |tag: &str| {
+        let (_, content) = page.split_once(&format!("<{tag}>")).unwrap();
+        let (content, _) = content.split_once(&format!("</{tag}>")).unwrap();
+        write(folder.path(), "content", content.as_bytes());
+        let command = "openssl dgst -sha256 -binary content | base64";
+        let mut shell = Command::new("sh");
+        let out = shell
+            .args(["-c", command])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "{}; run scripts/install-deps",
+            stderr(&out)
+        );
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    };
+    let expected = format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'",
+        hash("script"),
+        hash("style")
+    );
+    assert_eq!(policy, expected);
+    // What a policy of hashes does not let through: handlers and styles in attributes.
+    let (body, _) = page.split_once("<script").unwrap();
+    let (_, body) = body.split_once("</style>").unwrap();
+    for tag in body.split('<').map(|tag| tag.split('>').next().unwrap()) {
+        assert!(!tag.contains(" style=") && !tag.contains(" on"), "{tag}");
+    }
+}

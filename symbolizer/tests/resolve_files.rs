@@ -545,3 +545,55 @@ fn a_symbol_names_what_its_size_covers_and_a_label_reaches_to_the_next() {
         expected.map(|(_, name)| name)
     );
 }
+
+/// The place of the header of the first section of that kind, in an ELF file of 64 bits.
+fn section_header(bytes: &[u8], kind: u32) -> usize {
+    let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
+    let mut headers = (table..bytes.len()).step_by(64);
+    let is_it = |&at: &usize| bytes[at + 4..at + 8] == kind.to_le_bytes();
+    headers.find(is_it).expect("a section of that kind")
+}
+
+/// `elfcompress` packs any section that it is told to. A parser that takes the packed bytes for a
+/// table refuses the whole file.
+#[test]
+fn a_table_that_cannot_be_read_costs_no_names_of_dwarf() {
+    const SYMTAB: u32 = 2;
+    const SHF_COMPRESSED: u8 = 8;
+    let damage: [(u32, fn(&mut Vec<u8>, usize)); 2] = [
+        (SYMTAB, |bytes, header| {
+            // In front, what says how it is compressed: by zlib, to that size.
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let (offset, size) = (word(header + 24) as usize, word(header + 32));
+            let mut packed = [1, size, 8].map(u64::to_le_bytes).concat();
+            let mut packer =
+                flate2::write::ZlibEncoder::new(&mut packed, flate2::Compression::default());
+            let table = &bytes[offset..offset + size as usize];
+            std::io::Write::write_all(&mut packer, table).unwrap();
+            packer.finish().unwrap();
+            let end = bytes.len() as u64;
+            bytes[header + 24..header + 32].copy_from_slice(&end.to_le_bytes());
+            let size = packed.len() as u64;
+            bytes[header + 32..header + 40].copy_from_slice(&size.to_le_bytes());
+            bytes[header + 9] |= SHF_COMPRESSED;
+            bytes.extend(packed);
+        }),
+        // A table that ends inside of an entry.
+        (SYMTAB, |bytes, header| bytes[header + 32] += 1),
+    ];
+    for (kind, damage) in damage {
+        let fixture = Fixture::new();
+        fixture.compile("program.c", C_INLINES, &["-g"]);
+        let call = fixture.call_site("program", "<outer>", "<sink>");
+        let id = fixture.build_id("program");
+        let path = fixture.path("program");
+        let expected = lines(&fixture.resolve_as(&path, Some(&id), &[call]), call);
+        assert_eq!(expected.len(), 3);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let header = section_header(&bytes, kind);
+        damage(&mut bytes, header);
+        fixture.write("program", bytes);
+        let symbols = fixture.resolve_as(&path, Some(&id), &[call]);
+        assert_eq!(lines(&symbols, call), expected, "{}", symbols.report);
+    }
+}

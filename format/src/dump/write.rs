@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::harmless::is_harmless;
+
 use super::{Dump, DumpLine, DumpNumbers, DumpText, Symbols};
 
 /// Most frames of a stack in a dump. At 19 characters each, they are far below the 64 KiB of a
@@ -87,14 +89,17 @@ fn push_name(text: &mut String, name: &str) {
     }
 }
 
-/// Appends text from outside, which must not begin a new line or control a terminal.
+/// Appends text from outside, which must not begin a new line, control a terminal, or look like
+/// another text.
 pub(super) fn push_on_one_line(text: &mut String, from: &str) {
     for c in from.chars() {
-        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
-            // /proc/self/maps escapes newlines this way.
-            let _ = write!(text, "\\{:03o}", u32::from(c));
-        } else {
+        if is_harmless(c) {
             text.push(c);
+            continue;
+        }
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            // As /proc/self/maps has newlines.
+            let _ = write!(text, "\\{byte:03o}");
         }
     }
 }
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(name("-x-"), "---x- ");
         assert_eq!(
             name("a\u{2028}b\u{2029}c\u{7f}"),
-            "--a\\20050b\\20051c\\177"
+            "--a\\342\\200\\250b\\342\\200\\251c\\177"
         );
     }
 

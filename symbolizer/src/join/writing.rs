@@ -130,6 +130,7 @@ impl<'a, W: Write> Writing<'a, W> {
             interval: run.interval.unwrap_or(1),
             library: run.library.clone(),
             settings,
+            ..Start::default()
         }))?;
         self.flush()?; // alone, as in every log
         let whole = self.whole;

@@ -1,12 +1,13 @@
 //! Printable text: text from outside, with everything escaped that could harm its reader.
 //!
 //! Names come from files that anybody may have written. Control characters are written as `\xNN` or
-//! `\u{NNNN}`: terminals obey them, line-based formats break at them, XML forbids them. So are the
-//! invisible characters that turn the direction of text.
+//! `\u{NNNN}`: terminals obey them, line-based formats break at them, XML forbids them. So are invisible
+//! characters: they turn the direction of text, or make one name look like another.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
+use heapprof_format::is_harmless;
 use serde::Serialize;
 
 /// Shows text with its control characters escaped.
@@ -26,13 +27,6 @@ impl fmt::Display for Printable<'_> {
         }
         Ok(())
     }
-}
-
-fn is_harmless(c: char) -> bool {
-    // Line and paragraph separators; marks, embeddings and isolates of direction; non-characters.
-    let bad = matches!(c,
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
-    !c.is_control() && !bad
 }
 
 /// JSON that is harmless to show: characters that are not are written as `\uNNNN`, which means the

@@ -373,12 +373,11 @@ fn places(profile: &Profile) -> impl Iterator<Item = Place> + '_ {
 fn bias_by_file(module: &LoadedModule, search: &SearchPath) -> u64 {
     let build_id = (!module.build_id.is_empty()).then_some(&module.build_id[..]);
     let file = Usable::binary(Path::new(&module.path), build_id, search);
-    file.and_then(|file| bias_by_headers(module, file.data()))
+    file.and_then(|file| bias_by_headers(module, &file.object()?))
         .unwrap_or_else(|| guessed_bias(module))
 }
 
-fn bias_by_headers(module: &LoadedModule, data: &[u8]) -> Option<u64> {
-    let object = object::File::parse(data).ok()?;
+fn bias_by_headers(module: &LoadedModule, object: &object::File<'_>) -> Option<u64> {
     let code = module
         .segments
         .iter()

@@ -79,7 +79,14 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
             records.extend(inherited(&past, live));
             remark
         }
-        None => format!("{REMARK}{MISSING}, because {} is not here", named.display()),
+        None => {
+            let there = places(&named, path).find(|place| place.exists());
+            let (place, why) = match &there {
+                None => (&named, "is not here"),
+                Some(place) => (place, "is another log, or another user's"),
+            };
+            format!("{REMARK}{MISSING}, because {} {why}", place.display())
+        }
     };
     records.insert(
         0,
@@ -91,20 +98,13 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
     insert(child, &records)
 }
 
-/// Whether a log is that of the process which `child` was forked from. Another's may stand at its
-/// place by now; and as a parent is the older of the two, no log leads to itself.
+/// Returns true if a log is the one that the log of `child` names by its number: another log may
+/// stand at its place by now, or be planted there. A parent is older, so no log leads to itself.
 pub(crate) fn is_parent(log: &[u8], child: &Start) -> bool {
-    start_of(log).is_some_and(|start| {
-        start.pid == child.forked_from
-            && start.monotonic_ns < child.monotonic_ns
-            && file_of(&start.program) == file_of(&child.program)
-    })
-}
-
-/// The name of a program's file, which may have been replaced, or be elsewhere under another root.
-fn file_of(program: &str) -> &str {
-    let path = program.strip_suffix(" (deleted)").unwrap_or(program);
-    path.rsplit('/').next().unwrap_or(path)
+    child.parent_log_number != 0
+        && start_of(log).is_some_and(|start| {
+            start.log_number == child.parent_log_number && start.monotonic_ns < child.monotonic_ns
+        })
 }
 
 /// The first record of a log.
@@ -113,22 +113,6 @@ pub(crate) fn start_of(log: &[u8]) -> Option<Start> {
         Ok(Some(Record::Start(start))) => Some(start),
         _ => None,
     }
-}
-
-/// How the log began that a forked process's log names as its parent's, if that is there.
-///
-/// `open` opens the log at a path.
-pub(crate) fn named_parent<Log: AsRef<[u8]>>(
-    child: &[u8],
-    path: &Path,
-    open: impl Fn(&Path) -> Option<Log>,
-) -> Option<Start> {
-    let start = start_of(child)?;
-    let (_, named) = (start.settings.iter()).find(|(name, _)| name == PARENT_LOG)?;
-    places(Path::new(named), path).find_map(|place| {
-        let parent = open(&place)?;
-        is_parent(parent.as_ref(), &start).then(|| start_of(parent.as_ref()))?
-    })
 }
 
 /// Whether the join was made already.

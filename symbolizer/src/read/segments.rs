@@ -14,6 +14,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -108,11 +109,14 @@ impl Drop for Joined {
     }
 }
 
-/// All that is kept of the log that the file at `path`, whose bytes these are, is a segment of.
-/// `None`: it is all there is.
-pub(crate) fn joined(path: &Path, bytes: &[u8]) -> Option<Joined> {
+/// All that is kept of the log that the file at `path`, of that owner and with these bytes, is a
+/// segment of. `None`: it is all there is.
+///
+/// Files beside it are its segments if they state its log's number, which nobody can guess, and if
+/// their owner is believed.
+pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
     let opened = Segment::of(bytes)?;
-    if opened.number == 1 && !opened.rotates {
+    if opened.number == 1 && !opened.rotates || opened.log_number == 0 {
         return None;
     }
     let mut segments: Vec<(u32, RegularFile, usize)> = Vec::new();
@@ -121,9 +125,12 @@ pub(crate) fn joined(path: &Path, bytes: &[u8]) -> Option<Joined> {
         let Ok(file) = RegularFile::open_itself(&path) else {
             continue;
         };
+        if !Access::is_believed(file.meta().uid(), owner) {
+            continue;
+        }
         let Ok(map) = file.map() else { continue };
         if let Some(segment) = Segment::of(&map)
-            && segment.run == opened.run
+            && segment.log_number == opened.log_number
         {
             let len = map.len();
             let known = segments
@@ -189,8 +196,8 @@ fn candidates(path: &Path) -> Vec<PathBuf> {
 }
 
 struct Segment {
-    /// Process id and both clocks at its start.
-    run: (u32, u64, u64),
+    /// The number that all segments of the log state.
+    log_number: u64,
     number: u32,
     rotates: bool,
 }
@@ -210,7 +217,7 @@ impl Segment {
             Ok(None) | Err(_) => return None,
         };
         Some(Segment {
-            run: (start.pid, start.wall_ns, start.monotonic_ns),
+            log_number: start.log_number,
             number,
             rotates: start.settings.iter().any(|(name, _)| name == MAX_LOG),
         })
@@ -247,11 +254,18 @@ mod tests {
         }
     }
 
+    const LOG_NUMBER: u64 = 4711;
+
     /// A segment with that number, or the first bytes of one whose writer was killed.
     fn write(path: &Path, checkpoint: Option<u32>) {
+        write_of(LOG_NUMBER, path, checkpoint);
+    }
+
+    fn write_of(log_number: u64, path: &Path, checkpoint: Option<u32>) {
         let mut encoder = Encoder::new();
         encoder.record(&Record::Start(Start {
             pid: 7,
+            log_number,
             settings: vec![(MAX_LOG.into(), "1".into())],
             ..Start::default()
         }));
@@ -267,16 +281,45 @@ mod tests {
         fs::write(path, bytes).unwrap();
     }
 
+    /// How many bytes are kept of the log that a file of that owner is a segment of.
+    fn kept(path: &Path, owner: u32) -> Option<usize> {
+        let bytes = fs::read(path).unwrap();
+        joined(path, owner, &bytes).map(|joined| joined.bytes().len())
+    }
+
+    /// A file that another user, or another run, has put beside a log.
+    #[test]
+    fn a_segment_is_known_by_its_logs_number_and_by_its_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let owner = fs::metadata(folder.path()).unwrap().uid();
+        write(&at("t.heaplog"), Some(3));
+        assert_eq!(kept(&at("t.heaplog"), owner), None);
+        // The process and the clocks are the same, and both can be guessed.
+        for number in [0, LOG_NUMBER + 1] {
+            write_of(number, &at("t.0002.heaplog"), Some(2));
+            assert_eq!(kept(&at("t.heaplog"), owner), None);
+        }
+        write_of(0, &at("u.0002.heaplog"), Some(2));
+        write_of(0, &at("u.heaplog"), Some(3));
+        assert_eq!(kept(&at("u.heaplog"), owner), None, "none is stated");
+        write(&at("t.0002.heaplog"), Some(2));
+        assert!(kept(&at("t.heaplog"), owner).is_some());
+        // Only root can give a file away. To its own owner it belongs; to another log it does not.
+        if std::os::unix::fs::chown(at("t.0002.heaplog"), Some(12_345), None).is_ok() {
+            assert_eq!(kept(&at("t.heaplog"), owner), None);
+            assert!(kept(&at("t.heaplog"), 12_345).is_some());
+        }
+    }
+
     #[test]
     fn the_first_bytes_of_a_next_segment_are_none_of_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         write(&at("t.0002.heaplog"), Some(2));
         write(&at("t.heaplog"), Some(3));
-        let kept = |name: &str| {
-            let bytes = fs::read(at(name)).unwrap();
-            joined(&at(name), &bytes).map(|joined| joined.bytes().len())
-        };
+        let owner = fs::metadata(folder.path()).unwrap().uid();
+        let kept = |name: &str| kept(&at(name), owner);
         let both = kept("t.heaplog").unwrap();
         // It says no number yet, and segment 1, which has none either, was deleted long ago.
         write(&at("t.0004.heaplog"), None);

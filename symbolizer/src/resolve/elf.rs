@@ -2,17 +2,19 @@
 //!
 //! The rest of `resolve` sees bytes, and opens no file.
 
+mod mask;
+
 use super::report::BuildId;
 use crate::memory;
 use crate::regular_file::{OpenError, RegularFile};
 use crate::resolve::archive::{self, Archive};
 use gimli::{DwarfPackageSections, DwarfSections, RunTimeEndian, SectionId};
 use lzma_rust2::XzReader;
-use memmap2::{Mmap, UncheckedAdvice};
+use memmap2::{Mmap, MmapMut, UncheckedAdvice};
 use object::{Object, ObjectSection};
 use std::borrow::Cow;
 use std::io::{self, Read};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,12 +68,47 @@ pub(super) enum ElfError {
 pub(super) struct ElfFile {
     pub(super) path: PathBuf,
     bytes: Bytes,
+    masked: Option<Masked>,
 }
 
 enum Bytes {
     Mapped(Mmap),
     Owned(Vec<u8>),
     Member(Arc<Archive>, Range<usize>),
+}
+
+/// A file that can be read only in part: a parser refuses all of it because of a table that it has no
+/// use for here (a symbol table that is compressed, relocations that are damaged).
+struct Masked {
+    /// The file's bytes, with those tables declared to be data.
+    bytes: MaskedBytes,
+    /// The error of the parser.
+    why: object::Error,
+}
+
+enum MaskedBytes {
+    Mapped(MmapMut),
+    Owned(Vec<u8>),
+}
+
+impl Deref for MaskedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            MaskedBytes::Mapped(map) => map,
+            MaskedBytes::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for MaskedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            MaskedBytes::Mapped(map) => map,
+            MaskedBytes::Owned(bytes) => bytes,
+        }
+    }
 }
 
 impl ElfFile {
@@ -83,36 +120,51 @@ impl ElfFile {
             Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {
                 // One of its folders is a file: perhaps a bundle.
                 let (archive, range) = archive::member(path).ok_or(ElfError::Missing)?;
-                return ElfFile {
-                    path: path.to_owned(),
-                    bytes: Bytes::Member(archive, range),
-                }
-                .checked();
+                return ElfFile::of_memory(path, Bytes::Member(archive, range));
             }
             Err(OpenError::Io(error)) if is_absent(&error) => return Err(ElfError::Missing),
             Err(OpenError::Io(error)) => return Err(ElfError::Io(error)),
         };
-        ElfFile {
-            path: path.to_owned(),
-            bytes: Bytes::Mapped(file.map()?),
-        }
-        .checked()
+        let bytes = Bytes::Mapped(file.map()?);
+        ElfFile::checked(path, bytes, |_| {
+            Ok(MaskedBytes::Mapped(file.map_to_change()?))
+        })
     }
 
     /// An ELF file that was found inside another file or a process; `path` says where.
     pub(super) fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<ElfFile, ElfError> {
-        ElfFile {
+        ElfFile::of_memory(path, Bytes::Owned(bytes))
+    }
+
+    fn of_memory(path: &Path, bytes: Bytes) -> Result<ElfFile, ElfError> {
+        ElfFile::checked(path, bytes, |data| Ok(MaskedBytes::Owned(data.to_vec())))
+    }
+
+    /// The file, if its headers can be parsed, perhaps without tables that cannot. `copy` makes a copy
+    /// of it that can be changed.
+    fn checked(
+        path: &Path,
+        bytes: Bytes,
+        copy: impl FnOnce(&[u8]) -> Result<MaskedBytes, ElfError>,
+    ) -> Result<ElfFile, ElfError> {
+        let mut file = ElfFile {
             path: path.to_owned(),
-            bytes: Bytes::Owned(bytes),
+            bytes,
+            masked: None,
+        };
+        let why = match file.object() {
+            Ok(_) => return Ok(file),
+            Err(why) => why,
+        };
+        let mut bytes = copy(file.data())?;
+        if !mask::mask_unreadable_tables(&mut bytes) {
+            return Err(why.into());
         }
-        .checked()
+        file.masked = Some(Masked { bytes, why });
+        Ok(file)
     }
 
-    fn checked(self) -> Result<ElfFile, ElfError> {
-        self.object()?;
-        Ok(self)
-    }
-
+    /// The file's own bytes.
     pub(super) fn data(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Mapped(map) => map,
@@ -121,12 +173,17 @@ impl ElfFile {
         }
     }
 
+    /// Why a table of it is passed over, if one is.
+    pub(super) fn unreadable(&self) -> Option<&object::Error> {
+        self.masked.as_ref().map(|masked| &masked.why)
+    }
+
     /// Tells the kernel that `part`, a piece of this file's bytes, will hardly be read again: a
     /// unit that has been read through need not stay in memory while a thousand others are. Nothing
     /// for a file that is not mapped.
     pub(super) fn forget(&self, part: &[u8]) {
         const PAGE: usize = 4096;
-        let Bytes::Mapped(map) = &self.bytes else {
+        let (Bytes::Mapped(map), None) = (&self.bytes, &self.masked) else {
             return;
         };
         // Where `part` is in the map; a decompressed section is elsewhere.
@@ -156,7 +213,10 @@ impl ElfFile {
     /// The headers, parsed; cheap, so it is done where needed instead of being stored beside what
     /// it borrows.
     pub(super) fn object(&self) -> Result<object::File<'_>, object::Error> {
-        object::File::parse(self.data())
+        object::File::parse(match &self.masked {
+            Some(masked) => &masked.bytes,
+            None => self.data(),
+        })
     }
 
     pub(super) fn build_id(&self) -> Option<BuildId> {

@@ -334,6 +334,13 @@ fn accept(
             _ => (Outcome::Used(role), Some(file)),
         },
     };
+    if let Some(why) = file.as_ref().and_then(ElfFile::unreadable) {
+        report.reasons.push(Reason::Damaged {
+            path: path.to_owned(),
+            times: 1,
+            example: why.to_string(),
+        });
+    }
     report.tried.push((path.to_owned(), outcome));
     file
 }

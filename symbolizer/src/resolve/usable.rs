@@ -50,6 +50,11 @@ impl Usable {
         self.0.data()
     }
 
+    /// Its headers, parsed.
+    pub(crate) fn object(&self) -> Option<object::File<'_>> {
+        self.0.object().ok()
+    }
+
     /// The build-id that it states.
     pub(crate) fn build_id(&self) -> Option<BuildId> {
         self.0.build_id()

@@ -12,7 +12,9 @@ pub(crate) fn start(
     encoder.record(&Record::Start(Start {
         program: "/bin/server".into(),
         pid,
+        log_number: pid.into(),
         forked_from: 30 * u32::from(!settings.is_empty()),
+        parent_log_number: 30 * u64::from(!settings.is_empty()),
         monotonic_ns,
         interval: 1,
         settings,

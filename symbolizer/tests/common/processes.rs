@@ -24,6 +24,7 @@ pub(crate) fn begin(pid: u32, interval: u64) -> Start {
         program: "/bin/server".into(),
         args: vec!["server".into()],
         pid,
+        log_number: pid.into(),
         wall_ns: NEW_YEAR * S + u64::from(pid) * S,
         monotonic_ns: u64::from(pid) * S,
         interval,

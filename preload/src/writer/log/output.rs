@@ -32,6 +32,8 @@ pub(crate) struct ForkOrigin {
     pub(crate) forked_ns: u64,
     /// The path of the log of its nearest ancestor that has one.
     pub(crate) log: String,
+    /// The number of that log.
+    pub(crate) log_number: u64,
 }
 
 /// The reason why there is no log. It has been reported.
@@ -105,16 +107,19 @@ impl Output {
             listed.push((FORKED_AT.to_owned(), forked.forked_ns.to_string()));
             listed.push((PARENT_LOG.to_owned(), forked.log.clone()));
         }
+        let parent = forked.as_ref();
         output.start = Start {
             program: output.program.clone(),
             args: output.args.clone(),
             pid: sys::getpid(),
-            forked_from: forked.map_or(0, |forked| forked.parent),
+            forked_from: parent.map_or(0, |forked| forked.parent),
             wall_ns: clock::wall_ns(),
             monotonic_ns: start_ns,
             interval: settings.interval,
             library: env!("CARGO_PKG_VERSION").to_owned(),
             settings: listed,
+            log_number: sys::random_u64().max(1),
+            parent_log_number: parent.map_or(0, |forked| forked.log_number),
         };
         output.encoder.record(&Record::Start(output.start.clone()));
         cut_mark::begin(output.log.c_path(), start_ns);

@@ -13,8 +13,8 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 static FORKED_NS: AtomicU64 = AtomicU64::new(0);
 /// True if [`LOG`] is this process's own.
 static HAS_LOG: AtomicBool = AtomicBool::new(false);
-/// The path of that ancestor's log, or of this process's own. Leaked.
-static LOG: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
+/// That ancestor's log, or this process's own. Leaked.
+static LOG: AtomicPtr<ParentLog> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Returns the origin of a forked process; `None` in a process that was not forked.
 pub(crate) fn origin() -> Option<ForkOrigin> {
@@ -24,14 +24,24 @@ pub(crate) fn origin() -> Option<ForkOrigin> {
     (parent != 0).then(|| ForkOrigin {
         parent,
         forked_ns: FORKED_NS.load(Ordering::Acquire),
-        log: log.cloned().unwrap_or_default(),
+        log: log.map(|log| log.path.clone()).unwrap_or_default(),
+        log_number: log.map_or(0, |log| log.number),
     })
+}
+
+/// A log that children may come from: its path, and the number that it states.
+struct ParentLog {
+    path: String,
+    number: u64,
 }
 
 /// Notes the log of this process, which is the parent log of its children.
 pub(crate) fn note_log(output: &Output) {
-    let path = Box::into_raw(Box::new(output.log_path()));
-    LOG.store(path, Ordering::Release);
+    let log = ParentLog {
+        path: output.log_path(),
+        number: output.start.log_number,
+    };
+    LOG.store(Box::into_raw(Box::new(log)), Ordering::Release);
     HAS_LOG.store(true, Ordering::Release);
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Begin {
     forked_from: u32,
     pub(crate) wall_ns: u64,
     monotonic_ns: u64,
+    log_number: u64,
+    parent_log_number: u64,
 }
 
 /// Reads that part of all files and adds it up.
@@ -85,6 +87,8 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
             forked_from: start.forked_from,
             wall_ns: start.wall_ns,
             monotonic_ns: start.monotonic_ns,
+            log_number: start.log_number,
+            parent_log_number: start.parent_log_number,
         });
         let place = path.canonicalize().ok();
         let by_start_or_place = start
@@ -117,15 +121,17 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
 /// Finds for each process the blocks from its parent: in the parent's log among the files, or
 /// beside its own log.
 fn with_inherited(mut files: Vec<One>) -> Vec<One> {
-    let mut of_pid: HashMap<u32, Vec<usize>> = HashMap::new();
-    for (index, one) in files.iter().enumerate() {
-        if let Some(start) = one.start {
-            of_pid.entry(start.pid).or_default().push(index);
-        }
-    }
-    for index in 0..files.len() {
-        files[index].has_parent = has_parent(&files, &of_pid, &files[index]);
-        let one = &mut files[index];
+    let begun: HashMap<u64, u64> = (files.iter())
+        .filter_map(|one| one.start)
+        .filter(|start| start.log_number != 0)
+        .map(|start| (start.log_number, start.monotonic_ns))
+        .collect();
+    for one in &mut files {
+        // A parent began before its child, so none is its own.
+        one.has_parent = one.start.is_some_and(|start| {
+            let parent_began = begun.get(&start.parent_log_number);
+            parent_began.is_some_and(|&began| began < start.monotonic_ns)
+        });
         if !one.has_parent {
             // Not for the others: a parent's log is as long as its life was, and there may be
             // thousands of children.
@@ -133,31 +139,6 @@ fn with_inherited(mut files: Vec<One>) -> Vec<One> {
         }
     }
     files
-}
-
-/// Whether the log of the process that it was forked from is one of them. Numbers of processes are
-/// used again, and in containers all begin with 1: where its log names its parent's and that is
-/// still there, it must be that.
-fn has_parent(files: &[One], of_pid: &HashMap<u32, Vec<usize>>, child: &One) -> bool {
-    let Some(start) = child.input.start().filter(|start| start.forked_from != 0) else {
-        return false;
-    };
-    let candidates = of_pid.get(&start.forked_from).into_iter().flatten();
-    let candidates = candidates.map(|&index| &files[index]);
-    let is_parent = |one: &&One| one.input.is_parent_of(&start);
-    let mut candidates = candidates.filter(is_parent).peekable();
-    if candidates.peek().is_none() {
-        return false;
-    }
-    match child.input.named_parent(&child.path) {
-        Some(parent) => candidates.any(|one| {
-            one.start.is_some_and(|start| {
-                (start.pid, start.wall_ns, start.monotonic_ns)
-                    == (parent.pid, parent.wall_ns, parent.monotonic_ns)
-            })
-        }),
-        None => true,
-    }
 }
 
 /// A time of day is the same instant for all: on the day on which the first of them began, or the
