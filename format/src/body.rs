@@ -6,8 +6,8 @@
 
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::record::{
-    Counter, EndReason, MAX_STACK_FRAMES, Module, Process, Record, Segment, Stack, Start, Thread,
-    WalkEnd,
+    Counter, EndReason, FileStamp, MAX_STACK_FRAMES, Module, Process, Record, Segment, Stack, Start,
+    Thread, WalkEnd,
 };
 use crate::varint::{put, take, unzigzag, zigzag};
 
@@ -94,6 +94,11 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
                 put(body, segment.file_offset);
                 put(body, u64::from(segment.flags));
             });
+            if let Some(stamp) = &module.stamp {
+                put(body, stamp.inode);
+                put(body, stamp.size);
+                put(body, stamp.modified_ns);
+            }
             (Kind::Module, 0)
         }
         Record::ModuleGone { module, time_ns } => {
@@ -198,21 +203,32 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
                 frames,
             })
         }
-        Kind::Module => Record::Module(Module {
-            number: take_u32(body)?,
-            time_ns: take_time(body)?,
-            path: take_string(body)?,
-            build_id: take_bytes(body)?.to_vec(),
-            bias: take(body)?,
-            segments: take_list(body, |body| {
-                Some(Segment {
-                    start: take(body)?,
-                    len: take(body)?,
-                    file_offset: take(body)?,
-                    flags: take_u32(body)?,
-                })
-            })?,
-        }),
+        Kind::Module => {
+            let mut module = Module {
+                number: take_u32(body)?,
+                time_ns: take_time(body)?,
+                path: take_string(body)?,
+                build_id: take_bytes(body)?.to_vec(),
+                stamp: None,
+                bias: take(body)?,
+                segments: take_list(body, |body| {
+                    Some(Segment {
+                        start: take(body)?,
+                        len: take(body)?,
+                        file_offset: take(body)?,
+                        flags: take_u32(body)?,
+                    })
+                })?,
+            };
+            if !body.is_empty() {
+                module.stamp = Some(FileStamp {
+                    inode: take(body)?,
+                    size: take(body)?,
+                    modified_ns: take(body)?,
+                });
+            }
+            Record::Module(module)
+        }
         Kind::ModuleGone => Record::ModuleGone {
             module: take_u32(body)?,
             time_ns: take_time(body)?,

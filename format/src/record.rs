@@ -205,10 +205,23 @@ pub struct Module {
     pub path: String,
     /// Build-id note, empty if the file has none.
     pub build_id: Vec<u8>,
+    /// The file that was loaded, if it has no build-id.
+    pub stamp: Option<FileStamp>,
     /// avma minus svma: the number that the loader added to every address in the file.
     pub bias: u64,
     /// Loaded segments in ascending order of address.
     pub segments: Vec<Segment>,
+}
+
+/// What tells a file from others that have its path at other times. 0 is "not known".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileStamp {
+    /// Its number in its file system.
+    pub inode: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was written last, nanoseconds since 1970.
+    pub modified_ns: u64,
 }
 
 /// A part of a file in memory.

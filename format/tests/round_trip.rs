@@ -93,6 +93,11 @@ fn other() -> impl Strategy<Value = Record> {
                     time_ns,
                     path,
                     build_id,
+                    stamp: (number % 2 == 0).then_some(FileStamp {
+                        inode: bias,
+                        size: 7,
+                        modified_ns: u64::MAX,
+                    }),
                     bias,
                     segments: vec![Segment {
                         start: bias,
@@ -472,6 +477,7 @@ fn events_keep_their_times_behind_a_module_that_was_loaded_after_them() {
         time_ns: 9_000_000,
         path: "/lib/plugin.so".into(),
         build_id: vec![],
+        stamp: None,
         bias: 0,
         segments: vec![],
     });

@@ -83,6 +83,7 @@ fn record(what: u8, [a, b, c, d]: [u8; 4]) -> Record {
             time_ns,
             path: "/x".into(),
             build_id: vec![b],
+            stamp: None,
             bias: u64::from(c) << (a % 64),
             segments: vec![Segment {
                 start: u64::from(c) << (a % 64),

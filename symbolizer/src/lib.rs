@@ -53,7 +53,7 @@ pub use analysis::moment::{Moment, MomentError};
 pub use analysis::recording_conditions::RecordingConditions;
 pub use analysis::timeline::{Groups, Rows, Step, Timeline, rows_at_peak, timeline_of_log};
 pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, profile_of_view};
-pub use export::bundle::{BundleError, write_bundle};
+pub use export::bundle::{BundleError, Bundled, write_bundle};
 pub use export::diff_graph::DiffGraph;
 pub use history::Past;
 pub use history::lifetimes::Lifetimes;

@@ -8,9 +8,10 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use heapprof_format::FileStamp;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 
 use crate::memory;
@@ -83,6 +84,16 @@ impl RegularFile {
     /// Its metadata, as of its opening.
     pub fn meta(&self) -> &Metadata {
         &self.meta
+    }
+
+    /// What tells it from others that have its path at other times.
+    pub(crate) fn stamp(&self) -> FileStamp {
+        let seconds = (self.meta.mtime() as u64).wrapping_mul(1_000_000_000);
+        FileStamp {
+            inode: self.meta.ino(),
+            size: self.meta.len(),
+            modified_ns: seconds.wrapping_add(self.meta.mtime_nsec() as u64),
+        }
     }
 
     /// The descriptor.

@@ -180,6 +180,7 @@ fn write_log(fixture: &Fixture, svma: u64) {
         time_ns: 0,
         path: fixture.path("program").display().to_string(),
         build_id: fixture.build_id("program"),
+        stamp: None,
         bias: 0x10_0000,
         segments: vec![Segment {
             start: 0x10_0000,

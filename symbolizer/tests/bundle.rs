@@ -89,6 +89,7 @@ impl Case {
             time_ns: 0,
             path: self.path.clone(),
             build_id: self.build_id.clone(),
+            stamp: stamp(&self.path).filter(|_| self.build_id.is_empty()),
             bias: BIAS,
             segments: vec![Segment {
                 start: BIAS,

@@ -111,6 +111,7 @@ impl LogBuilder {
             time_ns: self.time_ns,
             path: path.into(),
             build_id: vec![0xab, self.modules as u8],
+            stamp: None,
             bias: start,
             segments: vec![Segment {
                 start,

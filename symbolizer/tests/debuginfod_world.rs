@@ -120,6 +120,7 @@ impl World {
             time_ns: 0,
             path: self.fixture.path("program").display().to_string(),
             build_id: self.id.clone(),
+            stamp: None,
             bias: 0x10_0000,
             segments: vec![Segment {
                 start: 0x10_0000,

@@ -450,6 +450,7 @@ fn blocks_of_a_plug_in_that_was_unloaded_before_the_fork_are_still_its_own() {
             time_ns,
             path: path.into(),
             build_id: vec![number as u8; 20],
+            stamp: None,
             bias: 0x7000_0000,
             segments: vec![Segment {
                 start: 0x7000_0000,

@@ -136,6 +136,7 @@ fn rich_log(folder: &Path, interval: u64) -> PathBuf {
     let base = u64::from_str_radix(base.expect("this test is mapped"), 16).expect("hexadecimal");
     log.module_record(Module {
         path,
+        stamp: None,
         bias: base,
         segments: vec![Segment {
             start: base,

@@ -206,6 +206,7 @@ fn files_are_the_same_by_build_id_or_else_by_path_and_layout() {
             time_ns: 0,
             path: path.into(),
             build_id: build_id.into(),
+            stamp: None,
             bias: start,
             segments: vec![Segment {
                 start,

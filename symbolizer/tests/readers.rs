@@ -68,6 +68,7 @@ fn world(interval: u64) -> World {
                 build_id: (0..id.len() / 2)
                     .map(|i| hex(&id[2 * i..2 * i + 2]) as u8)
                     .collect(),
+                stamp: None,
                 bias: hex(bias),
                 segments: Vec::new(),
             }),

@@ -212,6 +212,7 @@ fn a_rebuilt_module_without_names_is_not_compared_by_address() {
             time_ns: 0,
             path: "/no/such/v".into(),
             build_id: vec![build_id; 4],
+            stamp: None,
             bias: 0x1000,
             segments: vec![Segment {
                 start: 0x1000,
@@ -294,6 +295,7 @@ fn programs_of_two_names_are_compared_function_by_function() {
             time_ns: 0,
             path: program.into(),
             build_id: program.as_bytes().to_vec(),
+            stamp: None,
             bias: 0x1000,
             segments: vec![Segment {
                 start: 0x1000,

@@ -100,6 +100,7 @@ fn a_difference_says_what_else_differs() {
             time_ns: 0,
             path: "/lib/libx.so".into(),
             build_id: vec![build_id; 4],
+            stamp: None,
             bias: 0,
             segments: vec![],
         }));

@@ -205,6 +205,7 @@ mod tests {
             time_ns: 0,
             path: "/lib/libx.so".into(),
             build_id: vec![1],
+            stamp: None,
             bias: 0x7f00_0000_0000,
             segments: vec![Segment {
                 start: 0x7f00_0000_1234,
@@ -236,6 +237,7 @@ mod tests {
             time_ns: 0,
             path: "/lib/libx.so".into(),
             build_id: vec![1],
+            stamp: None,
             bias: 0,
             segments: vec![
                 segment(0x1800, 0x800, 0x2800, 1),

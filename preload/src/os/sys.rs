@@ -24,7 +24,7 @@ mod wait;
 
 pub(crate) use attachable::map_attachable;
 pub(crate) use fd_table::unshare_descriptors;
-pub(crate) use file::{File, Stat, stat_at};
+pub(crate) use file::{File, Stat, stat_at, stat_of_target};
 pub(crate) use memory::{
     Stack, address_space_is_limited, can_map, is_readable, map_stack, map_zeroed, place_for,
     unshare,

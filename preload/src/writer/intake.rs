@@ -1,15 +1,16 @@
 //! Intake: turns events into records of the log and entries of the ledger.
 
+use std::ffi::CString;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use heapprof_core::{By, Freed, Last, Next, NumberMap, Sampled, Scale, SentStack, Sink, Usual};
 use heapprof_format::{
-    Alloc, Free, Module, Record, Stack, TIME_UNIT_NS, Thread as ThreadRecord, WalkEnd,
+    Alloc, FileStamp, Free, Module, Record, Stack, TIME_UNIT_NS, Thread as ThreadRecord, WalkEnd,
 };
 
 use super::Writer;
-use crate::os::procfs;
+use crate::os::{procfs, sys};
 use crate::recording::byte_count;
 use crate::recording::session::{NoteKind, Session, SideEvent};
 use crate::unwind::module_events::{self, ModuleEvent};
@@ -400,6 +401,7 @@ impl Writer {
                         time_ns,
                         path: String::from_utf8_lossy(path).into_owned(),
                         build_id: build_id.clone(),
+                        stamp: build_id.is_empty().then(|| stamp_of(path)).flatten(),
                         bias: *bias,
                         segments: segments.clone(),
                     };
@@ -479,6 +481,16 @@ impl Writer {
         }
         self.kept_stacks[index] = Some(stack);
     }
+}
+
+/// Returns what tells the file at a path from others. `None`: there is none, as for the vDSO.
+fn stamp_of(path: &[u8]) -> Option<FileStamp> {
+    let stat = sys::stat_of_target(&CString::new(path).ok()?).ok()?;
+    Some(FileStamp {
+        inode: stat.inode,
+        size: stat.size,
+        modified_ns: stat.modified_ns,
+    })
 }
 
 /// Returns the text up to a closing zero or line end.

@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use heapprof_format::FileStamp;
+
+use crate::model::profile::Profile;
 use crate::naming::symbols::Symbols;
 use crate::resolve::{BuildId, ModuleReport, Outcome, Role, Usable, perf_map};
 
@@ -37,24 +40,40 @@ pub enum BundleError {
     Write(#[source] io::Error),
 }
 
-/// Writes the bundle of an input's bytes, called `name` in it, whose names are these. Returns the
-/// members' names and sizes.
+/// What is in a bundle.
+#[derive(Debug, Default)]
+pub struct Bundled {
+    /// Names and sizes of its members.
+    pub members: Vec<(String, u64)>,
+    /// Files without a build-id that names were taken from, and that are not known to be those that
+    /// ran. An input can name any file of the machine, which must not find its way into a bundle so.
+    pub left_out: Vec<PathBuf>,
+}
+
+/// Writes the bundle of an input's bytes, called `name` in it, whose profile and names are these.
 ///
 /// # Errors
 /// When a file is gone since names were taken from it, and those of `out`.
 pub fn write_bundle(
     name: &str,
     input: &[u8],
+    profile: &Profile,
     symbols: &Symbols,
     out: &mut impl Write,
-) -> Result<Vec<(String, u64)>, BundleError> {
+) -> Result<Bundled, BundleError> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
-    for report in symbols.reports().values() {
+    let mut bundled = Bundled::default();
+    for (&module, report) in symbols.reports() {
+        let stamp = profile.modules.get(module as usize).and_then(|it| it.stamp);
+        if let Some(path) = unknown_binary(report, stamp, symbols)? {
+            bundled.left_out.push(path);
+            continue;
+        }
         for (path, member) in members(report, symbols)? {
             files.entry(member).or_insert(path);
         }
     }
-    let mut contents = Vec::new();
+    let contents = &mut bundled.members;
     let mut builder = tar::Builder::new(out);
     // With it, `name` cannot be taken for a binary's.
     let name = name.rsplit('/').next().unwrap_or(name);
@@ -76,7 +95,7 @@ pub fn write_bundle(
         contents.push((member, map.len() as u64));
     }
     builder.finish().map_err(BundleError::Write)?;
-    Ok(contents)
+    Ok(bundled)
 }
 
 fn append(builder: &mut tar::Builder<impl Write>, name: &str, data: &[u8]) -> io::Result<()> {
@@ -89,6 +108,27 @@ fn append(builder: &mut tar::Builder<impl Write>, name: &str, data: &[u8]) -> io
     header.set_gid(0);
     header.set_entry_type(tar::EntryType::Regular);
     builder.append_data(&mut header, name, data)
+}
+
+/// The module's own file, if names were taken from it and nothing shows that it is the one that ran:
+/// no build-id, no stamp, no word of the user's.
+fn unknown_binary(
+    report: &ModuleReport,
+    stamp: Option<FileStamp>,
+    symbols: &Symbols,
+) -> Result<Option<PathBuf>, BundleError> {
+    let binary = report.tried.iter().find_map(|(path, outcome)| {
+        (*outcome == Outcome::Used(Role::Binary)).then_some(path.as_path())
+    });
+    let Some(path) = binary.filter(|_| report.build_id.is_none()) else {
+        return Ok(None);
+    };
+    if symbols.is_given(path) {
+        return Ok(None);
+    }
+    let file = open(path)?;
+    let is_known = stamp.is_some_and(|stamp| file.has_stamp(&stamp));
+    Ok((!is_known).then(|| path.to_owned()))
 }
 
 /// The files that a module's names came from, and what they are called in the bundle.

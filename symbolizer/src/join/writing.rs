@@ -145,6 +145,7 @@ impl<'a, W: Write> Writing<'a, W> {
                 time_ns: 0,
                 path: module.path.clone(),
                 build_id: module.build_id.clone(),
+                stamp: module.stamp,
                 bias: module.bias.unwrap_or(0),
                 segments: module.segments.clone(),
             }))?;

@@ -1,6 +1,6 @@
 //! Loaded module: an object file of the process, where it lay and when.
 
-use heapprof_format::{Mapping, Module, Segment};
+use heapprof_format::{FileStamp, Mapping, Module, Segment};
 
 /// A loaded object file and when it was there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct LoadedModule {
     pub path: String,
     /// Build-id, empty when it has none or it is not known.
     pub build_id: Vec<u8>,
+    /// The file that was loaded, as far as it is known without a build-id.
+    pub stamp: Option<FileStamp>,
     /// avma minus svma. A dump does not state it: it is then found in the file's headers.
     pub bias: Option<u64>,
     /// Segments in ascending order of address.
@@ -61,6 +63,7 @@ impl LoadedModule {
             time_ns: self.loaded_ns,
             path: self.path.clone(),
             build_id: self.build_id.clone(),
+            stamp: self.stamp,
             bias: self.bias.unwrap_or(0),
             segments: self.segments.clone(),
         })

@@ -33,6 +33,8 @@ pub struct Symbols {
     perf_map: Option<PerfMapReport>,
     /// Below which files were sought.
     sysroot: Option<PathBuf>,
+    /// Folders and bundles that the user named: files there are used on the user's word.
+    given_roots: Vec<PathBuf>,
 }
 
 static UNNAMED: [Frame; 1] = [Frame {
@@ -48,6 +50,8 @@ impl Symbols {
     pub fn of(profile: &Profile, search: &SearchPath) -> Symbols {
         let mut symbols = Symbols::none(profile);
         symbols.sysroot.clone_from(&search.sysroot);
+        let roots = search.sysroot.iter().chain(&search.binary_dirs);
+        symbols.given_roots = roots.cloned().collect();
         for (module, bias) in profile.modules.iter().zip(&mut symbols.biases) {
             *bias = module.bias.unwrap_or_else(|| bias_by_file(module, search));
         }
@@ -168,6 +172,11 @@ impl Symbols {
     /// How places outside every module were named; `None` when there are none.
     pub fn perf_map(&self) -> Option<&PerfMapReport> {
         self.perf_map.as_ref()
+    }
+
+    /// Whether a file is used on the user's word, who named a folder around it.
+    pub(crate) fn is_given(&self, path: &Path) -> bool {
+        self.given_roots.iter().any(|root| path.starts_with(root))
     }
 
     /// A path below the sysroot as the process saw it; any other as it is.

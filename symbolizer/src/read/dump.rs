@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use heapprof_core::{Estimate, Row, SizeClass, Totals};
-use heapprof_format::{Dump, Mapping, Sampling, Segment};
+use heapprof_format::{Dump, FileStamp, Mapping, Sampling, Segment};
 
 use crate::model::loaded_module::LoadedModule;
 use crate::model::profile::{CallStack, Profile};
@@ -132,6 +132,10 @@ fn modules(mut mappings: Vec<Mapping>) -> Vec<LoadedModule> {
             _ => modules.push(LoadedModule {
                 path: shortened(&mapping.path).into_owned(),
                 build_id: mapping.build_id,
+                stamp: (mapping.inode != 0).then(|| FileStamp {
+                    inode: mapping.inode,
+                    ..FileStamp::default()
+                }),
                 segments: vec![segment],
                 ..LoadedModule::default()
             }),

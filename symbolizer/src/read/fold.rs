@@ -438,6 +438,7 @@ impl Fold {
         self.profile.modules.push(LoadedModule {
             path: module.path,
             build_id: module.build_id,
+            stamp: module.stamp,
             bias: Some(module.bias),
             segments,
             loaded_ns: module.time_ns,

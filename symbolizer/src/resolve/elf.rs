@@ -9,6 +9,7 @@ use crate::memory;
 use crate::regular_file::{OpenError, RegularFile};
 use crate::resolve::archive::{self, Archive};
 use gimli::{DwarfPackageSections, DwarfSections, RunTimeEndian, SectionId};
+use heapprof_format::FileStamp;
 use lzma_rust2::XzReader;
 use memmap2::{Mmap, MmapMut, UncheckedAdvice};
 use object::{Object, ObjectSection};
@@ -69,6 +70,8 @@ pub(super) struct ElfFile {
     pub(super) path: PathBuf,
     bytes: Bytes,
     masked: Option<Masked>,
+    /// Of a file of the file system: what tells it from others at its path.
+    stamp: Option<FileStamp>,
 }
 
 enum Bytes {
@@ -126,8 +129,10 @@ impl ElfFile {
             Err(OpenError::Io(error)) => return Err(ElfError::Io(error)),
         };
         let bytes = Bytes::Mapped(file.map()?);
-        ElfFile::checked(path, bytes, |_| {
-            Ok(MaskedBytes::Mapped(file.map_to_change()?))
+        let copy = |_: &[u8]| Ok(MaskedBytes::Mapped(file.map_to_change()?));
+        Ok(ElfFile {
+            stamp: Some(file.stamp()),
+            ..ElfFile::checked(path, bytes, copy)?
         })
     }
 
@@ -151,6 +156,7 @@ impl ElfFile {
             path: path.to_owned(),
             bytes,
             masked: None,
+            stamp: None,
         };
         let why = match file.object() {
             Ok(_) => return Ok(file),
@@ -171,6 +177,11 @@ impl ElfFile {
             Bytes::Owned(bytes) => bytes,
             Bytes::Member(archive, range) => archive.data(range),
         }
+    }
+
+    /// What tells the file from others at its path; `None`: it is in an archive, or in memory.
+    pub(super) fn stamp(&self) -> Option<FileStamp> {
+        self.stamp
     }
 
     /// Why a table of it is passed over, if one is.

@@ -6,6 +6,7 @@ use super::error_text::with_causes;
 use super::locate::{self, Recorded, SearchPath};
 use super::report::BuildId;
 use super::vdso;
+use heapprof_format::FileStamp;
 use std::path::Path;
 
 /// An ELF file, opened.
@@ -48,6 +49,16 @@ impl Usable {
     /// Its bytes.
     pub(crate) fn data(&self) -> &[u8] {
         self.0.data()
+    }
+
+    /// Whether it is the file that has that stamp, as far as the stamp says.
+    pub(crate) fn has_stamp(&self, wanted: &FileStamp) -> bool {
+        let is_it = |wanted: u64, found: u64| wanted == 0 || wanted == found;
+        self.0.stamp().is_some_and(|found| {
+            wanted.inode == found.inode
+                && is_it(wanted.size, found.size)
+                && is_it(wanted.modified_ns, found.modified_ns)
+        })
     }
 
     /// Its headers, parsed.

@@ -41,6 +41,7 @@ pub(crate) fn load(log: &mut LogBuilder, file: u8, start: u64) {
         time_ns: 0,
         path: path.into(),
         build_id: vec![0xab, file, 1, 2],
+        stamp: None,
         bias: start,
         segments: vec![Segment {
             start,

@@ -48,6 +48,8 @@ pub(crate) struct Stat {
     pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) size: u64,
+    /// Nanoseconds since 1970.
+    pub(crate) modified_ns: u64,
     pub(crate) mode: u32,
     /// Number of hard links.
     pub(crate) links: u64,
@@ -59,6 +61,9 @@ impl Stat {
             device: stat.st_dev,
             inode: stat.st_ino,
             size: stat.st_size as u64,
+            modified_ns: (stat.st_mtime as u64)
+                .wrapping_mul(1_000_000_000)
+                .wrapping_add(stat.st_mtime_nsec as u64),
             mode: stat.st_mode,
             links: stat.st_nlink,
         }
@@ -67,6 +72,15 @@ impl Stat {
 
 /// Returns the status of the file at `path`, without following a link. Uses no descriptor.
 pub(crate) fn stat_at(path: &CStr) -> Result<Stat, Errno> {
+    stat_with(path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// The file that a path leads to, over links. It takes no descriptor.
+pub(crate) fn stat_of_target(path: &CStr) -> Result<Stat, Errno> {
+    stat_with(path, 0)
+}
+
+fn stat_with(path: &CStr, flags: i32) -> Result<Stat, Errno> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: reads a C string, and writes one `struct stat`, which on x86-64 is the kernel's own
     // layout.
@@ -77,7 +91,7 @@ pub(crate) fn stat_at(path: &CStr) -> Result<Stat, Errno> {
                 libc::AT_FDCWD as i64 as u64,
                 path.as_ptr() as u64,
                 stat.as_mut_ptr() as u64,
-                libc::AT_SYMLINK_NOFOLLOW as u64,
+                flags as u64,
                 0,
                 0,
             ],

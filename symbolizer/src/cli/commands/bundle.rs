@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use heapprof_symbolizer::{Bytes, Input, Reading, write_bundle};
+use heapprof_symbolizer::{Bundled, Bytes, Input, Reading, write_bundle};
 
 use crate::cli::inputs::one::read;
 use crate::cli::options::symbols::SymbolArgs;
@@ -50,13 +50,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = read(&args.file, &reading)?;
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
-    let mut contents = Vec::new();
+    let mut bundled = Bundled::default();
     out.write(|out| {
-        contents =
-            write_bundle(&input.name(), input.bytes(), &symbols, out).map_err(io::Error::other)?;
+        let written = write_bundle(&input.name(), input.bytes(), &profile, &symbols, out);
+        bundled = written.map_err(io::Error::other)?;
         Ok(())
     })?;
-    let size: u64 = contents.iter().map(|(_, size)| size).sum();
+    let size: u64 = bundled.members.iter().map(|(_, size)| size).sum();
     let missing = symbols
         .reports()
         .values()
@@ -66,9 +66,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         "{}: the profile and {} files, {}",
         out.path()
             .map_or("standard output".into(), |out| out.to_string_lossy()),
-        contents.len().saturating_sub(1),
+        bundled.members.len().saturating_sub(1),
         Bytes(size as f64)
     ));
+    for path in &bundled.left_out {
+        say::note(&format_args!(
+            "note: {} is left out: it has no build-id, and is not known to be the file that ran; --sysroot / takes it",
+            path.display()
+        ));
+    }
     if missing > 0 {
         say::note(&format_args!(
             "note: {missing} modules have addresses that nothing here names; `heapprof info` says why"
