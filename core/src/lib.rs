@@ -28,6 +28,7 @@
 //! - [`Budget`] adapts the interval to a limit of samples a second.
 //! - [`Merge`] orders the events of all lanes.
 //! - [`Timeline`] converts the processor's counter to nanoseconds.
+//! - [`RateLimit`] limits the rate of requests.
 //! - [`Pace`] estimates the least time for the rest of a dump, at the program's end.
 //! - [`Allowance`] decides how long the program's end waits for the writer.
 //! - [`Weight`] is the estimate that one sample contributes.
@@ -46,6 +47,7 @@ mod lanes;
 mod ledger;
 mod pace;
 mod primitive;
+mod rate_limit;
 mod sampling;
 pub mod seccomp_bpf;
 mod tables;
@@ -60,6 +62,7 @@ pub use lanes::stack_lane::{SentStack, StackLane};
 pub use lanes::timeline::{ClockReading, Scale, Timeline};
 pub use ledger::{Block, Ledger, Live, Row, Totals};
 pub use pace::Pace;
+pub use rate_limit::RateLimit;
 pub use sampling::budget::Budget;
 pub use sampling::estimate::Estimate;
 pub use sampling::fixed::Fixed;

@@ -6,8 +6,8 @@
 
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::record::{
-    Counter, EndReason, FileStamp, MAX_STACK_FRAMES, Module, Process, Record, Segment, Stack, Start,
-    Thread, WalkEnd,
+    Counter, EndReason, FileStamp, MAX_STACK_FRAMES, Module, Process, Record, Segment, Stack,
+    Start, Thread, WalkEnd,
 };
 use crate::varint::{put, take, unzigzag, zigzag};
 
@@ -338,7 +338,8 @@ fn take_start(bytes: &mut &[u8]) -> Option<Start> {
     })
 }
 
-/// What stands behind the end of a body that has a start in it.
+/// Appends the numbers of the logs. They stand at the end of a body with a start, where an earlier
+/// reader passes over them.
 fn put_log_numbers(out: &mut Vec<u8>, start: &Start) {
     put(out, start.log_number);
     put(out, start.parent_log_number);

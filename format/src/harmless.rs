@@ -13,14 +13,15 @@ pub fn is_harmless(c: char) -> bool {
     !c.is_control() && !is_invisible(c)
 }
 
-/// Characters without a shape of their own (Unicode: Default_Ignorable_Code_Point, line and paragraph
-/// separators, annotation marks), and code points that are none.
+/// Characters without a shape of their own (Unicode: Default_Ignorable_Code_Point, line and
+/// paragraph separators, annotation marks), and code points that are none.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}'
         // Fillers of Hangul and Khmer, selectors of Mongolian.
         | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-        // Widths of zero, marks, embeddings and isolates of direction, joiners, invisible operators.
+        // Widths of zero, marks, embeddings and isolates of direction, joiners, invisible
+        // operators.
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
         | '\u{fdd0}'..='\u{fdef}'

@@ -213,7 +213,8 @@ pub struct Module {
     pub segments: Vec<Segment>,
 }
 
-/// What tells a file from others that have its path at other times. 0 is "not known".
+/// File stamp: the attributes that distinguish a file from others that have its path at other
+/// times. 0 means that a value is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileStamp {
     /// Its number in its file system.

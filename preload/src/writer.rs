@@ -20,7 +20,7 @@
 
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{Budget, Ledger, NumberMap, Scale};
+use heapprof_core::{Budget, Ledger, NumberMap, RateLimit, Scale};
 use heapprof_format::{EndReason, Module, Record};
 
 use crate::allocator;
@@ -96,6 +96,8 @@ pub(crate) struct Writer {
     /// Kept if dumps may be requested, or the log rotates.
     ledger: Option<Ledger>,
     dumps: Option<Dumps>,
+    /// How many dumps other processes may request now.
+    dump_limit: RateLimit,
     /// The limit of samples a second that the interval follows.
     budget: Option<Budget>,
     /// Present if the log has a bound.
@@ -135,6 +137,7 @@ impl Writer {
         });
         let mut writer = Writer {
             budget,
+            dump_limit: commands::dump_limit(),
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
             ledger: (with_dumps || settings.max_log > 0).then(Ledger::new),
             rotation: (settings.max_log > 0).then(|| Rotation::new(settings.max_log, &output)),

@@ -52,8 +52,8 @@ impl Access {
     }
 
     /// Returns true if a file of that owner is believed when it says that it belongs to a log of
-    /// `log_owner`: a segment, or a parent's log. Another user's file is not, whatever it says. Root
-    /// needs no file to mislead, and the user who asks does not mislead himself.
+    /// `log_owner`: a segment, or a parent's log. Another user's file is not, whatever it says.
+    /// Root needs no file to mislead, and the user who asks does not mislead himself.
     pub(crate) fn is_believed(owner: u32, log_owner: u32) -> bool {
         // SAFETY: a question without arguments.
         owner == log_owner || owner == 0 || owner == unsafe { libc::geteuid() }

@@ -195,8 +195,8 @@ impl Input {
         })
     }
 
-    /// Opens the log of the process that `child`, whose log has that owner, was forked from. `None`:
-    /// it cannot be opened, or is another's.
+    /// Opens the log of the process that `child`, whose log has that owner, was forked from.
+    /// `None`: it cannot be opened, or is another's.
     fn parent(path: &Path, child: &Start, child_owner: u32) -> Option<Input> {
         let (input, file) = Input::opened(path).ok()?;
         // Asked before it is joined with its own parent's: those must not be looked for in a

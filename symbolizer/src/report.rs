@@ -83,8 +83,8 @@ impl Report<'_> {
     }
 }
 
-/// The page without its data. Its policy lets a browser run the one script and use the one style sheet
-/// that it has, by their hashes: no name in the data can become a script, wherever it is put.
+/// The page without its data. Its policy lets a browser run the one script and use the one style
+/// sheet that it has, by their hashes: no name in the data can become a script, wherever it is put.
 fn page() -> io::Result<String> {
     let mut page = PAGE.to_owned();
     for (mark, part) in [

@@ -9,7 +9,7 @@
 
 use crate::common::{LogBuilder, heapprof, stderr};
 use crate::resolve_fixture::{C_INLINES, Fixture, installed};
-use heapprof_format::{Module, Segment};
+use heapprof_format::{FileStamp, Module, Segment};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -142,6 +142,17 @@ impl Case {
         let nowhere = ["--sysroot", &nothing];
         assert_ne!(outputs(&log, &nowhere, None), before, "without any of it");
     }
+}
+
+/// What a log knows of the file at a path.
+fn stamp(path: &str) -> Option<FileStamp> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = std::fs::metadata(path).ok()?;
+    Some(FileStamp {
+        inode: meta.ino(),
+        size: meta.len(),
+        modified_ns: (meta.mtime() * 1_000_000_000 + meta.mtime_nsec()) as u64,
+    })
 }
 
 fn outputs(file: &str, options: &[&str], binary_path: Option<PathBuf>) -> Vec<Vec<u8>> {
@@ -448,4 +459,63 @@ fn a_bundle_of_another_allocators_profile_is_read() {
             }
         }
     }
+}
+
+/// A log names a file of the machine where the bundle is made, which its author has not seen.
+#[test]
+fn a_file_is_not_packed_because_a_log_names_it() {
+    let world = Fixture::new();
+    world.compile("program.c", C_INLINES, &["-g", "-Wl,--build-id=none"]);
+    let path = world.path("program").display().to_string();
+    let right = stamp(&path).unwrap();
+    let call = world.call_site("program", "<outer>", "<sink>");
+    let packed = |stamp: Option<FileStamp>, options: &[&str]| {
+        let mut log = LogBuilder::new(1);
+        log.module_record(Module {
+            number: 0,
+            time_ns: 0,
+            path: path.clone(),
+            build_id: Vec::new(),
+            stamp,
+            bias: BIAS,
+            segments: vec![Segment {
+                start: BIAS,
+                len: 0x10_0000,
+                file_offset: 0,
+                flags: 5,
+            }],
+        });
+        let stack = log.stack(&[BIAS + call]);
+        log.alloc(stack, 100);
+        let desk = Fixture::new();
+        let log = desk.write("run.heaplog", log.end()).display().to_string();
+        let bundle = desk.path("run.tar").display().to_string();
+        let out = done(&[&["bundle", "-o", &bundle, &log], options].concat(), None);
+        let names = desk.run("tar", &["-tf", "run.tar"]);
+        assert_eq!(names.lines().next(), Some("run.heaplog"));
+        let is_packed = names.lines().any(|name| name.ends_with("/program"));
+        assert_eq!(names.lines().count(), 1 + usize::from(is_packed), "{names}");
+        let word = format!("{path} is left out: it has no build-id");
+        assert_eq!(stderr(&out).contains(&word), !is_packed, "{}", stderr(&out));
+        is_packed
+    };
+    assert!(packed(Some(right), &[]));
+    // The user's word is enough, and so is what a dump knows.
+    assert!(packed(None, &["--sysroot", "/"]));
+    let of_a_dump = FileStamp {
+        inode: right.inode,
+        ..FileStamp::default()
+    };
+    assert!(packed(Some(of_a_dump), &[]));
+    let wrong: [fn(&mut FileStamp); 3] = [
+        |stamp| stamp.inode += 1,
+        |stamp| stamp.size += 1,
+        |stamp| stamp.modified_ns += 1,
+    ];
+    for wrong in wrong {
+        let mut stamp = right;
+        wrong(&mut stamp);
+        assert!(!packed(Some(stamp), &[]), "{stamp:?}");
+    }
+    assert!(!packed(None, &[]));
 }

@@ -13,6 +13,7 @@ fn module(path: String, build_id: Vec<u8>) -> Module {
         time_ns: 0,
         path,
         build_id,
+        stamp: None,
         bias: BIAS,
         segments: vec![Segment {
             start: BIAS,

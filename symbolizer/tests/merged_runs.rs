@@ -74,6 +74,7 @@ fn process(build_id: u8, bytes: u64) -> (String, Profile) {
     let module = LoadedModule {
         path: format!("/lib/{build_id}.so"),
         build_id: vec![build_id],
+        stamp: None,
         bias: Some(0x4000),
         segments: vec![Segment {
             start: 0x4800,

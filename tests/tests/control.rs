@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use heapprof_format::Record;
 use heapprof_tests::{
-    Log, Run, Running, ended, now_ns, refused, samples_so_far, service, started, told, writer_of,
+    Log, Run, Running, ctl, ended, now_ns, refused, samples_so_far, service, started, told,
+    writer_of,
 };
 
 /// Returns the open descriptors of a process.
@@ -75,6 +77,33 @@ fn a_paused_program_records_from_start_to_stop() {
             info.stdout
         );
     }
+}
+
+/// A peer cannot fill the disk: after a burst, one a second.
+#[test]
+fn dumps_are_limited_to_a_burst_and_one_a_second() {
+    let mut running = started(service("idle").interval(1));
+    let pid = running.pid();
+    running.until("a sample", |running| samples_so_far(running, 23002) == 1);
+    let begun = Instant::now();
+    let (mut written, mut said) = (0, None);
+    for _ in 0..30 {
+        let out = ctl(pid, &["dump"]);
+        match out.status.success() {
+            true => written += 1,
+            false => said = Some(out.stderr),
+        }
+    }
+    let allowed = 5 + begun.elapsed().as_secs() as usize + 1;
+    assert!((5..=allowed).contains(&written), "{written} of {allowed}");
+    let said = said.expect("a refusal: 30 are asked for in less than 25 seconds");
+    assert!(said.contains("one a second"), "{said}");
+    // It is a limit of rate: a later one is written, and other commands are not limited.
+    assert!(told(pid, &["status"]).contains(&format!("dumps: {written}")));
+    std::thread::sleep(Duration::from_millis(1100));
+    told(pid, &["dump"]);
+    let ran = ended(running);
+    assert_eq!(ran.dumps().len(), written + 1);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::dump::snapshot::{Context, Snapshot};
 use crate::writer::kept_stacks::KeptStack;
-use heapprof_core::Ledger;
+use heapprof_core::{Ledger, RateLimit};
 use std::sync::atomic::Ordering;
 
 /// The size from which a log is not read again inside the program, because that would take seconds.
@@ -24,8 +24,18 @@ const MAX_REPLAY_BYTES: usize = 256 << 20;
 /// How many records to read between two signs of progress, for hooks that wait for room.
 const REPLAY_BATCH: u64 = 16 << 10;
 
+/// Dumps that other processes may request at once. Each is a file, and interrupts the writer:
+/// beyond these, one is written in each [`DUMP_PERIOD_NS`].
+const DUMPS_AT_ONCE: u32 = 5;
+const DUMP_PERIOD_NS: u64 = 1_000_000_000;
+
 /// The longest name of a marker: a line of a table, not a text.
 const MAX_NAME: usize = 1000;
+
+/// The limit of dumps that other processes may request.
+pub(super) fn dump_limit() -> RateLimit {
+    RateLimit::new(DUMPS_AT_ONCE, DUMP_PERIOD_NS, clock::now_ns())
+}
 
 impl Writer {
     /// Answers all requests.
@@ -70,6 +80,9 @@ impl Writer {
                 self.note(clock::now_ns(), NoteKind::Marker(kept));
                 Ok(format!("marked as {name:?}"))
             }
+            ("dump", _) if !self.dump_limit.take(clock::now_ns()) => Err(format!(
+                "more than {DUMPS_AT_ONCE} dumps were requested; from now on, one a second is written: ask again then"
+            )),
             ("dump", "") => self.dump_on_request(session, "asked for by heapprof ctl"),
             ("dump", reason) => self.dump_on_request(session, reason),
             _ => Err(format!(

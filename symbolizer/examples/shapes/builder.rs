@@ -26,6 +26,7 @@ pub(crate) fn start(pid: u32, seconds: u64) -> Start {
         program: "/srv/server".into(),
         args: vec!["server".into()],
         pid,
+        log_number: u64::from(pid) << 32 | seconds,
         wall_ns: 1_767_225_600_000_000_000 + monotonic_ns,
         monotonic_ns,
         interval: 1,
@@ -44,6 +45,7 @@ pub(crate) fn module(number: u32, path: String, start: u64, len: u64) -> Module 
         time_ns: 0,
         path,
         build_id: id.to_le_bytes().into(),
+        stamp: None,
         bias: start,
         segments: vec![Segment {
             start,

@@ -11,10 +11,11 @@ use crate::builder::{Builder, module, start, write};
 type Files = io::Result<Vec<PathBuf>>;
 
 /// The start of a process that was forked from that one, whose log has that name.
-fn forked(child: Start, parent: u32, log: &Path) -> Start {
+fn forked(child: Start, parent: &Start, log: &Path) -> Start {
     let at = child.monotonic_ns - 1;
     Start {
-        forked_from: parent,
+        forked_from: parent.pid,
+        parent_log_number: parent.log_number,
         settings: vec![
             (FORKED_AT.into(), at.to_string()),
             (PARENT_LOG.into(), log.display().to_string()),
@@ -39,7 +40,7 @@ pub(crate) fn chain(count: u64, folder: &Path) -> Files {
         let own = start(pid, 1000 + i);
         let own = match i {
             0 => own,
-            _ => forked(own, pid - 1, &last),
+            _ => forked(own, &start(pid - 1, 1000 + i - 1), &last),
         };
         last = small(own, 1 + i).write(folder, &format!("{i}.heaplog"))?;
     }
@@ -52,7 +53,7 @@ pub(crate) fn children(count: u64, folder: &Path) -> Files {
     let parent = folder.join("server.heaplog");
     files.push(small(start(77, 1000), 1).write(folder, "server.heaplog")?);
     for i in 0..count {
-        let own = forked(start(100 + i as u32, 2000 + i), 77, &parent);
+        let own = forked(start(100 + i as u32, 2000 + i), &start(77, 1000), &parent);
         files.push(small(own, 2 + i).write(folder, &format!("server_{i}.heaplog"))?);
     }
     Ok(files)
@@ -64,7 +65,7 @@ pub(crate) fn containers(count: u64, folder: &Path) -> Files {
     for i in 0..count / 2 {
         let parent = folder.join(format!("{i}.heaplog"));
         files.push(small(start(1, 1000 + i * 3), 1).write(folder, &format!("{i}.heaplog"))?);
-        let own = forked(start(7, 1001 + i * 3), 1, &parent);
+        let own = forked(start(7, 1001 + i * 3), &start(1, 1000 + i * 3), &parent);
         files.push(small(own, 2).write(folder, &format!("{i}_7.heaplog"))?);
     }
     Ok(files)
@@ -123,7 +124,7 @@ pub(crate) fn unloaded(count: u64, folder: &Path) -> Files {
         log.module_gone(i as u32);
     }
     let parent = log.write(folder, "server.heaplog")?;
-    let child = small(forked(start(100, 2000), 77, &parent), 1 << 40);
+    let child = small(forked(start(100, 2000), &start(77, 1000), &parent), 1 << 40);
     Ok(vec![child.write(folder, "server_100.heaplog")?])
 }
 

@@ -46,7 +46,8 @@ pub struct Bundled {
     /// Names and sizes of its members.
     pub members: Vec<(String, u64)>,
     /// Files without a build-id that names were taken from, and that are not known to be those that
-    /// ran. An input can name any file of the machine, which must not find its way into a bundle so.
+    /// ran. An input can name any file of the machine, which must not find its way into a bundle
+    /// so.
     pub left_out: Vec<PathBuf>,
 }
 
@@ -110,8 +111,8 @@ fn append(builder: &mut tar::Builder<impl Write>, name: &str, data: &[u8]) -> io
     builder.append_data(&mut header, name, data)
 }
 
-/// The module's own file, if names were taken from it and nothing shows that it is the one that ran:
-/// no build-id, no stamp, no word of the user's.
+/// The module's own file, if names were taken from it and nothing shows that it is the one that
+/// ran: no build-id, no stamp, no word of the user's.
 fn unknown_binary(
     report: &ModuleReport,
     stamp: Option<FileStamp>,

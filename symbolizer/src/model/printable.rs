@@ -1,8 +1,8 @@
 //! Printable text: text from outside, with everything escaped that could harm its reader.
 //!
 //! Names come from files that anybody may have written. Control characters are written as `\xNN` or
-//! `\u{NNNN}`: terminals obey them, line-based formats break at them, XML forbids them. So are invisible
-//! characters: they turn the direction of text, or make one name look like another.
+//! `\u{NNNN}`: terminals obey them, line-based formats break at them, XML forbids them. So are
+//! invisible characters: they turn the direction of text, or make one name look like another.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};

@@ -80,8 +80,8 @@ enum Bytes {
     Member(Arc<Archive>, Range<usize>),
 }
 
-/// A file that can be read only in part: a parser refuses all of it because of a table that it has no
-/// use for here (a symbol table that is compressed, relocations that are damaged).
+/// A file that can be read only in part: a parser refuses all of it because of a table that it has
+/// no use for here (a symbol table that is compressed, relocations that are damaged).
 struct Masked {
     /// The file's bytes, with those tables declared to be data.
     bytes: MaskedBytes,
@@ -145,8 +145,8 @@ impl ElfFile {
         ElfFile::checked(path, bytes, |data| Ok(MaskedBytes::Owned(data.to_vec())))
     }
 
-    /// The file, if its headers can be parsed, perhaps without tables that cannot. `copy` makes a copy
-    /// of it that can be changed.
+    /// The file, if its headers can be parsed, perhaps without tables that cannot. `copy` makes a
+    /// copy of it that can be changed.
     fn checked(
         path: &Path,
         bytes: Bytes,

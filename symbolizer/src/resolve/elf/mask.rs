@@ -1,9 +1,9 @@
-//! Masked table: one of an ELF file that a parser cannot read, declared to be plain data, so that the
-//! parser reads the rest.
+//! Masked table: one of an ELF file that a parser cannot read, declared to be plain data, so that
+//! the parser reads the rest.
 //!
-//! The `object` crate parses the tables of symbols and of relocations with the headers, and refuses a
-//! file whose table is malformed. A `.symtab` that is compressed is such a table for it. Names mostly
-//! come from DWARF, which needs neither.
+//! The `object` crate parses the tables of symbols and of relocations with the headers, and refuses
+//! a file whose table is malformed. A `.symtab` that is compressed is such a table for it. Names
+//! mostly come from DWARF, which needs neither.
 
 use object::elf::{
     FileHeader32, FileHeader64, SHT_DYNSYM, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_SYMTAB,
