@@ -86,7 +86,7 @@ impl RegularFile {
         &self.meta
     }
 
-    /// What tells it from others that have its path at other times.
+    /// The stamp that distinguishes it from others that have its path at other times.
     pub(crate) fn stamp(&self) -> FileStamp {
         let seconds = (self.meta.mtime() as u64).wrapping_mul(1_000_000_000);
         FileStamp {

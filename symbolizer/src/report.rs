@@ -83,8 +83,8 @@ impl Report<'_> {
     }
 }
 
-/// The page without its data. Its policy lets a browser run the one script and use the one style
-/// sheet that it has, by their hashes: no name in the data can become a script, wherever it is put.
+/// Returns the page without its data. Its policy names the script and the style sheet by their
+/// hashes. A browser runs no other script, so no name in the data can become one.
 fn page() -> io::Result<String> {
     let mut page = PAGE.to_owned();
     for (mark, part) in [
@@ -108,7 +108,7 @@ fn page() -> io::Result<String> {
     Ok(page)
 }
 
-/// What stands before and behind a mark.
+/// Returns the text before a mark and the text behind it.
 fn divided<'a>(page: &'a str, mark: &str) -> io::Result<(&'a str, &'a str)> {
     let missing = || io::Error::other(format!("the page's frame has no place for {mark}"));
     page.split_once(mark).ok_or_else(missing)

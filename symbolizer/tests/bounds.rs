@@ -29,7 +29,7 @@ fn measured(folder: &Path, args: &[&str]) -> Run {
         .stderr(File::create(&path).unwrap())
         .spawn()
         .expect("heapprof can be started");
-    // What wait4 says has the memory of this process in it, from between fork and exec.
+    // The peak that wait4 reports includes this process's memory, as the child has it before exec.
     let mut peak = 0;
     let status = loop {
         peak = resident_at_most(child.id()).unwrap_or(peak);
@@ -383,7 +383,7 @@ fn no_log_decides_how_many_dumps_are_written() {
     }
 }
 
-/// What no limit of a decoder's covers is covered by the bound of the run.
+/// Memory that no decoder limits is limited by the bound of the run.
 #[test]
 fn a_run_that_passes_its_bound_ends_with_a_word() {
     let folder = tempfile::tempdir().unwrap();

@@ -144,7 +144,7 @@ impl Case {
     }
 }
 
-/// What a log knows of the file at a path.
+/// The stamp that a log has of the file at a path.
 fn stamp(path: &str) -> Option<FileStamp> {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path).ok()?;
@@ -500,7 +500,7 @@ fn a_file_is_not_packed_because_a_log_names_it() {
         is_packed
     };
     assert!(packed(Some(right), &[]));
-    // The user's word is enough, and so is what a dump knows.
+    // A folder that the user names is enough, or the number of the file, which a dump has.
     assert!(packed(None, &["--sysroot", "/"]));
     let of_a_dump = FileStamp {
         inode: right.inode,

@@ -540,7 +540,7 @@ fn a_parents_log_is_known_by_its_number_and_by_its_owner() {
     let (in_use, remark) = in_use_and_remark(&log);
     assert_eq!(in_use, INHERITED * MB, "{remark}");
 
-    // Only root can give a file away; and whoever asks is root then, and believes himself.
+    // Only root can give a file away. Root is then the user who asks, and believes its own files.
     let right = std::fs::read(&parent).unwrap();
     if std::os::unix::fs::chown(&parent, Some(12_345), None).is_ok() {
         let (in_use, remark) = in_use_and_remark(&log);

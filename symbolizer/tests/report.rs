@@ -424,7 +424,7 @@ fn the_pages_policy_names_its_script_and_its_style_by_their_hashes() {
         hash("style")
     );
     assert_eq!(policy, expected);
-    // What a policy of hashes does not let through: handlers and styles in attributes.
+    // Such a policy forbids handlers and styles in attributes.
     let (body, _) = page.split_once("<script").unwrap();
     let (_, body) = body.split_once("</style>").unwrap();
     for tag in body.split('<').map(|tag| tag.split('>').next().unwrap()) {

@@ -40,14 +40,13 @@ pub enum BundleError {
     Write(#[source] io::Error),
 }
 
-/// What is in a bundle.
+/// The content of a bundle.
 #[derive(Debug, Default)]
 pub struct Bundled {
     /// Names and sizes of its members.
     pub members: Vec<(String, u64)>,
-    /// Files without a build-id that names were taken from, and that are not known to be those that
-    /// ran. An input can name any file of the machine, which must not find its way into a bundle
-    /// so.
+    /// Files without a build-id that gave names, but are not known to be the files that ran. They
+    /// are not in the bundle: an input can name any file of the machine, a private one, too.
     pub left_out: Vec<PathBuf>,
 }
 
@@ -111,8 +110,8 @@ fn append(builder: &mut tar::Builder<impl Write>, name: &str, data: &[u8]) -> io
     builder.append_data(&mut header, name, data)
 }
 
-/// The module's own file, if names were taken from it and nothing shows that it is the one that
-/// ran: no build-id, no stamp, no word of the user's.
+/// Returns the module's own file if it gave names, but nothing shows that it is the file that ran:
+/// no build-id, no stamp, no folder that the user named.
 fn unknown_binary(
     report: &ModuleReport,
     stamp: Option<FileStamp>,

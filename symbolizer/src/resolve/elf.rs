@@ -70,7 +70,7 @@ pub(super) struct ElfFile {
     pub(super) path: PathBuf,
     bytes: Bytes,
     masked: Option<Masked>,
-    /// Of a file of the file system: what tells it from others at its path.
+    /// The stamp of a file of the file system.
     stamp: Option<FileStamp>,
 }
 
@@ -179,7 +179,7 @@ impl ElfFile {
         }
     }
 
-    /// What tells the file from others at its path; `None`: it is in an archive, or in memory.
+    /// The stamp of the file; `None` if it is in an archive or in memory.
     pub(super) fn stamp(&self) -> Option<FileStamp> {
         self.stamp
     }
