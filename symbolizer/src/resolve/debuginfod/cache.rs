@@ -203,6 +203,23 @@ mod tests {
         ));
     }
 
+    /// In a cache that others may write to, any name may be that of a FIFO.
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let (folder, cache, path) = cache();
+        cache.remember_absence(&path);
+        let fifo = |path: &Path| {
+            let made = std::process::Command::new("mkfifo").arg(path).status();
+            assert!(made.unwrap().success());
+        };
+        fifo(&folder.path().join("new/cache_miss_s"));
+        assert_eq!(cache.miss_seconds(), MISS_SECONDS);
+        assert!(matches!(cache.look(&path), Cached::Absent { .. }));
+        fs::remove_file(&path).unwrap();
+        fifo(&path);
+        assert!(super::super::ElfFile::open(&path).is_err());
+    }
+
     #[test]
     fn a_part_has_no_name_until_it_is_kept_and_leaves_nothing_when_it_is_not() {
         let (_folder, cache, path) = cache();
