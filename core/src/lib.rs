@@ -71,7 +71,7 @@ pub use sampling::sampler::{Regime, STRIDE, Sampler, bytes_on_the_line};
 pub use sampling::size_class::SizeClass;
 pub use sampling::weight::Weight;
 pub use tables::filter::{Filter, Unit};
-pub use tables::number_hash::{NumberHasher, NumberMap};
+pub use tables::number_hash::{NumberHasher, NumberMap, NumberState};
 pub use tables::sample_table::{SampleTable, Vacant};
 pub use tables::slots::{Growth, LEVELS, Levels, Slot, level_slots};
 pub use tables::stack_set::StackSet;

@@ -1,13 +1,35 @@
-//! Number hash: a hasher for maps whose keys are numbers that heapprof makes itself.
+//! Number hash: a hasher for maps whose keys are numbers.
 //!
 //! The standard hasher protects from keys that an attacker chooses, reads random numbers from the
-//! system, and costs ten times as much. No attacker chooses ids, stack numbers or hashes of stacks.
+//! system, and costs ten times as much. An attacker chooses the ids and the stack numbers of a
+//! hostile log, but does not know where the program lies in memory: an address of the program
+//! begins each map's hashes.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 /// A map from numbers.
-pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+pub type NumberMap<K, V> = HashMap<K, V, NumberState>;
+
+/// The beginning of a map's hashes: an address, which the system chooses at random at each start.
+#[derive(Debug, Clone, Copy)]
+pub struct NumberState(u64);
+
+impl Default for NumberState {
+    fn default() -> Self {
+        static HERE: u8 = 0;
+        NumberState(std::ptr::from_ref(&HERE).addr() as u64)
+    }
+}
+
+impl BuildHasher for NumberState {
+    type Hasher = NumberHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> NumberHasher {
+        NumberHasher(self.0)
+    }
+}
 
 /// A hasher that folds the words of a key into one by multiplication.
 #[derive(Debug, Default, Clone, Copy)]
@@ -47,5 +69,28 @@ impl Hasher for NumberHasher {
             word[..chunk.len()].copy_from_slice(chunk);
             self.write_u64(u64::from_le_bytes(word));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The multiplication alone would turn these numbers into small ones, whose upper bits are equal.
+    /// The places of a map come from those bits.
+    #[test]
+    fn numbers_that_are_chosen_for_it_do_not_share_a_place() {
+        // Times the multiplier, 1.
+        const INVERSE: u64 = 0xf1de_83e1_9937_733d;
+        let places = |state: NumberState| {
+            let keys = (1..=4096u64).map(|i| i.wrapping_mul(INVERSE));
+            let places: BTreeSet<u64> = keys.map(|key| state.hash_one(key) % 4096).collect();
+            places.len()
+        };
+        assert_eq!(places(NumberState(0)), 1);
+        // Of as many places, 1 - 1/e is 2589.
+        let found = places(NumberState::default());
+        assert!(found > 2000, "{found}");
     }
 }
