@@ -195,21 +195,16 @@ impl Input {
         })
     }
 
-    /// Opens the log of the process that `child`, whose log has that owner, was forked from.
-    /// `None`: it cannot be opened, or is another's.
+    /// Opens the log of the process that `child` was forked from. `child_owner` owns the log that is
+    /// read, of `child` or of a descendant. `None`: it cannot be opened, or is another's.
     fn parent(path: &Path, child: &Start, child_owner: u32) -> Option<Input> {
         let (input, file) = Input::opened(path).ok()?;
-        // Asked before it is joined with its own parent's: those must not be looked for in a
-        // circle.
         let is_believed = Access::is_believed(input.owner, child_owner);
         if !is_believed || !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
             return None;
         }
         Access::note(file.meta());
-        Some(Input {
-            joined: input.with_inherited(path),
-            ..input
-        })
+        Some(input)
     }
 
     /// Opens a file, and does not look for what a forked process inherited ([`Input::join`]).

@@ -9,7 +9,7 @@ use crate::common::{heapprof, stderr};
 use heapprof_core::{SizeClass, Totals};
 use heapprof_format::{
     Alloc, Checkpoint, Encoder, EndReason, FILE_HEADER, FORKED_AT, Module, PARENT_LOG, Passed,
-    Record, Segment, Stack, Sums, WalkEnd,
+    Record, Segment, Stack, Start, Sums, WalkEnd,
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
@@ -582,4 +582,130 @@ fn a_parents_log_is_known_by_its_number_and_by_its_owner() {
     }
     std::fs::write(&parent, right).unwrap();
     assert_eq!(in_use_and_remark(&log).0, INHERITED * MB);
+}
+
+/// A log of a process with one block of its own, of a stack in a module at that place.
+fn generation(
+    folder: &Path,
+    number: u32,
+    module: &str,
+    more: impl FnOnce(&mut Encoder),
+) -> PathBuf {
+    let mut log = Encoder::new();
+    let began = u64::from(number) * S;
+    let settings = match number {
+        0 => vec![],
+        number => vec![
+            (FORKED_AT.into(), (began - MS).to_string()),
+            (
+                PARENT_LOG.into(),
+                folder
+                    .join(format!("{}.heaplog", number - 1))
+                    .display()
+                    .to_string(),
+            ),
+        ],
+    };
+    log.record(&Record::Start(Start {
+        program: "/bin/server".into(),
+        pid: 30 + number,
+        forked_from: if number == 0 { 0 } else { 29 + number },
+        monotonic_ns: began,
+        interval: 1,
+        settings,
+        log_number: 100 + u64::from(number),
+        parent_log_number: if number == 0 {
+            0
+        } else {
+            99 + u64::from(number)
+        },
+        ..Start::default()
+    }));
+    let mut bytes = [&FILE_HEADER[..], log.finish()].concat();
+    if !module.is_empty() {
+        log.record(&Record::Module(Module {
+            number: 0,
+            time_ns: 0,
+            path: module.into(),
+            build_id: vec![],
+            stamp: None,
+            bias: 0x7000_0000,
+            segments: vec![Segment {
+                start: 0x7000_0000,
+                len: 0x1000,
+                file_offset: 0,
+                flags: 5,
+            }],
+        }));
+    }
+    stack(&mut log);
+    log.record(&Record::Stack(Stack {
+        number: 1,
+        end: WalkEnd::Root,
+        frames: vec![0x10, 0x7000_0100],
+        interrupted: vec![],
+    }));
+    log.alloc(&Alloc {
+        time_ns: MS,
+        thread: 0,
+        id: u64::from(number) + 1,
+        size: MB,
+        slack: 0,
+        stack: 1,
+        interval: 1,
+    });
+    more(&mut log);
+    bytes.extend_from_slice(log.finish());
+    crate::common::write(folder, &format!("{number}.heaplog"), &bytes)
+}
+
+/// ```text
+///   0  a block of first.so       still has it
+///   1  a block of first.so       unloads it, and frees the block of 0
+///   2  a block of second.so      which lies where first.so did
+///   3  the child
+/// ```
+#[test]
+fn blocks_of_all_ancestors_keep_their_modules() {
+    let folder = folder();
+    let folder = folder.path();
+    generation(folder, 0, "/lib/first.so", |_| {});
+    generation(folder, 1, "/lib/first.so", |log| {
+        free(log, 2 * MS, 1);
+        log.record(&Record::ModuleGone {
+            module: 0,
+            time_ns: 3 * MS,
+        });
+    });
+    generation(folder, 2, "/lib/second.so", |_| {});
+    let child = generation(folder, 3, "/lib/second.so", |_| {});
+    let profile = Input::open(&child).unwrap().read(|_| ()).unwrap();
+    let mut modules: Vec<&str> = profile
+        .rows
+        .iter()
+        .map(|row| {
+            let place = profile.places(profile.stack_of(row)).last().unwrap();
+            profile.module_of(place).map_or("", |m| m.path.as_str())
+        })
+        .collect();
+    modules.sort_unstable();
+    assert_eq!(
+        modules,
+        ["/lib/first.so", "/lib/second.so", "/lib/second.so"]
+    );
+    assert_eq!(profile.numbers().in_use_bytes, 3 * MB);
+}
+
+/// Each log is read once, and none is read from within the reading of another.
+#[test]
+fn a_process_may_have_thousands_of_ancestors() {
+    const GENERATIONS: u32 = 6000;
+    let folder = folder();
+    let mut last = PathBuf::new();
+    for number in 0..GENERATIONS {
+        last = generation(folder.path(), number, "", |_| {});
+    }
+    let text = ok(&["top", last.to_str().unwrap()]);
+    let blocks = format!("in use {GENERATIONS} objects");
+    assert!(text.contains(&blocks), "{text}");
 }

@@ -8,31 +8,20 @@
 //!
 //! Not here: opening the parent's log (`input`).
 
+mod heritage;
+
 use std::path::{Path, PathBuf};
 
-use heapprof_core::NumberMap;
 use heapprof_format::{
-    Alloc, Encoder, FILE_HEADER_LEN, FORKED_AT, FRAME_HEADER_LEN, Module, PARENT_LOG, Reader,
-    Record, Stack, Start, Thread,
+    Encoder, FILE_HEADER_LEN, FORKED_AT, FRAME_HEADER_LEN, Module, PARENT_LOG, Reader, Record,
+    Start, Thread,
 };
 
 use crate::model::fork_remark::AT_LEAST;
 use crate::model::fork_remark::MISSING;
 use crate::model::fork_remark::REMARK;
 use crate::model::special_threads::BEFORE_THE_FORK;
-
-/// Inherited stacks are numbered from here: a writer never comes so far.
-const FIRST_STACK: u32 = 1 << 31;
-
-/// And modules that were unloaded before the fork.
-const FIRST_MODULE: u32 = 1 << 31;
-
-/// These lie from here on, above all that a process may map: at their place there may be another by
-/// now.
-const SHELF: u64 = 1 << 47;
-const PAGE: u64 = 4096;
-/// No module is larger: what claims more is damage.
-const LARGEST_MODULE: u64 = 1 << 40;
+use heritage::Heritage;
 
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
 const FRAME_BYTES: usize = 1 << 20;
@@ -50,33 +39,23 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
     if is_joined(child) {
         return None; // it comes from a bundle
     }
-    let setting = |name: &str| {
-        let found = start.settings.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
-    };
-    let forked_at: u64 = setting(FORKED_AT)?.parse().ok()?;
-    let named = PathBuf::from(setting(PARENT_LOG)?);
-
+    let fork = Fork::of(start)?;
+    let named = fork.parent.clone();
     let mut records = vec![Record::Thread(Thread {
         number: BEFORE_THE_FORK,
         tid: 0,
         name: "(before the fork)".into(),
     })];
-    let parent = places(&named, path).find_map(|place| {
-        let log = open(&place, &start)?;
-        Some((place, log))
-    });
-    let remark = match &parent {
-        Some((place, log)) => {
-            let (mut past, live, is_complete) = in_use_at(log.as_ref(), forked_at);
-            past.unload_all_but(&modules_at_start(child));
+    let ancestors = ancestors(fork, path, &open);
+    let remark = match ancestors.first().map(|(_, place)| place.display()) {
+        Some(parent) => {
+            let heritage = heritage(&ancestors, child, &open);
             let remark = format!(
-                "{REMARK}{}{} samples in use then, from {}",
-                if is_complete { "" } else { AT_LEAST },
-                live.len(),
-                place.display()
+                "{REMARK}{}{} samples in use then, from {parent}",
+                if heritage.is_complete() { "" } else { AT_LEAST },
+                heritage.samples(),
             );
-            records.extend(inherited(&past, live));
+            records.extend(heritage.records());
             remark
         }
         None => {
@@ -96,6 +75,86 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
         },
     );
     insert(child, &records)
+}
+
+/// A fork, as the child's log tells of it.
+struct Fork {
+    child: Start,
+    /// The moment, by the monotonic clock.
+    at_ns: u64,
+    /// The parent's log, by the name that it had.
+    parent: PathBuf,
+}
+
+impl Fork {
+    fn of(child: Start) -> Option<Fork> {
+        let setting = |name: &str| {
+            let found = child.settings.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.as_str())
+        };
+        let at_ns = setting(FORKED_AT)?.parse().ok()?;
+        let parent = PathBuf::from(setting(PARENT_LOG)?);
+        Some(Fork {
+            child,
+            at_ns,
+            parent,
+        })
+    }
+}
+
+/// The forks that led to a process, its own first, and where the log of each parent is, as far as
+/// the logs are there.
+fn ancestors<Log: AsRef<[u8]>>(
+    fork: Fork,
+    path: &Path,
+    open: &impl Fn(&Path, &Start) -> Option<Log>,
+) -> Vec<(Fork, PathBuf)> {
+    let mut ancestors = Vec::new();
+    let (mut next, mut child) = (Some(fork), path.to_owned());
+    while let Some(fork) = next.take() {
+        let found = places(&fork.parent, &child).find_map(|place| {
+            let log = open(&place, &fork.child)?;
+            // Where the join was made already, the log has all that there was before it.
+            let is_last = is_joined(log.as_ref());
+            let start = start_of(log.as_ref()).filter(|_| !is_last);
+            Some((start.and_then(Fork::of), place))
+        });
+        if let Some((further, place)) = found {
+            next = further;
+            child.clone_from(&place);
+            ancestors.push((fork, place));
+        }
+    }
+    ancestors
+}
+
+/// What a process has from its ancestors: their logs are read one after the other, the first
+/// ancestor's first, each once and up to the fork that led to the next.
+fn heritage<Log: AsRef<[u8]>>(
+    ancestors: &[(Fork, PathBuf)],
+    child: &[u8],
+    open: &impl Fn(&Path, &Start) -> Option<Log>,
+) -> Heritage {
+    let mut heritage = Heritage::default();
+    let mut log = None;
+    let mut all = ancestors.iter().rev().peekable();
+    while let Some((fork, place)) = all.next() {
+        let Some(parent) = log.take().or_else(|| open(place, &fork.child)) else {
+            // It was there a moment ago.
+            heritage = Heritage::default();
+            continue;
+        };
+        heritage.read(parent.as_ref(), fork.at_ns);
+        match all.peek() {
+            Some((next, place)) => {
+                log = open(place, &next.child);
+                let modules = log.as_ref().map(|log| modules_at_start(log.as_ref()));
+                heritage.fork(modules.unwrap_or_default(), false);
+            }
+            None => heritage.fork(modules_at_start(child), true),
+        }
+    }
+    heritage
 }
 
 /// Returns true if a log is the one that the log of `child` names by its number: another log may
@@ -125,109 +184,9 @@ fn is_joined(log: &[u8]) -> bool {
 }
 
 /// Where the parent's log may be: where it was, or beside the child's.
-fn places(named: &Path, child: &Path) -> impl Iterator<Item = PathBuf> {
+fn places(named: &Path, child: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let beside = named.file_name().map(|name| child.with_file_name(name));
     [Some(named.to_owned()), beside].into_iter().flatten()
-}
-
-/// The state of the parent at the fork: its stacks and modules.
-#[derive(Default)]
-struct ParentState {
-    stacks: NumberMap<u32, Stack>,
-    /// When the first sample with a stack was taken.
-    first_ns: NumberMap<u32, u64>,
-    /// Modules, and when each was unloaded.
-    modules: Vec<(Module, Option<u64>)>,
-}
-
-impl ParentState {
-    fn took(&mut self, alloc: &Alloc) {
-        self.first_ns.entry(alloc.stack).or_insert(alloc.time_ns);
-    }
-
-    fn unloaded(&mut self, number: u32, time_ns: u64) {
-        let found = self.modules.iter_mut().rfind(|(m, _)| m.number == number);
-        if let Some((_, gone)) = found {
-            *gone = Some(time_ns);
-        }
-    }
-
-    /// Modules that the child does not have at its start were unloaded before, though that may not
-    /// have been noticed by then.
-    fn unload_all_but(&mut self, there: &[Module]) {
-        for (module, gone) in &mut self.modules {
-            let is_there = there
-                .iter()
-                .any(|m| m.bias == module.bias && m.path == module.path);
-            if !is_there && gone.is_none() {
-                *gone = Some(u64::MAX);
-            }
-        }
-    }
-
-    /// The module that an address was in at a time, if the child does not have it: its index. (As
-    /// `Profile::place` has it.)
-    fn gone_module(&self, address: u64, time_ns: u64) -> Option<usize> {
-        let contains = |module: &Module| {
-            let mut segments = module.segments.iter();
-            segments.any(|s| address.checked_sub(s.start).is_some_and(|at| at < s.len))
-        };
-        let all = self.modules.iter().enumerate();
-        let mut candidates = all.filter(|(_, (module, _))| contains(module));
-        let then = candidates.clone().rfind(|(_, (module, gone))| {
-            module.time_ns <= time_ns && gone.is_none_or(|gone| time_ns <= gone)
-        });
-        let (index, _) = then.or_else(|| candidates.next_back())?;
-        (!Self::is_there(&self.modules[index])).then_some(index)
-    }
-
-    /// Whether the child has that module where it is: it was neither unloaded, nor had by an
-    /// ancestor alone.
-    fn is_there((module, gone): &(Module, Option<u64>)) -> bool {
-        gone.is_none() && module.number < FIRST_MODULE
-    }
-}
-
-/// Modules of the parent that the child does not have, on their shelf.
-struct Shelf {
-    /// By how much each was moved, by its index.
-    moved: NumberMap<usize, u64>,
-    end: u64,
-}
-
-impl Shelf {
-    /// By how much that module is moved. `records` gets it when it is new.
-    fn place(&mut self, index: usize, module: &Module, records: &mut Vec<Record>) -> u64 {
-        if let Some(&by) = self.moved.get(&index) {
-            return by;
-        }
-        let start = module.segments.iter().map(|s| s.start).min().unwrap_or(0) & !(PAGE - 1);
-        let ends = module
-            .segments
-            .iter()
-            .map(|s| s.start.saturating_add(s.len));
-        let length = ends.max().unwrap_or(0).saturating_sub(start);
-        let has_room = length < LARGEST_MODULE && self.end < 2 * SHELF - LARGEST_MODULE;
-        // None, too, where an ancestor's shelf has it at the same place.
-        let by = if has_room {
-            self.end.wrapping_sub(start)
-        } else {
-            0
-        };
-        if has_room {
-            self.end += length.next_multiple_of(PAGE) + PAGE;
-            let mut module = module.clone();
-            module.number = FIRST_MODULE + self.moved.len() as u32;
-            module.time_ns = 0;
-            module.bias = module.bias.wrapping_add(by);
-            for segment in &mut module.segments {
-                segment.start = segment.start.wrapping_add(by);
-            }
-            records.push(Record::Module(module));
-        }
-        self.moved.insert(index, by);
-        by
-    }
 }
 
 /// The modules that a log begins with.
@@ -243,115 +202,6 @@ fn modules_at_start(log: &[u8]) -> Vec<Module> {
             Ok(Some(_)) => {}
         }
     }
-}
-
-/// The past of a log, its samples in use at a moment of the monotonic clock, and whether these are
-/// all: of a log whose segments of that time are gone, only those are known that were in use later
-/// as well.
-fn in_use_at(log: &[u8], moment_ns: u64) -> (ParentState, Vec<Alloc>, bool) {
-    let mut past = ParentState::default();
-    let mut live: NumberMap<u64, Alloc> = NumberMap::default();
-    let mut began = 0;
-    let mut is_complete = true;
-    let mut in_checkpoint = false;
-    let Ok(mut reader) = Reader::new(log) else {
-        return (past, Vec::new(), true);
-    };
-    loop {
-        match reader.next_record() {
-            Ok(Some(Record::Start(start))) => began = start.monotonic_ns,
-            Ok(Some(Record::Stack(stack))) => {
-                past.stacks.insert(stack.number, stack);
-            }
-            Ok(Some(Record::Module(module))) => {
-                if began.saturating_add(module.time_ns) <= moment_ns {
-                    past.modules.push((module, None));
-                }
-            }
-            Ok(Some(Record::ModuleGone { module, time_ns })) => {
-                if began.saturating_add(time_ns) <= moment_ns {
-                    past.unloaded(module, time_ns);
-                }
-            }
-            Ok(Some(Record::Checkpoint(checkpoint))) => {
-                is_complete = began.saturating_add(checkpoint.time_ns) <= moment_ns;
-                in_checkpoint = true;
-            }
-            Ok(Some(Record::CheckpointEnd { .. })) => in_checkpoint = false,
-            Ok(Some(Record::Alloc(alloc))) if in_checkpoint => {
-                if began.saturating_add(alloc.time_ns) <= moment_ns {
-                    past.took(&alloc);
-                    live.insert(alloc.id, alloc);
-                }
-            }
-            Ok(Some(Record::Alloc(alloc))) => {
-                if began.saturating_add(alloc.time_ns) > moment_ns {
-                    break;
-                }
-                past.took(&alloc);
-                live.insert(alloc.id, alloc);
-            }
-            Ok(Some(Record::Free(free))) if in_checkpoint => {
-                if began.saturating_add(free.time_ns) <= moment_ns {
-                    live.remove(&free.id);
-                }
-            }
-            Ok(Some(Record::Free(free))) => {
-                if began.saturating_add(free.time_ns) > moment_ns {
-                    break;
-                }
-                live.remove(&free.id);
-            }
-            Ok(Some(_)) => {}
-            Ok(None) => break,
-            Err(_) if reader.skip_damage().is_some() => {}
-            Err(_) => break,
-        }
-    }
-    let mut live: Vec<Alloc> = live.into_values().collect();
-    live.sort_by_key(|alloc| alloc.id);
-    (past, live, is_complete)
-}
-
-/// The records by which a child has those samples from its start on.
-fn inherited(past: &ParentState, live: Vec<Alloc>) -> Vec<Record> {
-    let mut records = Vec::new();
-    let all_are_there = past.modules.iter().all(ParentState::is_there);
-    let mut shelf = Shelf {
-        moved: NumberMap::default(),
-        end: SHELF,
-    };
-    let mut numbers: NumberMap<u32, u32> = NumberMap::default();
-    for alloc in live {
-        let next = FIRST_STACK + numbers.len() as u32;
-        let number = *numbers.entry(alloc.stack).or_insert_with(|| {
-            if let Some(stack) = past.stacks.get(&alloc.stack) {
-                let mut stack = Stack {
-                    number: next,
-                    ..stack.clone()
-                };
-                let then = past.first_ns.get(&alloc.stack).copied().unwrap_or(0);
-                let frames = stack.frames.iter_mut().filter(|_| !all_are_there);
-                for (i, address) in frames.enumerate() {
-                    // A call may be the last instruction of its module.
-                    let call = address.saturating_sub(u64::from(i > 0));
-                    if let Some(index) = past.gone_module(call, then) {
-                        let by = shelf.place(index, &past.modules[index].0, &mut records);
-                        *address = address.wrapping_add(by);
-                    }
-                }
-                records.push(Record::Stack(stack));
-            }
-            next
-        });
-        records.push(Record::Alloc(Alloc {
-            time_ns: 0,
-            thread: BEFORE_THE_FORK,
-            stack: number,
-            ..alloc
-        }));
-    }
-    records
 }
 
 /// The log with records behind its first frame.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{Input, Join, JoinError, ViewError};
 
-use crate::cli::inputs::several::different;
+use crate::cli::inputs::several::{One, different};
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::note_what_is_wrong;
 use crate::cli::output::progress::Progress;
@@ -18,6 +18,7 @@ pub(crate) fn join(
     let mut files = different(files)?;
     // The first is the one that the whole is named after: the one that began the others, mostly.
     files.sort_by_key(|one| one.start.map(|start| start.wall_ns));
+    files.iter_mut().for_each(One::find_inherited);
     let mut join = Join::new();
     for one in &files {
         let log = one.input.log()?;

@@ -20,6 +20,16 @@ pub(crate) struct One {
     pub(crate) has_parent: bool,
 }
 
+impl One {
+    /// Looks for the blocks that the process has from its parent, unless the parent's log is among
+    /// the files: a parent's log is as long as its life was, and there may be thousands of children.
+    pub(crate) fn find_inherited(&mut self) {
+        if !self.has_parent {
+            self.input.join(&self.path);
+        }
+    }
+}
+
 /// The identity of a process, on any machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Begin {
@@ -42,7 +52,8 @@ pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Fail
     let view = on_one_clock(&reading.view, first_ns);
     let among_several = files.len() > 1;
     let mut parts = Vec::new();
-    for one in files {
+    for mut one in files {
+        one.find_inherited();
         let reading = Reading {
             view: view.clone(),
             among_several,
@@ -114,31 +125,27 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
     }
     match nothing {
         Some(error) if different.is_empty() => Err(error.into()),
-        _ => Ok(with_inherited(different)),
+        _ => {
+            find_parents(&mut different);
+            Ok(different)
+        }
     }
 }
 
-/// Finds for each process the blocks from its parent: in the parent's log among the files, or
-/// beside its own log.
-fn with_inherited(mut files: Vec<One>) -> Vec<One> {
+/// Notes for each process if its parent's log is among the files.
+fn find_parents(files: &mut [One]) {
     let begun: HashMap<u64, u64> = (files.iter())
         .filter_map(|one| one.start)
         .filter(|start| start.log_number != 0)
         .map(|start| (start.log_number, start.monotonic_ns))
         .collect();
-    for one in &mut files {
-        // A parent began before its child, so none is its own.
+    for one in files {
+        // A parent began before its child, so no process is its own parent.
         one.has_parent = one.start.is_some_and(|start| {
             let parent_began = begun.get(&start.parent_log_number);
             parent_began.is_some_and(|&began| began < start.monotonic_ns)
         });
-        if !one.has_parent {
-            // Not for the others: a parent's log is as long as its life was, and there may be
-            // thousands of children.
-            one.input.join(&one.path);
-        }
     }
-    files
 }
 
 /// A time of day is the same instant for all: on the day on which the first of them began, or the
@@ -236,18 +243,25 @@ fn note_joined(parts: &[(String, Profile)]) {
 /// Two dumps of one process hold the same blocks. Dumps do not say when their process began, and in
 /// containers different ones have one number: so this is no error.
 fn note_same_process(parts: &[(String, Profile)]) {
-    for (i, (file, profile)) in parts.iter().enumerate() {
-        let is_same = |(_, other): &&(String, Profile)| {
-            let is_dump = |p: &Profile| p.run.ending == Ending::Snapshot;
-            (is_dump(profile) || is_dump(other))
-                && profile.run.pid != 0
-                && (profile.run.pid, &profile.run.program) == (other.run.pid, &other.run.program)
+    // The first of each process, and the first dump.
+    let mut first: HashMap<(u32, &str), &String> = HashMap::new();
+    let mut first_dump: HashMap<(u32, &str), &String> = HashMap::new();
+    for (file, profile) in parts.iter().filter(|(_, profile)| profile.run.pid != 0) {
+        let process = (profile.run.pid, &*profile.run.program);
+        let is_dump = profile.run.ending == Ending::Snapshot;
+        let earlier = match is_dump {
+            true => first.get(&process),
+            false => first_dump.get(&process),
         };
-        if let Some((earlier, other)) = parts[..i].iter().find(is_same) {
+        if let Some(earlier) = earlier {
             say::note(&format_args!(
                 "note: {file} and {earlier} are both of pid {}: if they are of one process, its blocks are counted twice",
-                other.run.pid
+                process.0
             ));
+        }
+        first.entry(process).or_insert(file);
+        if is_dump {
+            first_dump.entry(process).or_insert(file);
         }
     }
 }
