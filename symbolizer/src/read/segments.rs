@@ -11,12 +11,15 @@
 //! a segment is incomplete, the process was killed while writing it: the segment before has all of
 //! its content.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use heapprof_format::{Reader, Record, Start};
 
@@ -120,6 +123,7 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
         return None;
     }
     let mut segments: Vec<(u32, RegularFile, usize)> = Vec::new();
+    let mut numbers = HashSet::new();
     for path in candidates(path) {
         // A link is not followed: the library makes none.
         let Ok(file) = RegularFile::open_itself(&path) else {
@@ -133,10 +137,7 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
             && segment.log_number == opened.log_number
         {
             let len = map.len();
-            let known = segments
-                .iter()
-                .any(|(number, ..)| *number == segment.number);
-            if !known {
+            if numbers.insert(segment.number) {
                 segments.push((segment.number, file, len));
             }
         }
@@ -177,22 +178,58 @@ pub fn newest_of(name: &str) -> Option<String> {
 /// Files that may be segments of the same log.
 fn candidates(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let newest = newest_of(&name).unwrap_or_else(|| name.into_owned());
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let is_of_it = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // A rotation that was cut off on a file system where it takes two steps.
-        let name = name.strip_suffix(".old").unwrap_or(&name);
-        name == newest || newest_of(name).as_deref() == Some(&newest)
-    };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_it).collect();
+    let mut paths = listed(folder, log_of(&name));
     paths.push(path.to_owned()); // also under a name of another pattern
     paths.sort();
+    paths.dedup();
     paths
+}
+
+/// The log that a file of that name is a segment of.
+fn log_of(name: &str) -> String {
+    // A rotation that was cut off on a file system where it takes two steps.
+    let name = name.strip_suffix(".old").unwrap_or(name);
+    newest_of(name).unwrap_or_else(|| name.to_owned())
+}
+
+/// The files in a folder by the log that they may be segments of. A folder of ten thousand logs is
+/// listed once, and again when its content changes.
+struct Listing {
+    folder: PathBuf,
+    changed: Option<SystemTime>,
+    files_of: HashMap<String, Vec<PathBuf>>,
+}
+
+impl Listing {
+    fn of(folder: &Path, changed: Option<SystemTime>) -> Listing {
+        let mut files_of: HashMap<String, Vec<PathBuf>> = HashMap::new();
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let log = log_of(&entry.file_name().to_string_lossy());
+            files_of.entry(log).or_default().push(entry.path());
+        }
+        Listing {
+            folder: folder.to_owned(),
+            changed,
+            files_of,
+        }
+    }
+}
+
+/// The files in the folder that may be segments of that log.
+fn listed(folder: &Path, log: String) -> Vec<PathBuf> {
+    static LAST: Mutex<Option<Listing>> = Mutex::new(None);
+    let changed = folder.metadata().and_then(|meta| meta.modified()).ok();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_same = |last: &Listing| last.folder == folder && last.changed == changed;
+    let known = last
+        .take()
+        .filter(|last| changed.is_some() && is_same(last));
+    let listing = last.insert(known.unwrap_or_else(|| Listing::of(folder, changed)));
+    listing.files_of.get(&log).cloned().unwrap_or_default()
 }
 
 struct Segment {
