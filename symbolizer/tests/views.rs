@@ -4,11 +4,17 @@ use crate::common::{
     LogBuilder, SERVER_TRUTH, frame, heapprof, named, server_profile, server_symbols, stderr,
     stdout, write,
 };
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::Frame;
 use heapprof_symbolizer::{
     By, Direction, Filter, Metric, Node, Profile, Symbols, Tree, groups, profile_of_log,
 };
+use prost::Message;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -235,26 +241,54 @@ fn a_tree_may_be_deep() {
     }
 }
 
-/// Calls of a stack that is deeper than any that is recorded: by as much as inlined calls would
-/// add.
-const DEEP: usize = 4_000;
+/// Calls of a stack that is deeper than any that is recorded: each of its frames has functions inlined
+/// into it.
+const DEEP: usize = 20_000;
+const INLINED: usize = 10;
 
-/// A log of such a stack, and of one that ends half way.
-fn deep_log(folder: &std::path::Path) -> String {
-    let mut log = LogBuilder::new(1);
-    let frames: Vec<u64> = (0..DEEP as u64).map(|i| 0x2001 + 16 * i).collect();
-    for from in [0, DEEP / 2] {
-        let stack = log.stack(&frames[from..]);
-        log.alloc(stack, 4096);
-    }
-    let path = write(folder, "deep.heaplog", &log.end());
+/// A profile of pprof's of such a stack, and of one that ends half way.
+fn deep_profile(folder: &std::path::Path) -> String {
+    let words = ["", "inuse_space", "bytes"].map(String::from).into_iter();
+    let names = (0..DEEP).map(|i| format!("f{i}"));
+    let function = |i: usize| proto::Function {
+        id: i as u64 + 1,
+        name: i as i64 + 3,
+        system_name: i as i64 + 3,
+        ..proto::Function::default()
+    };
+    let line = |i: usize| proto::Line {
+        function_id: i as u64 + 1,
+        ..proto::Line::default()
+    };
+    let location = |at: usize| proto::Location {
+        id: at as u64 + 1,
+        address: 0x1000 + at as u64,
+        line: (at * INLINED..(at + 1) * INLINED).map(line).collect(),
+        ..proto::Location::default()
+    };
+    let sample = |from: usize| proto::Sample {
+        location_id: (from..DEEP / INLINED).map(|at| at as u64 + 1).collect(),
+        value: vec![4096],
+        ..proto::Sample::default()
+    };
+    let message = proto::Profile {
+        string_table: words.chain(names).collect(),
+        sample_type: vec![proto::ValueType { r#type: 1, unit: 2 }],
+        function: (0..DEEP).map(function).collect(),
+        location: (0..DEEP / INLINED).map(location).collect(),
+        sample: vec![sample(0), sample(DEEP / INLINED / 2)],
+        ..proto::Profile::default()
+    };
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&message.encode_to_vec()).unwrap();
+    let path = write(folder, "deep.pb.gz", &packed.finish().unwrap());
     path.display().to_string()
 }
 
 #[test]
 fn the_command_writes_deep_trees() {
     let folder = tempfile::tempdir().unwrap();
-    let file = deep_log(folder.path());
+    let file = deep_profile(folder.path());
     let lines_of = |args: &[&str]| -> Vec<String> {
         let output = heapprof(&[&["tree", &file, "--min", "0"], args].concat());
         assert!(output.status.success(), "{}", stderr(&output));
@@ -262,7 +296,7 @@ fn the_command_writes_deep_trees() {
     };
     let down = lines_of(&[]);
     assert!(down.len() > DEEP, "{}", down.len());
-    let up = lines_of(&["--callers", "[0x2001]"]);
+    let up = lines_of(&["--callers", "f0"]);
     assert!(up.len() > DEEP, "{}", up.len());
 }
 
@@ -326,7 +360,7 @@ fn a_tree_of_nothing_says_why() {
 #[test]
 fn json_of_a_deep_tree_goes_on_beside_it() {
     let folder = tempfile::tempdir().unwrap();
-    let output = heapprof(&["tree", "--json", &deep_log(folder.path())]);
+    let output = heapprof(&["tree", "--json", &deep_profile(folder.path())]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
     let (mut depth, mut deepest) = (0, 0);

@@ -541,3 +541,32 @@ fn shift_between(known: &LoadedModule, module: &LoadedModule) -> Option<u64> {
     }
     Some(shift)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a list of the addresses that each module has.
+        #[test]
+        fn what_is_taken_leaves_room_for_what_does_not_overlap(
+            wanted in prop::collection::vec((0u64..40, 1u64..6, 0usize..4), 0..30)
+        ) {
+            let mut taken = Taken::default();
+            let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
+            for (start, length, module) in wanted {
+                let range = start..start + length;
+                let mut within = owners.range(range.clone());
+                let is_free = within.all(|(_, owner)| *owner == module);
+                prop_assert_eq!(taken.has_room(&range, Some(module)), is_free);
+                let is_empty = owners.range(range.clone()).next().is_none();
+                prop_assert_eq!(taken.has_room(&range, None), is_empty);
+                if is_free {
+                    owners.extend(range.clone().map(|address| (address, module)));
+                    taken.take(range, module);
+                }
+            }
+        }
+    }
+}

@@ -86,9 +86,9 @@ pub(crate) fn lines<T>(
     let mut labels: Vec<String> = Vec::new();
     let mut lines = Vec::new();
     for (frame, own) in frames.iter().zip(own) {
-        let name = paths.names_of(frame.paths.start).nth(frame.names - 1);
+        let name = paths.name_at(frame.paths.start, frame.names - 1);
         labels.truncate(frame.names - 1);
-        labels.push(label(name.unwrap_or_default(), frame.paths.clone()));
+        labels.push(label(name, frame.paths.clone()));
         if own > 0 {
             lines.push(format!("{} {own}", labels.join(";")));
         }

@@ -139,10 +139,11 @@ impl<T> Paths<T> {
         self.paths[range].iter().map(|(_, one)| one)
     }
 
-    /// The path of that number, name by name.
-    pub(crate) fn names_of(&self, index: usize) -> impl Iterator<Item = &str> {
-        let path = self.paths.get(index).into_iter().flat_map(|(path, _)| path);
-        path.map(|&name| &*self.names[name as usize])
+    /// The name at a depth of the path of that number; empty beyond its end.
+    pub(crate) fn name_at(&self, index: usize, depth: usize) -> &str {
+        let path = self.paths.get(index);
+        let name = path.and_then(|(path, _)| path.get(depth));
+        name.map_or("", |&name| &self.names[name as usize])
     }
 
     /// Each path as a line has it, `;` between its names, and what there is of it.

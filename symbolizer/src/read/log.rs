@@ -163,6 +163,10 @@ impl<'a> Records<'a> {
                     if error.kind != ReadErrorKind::TornTail {
                         self.account.remarks.push(error.to_string());
                     }
+                    if self.reader.has_given_up() {
+                        let remark = "damaged parts claim each other's bytes again and again: the rest was not searched";
+                        self.account.remarks.push(remark.into());
+                    }
                     return Ok(None);
                 }
             }

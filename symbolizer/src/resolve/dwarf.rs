@@ -34,6 +34,7 @@ use functions::{Chains, Elsewhere, RawName};
 use gimli::{EndianSlice, RunTimeEndian, Section, UnitRef};
 use rayon::prelude::*;
 use split::Split;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,22 +61,22 @@ pub(super) struct Answer {
 /// Errors in files that were otherwise useful. Equal errors are counted: a damaged file has
 /// thousands.
 #[derive(Default)]
-struct Problems(Mutex<Vec<(PathBuf, u64, String)>>);
+struct Problems(Mutex<BTreeMap<PathBuf, (u64, String)>>);
 
 impl Problems {
     fn add(&self, path: &Path, error: &dyn Error) {
         // Poisoning is harmless: the list is whole between any two statements.
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match list.iter_mut().find(|(known, ..)| known == path) {
-            Some((_, times, _)) => *times += 1,
-            None => list.push((path.to_owned(), 1, with_causes(error))),
+        match list.get_mut(path) {
+            Some((times, _)) => *times += 1,
+            None => _ = list.insert(path.to_owned(), (1, with_causes(error))),
         }
     }
 
     fn into_reasons(self) -> impl Iterator<Item = Reason> {
         let list = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         list.into_iter()
-            .map(|(path, times, example)| Reason::Damaged {
+            .map(|(path, (times, example))| Reason::Damaged {
                 path,
                 times,
                 example,

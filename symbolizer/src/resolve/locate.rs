@@ -5,6 +5,7 @@
 
 use super::debuginfod::Debuginfod;
 use super::report::BuildId;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -297,14 +298,10 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn unique(paths: Vec<PathBuf>) -> Vec<PathBuf> {
-    let mut kept: Vec<PathBuf> = Vec::with_capacity(paths.len());
-    for path in paths {
-        if !kept.contains(&path) {
-            kept.push(path);
-        }
-    }
-    kept
+fn unique(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut known = HashSet::with_capacity(paths.len());
+    paths.retain(|path| known.insert(path.clone()));
+    paths
 }
 
 #[cfg(test)]
