@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The multiplication alone would turn these numbers into small ones, whose upper bits are equal.
-    /// The places of a map come from those bits.
+    /// The multiplication alone turns these numbers into small ones, whose upper bits are equal. The
+    /// places of a map come from those bits.
     #[test]
     fn numbers_that_are_chosen_for_it_do_not_share_a_place() {
         // Times the multiplier, 1.
@@ -89,7 +89,7 @@ mod tests {
             places.len()
         };
         assert_eq!(places(NumberState(0)), 1);
-        // Of as many places, 1 - 1/e is 2589.
+        // At random, a part of 1 - 1/e of the places is found: 2589.
         let found = places(NumberState::default());
         assert!(found > 2000, "{found}");
     }

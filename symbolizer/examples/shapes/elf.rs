@@ -1,7 +1,7 @@
 //! Programs with symbols, and bundles of such.
 //!
 //! ```text
-//!   header  one loaded segment, all of it  | .text (no bytes: only addresses count) | .symtab | .strtab | .shstrtab | sections
+//!   header | .symtab | .strtab | .shstrtab | section headers       .text has addresses, and no bytes
 //! ```
 
 use std::io;
@@ -18,7 +18,8 @@ const CODE: u64 = 0x1000;
 const HEADER: u64 = 64;
 const SECTION: u64 = 64;
 
-/// A section's header: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
+/// Appends a section's header: name, type, flags, address, offset, size, link, info, alignment, size of
+/// an entry.
 fn section(out: &mut Vec<u8>, words: [u64; 10]) {
     for (i, word) in words.into_iter().enumerate() {
         let bytes = word.to_le_bytes();
@@ -65,7 +66,8 @@ fn program(functions: &[(u64, u64)]) -> Vec<u8> {
     out.extend_from_slice(&names);
     out.extend_from_slice(section_names);
     section(&mut out, [0; 10]);
-    section(&mut out, [1, 8, 6, CODE, HEADER, code, 0, 0, 16, 0]); // SHT_NOBITS, ALLOC and EXECINSTR
+    // SHT_NOBITS; SHF_ALLOC and SHF_EXECINSTR.
+    section(&mut out, [1, 8, 6, CODE, HEADER, code, 0, 0, 16, 0]);
     section(
         &mut out,
         [7, 2, 0, 0, at_symbols, symbols.len() as u64, 3, 1, 8, 24],
@@ -116,6 +118,19 @@ pub(crate) fn nested(count: u64, folder: &Path) -> Files {
         .map(|i| (i * 16, (2 * count - 2 * i) * 16))
         .collect();
     log_of(folder, &functions, (0..count).map(|i| i * 32))
+}
+
+/// The program is below a root, if there is one: `--sysroot`.
+pub(crate) fn offsets(count: u64, folder: &Path) -> Files {
+    let mut log = Builder::new();
+    let mut server = module(0, "/srv/server".into(), BIAS, 1 << 40);
+    server.build_id.clear();
+    log.module(server);
+    for i in 0..count {
+        log.stack(i as u32, vec![0x100, BIAS + i * 7 + 1]);
+        log.alloc(0, i as u32, 16);
+    }
+    alone(log, folder)
 }
 
 /// A bundle is a tar file, whose first member is the log.

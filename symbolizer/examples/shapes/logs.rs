@@ -87,7 +87,7 @@ pub(crate) fn threads(count: u64, folder: &Path) -> Files {
     alone(log, folder)
 }
 
-/// Ten samples of a thread between two readings: threads come and go, the counters are read again and again.
+/// Threads come and go, and the counters are read again and again.
 pub(crate) fn counters(count: u64, folder: &Path) -> Files {
     let mut log = Builder::new();
     log.stack(0, vec![0x1000, 0x2000]);

@@ -1,8 +1,9 @@
-//! Shapes: inputs of which one thing is many, as large as is asked for: `shapes NAME COUNT FOLDER`, or `shapes --list`.
+//! Shapes: inputs of which one thing is many, of any size: `shapes NAME COUNT FOLDER`, or
+//! `shapes --list`.
 //!
-//! Writes the files into the folder and their paths to standard output, those that a command is given first. With ten times
-//! the count, an input is ten times as large; `scripts/scaling` measures whether a command takes ten times as long, and
-//! `scripts/fuzz-commands` begins with small ones.
+//! Writes the files of a shape into the folder, and prints the paths of the files for a command. An
+//! input of ten times the count is ten times as large. `scripts/scaling` measures whether a command
+//! takes ten times as long, and `scripts/fuzz-commands` starts from small inputs.
 
 mod builder;
 mod elf;
@@ -20,212 +21,58 @@ use std::process::ExitCode;
 type Make = fn(count: u64, folder: &Path) -> io::Result<Vec<PathBuf>>;
 
 /// The name of a shape, what there is COUNT times, and what writes it.
+#[rustfmt::skip]
 const SHAPES: &[(&str, &str, Make)] = &[
-    (
-        "blocks",
-        "blocks of a log, half of them freed",
-        logs::blocks,
-    ),
-    (
-        "stacks",
-        "stacks of a log, of 20 frames in 200 modules",
-        logs::stacks,
-    ),
-    (
-        "deep",
-        "stacks of a log, as deep as the library records them",
-        logs::deep,
-    ),
-    (
-        "sizes",
-        "blocks of a log, each of another size and stack",
-        logs::sizes,
-    ),
-    (
-        "threads",
-        "threads of a log, with a sample each",
-        logs::threads,
-    ),
-    (
-        "counters",
-        "threads of a log, and readings of its counters",
-        logs::counters,
-    ),
-    (
-        "modules",
-        "modules of a log, with a stack through each",
-        logs::modules,
-    ),
-    (
-        "generations",
-        "times that one module is loaded and unloaded again",
-        logs::generations,
-    ),
-    (
-        "movers",
-        "modules that follow each other at places that overlap",
-        logs::movers,
-    ),
-    (
-        "nested",
-        "modules that each lie within the one before",
-        hostile::nested,
-    ),
+    ("blocks", "blocks of a log, half of them freed", logs::blocks),
+    ("stacks", "stacks of a log, of 20 frames in 200 modules", logs::stacks),
+    ("deep", "stacks of a log, as deep as the library records them", logs::deep),
+    ("sizes", "blocks of a log, each of another size and stack", logs::sizes),
+    ("threads", "threads of a log, with a sample each", logs::threads),
+    ("counters", "threads of a log, and readings of its counters", logs::counters),
+    ("modules", "modules of a log, with a stack through each", logs::modules),
+    ("generations", "times that one module is loaded and unloaded again", logs::generations),
+    ("movers", "modules that follow each other at places that overlap", logs::movers),
+    ("nested", "modules that each lie within the one before", hostile::nested),
     ("segments", "segments of one module", hostile::segments),
     ("markers", "markers of a log", logs::markers),
-    (
-        "regimes",
-        "changes of the interval, with a stack sampled under each",
-        logs::regimes,
-    ),
+    ("regimes", "changes of the interval, with a stack sampled under each", logs::regimes),
     ("stops", "times that recording is stopped", logs::stops),
     ("settings", "settings of a log", logs::settings),
-    (
-        "checkpoint",
-        "rows of a checkpoint that a log begins with",
-        logs::checkpoint,
-    ),
-    (
-        "rotations",
-        "segments of a log that rotates, in one file",
-        logs::rotations,
-    ),
-    (
-        "processes",
-        "processes of a joined log, with a thread each",
-        logs::processes,
-    ),
-    (
-        "orphans",
-        "processes of a joined log whose parents are not among them",
-        logs::orphans,
-    ),
+    ("checkpoint", "rows of a checkpoint that a log begins with", logs::checkpoint),
+    ("rotations", "segments of a log that rotates, in one file", logs::rotations),
+    ("processes", "processes of a joined log, with a thread each", logs::processes),
+    ("orphans", "processes of a joined log whose parents are not among them", logs::orphans),
     ("damage", "damaged frames that overlap", hostile::damage),
-    (
-        "gaps",
-        "damaged frames that claim the whole frames behind them",
-        hostile::gaps,
-    ),
-    (
-        "holes",
-        "runs of zeros between the frames of a log",
-        hostile::holes,
-    ),
+    ("gaps", "damaged frames that claim the whole frames behind them", hostile::gaps),
+    ("holes", "runs of zeros between the frames of a log", hostile::holes),
     ("frames", "frames of one stack", hostile::frames),
-    (
-        "interrupted",
-        "frames of one stack, all of them interrupted",
-        hostile::interrupted,
-    ),
-    (
-        "colliding",
-        "blocks whose ids have one hash",
-        hostile::colliding,
-    ),
-    (
-        "chain",
-        "logs of processes that were each forked from the one before",
-        folders::chain,
-    ),
-    (
-        "children",
-        "logs of processes that were forked from one",
-        folders::children,
-    ),
-    (
-        "containers",
-        "logs of processes with the same numbers",
-        folders::containers,
-    ),
-    (
-        "rotating",
-        "logs that rotate, in one folder",
-        folders::rotating,
-    ),
-    (
-        "newest",
-        "segments of a log that rotates, in a file each",
-        folders::newest,
-    ),
-    (
-        "unloaded",
-        "modules that a parent unloaded, with a stack through each",
-        folders::unloaded,
-    ),
-    (
-        "pair",
-        "stacks, modules and changes of the interval of two logs",
-        folders::pair,
-    ),
-    (
-        "machines",
-        "logs of processes that have the same modules elsewhere",
-        folders::machines,
-    ),
+    ("interrupted", "frames of one stack, all of them interrupted", hostile::interrupted),
+    ("colliding", "blocks whose ids have one hash", hostile::colliding),
+    ("chain", "logs of processes that were each forked from the one before", folders::chain),
+    ("children", "logs of processes that were forked from one", folders::children),
+    ("containers", "logs of processes with the same numbers", folders::containers),
+    ("rotating", "logs that rotate, in one folder", folders::rotating),
+    ("newest", "segments of a log that rotates, in a file each", folders::newest),
+    ("unloaded", "modules that a parent unloaded, with a stack through each", folders::unloaded),
+    ("pair", "stacks, modules and changes of the interval of two logs", folders::pair),
+    ("machines", "logs of processes that have the same modules elsewhere", folders::machines),
     ("dumps", "dumps of processes of one program", folders::dumps),
     ("lines", "lines of a dump", texts::lines),
-    (
-        "mappings",
-        "mappings of a dump that overlap",
-        texts::mappings,
-    ),
-    (
-        "identified",
-        "mappings of a dump with build-ids",
-        texts::identified,
-    ),
+    ("mappings", "mappings of a dump that overlap", texts::mappings),
+    ("identified", "mappings of a dump with build-ids", texts::identified),
     ("symbols", "names in front of a dump", texts::symbols),
     ("dashes", "dashes in one name of a dump", texts::dashes),
-    (
-        "jemalloc-threads",
-        "threads of a profile of jemalloc's, with one stack",
-        texts::jemalloc_threads,
-    ),
-    (
-        "jemalloc-stacks",
-        "stacks of a profile of jemalloc's",
-        texts::jemalloc_stacks,
-    ),
-    (
-        "perf-map",
-        "lines of a perf map, and addresses that they name",
-        texts::perf_map,
-    ),
-    (
-        "samples",
-        "samples of a profile of pprof's",
-        profiles::samples,
-    ),
-    (
-        "locations",
-        "locations of a profile of pprof's, with names and lines",
-        profiles::locations,
-    ),
-    (
-        "pprof-mappings",
-        "mappings of a profile of pprof's that overlap",
-        profiles::mappings,
-    ),
-    (
-        "labels",
-        "labels of one sample of pprof's",
-        profiles::labels,
-    ),
-    (
-        "elf-symbols",
-        "symbols of a program, and addresses in it",
-        elf::symbols,
-    ),
-    (
-        "elf-nested",
-        "symbols of a program that each lie within the one before",
-        elf::nested,
-    ),
-    (
-        "members",
-        "files of a bundle, each of a module of its own",
-        elf::members,
-    ),
+    ("jemalloc-threads", "threads of a profile of jemalloc's, with one stack", texts::jemalloc_threads),
+    ("jemalloc-stacks", "stacks of a profile of jemalloc's", texts::jemalloc_stacks),
+    ("perf-map", "lines of a perf map, and addresses that they name", texts::perf_map),
+    ("samples", "samples of a profile of pprof's", profiles::samples),
+    ("locations", "locations of a profile of pprof's, with names and lines", profiles::locations),
+    ("pprof-mappings", "mappings of a profile of pprof's that overlap", profiles::mappings),
+    ("labels", "labels of one sample of pprof's", profiles::labels),
+    ("elf-symbols", "symbols of a program, and addresses in it", elf::symbols),
+    ("elf-nested", "symbols of a program that each lie within the one before", elf::nested),
+    ("offsets", "addresses of one program, from its beginning on", elf::offsets),
+    ("members", "files of a bundle, each of a module of its own", elf::members),
 ];
 
 fn main() -> ExitCode {

@@ -77,7 +77,7 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
     insert(child, &records)
 }
 
-/// A fork, as the child's log tells of it.
+/// A fork, as the child's log states it.
 struct Fork {
     child: Start,
     /// The moment, by the monotonic clock.
@@ -102,8 +102,8 @@ impl Fork {
     }
 }
 
-/// The forks that led to a process, its own first, and where the log of each parent is, as far as
-/// the logs are there.
+/// The forks that led to a process, its own first, and the path of each parent's log, as far as the
+/// logs are there.
 fn ancestors<Log: AsRef<[u8]>>(
     fork: Fork,
     path: &Path,
@@ -114,7 +114,7 @@ fn ancestors<Log: AsRef<[u8]>>(
     while let Some(fork) = next.take() {
         let found = places(&fork.parent, &child).find_map(|place| {
             let log = open(&place, &fork.child)?;
-            // Where the join was made already, the log has all that there was before it.
+            // A log that is joined already has all blocks from before it.
             let is_last = is_joined(log.as_ref());
             let start = start_of(log.as_ref()).filter(|_| !is_last);
             Some((start.and_then(Fork::of), place))
@@ -128,8 +128,8 @@ fn ancestors<Log: AsRef<[u8]>>(
     ancestors
 }
 
-/// What a process has from its ancestors: their logs are read one after the other, the first
-/// ancestor's first, each once and up to the fork that led to the next.
+/// The blocks that a process has from its ancestors. Their logs are read one after the other, the
+/// first ancestor's first, each once and up to the fork that led to the next.
 fn heritage<Log: AsRef<[u8]>>(
     ancestors: &[(Fork, PathBuf)],
     child: &[u8],

@@ -1,8 +1,8 @@
 //! Heritage: the sampled blocks that a process has from its ancestors, with their stacks.
 //!
-//! It is carried from each ancestor's log to the next. A log adds blocks and frees blocks, of its
-//! own process and of those before it. At the fork, the modules decide: code that the child does not
-//! have any more gets addresses of its own, for at its place there may be other code by now.
+//! The heritage is carried from each ancestor's log to the next. A log adds blocks, and frees blocks
+//! of its own process and of its ancestors. At the fork, code that the child does not have any more
+//! gets addresses of its own: other code may lie at its place by now.
 //!
 //! ```text
 //!   log of the grandparent ──fork──> log of the parent ──fork──> the child
@@ -10,8 +10,10 @@
 //!                           plugin.so is gone: a's frames go to the shelf
 //! ```
 //!
-//! Each log is read once, each stack is looked at where its log ends, and each of its frames is
-//! moved once at most: a hundred generations of forks cost as much as a hundred logs.
+//! Each log is read once, each stack is looked at once, and each frame is moved once at most. So the
+//! cost is that of the logs, however many generations there are.
+//!
+//! Not here: finding the ancestors' logs (`parent_log`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,7 +36,7 @@ const PAGE: u64 = 4096;
 /// No module is larger: what claims more is damage.
 const LARGEST_MODULE: u64 = 1 << 40;
 
-/// Which module it is: how far it was moved, and its path.
+/// The identity of a module: its bias and its path.
 type Identity = (u64, String);
 
 fn identity(module: &Module) -> Identity {
@@ -44,7 +46,7 @@ fn identity(module: &Module) -> Identity {
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Heritage {
-    /// Blocks in use at the last fork, and which of `stacks` each one's is.
+    /// Blocks in use at the last fork, and the place of each one's stack in `stacks`.
     blocks: NumberMap<u64, (Alloc, Option<usize>)>,
     stacks: Vec<Stack>,
     /// The frames that lie in modules which the child still has: stack and frame.
@@ -52,7 +54,7 @@ pub(super) struct Heritage {
     shelf: Vec<Module>,
     /// Where the shelf ends.
     shelved: u64,
-    /// Whether a log lacks the segments of before a fork: then only those blocks are known that were
+    /// Whether a log lacks its segments from before a fork. Then only the blocks are known that were
     /// in use later as well.
     is_cut: bool,
     log: Past,
@@ -64,7 +66,7 @@ struct Moved {
     frames: Vec<(usize, usize)>,
 }
 
-/// What the log that was read last adds, up to the fork.
+/// The blocks, stacks and modules of the log that was read last, up to the fork.
 #[derive(Default)]
 struct Past {
     blocks: NumberMap<u64, Alloc>,
@@ -139,7 +141,7 @@ impl Heritage {
                         self.blocks.remove(&free.id);
                     }
                 }
-                // A checkpoint tells of blocks in the order of their stacks, all else is in that of time.
+                // Behind a checkpoint, records are in the order of time.
                 Ok(Some(Record::Alloc(_) | Record::Free(_))) if !in_checkpoint => break,
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -153,7 +155,7 @@ impl Heritage {
     pub(super) fn fork(&mut self, there: Vec<Module>, is_last: bool) {
         let there: HashSet<Identity> = there.iter().map(identity).collect();
         let mut log = std::mem::take(&mut self.log);
-        // A module that the child does not have was unloaded, even if that had not been noticed by then.
+        // A module that the child does not have was unloaded, even if the log does not say so.
         for (module, gone) in &mut log.modules {
             if gone.is_none() && !there.contains(&identity(module)) {
                 *gone = Some(u64::MAX);
@@ -175,7 +177,7 @@ impl Heritage {
         }
     }
 
-    /// Adds the blocks of a log. `stay`: none of their frames will ever be moved.
+    /// Adds the blocks of a log. `stay`: none of their frames is ever moved.
     fn add(&mut self, log: Past, stay: bool, is_there: impl Fn(&(Module, Option<u64>)) -> bool) {
         let loaded: Vec<LoadedModule> = log.modules.iter().map(loaded).collect();
         let index = ModuleIndex::default();
