@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The multiplication alone turns these numbers into small ones, whose upper bits are equal. The
-    /// places of a map come from those bits.
+    /// The multiplication alone turns these numbers into small ones, whose upper bits are equal.
+    /// The places of a map come from those bits.
     #[test]
     fn numbers_that_are_chosen_for_it_do_not_share_a_place() {
         // Times the multiplier, 1.

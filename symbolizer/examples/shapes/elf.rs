@@ -1,7 +1,7 @@
 //! Programs with symbols, and bundles of such.
 //!
 //! ```text
-//!   header | .symtab | .strtab | .shstrtab | section headers       .text has addresses, and no bytes
+//!   header | .symtab | .strtab | .shstrtab | section headers     .text has addresses, no bytes
 //! ```
 
 use std::io;
@@ -18,8 +18,8 @@ const CODE: u64 = 0x1000;
 const HEADER: u64 = 64;
 const SECTION: u64 = 64;
 
-/// Appends a section's header: name, type, flags, address, offset, size, link, info, alignment, size of
-/// an entry.
+/// Appends a section's header: name, type, flags, address, offset, size, link, info, alignment,
+/// size of an entry.
 fn section(out: &mut Vec<u8>, words: [u64; 10]) {
     for (i, word) in words.into_iter().enumerate() {
         let bytes = word.to_le_bytes();

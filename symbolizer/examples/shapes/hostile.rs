@@ -112,8 +112,8 @@ pub(crate) fn segments(count: u64, folder: &Path) -> Files {
         .collect()
 }
 
-/// The multiplier of `heapprof_core::NumberHasher`. Multiples of its inverse have hashes that are small
-/// numbers, with equal upper bits.
+/// The multiplier of `heapprof_core::NumberHasher`. Multiples of its inverse have hashes that are
+/// small numbers, with equal upper bits.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn inverse(odd: u64) -> u64 {

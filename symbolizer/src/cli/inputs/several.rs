@@ -22,7 +22,8 @@ pub(crate) struct One {
 
 impl One {
     /// Looks for the blocks that the process has from its parent, unless the parent's log is among
-    /// the files. A parent's log is as long as its life was, and there may be thousands of children.
+    /// the files. A parent's log is as long as its life was, and there may be thousands of
+    /// children.
     pub(crate) fn find_inherited(&mut self) {
         if !self.has_parent {
             self.input.join(&self.path);

@@ -1,8 +1,8 @@
 //! Heritage: the sampled blocks that a process has from its ancestors, with their stacks.
 //!
-//! The heritage is carried from each ancestor's log to the next. A log adds blocks, and frees blocks
-//! of its own process and of its ancestors. At the fork, code that the child does not have any more
-//! gets addresses of its own: other code may lie at its place by now.
+//! The heritage is carried from each ancestor's log to the next. A log adds blocks, and frees
+//! blocks of its own process and of its ancestors. At the fork, code that the child does not have
+//! any more gets addresses of its own: other code may lie at its place by now.
 //!
 //! ```text
 //!   log of the grandparent ──fork──> log of the parent ──fork──> the child
@@ -10,8 +10,8 @@
 //!                           plugin.so is gone: a's frames go to the shelf
 //! ```
 //!
-//! Each log is read once, each stack is looked at once, and each frame is moved once at most. So the
-//! cost is that of the logs, however many generations there are.
+//! Each log is read once, each stack is looked at once, and each frame is moved once at most. So
+//! the cost is that of the logs, however many generations there are.
 //!
 //! Not here: finding the ancestors' logs (`parent_log`).
 
@@ -54,8 +54,8 @@ pub(super) struct Heritage {
     shelf: Vec<Module>,
     /// Where the shelf ends.
     shelved: u64,
-    /// Whether a log lacks its segments from before a fork. Then only the blocks are known that were
-    /// in use later as well.
+    /// Whether a log lacks its segments from before a fork. Then only the blocks are known that
+    /// were in use later as well.
     is_cut: bool,
     log: Past,
 }
