@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicU64;
 
 use divan::{Bencher, black_box};
 use heapprof_core::{
-    By, Ended, Filter, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Rng, SampleTable,
-    Sampled, Sampler, Slot, StackHasher, StackLane, StackSet, Timeline, Weight, level_slots,
+    EndedSample, Filter, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Origin, Rng,
+    SampleTable, Sampled, Sampler, Slot, StackHasher, StackLane, StackSet, Timeline, Weight,
+    level_slots,
 };
 
 fn main() {
@@ -168,7 +169,7 @@ fn lane_pair(bencher: Bencher, count: usize) {
         })
         .collect();
     let mut merge = Merge::new(0);
-    let by = By {
+    let by = Origin {
         thread: 1,
         interval: 1,
     };
@@ -189,7 +190,7 @@ fn lane_pair(bencher: Bencher, count: usize) {
                     counted: 64,
                 };
                 assert!(
-                    lane.put_sampled(by, &sampled, Ended::NONE, |_| {})
+                    lane.put_sampled(by, &sampled, EndedSample::NONE, |_| {})
                         && lane.put_freed(1, &Freed { at, id }, |_| {})
                 );
             }

@@ -130,7 +130,7 @@ fn unchanged(bencher: Bencher, depth: usize) {
         depth
     );
     let memo = memos.chosen_mut();
-    assert!(memo.is_again(ERA, &at, ROOM, &rules, |address| stack.word(address)));
+    assert!(memo.is_repeated(ERA, &at, ROOM, &rules, |address| stack.word(address)));
     memos.echo(ERA, 7u64);
     bencher.counter(ItemsCount::new(depth)).bench_local(|| {
         memos.choose(black_box(&at));
@@ -148,9 +148,11 @@ fn again(bencher: Bencher, depth: usize) {
     stack.walk(&mut memo, &rules, &mut Vec::new());
     let at = stack.frame(stack.at);
     bencher.counter(ItemsCount::new(depth)).bench_local(|| {
-        assert!(memo.is_again(ERA, black_box(&at), ROOM, &rules, |address| {
-            stack.word(address)
-        }));
+        assert!(
+            memo.is_repeated(ERA, black_box(&at), ROOM, &rules, |address| {
+                stack.word(address)
+            })
+        );
     });
 }
 
@@ -169,7 +171,7 @@ fn by_another_call(bencher: Bencher, depth: usize) {
     bencher.counter(ItemsCount::new(2 * depth)).bench_local(|| {
         for stack in &stacks {
             let at = stack.frame(stack.at);
-            assert!(memo.is_again(ERA, &at, ROOM, &rules, |address| stack.word(address)));
+            assert!(memo.is_repeated(ERA, &at, ROOM, &rules, |address| stack.word(address)));
         }
     });
 }
@@ -199,7 +201,7 @@ fn by_any_calls(bencher: Bencher, depth: usize) {
         let stack = &stacks[order.next_u64() as usize % 256];
         let at = stack.frame(stack.at);
         let word = |address| stack.word(address);
-        memo.is_again(ERA, &at, ROOM, &rules, word)
+        memo.is_repeated(ERA, &at, ROOM, &rules, word)
             || stack.walk(&mut memo, &rules, &mut fresh) < depth
     });
 }

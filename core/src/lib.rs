@@ -55,7 +55,10 @@ mod unwind;
 
 pub use allowance::{Allowance, Look};
 pub use arch::{Epilogue, find_epilogue};
-pub use lanes::event::{By, Ended, Freed, Last, Never, Next, Passed, Sampled, Sink, Usual};
+pub use lanes::event::{
+    EndedSample, Event, Freed, LastSample, NextSample, NoUsualSink, Origin, Sampled, Sink,
+    UsualSink,
+};
 pub use lanes::lane::{LANES, Lane};
 pub use lanes::merge::Merge;
 pub use lanes::stack_lane::{SentStack, StackLane};

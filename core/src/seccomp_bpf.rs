@@ -51,7 +51,7 @@ const KILL: u32 = 0;
 /// Returns true if a process behind that filter continues after each of the calls, granted or
 /// refused.
 #[must_use]
-pub fn spares(filter: &[Instruction], calls: &[SystemCall]) -> bool {
+pub fn survives(filter: &[Instruction], calls: &[SystemCall]) -> bool {
     filter.len() <= LONGEST
         && calls
             .iter()
@@ -187,9 +187,9 @@ mod tests {
         ] {
             assert_eq!(answer(&filter, &call), Some(expected), "{call:?}");
         }
-        assert!(spares(&filter, &[call(1, 0), call(2, 0), call(28, 4)]));
-        assert!(!spares(&filter, &[call(1, 0), call(28, 5)]));
-        assert!(!spares(&filter, &[call(3, 0)]));
+        assert!(survives(&filter, &[call(1, 0), call(2, 0), call(28, 4)]));
+        assert!(!survives(&filter, &[call(1, 0), call(28, 5)]));
+        assert!(!survives(&filter, &[call(3, 0)]));
     }
 
     #[test]
@@ -227,21 +227,21 @@ mod tests {
 
     #[test]
     fn what_is_no_filter_is_the_worst() {
-        assert!(!spares(&[], &[call(0, 0)]));
-        assert!(!spares(&[step(0x05, 0, 0, u32::MAX)], &[call(0, 0)])); // jumps out
-        assert!(!spares(
+        assert!(!survives(&[], &[call(0, 0)]));
+        assert!(!survives(&[step(0x05, 0, 0, u32::MAX)], &[call(0, 0)])); // jumps out
+        assert!(!survives(
             &[step(0x20, 0, 0, 64), step(0x06, 0, 0, ALLOW)],
             &[call(0, 0)]
         ));
-        assert!(!spares(
+        assert!(!survives(
             &[step(0x20, 0, 0, 2), step(0x06, 0, 0, ALLOW)],
             &[call(0, 0)]
         ));
-        assert!(!spares(
+        assert!(!survives(
             &[step(0xFF, 0, 0, 0), step(0x06, 0, 0, ALLOW)],
             &[call(0, 0)]
         ));
-        assert!(spares(&[step(0x06, 0, 0, ALLOW)], &[call(0, 0)]));
+        assert!(survives(&[step(0x06, 0, 0, ALLOW)], &[call(0, 0)]));
     }
 
     proptest! {
@@ -252,7 +252,7 @@ mod tests {
             number: u32,
         ) {
             let filter: Vec<_> = filter.into_iter().map(|(code, met, unmet, k)| step(code & 0xFF, met, unmet, k)).collect();
-            let _ = spares(&filter, &[call(number, 0)]);
+            let _ = survives(&filter, &[call(number, 0)]);
         }
     }
 }

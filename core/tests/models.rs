@@ -13,8 +13,8 @@
 #![cfg(loom)]
 
 use heapprof_core::{
-    By, Ended, Filter, Freed, Growth, Lane, Levels, Merge, Passed, SampleTable, Sampled, SentStack,
-    Slot, StackLane, StackSet, Unit, level_slots,
+    EndedSample, Event, Filter, Freed, Growth, Lane, Levels, Merge, Origin, SampleTable, Sampled,
+    SentStack, Slot, StackLane, StackSet, Unit, level_slots,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -290,13 +290,13 @@ fn sampled(at: u64, id: u64) -> Sampled {
     }
 }
 
-const BY: By = By {
+const ORIGIN: Origin = Origin {
     thread: 4,
     interval: 1,
 };
 
 /// Takes all events that are there now.
-fn taken(merge: &mut Merge<'static>, lanes: &[&'static Lane]) -> Vec<Passed> {
+fn taken(merge: &mut Merge<'static>, lanes: &[&'static Lane]) -> Vec<Event> {
     merge.look(u64::MAX, lanes.iter().copied().enumerate());
     merge.map(|(_, passed)| passed).collect()
 }
@@ -310,9 +310,9 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
             // end of the ring.
             [1, 2, 3].map(|n| {
                 lane.put_sampled(
-                    BY,
+                    ORIGIN,
                     &sampled(n * LONG_AFTER, lane.new_id()),
-                    Ended::NONE,
+                    EndedSample::NONE,
                     |_| {},
                 )
             })
@@ -323,7 +323,7 @@ fn what_is_put_into_a_lane_comes_out_whole_and_in_order() {
         let put = other.join().unwrap();
         all.extend(taken(&mut merge, &[lane]));
         let expected = (1..).zip(put).filter(|(_, put)| *put);
-        let expected = expected.map(|(n, _)| Passed::Sampled(sampled(n * LONG_AFTER, n)));
+        let expected = expected.map(|(n, _)| Event::Sampled(sampled(n * LONG_AFTER, n)));
         assert!(put[0] && all.iter().copied().eq(expected));
         assert!(merge.is_empty());
     });
@@ -370,7 +370,12 @@ fn a_stack_is_there_when_a_sample_of_another_thread_names_it() {
         };
         let samples = thread::spawn(move || {
             known.load(Ordering::Acquire)
-                && lane.put_sampled(BY, &sampled(1, lane.new_id()), Ended::NONE, |_| {})
+                && lane.put_sampled(
+                    ORIGIN,
+                    &sampled(1, lane.new_id()),
+                    EndedSample::NONE,
+                    |_| {},
+                )
         });
         // The lanes of samples come first, as in the writer.
         let mut merge = Merge::new(0);
@@ -390,7 +395,12 @@ fn a_lane_goes_from_hand_to_hand_with_its_seat() {
         let put = |busy: &AtomicBool, at| {
             let has_seat = !busy.swap(true, Ordering::Acquire);
             if has_seat {
-                assert!(lane.put_sampled(BY, &sampled(at, lane.new_id()), Ended::NONE, |_| {}));
+                assert!(lane.put_sampled(
+                    ORIGIN,
+                    &sampled(at, lane.new_id()),
+                    EndedSample::NONE,
+                    |_| {}
+                ));
                 busy.store(false, Ordering::Release);
             }
             has_seat
@@ -403,7 +413,7 @@ fn a_lane_goes_from_hand_to_hand_with_its_seat() {
         let all = taken(&mut Merge::new(0), &[lane]);
         // Each has an id of its own, in order.
         for (i, passed) in all.iter().enumerate() {
-            let Passed::Sampled(it) = passed else {
+            let Event::Sampled(it) = passed else {
                 unreachable!()
             };
             assert_eq!(*it, sampled(it.at, i as u64 + 1));
@@ -423,9 +433,9 @@ fn no_block_is_freed_before_it_was_allocated() {
                 // In the lane that is looked at first, so that a look may see the free and not
                 // this.
                 assert!(lanes[0].put_sampled(
-                    BY,
+                    ORIGIN,
                     &sampled(7, lanes[0].new_id()),
-                    Ended::NONE,
+                    EndedSample::NONE,
                     |_| {}
                 ));
                 handed_over.store(true, Ordering::Release);
@@ -441,7 +451,7 @@ fn no_block_is_freed_before_it_was_allocated() {
         first.join().unwrap();
         let was_freed = second.join().unwrap();
         all.extend(taken(&mut merge, &lanes));
-        assert_eq!(all[0], Passed::Sampled(sampled(7, 1)));
+        assert_eq!(all[0], Event::Sampled(sampled(7, 1)));
         assert_eq!(all.len(), 1 + usize::from(was_freed));
         assert!(merge.is_empty());
     });

@@ -6,7 +6,7 @@
 //!
 //! | kind | words |
 //! | --- | --- |
-//! | `BY` | thread, interval: the origin of the events that follow |
+//! | `ORIGIN` | thread, interval: the origin of the events that follow |
 //! | `FREED` | id, time |
 //! | `FREED_NEAR` | ticks since the event before, id less that of the lane's last sample |
 //! | `SAMPLED` | id, time, stack, size, slack, counted |
@@ -20,7 +20,7 @@
 
 use std::ops::ControlFlow;
 
-pub(crate) const BY: u64 = 0;
+pub(crate) const ORIGIN: u64 = 0;
 pub(crate) const FREED: u64 = 1;
 pub(crate) const SAMPLED: u64 = 2;
 pub(crate) const FREED_NEAR: u64 = 3;
@@ -63,12 +63,12 @@ pub(crate) fn ticks_of(first: u64) -> u64 {
     low(first >> KIND_BITS, bits)
 }
 
-/// Most words of an event: a sample, with the `BY` and the `FREED` before it.
+/// Most words of an event: a sample, with the `ORIGIN` and the `FREED` before it.
 pub(crate) const LONGEST: usize = 10;
 
 /// The origin of events: their thread, and its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct By {
+pub struct Origin {
     /// Number of the thread.
     pub thread: u32,
     /// Mean interval in force, in bytes.
@@ -77,11 +77,11 @@ pub struct By {
 
 /// A sample that ends with the next sample, as a lane encodes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ended(pub(crate) u64);
+pub struct EndedSample(pub(crate) u64);
 
-impl Ended {
+impl EndedSample {
     /// No sample ends.
-    pub const NONE: Ended = Ended(0);
+    pub const NONE: EndedSample = EndedSample(0);
 }
 
 /// A sampled allocation.
@@ -98,8 +98,8 @@ pub struct Sampled {
     /// Usable bytes beyond the requested ones.
     pub slack: u32,
     /// Bytes on the thread's line since its last recorded sample
-    /// ([`Sampler::laid`](crate::Sampler::laid)). The highest bit is the sender's mark that there
-    /// is no such sample. Lanes carry the word unchanged.
+    /// ([`Sampler::position`](crate::Sampler::position)). The highest bit is the sender's mark that
+    /// there is no such sample. Lanes carry the word unchanged.
     pub counted: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct Freed {
 
 /// An event of a lane, as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Passed {
+pub enum Event {
     /// A sampled allocation.
     Sampled(Sampled),
     /// The end of a sampled block.
@@ -128,28 +128,28 @@ pub enum Passed {
 /// word and then copied by wider loads. A processor waits if a load is wider than the store that it
 /// needs.
 pub trait Sink {
-    /// Receiver of usual events, or [`Never`] if there is none.
-    type Usual<'a>: Usual
+    /// Receiver of usual events, or [`NoUsualSink`] if there is none.
+    type UsualSink<'a>: UsualSink
     where
         Self: 'a;
 
     /// Takes a sampled allocation.
-    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()>;
+    fn sampled(&mut self, by: Origin, it: &Sampled) -> ControlFlow<()>;
 
     /// Takes the end of a sampled block.
-    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()>;
+    fn freed(&mut self, by: Origin, it: &Freed) -> ControlFlow<()>;
 
     /// Returns a receiver for the usual events of one thread, or `None` if there is none now.
     /// `last` is the last sample in the lane.
     #[inline(always)]
-    fn usual(&mut self, _by: By, _last: Last) -> Option<Self::Usual<'_>> {
+    fn usual_sink(&mut self, _by: Origin, _last: LastSample) -> Option<Self::UsualSink<'_>> {
         None
     }
 }
 
 /// The sample that usual events are encoded against.
 #[derive(Debug, Clone, Copy)]
-pub struct Last {
+pub struct LastSample {
     /// Id of the last sample.
     pub id: u64,
     /// Hash of its stack.
@@ -158,10 +158,10 @@ pub struct Last {
 
 /// Receiver of usual events: consecutive events of one lane, thread and interval, each near to the
 /// one before. Work that is equal for all is done once.
-pub trait Usual {
+pub trait UsualSink {
     /// Takes a sampled allocation. Returns false if the event is not usual after all; it is then
     /// not taken.
-    fn sampled(&mut self, at: u64, sampled: Next) -> bool;
+    fn sampled(&mut self, at: u64, sampled: NextSample) -> bool;
 
     /// Takes the end of the sample that is `back` samples before the last. Returns false if it is
     /// not taken.
@@ -169,7 +169,7 @@ pub trait Usual {
 
     /// Takes the end of a sample, then a sampled allocation of the same time. Returns false if
     /// neither is taken.
-    fn replaced(&mut self, at: u64, back: u64, sampled: Next) -> bool;
+    fn replaced(&mut self, at: u64, back: u64, sampled: NextSample) -> bool;
 
     /// Ends the sequence. It had that many samples and frees.
     fn finish(self, samples: u64, frees: u64);
@@ -177,7 +177,7 @@ pub trait Usual {
 
 /// A sampled allocation with the next id of its lane. The fields are those of [`Sampled`].
 #[derive(Debug, Clone, Copy)]
-pub struct Next {
+pub struct NextSample {
     /// Hash of its stack, if it differs from the last one's.
     pub stack: Option<u64>,
     /// Requested bytes.
@@ -190,14 +190,14 @@ pub struct Next {
 
 /// A receiver that takes nothing.
 #[derive(Debug)]
-pub enum Never {}
+pub enum NoUsualSink {}
 
-impl Usual for Never {
-    fn sampled(&mut self, _: u64, _: Next) -> bool {
+impl UsualSink for NoUsualSink {
+    fn sampled(&mut self, _: u64, _: NextSample) -> bool {
         match *self {}
     }
 
-    fn replaced(&mut self, _: u64, _: u64, _: Next) -> bool {
+    fn replaced(&mut self, _: u64, _: u64, _: NextSample) -> bool {
         match *self {}
     }
 

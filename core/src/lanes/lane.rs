@@ -20,9 +20,9 @@
 //! to an event that finds no room.
 
 use crate::lanes::event::{
-    AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, Ended, FREED, FREED_NEAR, Freed, KIND_BITS,
-    LONGEST, NEAR_SHIFT, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled,
-    TICK_BITS, WIDE, WIDE_SIZE_BITS, WIDE_SLACK_BITS,
+    AGAIN, ALONE, ENDED_BITS, ENDED_SHIFT, EndedSample, FREED, FREED_NEAR, Freed, KIND_BITS,
+    LONGEST, NEAR_SHIFT, ORIGIN, Origin, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS,
+    SLACK_SHIFT, Sampled, TICK_BITS, WIDE, WIDE_SIZE_BITS, WIDE_SLACK_BITS,
 };
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
@@ -73,7 +73,7 @@ struct Producer {
     /// lane is at most half full. Both follow from `taken`, as last read.
     full_after: AtomicU64,
     half_after: AtomicU64,
-    /// Thread and interval of the last `BY`.
+    /// Thread and interval of the last `ORIGIN`.
     thread: AtomicU64,
     interval: AtomicU64,
     next_id: AtomicU64,
@@ -155,12 +155,12 @@ impl Lane {
     /// Returns the encoding of "the sample `id` ends with the next sample". Returns `None` if the
     /// two are not near; the caller then puts a free in before the sample.
     #[inline(always)]
-    pub fn ended(&self, id: u64) -> Option<Ended> {
+    pub fn ended(&self, id: u64) -> Option<EndedSample> {
         let last = self.producer.0.previous.id.load(Ordering::Relaxed);
         let back = last.wrapping_sub(id);
         // Within one block: the sample belongs to this lane and comes out before the next one.
         let is_near = back < (1 << ENDED_BITS) - 1 && back <= place_in_block(last);
-        is_near.then_some(Ended(back + 1))
+        is_near.then_some(EndedSample(back + 1))
     }
 
     /// Puts a sample in, together with the end of `ended` by the same thread at the same time.
@@ -170,9 +170,9 @@ impl Lane {
     #[inline(always)]
     pub fn put_sampled(
         &self,
-        by: By,
+        by: Origin,
         it: &Sampled,
-        ended: Ended,
+        ended: EndedSample,
         begins_at: impl FnOnce(&AtomicU64),
     ) -> bool {
         let near = &self.producer.0.previous;
@@ -230,7 +230,7 @@ impl Lane {
         mut at: u64,
         near: Option<u64>,
         it: &Sampled,
-        Ended(ended): Ended,
+        EndedSample(ended): EndedSample,
     ) -> u64 {
         let slack = u64::from(it.slack);
         let has_room = it.size < 1 << WIDE_SIZE_BITS && slack < 1 << WIDE_SLACK_BITS;
@@ -255,7 +255,7 @@ impl Lane {
     #[inline(always)]
     pub fn put_freed(&self, thread: u32, it: &Freed, begins_at: impl FnOnce(&AtomicU64)) -> bool {
         let near = &self.producer.0.previous;
-        let by = By {
+        let by = Origin {
             thread,
             interval: self.producer.0.interval.load(Ordering::Relaxed),
         };
@@ -299,7 +299,7 @@ impl Lane {
     /// Returns the place of an event of that origin, or `None` if there is no room. Words from
     /// there on are invisible until they are [published](Self::publish).
     #[inline(always)]
-    fn reserve(&self, by: By) -> Option<u64> {
+    fn reserve(&self, by: Origin) -> Option<u64> {
         let producer = &self.producer.0;
         if self.is_beyond(&producer.full_after) {
             return None;
@@ -308,7 +308,7 @@ impl Lane {
         let is_another = u64::from(by.thread) != producer.thread.load(Ordering::Relaxed)
             || by.interval != producer.interval.load(Ordering::Relaxed);
         Some(if is_another {
-            self.write_by(at, by)
+            self.write_origin(at, by)
         } else {
             at
         })
@@ -316,11 +316,11 @@ impl Lane {
 
     /// Writes the origin of the events that follow.
     #[inline(never)]
-    fn write_by(&self, at: u64, by: By) -> u64 {
+    fn write_origin(&self, at: u64, by: Origin) -> u64 {
         let producer = &self.producer.0;
         producer.thread.store(by.thread.into(), Ordering::Relaxed);
         producer.interval.store(by.interval, Ordering::Relaxed);
-        let at = self.write(at, u64::from(by.thread) << KIND_BITS | BY);
+        let at = self.write(at, u64::from(by.thread) << KIND_BITS | ORIGIN);
         self.write(at, by.interval)
     }
 
@@ -374,7 +374,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::event::{Never, Passed, SLACK_BITS, Sink};
+    use crate::lanes::event::{Event, NoUsualSink, SLACK_BITS, Sink};
     use crate::lanes::model_all::All;
     use crate::lanes::tap::Tap;
     use proptest::prelude::*;
@@ -382,7 +382,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     /// Takes up to that many events.
-    fn take(tap: &mut Tap<'_>, mut most: usize, refused: u64) -> Vec<(By, Passed)> {
+    fn take(tap: &mut Tap<'_>, mut most: usize, refused: u64) -> Vec<(Origin, Event)> {
         let mut all = All {
             refused,
             ..All::default()
@@ -414,9 +414,9 @@ mod tests {
         },
     }
 
-    fn coming() -> impl Strategy<Value = (By, Coming)> {
+    fn coming() -> impl Strategy<Value = (Origin, Coming)> {
         let by = (0u32..3, prop_oneof![Just(1u64), Just(4096)]);
-        let by = by.prop_map(|(thread, interval)| By { thread, interval });
+        let by = by.prop_map(|(thread, interval)| Origin { thread, interval });
         let sampled =
             any::<(u64, u64, u64, u32, u64)>().prop_map(|(at, stack, size, slack, counted)| {
                 Coming::Sampled(Sampled {
@@ -507,30 +507,30 @@ mod tests {
                     prop_assert!(told.is_none() || back < 63 && lane_of(ended) == lane_of(id));
                     if told.is_some_and(|told| lane.put_sampled(by, &sampled, told, |_| {})) {
                         (interval, at, id) = (by.interval, sampled.at, sampled.id);
-                        model.push_back((by, Passed::Freed(Freed { at, id: ended })));
-                        model.push_back((by, Passed::Sampled(sampled)));
+                        model.push_back((by, Event::Freed(Freed { at, id: ended })));
+                        model.push_back((by, Event::Sampled(sampled)));
                     }
                 }
                 let passed = match coming {
-                    Coming::Sampled(it) => Passed::Sampled(it),
-                    Coming::SampledNext { later, .. } => Passed::Sampled(next(at, id, later)),
-                    Coming::Freed(it) => Passed::Freed(it),
-                    Coming::FreedNear { ticks, distance } => Passed::Freed(Freed {
+                    Coming::Sampled(it) => Event::Sampled(it),
+                    Coming::SampledNext { later, .. } => Event::Sampled(next(at, id, later)),
+                    Coming::Freed(it) => Event::Freed(it),
+                    Coming::FreedNear { ticks, distance } => Event::Freed(Freed {
                         at: at + ticks,
                         id: id.saturating_add_signed(distance),
                     }),
                 };
                 let found_room = match &passed {
-                    Passed::Sampled(it) => lane.put_sampled(by, it, Ended::NONE, |_| {}),
-                    Passed::Freed(it) => lane.put_freed(by.thread, it, |_| {}),
+                    Event::Sampled(it) => lane.put_sampled(by, it, EndedSample::NONE, |_| {}),
+                    Event::Freed(it) => lane.put_freed(by.thread, it, |_| {}),
                 };
                 prop_assert!(found_room || !model.is_empty());
                 if found_room {
                     match &passed {
-                        Passed::Sampled(it) => (interval, at, id) = (by.interval, it.at, it.id),
-                        Passed::Freed(it) => at = it.at,
+                        Event::Sampled(it) => (interval, at, id) = (by.interval, it.at, it.id),
+                        Event::Freed(it) => at = it.at,
                     }
-                    model.push_back((By { interval, ..by }, passed));
+                    model.push_back((Origin { interval, ..by }, passed));
                 }
                 tap.look();
                 prop_assert_eq!(tap.is_empty(), model.is_empty());
@@ -547,7 +547,7 @@ mod tests {
     #[test]
     fn what_is_as_usual_is_a_word_or_two() {
         let lane = lane(128);
-        let by = By {
+        let by = Origin {
             thread: 0,
             interval: 1,
         };
@@ -562,7 +562,7 @@ mod tests {
                 slack: 12,
                 counted: 100,
             };
-            assert!(lane.put_sampled(by, &sampled, Ended::NONE, |_| {}));
+            assert!(lane.put_sampled(by, &sampled, EndedSample::NONE, |_| {}));
             let between = lane.producer.0.put.load(Ordering::Relaxed);
             assert!(lane.put_freed(0, &Freed { at: at + 500, id }, |_| {}));
             let after = lane.producer.0.put.load(Ordering::Relaxed);
@@ -604,7 +604,7 @@ mod tests {
     #[test]
     fn a_large_block_is_a_word_more() {
         let lane = lane(128);
-        let by = By {
+        let by = Origin {
             thread: 0,
             interval: 1,
         };
@@ -625,9 +625,9 @@ mod tests {
                 counted: size,
             };
             let before = lane.producer.0.put.load(Ordering::Relaxed);
-            assert!(lane.put_sampled(by, &it, Ended::NONE, |_| {}));
+            assert!(lane.put_sampled(by, &it, EndedSample::NONE, |_| {}));
             lengths.push(lane.producer.0.put.load(Ordering::Relaxed) - before);
-            expected.push((by, Passed::Sampled(it)));
+            expected.push((by, Event::Sampled(it)));
         }
         assert_eq!(lengths[1..], [2, 1, 2, 6]);
         let mut tap = Tap::new(&lane);
@@ -673,7 +673,7 @@ mod tests {
         assert!(lane.is_half_full());
         tap.look();
         for id in 1..=put {
-            let [(by, Passed::Freed(freed))] = take(&mut tap, 1, 0)[..] else {
+            let [(by, Event::Freed(freed))] = take(&mut tap, 1, 0)[..] else {
                 panic!("one free")
             };
             assert_eq!((by.thread, freed), (7, Freed { at: id, id }));
@@ -692,16 +692,16 @@ mod tests {
     }
 
     impl Sink for Refilled<'_> {
-        type Usual<'a>
-            = Never
+        type UsualSink<'a>
+            = NoUsualSink
         where
             Self: 'a;
 
-        fn sampled(&mut self, _: By, _: &Sampled) -> ControlFlow<()> {
+        fn sampled(&mut self, _: Origin, _: &Sampled) -> ControlFlow<()> {
             unreachable!("none was put in")
         }
 
-        fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+        fn freed(&mut self, by: Origin, it: &Freed) -> ControlFlow<()> {
             self.taken += 1;
             self.put += usize::from(self.lane.put_freed(by.thread, it, |_| {}));
             ControlFlow::Continue(())

@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::lanes::event::{By, Freed, Never, Passed, Sampled, Sink};
+use crate::lanes::event::{Event, Freed, NoUsualSink, Origin, Sampled, Sink};
 use crate::lanes::lane::{LANES, Lane, lane_of};
 use crate::lanes::tap::{Stop, Tap};
 
@@ -40,8 +40,8 @@ pub struct Merge<'a> {
     /// Ids up to here belong to no lane: their samples came out elsewhere.
     inherited: u64,
     /// Frees whose samples have not come out, and frees that waited and are ready now.
-    waiting: Vec<(By, Freed)>,
-    ready: VecDeque<(By, Freed)>,
+    waiting: Vec<(Origin, Freed)>,
+    ready: VecDeque<(Origin, Freed)>,
 }
 
 /// In `places`: a lane that has not been looked at.
@@ -99,7 +99,12 @@ impl<'a> Merge<'a> {
     /// number from `left`. Returns `Continue` if there are no more. Otherwise `left` is 0, or
     /// `sink` broke off.
     #[inline]
-    pub fn pour(&mut self, before: u64, left: &mut usize, sink: &mut impl Sink) -> ControlFlow<()> {
+    pub fn deliver(
+        &mut self,
+        before: u64,
+        left: &mut usize,
+        sink: &mut impl Sink,
+    ) -> ControlFlow<()> {
         let before = before.min(self.looked_at);
         while *left > 0 {
             if let Some((by, freed)) = self.ready.pop_front() {
@@ -206,31 +211,31 @@ impl<'a> Merge<'a> {
 
 /// The next event with its origin. `None`: look again.
 impl Iterator for Merge<'_> {
-    type Item = (By, Passed);
+    type Item = (Origin, Event);
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut one = One(None);
-        let _ = self.pour(u64::MAX, &mut 1, &mut one); // the result is in `one`
+        let _ = self.deliver(u64::MAX, &mut 1, &mut one); // the result is in `one`
         one.0
     }
 }
 
 /// A sink for one event.
-struct One(Option<(By, Passed)>);
+struct One(Option<(Origin, Event)>);
 
 impl Sink for One {
-    type Usual<'a>
-        = Never
+    type UsualSink<'a>
+        = NoUsualSink
     where
         Self: 'a;
 
-    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
-        self.0 = Some((by, Passed::Sampled(*it)));
+    fn sampled(&mut self, by: Origin, it: &Sampled) -> ControlFlow<()> {
+        self.0 = Some((by, Event::Sampled(*it)));
         ControlFlow::Continue(())
     }
 
-    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
-        self.0 = Some((by, Passed::Freed(*it)));
+    fn freed(&mut self, by: Origin, it: &Freed) -> ControlFlow<()> {
+        self.0 = Some((by, Event::Freed(*it)));
         ControlFlow::Continue(())
     }
 }
@@ -238,7 +243,7 @@ impl Sink for One {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::event::{Ended, Sampled};
+    use crate::lanes::event::{EndedSample, Sampled};
     use crate::lanes::model_all::All;
     use crate::primitive::atomic::AtomicU64;
     use proptest::prelude::*;
@@ -264,7 +269,7 @@ mod tests {
 
     /// Takes up to `most` events before a time. An even number limits `left`; with an odd one the
     /// sink breaks off.
-    fn pour(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(By, Passed)> {
+    fn deliver(merge: &mut Merge<'_>, before: u64, most: usize) -> Vec<(Origin, Event)> {
         if most == 0 {
             return Vec::new();
         }
@@ -277,7 +282,7 @@ mod tests {
         };
         let at_first = if is_told { most } else { usize::MAX };
         let mut left = at_first;
-        let flow = merge.pour(before, &mut left, &mut all);
+        let flow = merge.deliver(before, &mut left, &mut all);
         assert_eq!(flow.is_break(), all.events.len() == most);
         assert_eq!(at_first - left, all.events.len());
         all.events
@@ -329,13 +334,13 @@ mod tests {
             let mut live = Vec::new();
             let (mut put, mut seen, mut ended) = (0, HashSet::new(), HashSet::new());
             let mut take = |merge: &mut Merge, most: usize| {
-                for event in pour(merge, u64::MAX, most) {
+                for event in deliver(merge, u64::MAX, most) {
                     match event {
-                        (by, Passed::Sampled(it)) => {
+                        (by, Event::Sampled(it)) => {
                             prop_assert_eq!(by.interval, it.at);
                             prop_assert!(seen.insert(it.id));
                         }
-                        (_, Passed::Freed(it)) => {
+                        (_, Event::Freed(it)) => {
                             prop_assert!(seen.contains(&it.id), "{} freed before it was there", it.id);
                             prop_assert!(ended.insert(it.id));
                         }
@@ -351,9 +356,9 @@ mod tests {
                     }
                     Step::Put { thread, lane } => {
                         if let Some(at) = begun.remove(&thread) {
-                            let by = By { thread: thread as u32, interval: at };
+                            let by = Origin { thread: thread as u32, interval: at };
                             let id = lanes[lane].new_id();
-                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE, |_| {});
+                            let found_room = lanes[lane].put_sampled(by, &sampled(at, id), EndedSample::NONE, |_| {});
                             prop_assert!(found_room);
                             put += 1;
                             live.push(id);
@@ -395,12 +400,12 @@ mod tests {
             for &(lane, ticks, frees) in &events {
                 clock += ticks;
                 all.push(clock);
-                let by = By { thread: lane as u32, interval: 1 };
+                let by = Origin { thread: lane as u32, interval: 1 };
                 let found_room = match live.pop().filter(|_| frees) {
                     Some(id) => lanes[lane].put_freed(1, &Freed { at: clock, id }, |_| {}),
                     None => {
                         live.push(lanes[lane].new_id());
-                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]), Ended::NONE, |_| {})
+                        lanes[lane].put_sampled(by, &sampled(clock, live[live.len() - 1]), EndedSample::NONE, |_| {})
                     }
                 };
                 prop_assert!(found_room);
@@ -410,10 +415,10 @@ mod tests {
             let mut before = 0;
             for more in until.into_iter().chain([u64::MAX]) {
                 before = more.saturating_add(before);
-                let poured = pour(&mut merge, before, usize::MAX);
+                let poured = deliver(&mut merge, before, usize::MAX);
                 times.extend(poured.iter().map(|(_, passed)| match passed {
-                    Passed::Sampled(it) => it.at,
-                    Passed::Freed(it) => it.at,
+                    Event::Sampled(it) => it.at,
+                    Event::Freed(it) => it.at,
                 }));
                 let due = all.iter().filter(|&&at| at < before).count();
                 prop_assert_eq!(times.len(), due);
@@ -438,11 +443,11 @@ mod tests {
             let mut merge = Merge::new(0);
             let (mut clock, mut put) = (0, 0);
             let mut times: Vec<u64> = Vec::new();
-            let mut pour = |merge: &mut Merge<'_>| {
-                let poured = pour(merge, u64::MAX, usize::MAX);
+            let mut deliver = |merge: &mut Merge<'_>| {
+                let poured = deliver(merge, u64::MAX, usize::MAX);
                 times.extend(poured.iter().map(|(_, passed)| match passed {
-                    Passed::Sampled(it) => it.at,
-                    Passed::Freed(it) => it.at,
+                    Event::Sampled(it) => it.at,
+                    Event::Freed(it) => it.at,
                 }));
             };
             for events in &looks {
@@ -453,18 +458,18 @@ mod tests {
                     for &(lane, when, ticks) in events {
                         if when == lane_looked_at {
                             clock += ticks;
-                            let by = By { thread: lane as u32, interval: 1 };
-                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id()), Ended::NONE, |_| {}));
+                            let by = Origin { thread: lane as u32, interval: 1 };
+                            assert!(lanes[lane].put_sampled(by, &sampled(clock, lanes[lane].new_id()), EndedSample::NONE, |_| {}));
                             put += 1;
                         }
                     }
                 };
                 merge.look(now, lanes.iter().enumerate().inspect(|&(number, _)| happen(number)));
                 happen(3);
-                pour(&mut merge);
+                deliver(&mut merge);
             }
             merge.look(u64::MAX, lanes.iter().enumerate());
-            pour(&mut merge);
+            deliver(&mut merge);
             prop_assert!(times.is_sorted(), "{times:?}");
             prop_assert_eq!(times.len(), put);
         }
@@ -474,14 +479,14 @@ mod tests {
     fn a_counter_that_is_set_back_holds_nothing_back() {
         let lanes = lanes(2);
         let put = |lane: usize, at| {
-            let by = By {
+            let by = Origin {
                 thread: 1,
                 interval: 1,
             };
             assert!(lanes[lane].put_sampled(
                 by,
                 &sampled(at, lanes[lane].new_id()),
-                Ended::NONE,
+                EndedSample::NONE,
                 |_| {}
             ));
         };
@@ -489,37 +494,37 @@ mod tests {
         put(0, 1000);
         put(1, 20);
         merge.look(30, lanes.iter().enumerate());
-        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 1);
+        assert_eq!(deliver(&mut merge, u64::MAX, usize::MAX).len(), 1);
         put(1, 40);
         merge.look(50, lanes.iter().enumerate());
-        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 2);
+        assert_eq!(deliver(&mut merge, u64::MAX, usize::MAX).len(), 2);
         put(1, 70);
         merge.look(60, lanes.iter().enumerate());
-        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 0);
+        assert_eq!(deliver(&mut merge, u64::MAX, usize::MAX).len(), 0);
     }
 
     #[test]
     fn a_free_that_waited_comes_right_after_its_sample() {
         let lanes = lanes(2);
-        let by = |at| By {
+        let by = |at| Origin {
             thread: 1,
             interval: at,
         };
         let ids = [10, 11, 12].map(|at| {
             let id = lanes[0].new_id();
-            assert!(lanes[0].put_sampled(by(at), &sampled(at, id), Ended::NONE, |_| {}));
+            assert!(lanes[0].put_sampled(by(at), &sampled(at, id), EndedSample::NONE, |_| {}));
             id
         });
         let freed = Freed { at: 5, id: ids[0] };
         assert!(lanes[1].put_freed(2, &freed, |_| {}));
         let mut merge = Merge::new(0);
         merge.look(u64::MAX, lanes.iter().enumerate());
-        let all = pour(&mut merge, u64::MAX, usize::MAX);
-        let all: Vec<Passed> = all.into_iter().map(|(_, passed)| passed).collect();
-        let samples = [10, 11, 12].map(|at| Passed::Sampled(sampled(at, ids[at as usize - 10])));
+        let all = deliver(&mut merge, u64::MAX, usize::MAX);
+        let all: Vec<Event> = all.into_iter().map(|(_, passed)| passed).collect();
+        let samples = [10, 11, 12].map(|at| Event::Sampled(sampled(at, ids[at as usize - 10])));
         assert_eq!(
             all,
-            [samples[0], Passed::Freed(freed), samples[1], samples[2]]
+            [samples[0], Event::Freed(freed), samples[1], samples[2]]
         );
     }
 
@@ -528,7 +533,7 @@ mod tests {
     #[test]
     fn a_free_of_another_lane_s_sample_with_the_id_before_waits_for_it() {
         let lanes = lanes(2);
-        let by = By {
+        let by = Origin {
             thread: 1,
             interval: 1,
         };
@@ -539,15 +544,15 @@ mod tests {
             crate::lanes::lane::lane_of(last)
         );
         for (lane, at, id) in [(1, 10, first), (0, 50, last)] {
-            assert!(lanes[lane].put_sampled(by, &sampled(at, id), Ended::NONE, |_| {}));
+            assert!(lanes[lane].put_sampled(by, &sampled(at, id), EndedSample::NONE, |_| {}));
         }
         assert!(lanes[1].put_freed(1, &Freed { at: 20, id: last }, |_| {}));
         let mut merge = Merge::new(0);
         merge.look(u64::MAX, lanes.iter().enumerate());
-        let all = pour(&mut merge, u64::MAX, 100);
+        let all = deliver(&mut merge, u64::MAX, 100);
         let ids = all.into_iter().map(|(_, passed)| match passed {
-            Passed::Sampled(it) => (true, it.id),
-            Passed::Freed(it) => (false, it.id),
+            Event::Sampled(it) => (true, it.id),
+            Event::Freed(it) => (false, it.id),
         });
         assert_eq!(
             ids.collect::<Vec<_>>(),
@@ -560,14 +565,14 @@ mod tests {
         let lanes = lanes(2);
         for turn in 0..100 {
             let lane = &lanes[turn % 2];
-            let by = By {
+            let by = Origin {
                 thread: turn as u32 % 2,
                 interval: 1,
             };
             assert!(lane.put_sampled(
                 by,
                 &sampled(turn as u64 * 10, lane.new_id()),
-                Ended::NONE,
+                EndedSample::NONE,
                 |_| {}
             ));
         }
@@ -575,7 +580,7 @@ mod tests {
             let mut merge = Merge::new(0);
             merge.set_slack(slack);
             merge.look(u64::MAX, lanes.iter().enumerate());
-            let all = pour(&mut merge, u64::MAX, usize::MAX);
+            let all = deliver(&mut merge, u64::MAX, usize::MAX);
             assert_eq!(all.len(), 100);
             let turns = all.windows(2);
             turns
@@ -595,7 +600,7 @@ mod tests {
         let (by, passed) = merge.next().unwrap();
         assert_eq!(
             (by.thread, passed),
-            (1, Passed::Freed(Freed { at: 1, id: 77 }))
+            (1, Event::Freed(Freed { at: 1, id: 77 }))
         );
         assert_eq!(merge.next(), None);
     }
@@ -603,12 +608,12 @@ mod tests {
     #[test]
     fn it_says_what_waits_and_gives_room_back() {
         let lanes = lanes(2);
-        let by = By {
+        let by = Origin {
             thread: 1,
             interval: 1,
         };
         let put = |lane: &Lane, at| {
-            lane.put_sampled(by, &sampled(at, lane.new_id()), Ended::NONE, |_| {})
+            lane.put_sampled(by, &sampled(at, lane.new_id()), EndedSample::NONE, |_| {})
         };
         let mut merge = Merge::new(0);
         let is = |merge: &Merge<'_>| (merge.known_lanes(), merge.is_empty(), merge.is_half_full());
@@ -620,7 +625,7 @@ mod tests {
         assert_eq!(is(&merge), (2, false, false));
         merge.look(60, lanes.iter().enumerate());
         assert_eq!(is(&merge), (2, false, false));
-        assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), 1);
+        assert_eq!(deliver(&mut merge, u64::MAX, usize::MAX).len(), 1);
         assert_eq!(is(&merge), (2, true, false));
         // Several times the contents of a lane, if taken room is given back.
         let mut at = 60;
@@ -634,7 +639,7 @@ mod tests {
             }
             assert_eq!(is(&merge), (2, false, true), "round {round}");
             merge.look(at + 1, lanes.iter().enumerate());
-            assert_eq!(pour(&mut merge, u64::MAX, usize::MAX).len(), all);
+            assert_eq!(deliver(&mut merge, u64::MAX, usize::MAX).len(), all);
             assert_eq!(is(&merge), (2, true, false), "round {round}");
         }
     }
@@ -643,18 +648,18 @@ mod tests {
     #[test]
     fn a_free_that_is_ready_is_something_that_waits() {
         let lanes = lanes(2);
-        let by = By {
+        let by = Origin {
             thread: 1,
             interval: 1,
         };
         let id = lanes[0].new_id();
-        assert!(lanes[0].put_sampled(by, &sampled(10, id), Ended::NONE, |_| {}));
+        assert!(lanes[0].put_sampled(by, &sampled(10, id), EndedSample::NONE, |_| {}));
         assert!(lanes[1].put_freed(1, &Freed { at: 5, id }, |_| {}));
         let mut merge = Merge::new(0);
         merge.look(u64::MAX, lanes.iter().enumerate());
-        assert!(matches!(merge.next(), Some((_, Passed::Sampled(_)))));
+        assert!(matches!(merge.next(), Some((_, Event::Sampled(_)))));
         assert!(!merge.is_empty());
-        assert!(matches!(merge.next(), Some((_, Passed::Freed(_)))));
+        assert!(matches!(merge.next(), Some((_, Event::Freed(_)))));
         assert!(merge.is_empty());
     }
 }

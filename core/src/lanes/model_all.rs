@@ -2,12 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use crate::lanes::event::{By, Freed, Last, Next, Passed, Sampled, Sink, Usual};
+use crate::lanes::event::{Event, Freed, LastSample, NextSample, Origin, Sampled, Sink, UsualSink};
 
 /// All events that it took.
 #[derive(Debug, Default)]
 pub(crate) struct All {
-    pub(crate) events: Vec<(By, Passed)>,
+    pub(crate) events: Vec<(Origin, Event)>,
     /// The number of events after which it breaks off.
     pub(crate) breaks_after: Option<usize>,
     /// Bit n: it refuses event n, modulo 64, as a usual one.
@@ -17,7 +17,7 @@ pub(crate) struct All {
 }
 
 impl All {
-    fn take(&mut self, by: By, passed: Passed) -> ControlFlow<()> {
+    fn take(&mut self, by: Origin, passed: Event) -> ControlFlow<()> {
         self.events.push((by, passed));
         if self.breaks_after == Some(self.events.len()) {
             return ControlFlow::Break(());
@@ -27,17 +27,17 @@ impl All {
 }
 
 impl Sink for All {
-    type Usual<'a> = UsualOf<'a>;
+    type UsualSink<'a> = UsualOf<'a>;
 
-    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
-        self.take(by, Passed::Sampled(*it))
+    fn sampled(&mut self, by: Origin, it: &Sampled) -> ControlFlow<()> {
+        self.take(by, Event::Sampled(*it))
     }
 
-    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
-        self.take(by, Passed::Freed(*it))
+    fn freed(&mut self, by: Origin, it: &Freed) -> ControlFlow<()> {
+        self.take(by, Event::Freed(*it))
     }
 
-    fn usual(&mut self, by: By, last: Last) -> Option<UsualOf<'_>> {
+    fn usual_sink(&mut self, by: Origin, last: LastSample) -> Option<UsualOf<'_>> {
         // A sink may break off at any event, and usual events give no occasion to.
         self.breaks_after.is_none().then_some(UsualOf {
             before: self.events.len(),
@@ -50,8 +50,8 @@ impl Sink for All {
 
 pub(crate) struct UsualOf<'a> {
     all: &'a mut All,
-    by: By,
-    last: Last,
+    by: Origin,
+    last: LastSample,
     before: usize,
 }
 
@@ -60,19 +60,19 @@ impl UsualOf<'_> {
         self.all.refused >> (self.all.events.len() % 64) & 1 != 0
     }
 
-    fn take(&mut self, passed: Passed) {
+    fn take(&mut self, passed: Event) {
         self.all.events.push((self.by, passed));
     }
 
     fn take_freed(&mut self, at: u64, back: u64) {
         let id = self.last.id - back;
-        self.take(Passed::Freed(Freed { at, id }));
+        self.take(Event::Freed(Freed { at, id }));
     }
 
-    fn take_sampled(&mut self, at: u64, it: Next) {
+    fn take_sampled(&mut self, at: u64, it: NextSample) {
         self.last.id += 1;
         self.last.stack = it.stack.unwrap_or(self.last.stack);
-        self.take(Passed::Sampled(Sampled {
+        self.take(Event::Sampled(Sampled {
             at,
             id: self.last.id,
             stack: self.last.stack,
@@ -83,8 +83,8 @@ impl UsualOf<'_> {
     }
 }
 
-impl Usual for UsualOf<'_> {
-    fn sampled(&mut self, at: u64, it: Next) -> bool {
+impl UsualSink for UsualOf<'_> {
+    fn sampled(&mut self, at: u64, it: NextSample) -> bool {
         let is_taken = !self.refuses();
         if is_taken {
             self.take_sampled(at, it);
@@ -100,7 +100,7 @@ impl Usual for UsualOf<'_> {
         is_taken
     }
 
-    fn replaced(&mut self, at: u64, back: u64, it: Next) -> bool {
+    fn replaced(&mut self, at: u64, back: u64, it: NextSample) -> bool {
         let is_taken = !self.refuses();
         if is_taken {
             self.take_freed(at, back);
@@ -111,7 +111,7 @@ impl Usual for UsualOf<'_> {
 
     fn finish(self, samples: u64, frees: u64) {
         let taken = &self.all.events[self.before..];
-        let is_sample = |(_, passed): &&(By, Passed)| matches!(passed, Passed::Sampled(_));
+        let is_sample = |(_, passed): &&(Origin, Event)| matches!(passed, Event::Sampled(_));
         assert_eq!(taken.iter().filter(is_sample).count() as u64, samples);
         assert_eq!(taken.len() as u64, samples + frees);
         self.all.usual += taken.len();

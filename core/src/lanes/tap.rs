@@ -5,9 +5,9 @@
 use std::ops::ControlFlow;
 
 use crate::lanes::event::{
-    AGAIN, ALONE, BY, By, ENDED_BITS, ENDED_SHIFT, FREED_NEAR, Freed, KIND_BITS, Last, NEAR_SHIFT,
-    Next, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT, Sampled, Sink,
-    TICK_BITS, Usual, WIDE, WIDE_SIZE_BITS, low, ticks_of,
+    AGAIN, ALONE, ENDED_BITS, ENDED_SHIFT, FREED_NEAR, Freed, KIND_BITS, LastSample, NEAR_SHIFT,
+    NextSample, ORIGIN, Origin, SAMPLED, SAMPLED_NEAR, SAMPLED_TICK_BITS, SIZE_BITS, SLACK_SHIFT,
+    Sampled, Sink, TICK_BITS, UsualSink, WIDE, WIDE_SIZE_BITS, low, ticks_of,
 };
 use crate::lanes::lane::{Lane, id_after, lane_of, place_in_block};
 use crate::primitive::atomic::Ordering;
@@ -24,7 +24,7 @@ pub(crate) struct Tap<'a> {
     given_back: u64,
     /// The place at which more room is given back, or at which the words end.
     pause: u64,
-    by: By,
+    by: Origin,
     /// Id of the last sample that came out.
     pub(crate) last_id: u64,
     last_stack: u64,
@@ -46,7 +46,7 @@ pub(crate) enum Stop {
     /// The sink wants no more.
     Broken,
     /// This free waits for its sample, which is in another lane. It is taken out and not delivered.
-    Early(By, Freed),
+    Early(Origin, Freed),
 }
 
 /// Decodes the word of a [`WIDE`] slack into size and slack.
@@ -63,7 +63,7 @@ impl<'a> Tap<'a> {
             end: 0,
             given_back: 0,
             pause: 0,
-            by: By {
+            by: Origin {
                 thread: 0,
                 interval: 0,
             },
@@ -112,8 +112,8 @@ impl<'a> Tap<'a> {
                 FREED_NEAR.. => {
                     self.next_at = self.last_at.wrapping_add(ticks_of(self.first));
                 }
-                BY => {
-                    self.by = By {
+                ORIGIN => {
+                    self.by = Origin {
                         thread: (self.first >> KIND_BITS) as u32,
                         interval: self.word(1),
                     };
@@ -248,11 +248,11 @@ impl<'a> Tap<'a> {
     /// ids. It is a function of its own so that it has all registers.
     #[inline(never)]
     fn deliver_usual(&mut self, until: u64, most: usize, sink: &mut impl Sink) -> usize {
-        let last = Last {
+        let last = LastSample {
             id: self.last_id,
             stack: self.last_stack,
         };
-        let Some(mut usual) = sink.usual(self.by, last) else {
+        let Some(mut usual) = sink.usual_sink(self.by, last) else {
             return 0;
         };
         let words = self.lane.words(self.at, self.pause);
@@ -293,7 +293,7 @@ impl<'a> Tap<'a> {
                     counted = more;
                     behind += 1;
                 }
-                let sampled = Next {
+                let sampled = NextSample {
                     stack,
                     size,
                     slack,

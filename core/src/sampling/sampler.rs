@@ -137,13 +137,13 @@ impl Sampler {
     /// Takes the last block of `size` bytes off the line: there was no memory for it. The distance
     /// to the next mark stays.
     #[cold]
-    pub fn take_back(&mut self, size: usize) {
+    pub fn retract(&mut self, size: usize) {
         self.end = self.end.wrapping_sub(bytes_laid(size) as u64);
     }
 
     /// Returns the number of bytes ever laid on the line, wrapping.
     #[inline(always)]
-    pub fn laid(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.end.wrapping_sub(self.left as u64)
     }
 
@@ -190,7 +190,7 @@ impl Sampler {
     /// Begins a stride at that distance from the next mark or the end of the piece.
     #[inline(always)]
     fn go(&mut self, distance: i64) {
-        let laid = self.laid();
+        let laid = self.position();
         self.left = distance.min(STRIDE as i64);
         self.beyond = distance.wrapping_sub(self.left);
         self.end = laid.wrapping_add(self.left as u64);
@@ -384,7 +384,7 @@ mod tests {
                 let behind_goal = laid > sampler.end.saturating_add(sampler.beyond as u64);
                 let beyond = sampler.beyond;
                 let passes = sampler.passes(size as usize);
-                assert_eq!(sampler.laid(), laid);
+                assert_eq!(sampler.position(), laid);
                 assert_eq!(passes, !behind_goal, "interval {interval}, {laid} bytes");
                 assert_eq!(sampler.is_due(), behind_goal);
                 strides += u64::from(passes && sampler.beyond != beyond);
@@ -409,10 +409,10 @@ mod tests {
         let ahead = |sampler: &Sampler| sampler.left + sampler.beyond;
         let at_first = ahead(&sampler);
         for size in [0, 100, 1 << 30, usize::MAX] {
-            let before = sampler.laid();
+            let before = sampler.position();
             sampler.passes(size);
-            sampler.take_back(size);
-            assert_eq!(sampler.laid(), before, "{size}");
+            sampler.retract(size);
+            assert_eq!(sampler.position(), before, "{size}");
         }
         // The mark is nearer by the bytes laid.
         assert_eq!(at_first - ahead(&sampler), 1 + 100 + (1 << 30));

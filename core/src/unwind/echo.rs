@@ -132,7 +132,7 @@ mod tests {
     fn of(program: &Program) -> Echo<()> {
         let mut memo = memo();
         program.walk(&mut memo, 100);
-        assert!(program.is_again(&mut memo, 1, 100));
+        assert!(program.is_repeated(&mut memo, 1, 100));
         let mut echo = Echo::empty();
         echo.record(1, memo.unchanged().unwrap(), memo.hash(), ());
         assert!(matches(&echo, program));

@@ -62,7 +62,7 @@ pub struct Memo<E> {
     /// True if the last walk can be reused: it came to its end. A walk that is cut for its length
     /// is cut elsewhere the next time.
     is_whole: bool,
-    /// True if a frame was updated in the last [`is_again`](Self::is_again).
+    /// True if a frame was updated in the last [`is_repeated`](Self::is_repeated).
     is_updated: bool,
 }
 
@@ -124,7 +124,7 @@ impl<E: Copy> Memo<E> {
     /// `word` reads the stack.
     #[inline]
     #[must_use]
-    pub fn is_again(
+    pub fn is_repeated(
         &mut self,
         era: u32,
         at: &Frame,
@@ -449,18 +449,18 @@ mod tests {
     #[test]
     fn only_what_changed_is_unwound() {
         let mut memo = memo();
-        assert!(!ten(0).is_again(&mut memo, 1, 100));
+        assert!(!ten(0).is_repeated(&mut memo, 1, 100));
         assert_eq!(ten(0).walk(&mut memo, 100), 10);
-        assert!(ten(0).is_again(&mut memo, 1, 100));
-        assert!(!ten(0).is_again(&mut memo, 1, 10), "it would be cut");
+        assert!(ten(0).is_repeated(&mut memo, 1, 100));
+        assert!(!ten(0).is_repeated(&mut memo, 1, 10), "it would be cut");
         assert_eq!(ten(0).walk(&mut memo, 100), 0);
         // The frame that is called from elsewhere is not unwound; its caller at the new address is.
-        assert!(!ten(UNKNOWN).is_again(&mut memo, 1, 100));
+        assert!(!ten(UNKNOWN).is_repeated(&mut memo, 1, 100));
         assert_eq!(ten(UNKNOWN).walk(&mut memo, 100), 1);
         assert_eq!(ten(0).walk(&mut memo, 100), 1);
         // Neither frame is unwound if the caller's rule is known.
         for place in [KNOWN, 0] {
-            assert!(ten(place).is_again(&mut memo, 1, 100));
+            assert!(ten(place).is_repeated(&mut memo, 1, 100));
             assert_is_the_walk(&mut memo, &ten(place));
         }
     }
@@ -472,7 +472,7 @@ mod tests {
             let (mut memo, program) = (memo(), functions(&[1, 1, 11, 1, 1]));
             program.walk(&mut memo, 100);
             let mut program = functions(&[1, 1, other, 1, 1]);
-            assert!(!program.is_again(&mut memo, 1, 100));
+            assert!(!program.is_repeated(&mut memo, 1, 100));
             assert_is_the_walk(&mut memo, &program);
             program.at.bp += 8;
             assert_is_the_walk(&mut memo, &program);
@@ -493,18 +493,18 @@ mod tests {
         let (mut memo, mut program) = (memo(), functions(&[1, 1, 1, 3]));
         program.walk(&mut memo, 100);
         program.at.bp = 0x9001;
-        assert!(program.is_again(&mut memo, 1, 100));
+        assert!(program.is_repeated(&mut memo, 1, 100));
         // Also if the saved value differs, which the caller does not need either.
         let saved = program.at.sp + 8 * rule(3 << 8).0;
         *program.words.get_mut(&saved).unwrap() += 1;
         assert_is_the_walk(&mut memo, &program);
         program.at.bp = 0x9002;
-        assert!(program.is_again(&mut memo, 1, 100));
+        assert!(program.is_repeated(&mut memo, 1, 100));
         // At a place without a known rule it may matter.
         program.at.address += UNKNOWN;
         program.walk(&mut memo, 100);
         program.at.bp = 0x9003;
-        assert!(!program.is_again(&mut memo, 1, 100));
+        assert!(!program.is_repeated(&mut memo, 1, 100));
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
         let (mut memo, mut program) = (memo(), functions(&[1, 7, 1, 4]));
         for bp in 0x9001..0x9005 {
             program.at.bp = bp;
-            assert!(!program.is_again(&mut memo, 1, 100));
+            assert!(!program.is_repeated(&mut memo, 1, 100));
             program.walk(&mut memo, 100);
         }
     }
@@ -523,7 +523,7 @@ mod tests {
         program.walk(&mut memo, 100);
         for bp in 0x9001..0x9005 {
             program.at.bp = bp;
-            assert!(program.is_again(&mut memo, 1, 100));
+            assert!(program.is_repeated(&mut memo, 1, 100));
             assert_is_the_walk(&mut memo, &program);
         }
     }
@@ -568,7 +568,7 @@ mod tests {
             at.bp = 0x9002;
             let read =
                 |place: u64| read(place).map(|word| if place == TOP + 16 { 1 } else { word });
-            assert_eq!(memo.is_again(1, &at, 100, &rules(), read), between == 0);
+            assert_eq!(memo.is_repeated(1, &at, 100, &rules(), read), between == 0);
         }
     }
 
@@ -581,7 +581,7 @@ mod tests {
             let mut other = functions(&[1, 7, caller, 3]);
             let saved = other.at.sp + 8 * rule(3 << 8).0;
             *other.words.get_mut(&saved).unwrap() += 16;
-            assert_eq!(other.is_again(&mut memo, 1, 100), is_known, "{caller}");
+            assert_eq!(other.is_repeated(&mut memo, 1, 100), is_known, "{caller}");
             if is_known {
                 assert_is_the_walk(&mut memo, &other);
                 assert_is_the_walk(&mut memo, &program);
@@ -623,7 +623,7 @@ mod tests {
     fn another_era_reuses_nothing() {
         let mut memo = memo();
         ten(0).walk(&mut memo, 100);
-        assert!(!ten(0).is_again(&mut memo, 2, 100));
+        assert!(!ten(0).is_repeated(&mut memo, 2, 100));
         memo.begin(2);
         assert_eq!(memo.depth(&[]), 0);
         assert_eq!(memo.innermost_first().count(), 0);
@@ -635,7 +635,7 @@ mod tests {
         ten(0).walk(&mut memo, 100);
         let other = ten(UNKNOWN);
         assert!(matches!(memo_meets(&mut memo, &other), MemoHit::Partial(_)));
-        assert!(!ten(0).is_again(&mut memo, 1, 100) && !other.is_again(&mut memo, 1, 100));
+        assert!(!ten(0).is_repeated(&mut memo, 1, 100) && !other.is_repeated(&mut memo, 1, 100));
         assert_eq!(memo_meets(&mut memo, &other), MemoHit::None);
         assert_eq!(other.walk(&mut memo, 100), 10);
     }

@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(cached, found(memos));
             return true;
         }
-        if program.is_again(memos.chosen_mut(), 1, limit) {
+        if program.is_repeated(memos.chosen_mut(), 1, limit) {
             memos.echo(1, found(memos));
         } else {
             program.walk(memos.chosen_mut(), limit);

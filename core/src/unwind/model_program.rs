@@ -145,8 +145,13 @@ impl Program {
         })
     }
 
-    pub(crate) fn is_again(&self, memo: &mut Memo<&'static str>, era: u32, limit: usize) -> bool {
-        memo.is_again(era, &frame(self.at), limit, &rules(), |place| {
+    pub(crate) fn is_repeated(
+        &self,
+        memo: &mut Memo<&'static str>,
+        era: u32,
+        limit: usize,
+    ) -> bool {
+        memo.is_repeated(era, &frame(self.at), limit, &rules(), |place| {
             self.words.get(&place).copied()
         })
     }
@@ -154,7 +159,7 @@ impl Program {
     /// Walks as the preloaded library does. Returns the number of frames that were unwound.
     pub(crate) fn walk(&self, memo: &mut Memo<&'static str>, limit: usize) -> usize {
         let (mut fresh, mut at, mut unwound) = (Vec::new(), self.at, 0);
-        if self.is_again(memo, 1, limit) {
+        if self.is_repeated(memo, 1, limit) {
             return 0;
         }
         memo.begin(1);

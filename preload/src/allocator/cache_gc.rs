@@ -13,7 +13,7 @@ use crate::state::thread::Thread;
 /// at the end of each stride at the latest.
 #[inline(always)]
 pub(crate) fn run_if_due(thread: &Thread) {
-    let laid = thread.with_sampler(|sampler| sampler.laid());
+    let laid = thread.with_sampler(|sampler| sampler.position());
     if laid.wrapping_sub(thread.cache_gc_check_at.get()) >= STRIDE {
         thread.cache_gc_check_at.set(laid);
         // Without the recording, the counter may be forbidden to the process (prctl(2),

@@ -8,7 +8,7 @@
 
 use std::ffi::c_void;
 
-use heapprof_core::{By, Ended, Lane, Regime, Sampled, Sampler, Vacant};
+use heapprof_core::{EndedSample, Lane, Origin, Regime, Sampled, Sampler, Vacant};
 
 use crate::allocator;
 use crate::arch::registers::stack_pointer;
@@ -217,7 +217,7 @@ fn on_countdown_expired(entry: u64, block: &Block, here: &WalkStart, old: &mut O
         }
     }
     if block.ptr.is_null() {
-        thread.with_sampler(|sampler| sampler.take_back(block.size));
+        thread.with_sampler(|sampler| sampler.retract(block.size));
     }
     allocator::collect_cache_garbage_if_due(thread);
 }
@@ -324,7 +324,7 @@ fn decide(thread: &Thread, size: usize) -> Verdict {
     let decided = thread.with_sampler(|sampler| {
         if let Some(seed) = seed {
             sampler.start_under(seed, regime);
-            sampler.take_back(size); // it was laid before there was a line
+            sampler.retract(size); // it was laid before there was a line
             if sampler.passes(size) {
                 return None;
             }
@@ -427,7 +427,7 @@ fn record(
         return;
     }
     // Mostly the old sample is one of the last ones, and this record can also carry its end.
-    let mut ended_with = Ended::NONE;
+    let mut ended_with = EndedSample::NONE;
     if let Some(id) = ended {
         match lane.ended(id) {
             Some(ended) => ended_with = ended,
@@ -437,7 +437,7 @@ fn record(
     // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
     let usable = unsafe { allocator::usable_of_new(ptr, size, fit) };
     let counted = byte_count::unreported(thread);
-    let by = By {
+    let by = Origin {
         thread: thread.number.get(),
         interval,
     };
@@ -452,7 +452,7 @@ fn record(
     if session.send_sampled(lane, by, &sampled, ended_with) {
         byte_count::mark_reported(thread, counted);
     } else {
-        if let Some(id) = ended.filter(|_| ended_with != Ended::NONE) {
+        if let Some(id) = ended.filter(|_| ended_with != EndedSample::NONE) {
             send_end(session, lane, at, thread, id);
         }
         drop(sampled_blocks::take(ptr).map(TakenSample::spot));

@@ -13,7 +13,7 @@
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_core::seccomp_bpf::{Instruction, LONGEST, SystemCall, spares};
+use heapprof_core::seccomp_bpf::{Instruction, LONGEST, SystemCall, survives};
 use heapprof_format::EndReason;
 
 use crate::host::privilege_drop;
@@ -150,7 +150,7 @@ pub(crate) fn before_filter(mode: u64, program: u64) {
                 // The kernel refuses it, too: the program probes which filters the kernel accepts.
                 return;
             };
-            let spares_us = spares(filter, RECORDING_CALLS);
+            let spares_us = survives(filter, RECORDING_CALLS);
             if spares_us {
                 note_forbidden_calls(filter);
             }
@@ -192,7 +192,7 @@ fn note_forbidden_calls(filter: &[Instruction]) {
         (AvoidableCall::SignalStackCheck, &[signal_stack_asked]),
         (AvoidableCall::ThreadCheck, &[thread_asked]),
     ] {
-        if !spares(filter, calls) {
+        if !survives(filter, calls) {
             what.forbid();
         }
     }

@@ -1,7 +1,7 @@
 //! Byte count: the bytes that threads request, as a check on the sum that the samples estimate.
 //!
 //! The sampler lays every request of a thread on its line, sampled or not. So the length of the
-//! line ([`laid`](heapprof_core::Sampler::laid)) is an exact count of bytes, and needs no
+//! line ([`position`](heapprof_core::Sampler::position)) is an exact count of bytes, and needs no
 //! bookkeeping of its own. With each sample that it records, a thread reports the growth of its
 //! line from the sample before. The writer adds up these reports. An error in drawing, weighing or
 //! sending samples then shows as a difference between the two sums.
@@ -40,7 +40,7 @@ pub(crate) fn exclude(thread: &Thread, recorded_so_far: bool) {
 /// Returns how many bytes this thread has laid on its line.
 #[inline]
 fn counted(thread: &Thread) -> u64 {
-    thread.with_sampler(|sampler| sampler.laid())
+    thread.with_sampler(|sampler| sampler.position())
 }
 
 /// The flag in the value of [`unreported`] that says: this thread has not reported to this session.

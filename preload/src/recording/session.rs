@@ -23,7 +23,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
-use heapprof_core::{By, Ended, Freed, LANES, Lane, Memo, Sampled, StackLane, StackSet};
+use heapprof_core::{EndedSample, Freed, LANES, Lane, Memo, Origin, Sampled, StackLane, StackSet};
 use heapprof_format::{ControlPage, WalkEnd};
 
 use crate::arch::memory::prefetch_to_write;
@@ -332,9 +332,9 @@ impl Session {
     pub(crate) fn send_sampled(
         &self,
         lane: &Lane,
-        by: By,
+        by: Origin,
         sampled: &Sampled,
-        ended: Ended,
+        ended: EndedSample,
     ) -> bool {
         let sent = lane.put_sampled(by, sampled, ended, prefetch_next_line)
             || self.wait_and_send_sampled(lane, by, *sampled, ended);
@@ -344,7 +344,13 @@ impl Session {
 
     #[cold]
     #[inline(never)]
-    fn wait_and_send_sampled(&self, lane: &Lane, by: By, sampled: Sampled, ended: Ended) -> bool {
+    fn wait_and_send_sampled(
+        &self,
+        lane: &Lane,
+        by: Origin,
+        sampled: Sampled,
+        ended: EndedSample,
+    ) -> bool {
         self.wait_and_send(|| lane.put_sampled(by, &sampled, ended, |_| {}))
     }
 

@@ -221,7 +221,7 @@ fn walk_without_echo(
     walker.set_era(era);
     let at = Frame::new(place.address, place.returns, place.sp, place.bp, 0);
     let (memo, rules) = (walker.memos.chosen_mut(), &walker.rules);
-    if memo.is_again(era, &at, depth, rules, stack.words()) {
+    if memo.is_repeated(era, &at, depth, rules, stack.words()) {
         let walked = result_of_last(walker, entry);
         if stack.is_own() {
             walker.memos.echo(era, (entry, walked));

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use heapprof_core::{By, Freed, Merge, Sampled, SentStack, Sink};
+use heapprof_core::{Freed, Merge, Origin, Sampled, SentStack, Sink};
 
 use crate::os::clock;
 use crate::recording::session::{self, FreeEvent, Note, Session, SideEvent};
@@ -23,7 +23,7 @@ pub(crate) trait EventSink: Sink {
 
 /// An event that can be stored.
 pub(crate) enum Event {
-    Sampled(By, Sampled),
+    Sampled(Origin, Sampled),
     /// A free, with the number of its thread.
     Freed(u32, Freed),
     Stack(SentStack),
@@ -113,12 +113,12 @@ impl EventSource {
                 break; // earlier events may come with the next poll only
             }
             self.lanes
-                .pour(note.at.raw().saturating_add(1), left, sink)?;
+                .deliver(note.at.raw().saturating_add(1), left, sink)?;
             if let Some(note) = self.notes.pop_front() {
                 count_delivered(left, sink.other(Event::SideEvent(SideEvent::Note(note))))?;
             }
         }
-        self.lanes.pour(u64::MAX, left, sink)?;
+        self.lanes.deliver(u64::MAX, left, sink)?;
         while let Some(free) = self.overflowed.pop_front() {
             let (at, id) = (free.at.raw(), free.id);
             count_delivered(

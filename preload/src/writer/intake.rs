@@ -4,7 +4,9 @@ use std::ffi::CString;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{By, Freed, Last, Next, NumberMap, Sampled, Scale, SentStack, Sink, Usual};
+use heapprof_core::{
+    Freed, LastSample, NextSample, NumberMap, Origin, Sampled, Scale, SentStack, Sink, UsualSink,
+};
 use heapprof_format::{
     Alloc, FileStamp, Free, Module, Record, Stack, TIME_UNIT_NS, Thread as ThreadRecord, WalkEnd,
 };
@@ -33,13 +35,13 @@ impl<const JUST_LOG: bool> Intake<'_, JUST_LOG> {
 }
 
 impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
-    type Usual<'a>
+    type UsualSink<'a>
         = UsualRecords<'a>
     where
         Self: 'a;
 
     #[inline(always)]
-    fn usual(&mut self, by: By, last: Last) -> Option<UsualRecords<'_>> {
+    fn usual_sink(&mut self, by: Origin, last: LastSample) -> Option<UsualRecords<'_>> {
         let writer = &mut *self.0;
         if !JUST_LOG {
             return None;
@@ -65,7 +67,7 @@ impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
     }
 
     #[inline(always)]
-    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+    fn sampled(&mut self, by: Origin, it: &Sampled) -> ControlFlow<()> {
         let alloc = self.0.log_sampled(by, it);
         if !JUST_LOG {
             self.0.account_sampled(&alloc);
@@ -74,7 +76,7 @@ impl<const JUST_LOG: bool> Sink for Intake<'_, JUST_LOG> {
     }
 
     #[inline(always)]
-    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+    fn freed(&mut self, by: Origin, it: &Freed) -> ControlFlow<()> {
         let free = self.0.log_freed(by.thread, it);
         if !JUST_LOG {
             self.0.account_freed(&free);
@@ -109,7 +111,7 @@ impl UsualRecords<'_> {
     #[inline(always)]
     fn add(
         &mut self,
-        it: Next,
+        it: NextSample,
         add: impl FnOnce(&mut heapprof_format::Usual<'_>, u64, u64, u32) -> bool,
     ) -> bool {
         let number = match it.stack {
@@ -138,9 +140,9 @@ impl UsualRecords<'_> {
     }
 }
 
-impl Usual for UsualRecords<'_> {
+impl UsualSink for UsualRecords<'_> {
     #[inline(always)]
-    fn sampled(&mut self, at: u64, it: Next) -> bool {
+    fn sampled(&mut self, at: u64, it: NextSample) -> bool {
         let time = self.time(at);
         self.add(it, |log, size, slack, stack| {
             log.alloc(time, size, slack, stack)
@@ -153,7 +155,7 @@ impl Usual for UsualRecords<'_> {
     }
 
     #[inline(always)]
-    fn replaced(&mut self, at: u64, back: u64, it: Next) -> bool {
+    fn replaced(&mut self, at: u64, back: u64, it: NextSample) -> bool {
         let time = self.time(at);
         self.add(it, |log, size, slack, stack| {
             log.replace(time, back, size, slack, stack)
@@ -306,7 +308,7 @@ impl Writer {
     }
 
     #[inline(always)]
-    fn log_sampled(&mut self, By { thread, interval }: By, it: &Sampled) -> Alloc {
+    fn log_sampled(&mut self, Origin { thread, interval }: Origin, it: &Sampled) -> Alloc {
         self.reported.add(it.counted);
         if self.last_stack.0 != it.stack {
             self.last_stack = (it.stack, self.stack_number(it.stack));

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{By, Freed, Ledger, Never, Sampled, Sink};
+use heapprof_core::{Freed, Ledger, NoUsualSink, Origin, Sampled, Sink};
 use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
 use crate::os::files::{AppendError, Appended};
@@ -274,16 +274,16 @@ fn defer_events(
 struct Deferral<'a>(&'a mut VecDeque<Event>);
 
 impl Sink for Deferral<'_> {
-    type Usual<'a>
-        = Never
+    type UsualSink<'a>
+        = NoUsualSink
     where
         Self: 'a;
 
-    fn sampled(&mut self, by: By, it: &Sampled) -> ControlFlow<()> {
+    fn sampled(&mut self, by: Origin, it: &Sampled) -> ControlFlow<()> {
         self.other(Event::Sampled(by, *it))
     }
 
-    fn freed(&mut self, by: By, it: &Freed) -> ControlFlow<()> {
+    fn freed(&mut self, by: Origin, it: &Freed) -> ControlFlow<()> {
         self.other(Event::Freed(by.thread, *it))
     }
 }
