@@ -560,7 +560,8 @@ fn section_header(bytes: &[u8], kind: u32) -> usize {
 fn a_table_that_cannot_be_read_costs_no_names_of_dwarf() {
     const SYMTAB: u32 = 2;
     const SHF_COMPRESSED: u8 = 8;
-    let damage: [(u32, fn(&mut Vec<u8>, usize)); 2] = [
+    type Damage = fn(&mut Vec<u8>, usize);
+    let damage: [(u32, Damage); 2] = [
         (SYMTAB, |bytes, header| {
             // In front, what says how it is compressed: by zlib, to that size.
             let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
