@@ -1,7 +1,8 @@
-/* Situation: UCX listens for memory that is given back, as it does in Open MPI and wherever memory is registered for
- * RDMA.
- * A correct profiler lets it hear of the blocks of the program.
- * If it is wrong: UCX keeps the registration of memory that is another's by then, and data is corrupted silently.
+/* Situation: UCX listens for memory that is given back, as it does in Open MPI and wherever memory
+ * is registered for RDMA.
+ * A correct profiler lets UCX hear of the program's blocks.
+ * If it is wrong: UCX keeps the registration of memory that has another owner by then, and data is
+ * corrupted silently.
  *
  * UCX is loaded here, so that this can be built without it.
  */

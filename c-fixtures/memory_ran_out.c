@@ -1,10 +1,11 @@
-/* Situation: a program takes all the address space that it may have in blocks of one size, frees all of them, and goes
- * on with blocks of other sizes; three times over.
+/* Situation: a program takes all of its address space in blocks of one size, frees all of them, and
+ * goes on with blocks of other sizes; three times over.
  * A correct allocator serves the small blocks at once, and gives as many large ones as before.
- * If it is wrong: what was freed stays where no small block is cut out of it, and the program is refused memory that it
- * has given back.
+ * If it is wrong: no small block is cut out of the freed ranges, and the program is refused memory
+ * that it has given back.
  *
- *   memory_ran_out BYTES [MiB]     MiB: of address space that it limits itself to; default: the limit that it has
+ *   memory_ran_out BYTES [MiB]     MiB: the address space that the program limits itself to
+ *                                  (default: the limit that it has)
  *
  * Prints `ok small` and `blocks <first round> <second> <third>`.
  */

@@ -1,7 +1,8 @@
-/* Situation: a program changes the first instructions of libc's munmap and madvise, to hear of memory that is given
- * back, as caches of memory registrations do (UCX, libfabric, Open MPI).
- * A correct profiler gives the blocks of the program back through these functions.
- * If it is wrong: the cache keeps the registration of memory that is another's by then; with RDMA that corrupts data.
+/* Situation: a program changes the first instructions of libc's munmap and madvise, to hear of
+ * memory that is given back, as caches of memory registrations do (UCX, libfabric, Open MPI).
+ * A correct profiler gives the program's blocks back through these functions.
+ * If it is wrong: the cache keeps the registration of memory that has another owner by then; with
+ * RDMA that corrupts data.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -29,7 +30,10 @@ static void hear(void *at, size_t size)
 static long bare(long number, void *at, size_t size, long what)
 {
     long answer;
-    __asm__ volatile("syscall" : "=a"(answer) : "0"(number), "D"(at), "S"(size), "d"(what) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall"
+                     : "=a"(answer)
+                     : "0"(number), "D"(at), "S"(size), "d"(what)
+                     : "rcx", "r11", "memory");
     return answer < 0 ? -1 : answer;
 }
 

@@ -1,5 +1,6 @@
-/* Situation: the program maps the stack of a thread itself, with MAP_GROWSDOWN: a few pages at the end of address space
- * that it keeps free for it. The thread is started after the first allocation, and its stack grows.
+/* Situation: the program maps a thread's stack itself, with MAP_GROWSDOWN: a few pages at the end
+ * of address space that it keeps free for the stack. The thread starts after the first allocation,
+ * and its stack grows.
  * A correct profiler maps nothing into that gap.
  * If it is wrong: the stack meets a mapping, and the program ends by SIGSEGV.
  *
@@ -14,7 +15,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PAGE = 4096, FIRST = 4 * PAGE, GAP = 256 * PAGE }; /* the kernel keeps a gap below what grows */
+/* the kernel keeps a gap below what grows */
+enum { PAGE = 4096, FIRST = 4 * PAGE, GAP = 256 * PAGE };
 
 static size_t stack_bytes;
 static void *kept[64];

@@ -1,7 +1,9 @@
-/* Situation: a library behind the profiler wraps functions of libc, and finds the real ones in its constructor.
- * A correct profiler calls none of the wrappers itself, not before that constructor and not later; what the program
- * calls comes to them, also where the profiler stands before.
- * If it is wrong: a crash or a deadlock before main; a tool that loses what it saves in its `_exit`.
+/* Situation: a library behind the profiler wraps functions of libc, and finds the real ones in its
+ * constructor.
+ * A correct profiler calls no wrapper itself, neither before that constructor nor later. The
+ * program's calls reach the wrappers, also where the profiler stands before them.
+ * If it is wrong: a crash or a deadlock before main; a tool that loses what it saves in its
+ * `_exit`.
  */
 #define _GNU_SOURCE
 #include "frames.h"
@@ -57,7 +59,7 @@ static void calls_exec(void)
 #endif
 }
 
-/* With what the process has already: nothing changes, whoever it is. */
+/* Called with the values that the process already has: nothing changes, with any user. */
 static int calls_ids(void)
 {
     uid_t user = getuid();
@@ -85,7 +87,7 @@ static void calls_others(void)
 
 static void *volatile from_child;
 
-/* What ends a process, in a child. */
+/* Calls that end a process, in a child. */
 static int status_of_child(int which)
 {
     pid_t child = fork();

@@ -1,6 +1,7 @@
-/* Situation: a library that wraps functions of libc and finds the real ones in its constructor, as tools do that
- * are linked or preloaded to watch, redirect or save (coz, libtorsocks).
- * A call before the constructor has nothing to go on to. A call that the program did not make is noted.
+/* Situation: a library that wraps functions of libc and finds the real ones in its constructor, as
+ * tools do that are linked or preloaded to watch, redirect or save (coz, libtorsocks).
+ * A call before the constructor has no function to go on to. A call that the program did not make
+ * is noted.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,7 +40,8 @@ void program_calls(int now)
     is_programs = now;
 }
 
-/* A function that the program's call came to, and one that somebody else called; NULL after the last. */
+/* A function that the program's call reached, and one that another caller called; NULL after the
+ * last. */
 const char *reached(int at)
 {
     return at < calls->n_reached ? calls->reached[at] : NULL;
@@ -50,7 +52,7 @@ const char *stranger(int at)
     return at < calls->n_strangers ? calls->strangers[at] : NULL;
 }
 
-/* A system call, whoever wraps `syscall`. */
+/* A system call past all wrappers of `syscall`. */
 static long bare(long number, long a, long b, long c, long d, long e)
 {
     long answer;
@@ -114,7 +116,7 @@ extern const struct wrapped __start_wrapped[], __stop_wrapped[];
         return real_##name(__VA_ARGS__);                                                                          \
     }
 
-/* What the program calls below: the profiler may stand before these, and hands on. */
+/* Functions that the program calls below: the profiler may stand before them, and hands on. */
 typedef long word;
 WRAP(long, syscall, (long n, word a, word b, word c, word d, word e, word f), n, a, b, c, d, e, f)
 WRAP(int, prctl, (int n, word a, word b, word c, word d), n, a, b, c, d)
@@ -153,7 +155,7 @@ WRAP(int, __register_atfork, (handler a, handler b, handler c, void *owner), a, 
 WRAP(int, pthread_atfork, (void (*a)(void), void (*b)(void), void (*c)(void)), a, b, c)
 #endif
 
-/* What only a profiler would call. */
+/* Functions that only a profiler would call. */
 WRAP(ssize_t, write, (int fd, const void *p, size_t n), fd, p, n)
 WRAP(ssize_t, read, (int fd, void *p, size_t n), fd, p, n)
 WRAP(ssize_t, pread64, (int fd, void *p, size_t n, off_t at), fd, p, n, at)

@@ -76,7 +76,7 @@ pub enum Record {
         /// Time of the checkpoint's beginning.
         time_ns: u64,
     },
-    /// A message of the library to whoever reads the log, about the recording.
+    /// A message of the library to readers of the log, about the recording.
     Notice {
         /// When the library noted it. Later segments repeat it with this time.
         time_ns: u64,

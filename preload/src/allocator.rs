@@ -21,8 +21,8 @@
 //!
 //! Not here: samples, stacks and other knowledge about a block.
 //!
-//! Order within: layout < bins < reclaim < own_arena < rtree, mallctl < large, tcache_policy < fast_path <
-//! heap.
+//! Order within: layout < bins < reclaim < own_arena < rtree, mallctl < large, tcache_policy <
+//! fast_path < heap.
 
 mod bins;
 mod cache_gc;

@@ -195,8 +195,8 @@ impl Input {
         })
     }
 
-    /// Opens the log of the process that `child` was forked from. `child_owner` owns the log that is
-    /// read, of `child` or of a descendant. `None`: it cannot be opened, or is another's.
+    /// Opens the log of the process that `child` was forked from. `child_owner` owns the log that
+    /// is read, of `child` or of a descendant. `None`: it cannot be opened, or is another's.
     fn parent(path: &Path, child: &Start, child_owner: u32) -> Option<Input> {
         let (input, file) = Input::opened(path).ok()?;
         let is_believed = Access::is_believed(input.owner, child_owner);

@@ -223,8 +223,8 @@ fn descriptors() {
         }
     }
 
-    // The library's thread holds the log, and goes on with it; it cannot make a dump, which it notes in
-    // the log. On a busy machine the end may not wait long enough.
+    // The library's thread holds the log, and goes on with it; it cannot make a dump, which it
+    // notes in the log. On a busy machine the end may not wait long enough.
     let said = (0..5).any(|_| {
         let ran = Run::compiled("without_descriptors", WITHOUT_DESCRIPTORS, &[])
             .arg("may have none")

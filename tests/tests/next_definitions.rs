@@ -1,12 +1,12 @@
-//! Who is called by a name that several define: what the program calls goes on behind us, what we call does not
-//! (Law 11).
+//! Next definitions: a name that several libraries define. The program's calls go on behind this
+//! library, and this library's own calls do not (Law 11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use heapprof_tests::{Build, Log, Run, assert_claims};
 
-/// What `program` prints about the library.
+/// The lines that `program` prints about the library.
 fn listed(program: &str, args: &[&str]) -> String {
     let listed = Command::new(program)
         .args(args)
@@ -17,8 +17,8 @@ fn listed(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&listed.stdout).into_owned()
 }
 
-/// Functions of the library that other libraries may call by name, but for the allocator's own and our API: for
-/// these there is nothing behind us.
+/// Functions of the library that other libraries may call by name, but for the allocator's own and
+/// our API: for these there is nothing behind us.
 fn handed_on() -> BTreeSet<String> {
     let is_ours = |name: &str| {
         let allocates = [
@@ -82,8 +82,9 @@ fn wrappers_that_are_preloaded() {
     }
 }
 
-/// No code of this library's calls a function that it exports: jemalloc and Rust's library know only the name. (The
-/// allocation functions lead to each other.) And the loader is not asked for such a function.
+/// No code of this library's calls a function that it exports: jemalloc and Rust's library know
+/// only the name. (The allocation functions lead to each other.) And the loader is not asked for
+/// such a function.
 #[test]
 fn the_library_calls_no_export_of_its_own() {
     let exports = handed_on();
@@ -107,7 +108,8 @@ fn the_library_calls_no_export_of_its_own() {
                 .insert(target.to_owned());
         }
     }
-    // Of libc's start files. The export knows by an argument that it is this library that registers.
+    // This caller is in libc's start files. The export knows by an argument that this library
+    // registers.
     let known = callers.remove("__pthread_atfork");
     assert!(known.is_none_or(|of| of.len() == 1 && of.contains("__register_atfork")));
     assert_eq!(callers, BTreeMap::new());
@@ -129,7 +131,8 @@ fn code_of_libc_that_the_program_changes() {
     }
 }
 
-/// UCX in both of its ways: it changes the code of libc, or the words by which libraries reach libc.
+/// UCX in both of its ways: it changes the code of libc, or the words by which libraries reach
+/// libc.
 #[test]
 fn ucx_hears_of_memory_that_is_given_back() {
     for mode in ["bistro", "reloc"] {

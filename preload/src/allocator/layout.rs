@@ -125,8 +125,8 @@ unsafe extern "C" {
     /// explicitly.
     #[link_name = "_rjem_je_narenas_auto"]
     pub(crate) static ARENAS_FOR_THREADS: AtomicU32;
-    /// The first of the words that point to the arenas, in the order of their numbers. Null: no arena
-    /// has that number.
+    /// The first of the words that point to the arenas, in the order of their numbers. Null: no
+    /// arena has that number.
     #[link_name = "_rjem_je_arenas"]
     pub(crate) static ARENAS: AtomicPtr<c_void>;
     /// Default configuration of an arena (`arena_config_t`).

@@ -1,10 +1,11 @@
-//! Reclaim: a second attempt of an allocation that found no memory, after unused memory was returned.
+//! Reclaim: a second attempt of an allocation that found no memory, after unused memory was
+//! returned.
 //!
 //! jemalloc keeps freed ranges for some ten seconds, and cuts no small block out of a range that is
 //! many times larger (`lg_extent_max_active_fit`). If the address space is limited (`ulimit -v`), a
 //! program that has freed everything would meanwhile be refused small blocks. So every call of
-//! jemalloc that returns null is repeated here. Returned ranges serve blocks of any size, or leave the
-//! address space.
+//! jemalloc that returns null is repeated here. Returned ranges serve blocks of any size, or leave
+//! the address space.
 //!
 //! `mallctl` cannot be used: its first call needs memory itself.
 
@@ -30,8 +31,8 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     ptr
 }
 
-/// Repeats `attempt`, which found no memory for `size` bytes, after unused ranges were returned, and
-/// then after this thread's cache was emptied, too. Returns null if both attempts fail.
+/// Repeats `attempt`, which found no memory for `size` bytes, after unused ranges were returned,
+/// and then after this thread's cache was emptied, too. Returns null if both attempts fail.
 #[cold]
 #[inline(never)]
 pub(crate) fn retry(size: usize, attempt: impl Fn() -> *mut c_void) -> *mut c_void {
@@ -54,8 +55,8 @@ pub(crate) fn retry(size: usize, attempt: impl Fn() -> *mut c_void) -> *mut c_vo
 /// Returns the unused ranges of all arenas.
 fn return_unused() {
     let thread = bins::thread().cast();
-    // SAFETY: there is a word for each number that jemalloc has given. jemalloc sets each word once, when
-    // the arena is ready.
+    // SAFETY: there is a word for each number that jemalloc has given. jemalloc sets each word
+    // once, when the arena is ready.
     let arenas = unsafe {
         std::slice::from_raw_parts(&raw const layout::ARENAS, layout::arenas_total() as usize)
     };

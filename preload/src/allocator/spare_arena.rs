@@ -88,8 +88,8 @@ extern "C" fn first_block(
     block
 }
 
-/// Returns a reserved region in place of a mapping that the kernel refused, if the mapping is for an
-/// arena that this thread makes.
+/// Returns a reserved region in place of a mapping that the kernel refused, if the mapping is for
+/// an arena that this thread makes.
 pub(crate) fn region_for(len: usize) -> Option<*mut c_void> {
     if !std::ptr::eq(MAKER.load(Ordering::Relaxed), thread::current()) || len > REGION {
         return None;

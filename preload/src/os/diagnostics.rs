@@ -1,9 +1,9 @@
 //! Diagnostics: what this library has to tell, in single lines.
 //!
-//! A line goes to the log as a notice, where readers show it beside the numbers ([`notice`]). Standard
-//! error belongs to the program: a line there in the middle of a run breaks other programs' tests. It
-//! has what cannot be told elsewhere ([`say`]), notices that no log has taken when the process ends,
-//! and all notices if `HEAPPROF_VERBOSE` is set.
+//! A line goes to the log as a notice, where readers show it beside the numbers ([`notice`]).
+//! Standard error belongs to the program: a line there in the middle of a run breaks other
+//! programs' tests. It has what cannot be told elsewhere ([`say`]), notices that no log has taken
+//! when the process ends, and all notices if `HEAPPROF_VERBOSE` is set.
 //!
 //! Descriptor 2 may stop being standard error. A program may close it and open a file of its own
 //! under the number, and must not find our line there. So boot remembers the file, and lines go to

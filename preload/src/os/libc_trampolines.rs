@@ -209,8 +209,8 @@ fn function(libc: &[Option<&Module>], name: &CStr) -> Option<usize> {
     let mut loaded = libc.iter().flatten();
     loaded.find_map(|module| {
         let code = module.function(name).map(|code| code.start);
-        // SAFETY: libc is relocated before what depends on it, as we do; until we are relocated, nobody
-        // comes here.
+        // SAFETY: libc is relocated before what depends on it, as we do; until we are relocated,
+        // nobody comes here.
         code.or_else(|| unsafe { module.resolved_function(name) })
     })
 }

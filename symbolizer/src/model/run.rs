@@ -37,7 +37,7 @@ pub struct Run {
     pub checkpoint: Option<Checkpoint>,
     /// Named moments.
     pub markers: Vec<Marker>,
-    /// What the library noted about the recording, in the order of the log.
+    /// Notices of the library about the recording, in the order of the log.
     pub notices: Vec<Notice>,
     /// Changes of what was in force, in their order.
     pub regimes: Vec<Regime>,

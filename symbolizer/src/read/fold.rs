@@ -29,7 +29,8 @@ use crate::read::fold::detail::Keeper;
 use crate::read::fold::last_samples::LastSamples;
 use crate::read::paired_difference::PairedDifference;
 
-/// Most notices of the library that are kept. It makes few; a joined log has those of all processes.
+/// Most notices of the library that are kept. It makes few; a joined log has those of all
+/// processes.
 const MAX_NOTICES: usize = 64;
 /// No block is larger: the user's half of a 64-bit address space.
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;

@@ -1,6 +1,7 @@
 //! Functions for memory and C strings without dependencies.
 
-/// Defines `strcmp`, `strncmp` and `strchr` as hidden functions: only calls from this library reach them.
+/// Defines `strcmp`, `strncmp` and `strchr` as hidden functions: only calls from this library reach
+/// them.
 macro_rules! hidden_string_functions {
     () => {
         $crate::arch::system_call::hidden_functions! {
@@ -42,8 +43,8 @@ macro_rules! hidden_string_functions {
     };
 }
 
-/// Defines `heapprof_plain_NAME` for each name of `os/libc_trampolines.rs`: short code, for the few calls
-/// before boot.
+/// Defines `heapprof_plain_NAME` for each name of `os/libc_trampolines.rs`: short code, for the few
+/// calls before boot.
 macro_rules! plain_memory_functions {
     () => {
         $crate::arch::system_call::hidden_functions! {

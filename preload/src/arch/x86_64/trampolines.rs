@@ -56,9 +56,9 @@ macro_rules! define_trampolines {
         );
     };
 }
-/// Defines hidden functions for memory and strings, and `heapprof_memory_slots`, a word for each: where its
-/// jump leads. At first that is a plain function here, which depends on nothing: what looks for libc's
-/// function calls these itself.
+/// Defines hidden functions for memory and strings, and `heapprof_memory_slots`, a word for each:
+/// where its jump leads. At first that is a plain function here, which depends on nothing: what
+/// looks for libc's function calls these itself.
 macro_rules! define_memory_trampolines {
     ($($name:literal)*) => {
         std::arch::global_asm!(

@@ -1,7 +1,7 @@
 //! Error texts: words for the error numbers of the kernel.
 //!
-//! libc's `strerror` translates them, which takes locks and memory. Some words here are about files,
-//! which most of our calls are.
+//! libc's `strerror` translates them, which takes locks and memory. Some words here are about
+//! files, which most of our calls are.
 
 /// The words, by number. Empty: no error has that number.
 const WORDS: [&str; 134] = [

@@ -16,8 +16,8 @@ const PAGE: u64 = 4096;
 
 /// Returns an address for a mapping of `len` bytes of ours, as a hint for the kernel; 0: none.
 ///
-/// Without a hint the kernel takes the highest gap that is large enough. That may be a gap which the
-/// program keeps free below a stack that grows (`MAP_GROWSDOWN`).
+/// Without a hint the kernel takes the highest gap that is large enough. That may be a gap which
+/// the program keeps free below a stack that grows (`MAP_GROWSDOWN`).
 pub(crate) fn place_for(len: usize) -> u64 {
     let alignment = if len as u64 >= HUGE_PAGE {
         HUGE_PAGE

@@ -65,7 +65,7 @@ pub(crate) struct Output {
     /// Frames that wait for a descriptor: for one of the program's if our thread shares its table,
     /// or for a higher limit.
     waiting: Vec<u8>,
-    /// What was noted so far; each segment of a log that rotates has it.
+    /// Notices so far; each segment of a log that rotates has it.
     notices: Vec<Record>,
     /// True if the log could not be written and was given up.
     failed: bool,
