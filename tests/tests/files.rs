@@ -509,13 +509,14 @@ fn a_child_by_the_mark_of_gperftools_adds_its_process_id() {
 #[test]
 fn a_build_prints_nothing() {
     let script = "for i in 1 2 3 4 5 6 7 8; do \"$0\" 20000 20000 & wait; done; \"$0\" 20000 20000";
-    let ran = Run::program("/bin/sh")
+    let run = Run::program("/bin/sh")
         .args(["-c", script])
         .arg(Build::get().fixture("exits"))
         .interval(1)
         .prefix("t")
-        .env("HEAPPROF_EXIT_WAIT_MS", "3")
-        .run();
+        .env("HEAPPROF_EXIT_WAIT_MS", "3");
+    fs::write(run.folder().join("t.heaplog"), "of an earlier build").unwrap();
+    let ran = run.run();
     assert_eq!(ran.stderr, "");
     let notes = ran.notes();
     let count = |words: &str| notes.iter().filter(|it| it.contains(words)).count();

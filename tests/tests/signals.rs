@@ -158,7 +158,8 @@ for pipe in full, broken:
         .run()
         .well();
     assert_eq!(ran.stdout, "3\n3\n");
-    assert_eq!(ran.files_ending(".heaplog").len(), 2, "{:?}", ran.files());
+    // The line is about a folder that is not there: nothing is recorded.
+    assert_eq!(ran.files_ending(".heaplog"), [""; 0]);
 }
 
 /// Prints for each signal whether it has its default action, is ignored, or has a handler, and
