@@ -17,12 +17,15 @@
 //! handlers (`host/atfork.rs`), three words of a thread (`state/thread.rs`), the purge while the
 //! program is idle (`writer/idle_purge.rs`), and the linker's `--wrap` options (the build script).
 //!
+//! With `HEAPPROF_ALLOCATOR=program` the blocks of the program come from the allocator that would
+//! serve it without this library (`next`), and jemalloc has this library's own memory only.
+//!
 //! May import: arch, os, state.
 //!
 //! Not here: samples, stacks and other knowledge about a block.
 //!
-//! Order within: layout < bins < reclaim < own_arena < rtree, mallctl < large, tcache_policy <
-//! fast_path < heap.
+//! Order within: layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl < large,
+//! tcache_policy < fast_path < heap.
 
 mod bins;
 mod cache_gc;
@@ -32,10 +35,12 @@ mod heap;
 mod large;
 mod layout;
 mod mallctl;
+mod next;
 mod os_shims;
 mod own_arena;
 mod reclaim;
 mod rtree;
+mod slow_path;
 mod spare_arena;
 mod string_shims;
 mod tcache_policy;
@@ -46,9 +51,10 @@ pub(crate) use global::{
 };
 pub(crate) use heap::{
     Fit, aligned, calloc, class, free, malloc, realloc, realloc_elsewhere, redirect_messages,
-    usable, usable_of_new,
+    register_fork_handlers, usable, usable_of_new,
 };
 pub(crate) use mallctl::{decay, dirty_bytes, purge, stats};
+pub(crate) use next::{is_chosen as has_next, is_decided, library as next_library};
 #[cfg(target_env = "musl")]
 pub(crate) use os_shims::environment_of_libc;
 pub(crate) use os_shims::remember_environment;
@@ -58,9 +64,23 @@ pub(crate) fn prepare() {
     spare_arena::prepare();
 }
 
+/// At boot, before the first block: decides which allocator serves the program. Returns false if the
+/// program's own is wanted, and no library behind this one has a whole allocator. jemalloc serves
+/// the program then.
+pub(crate) fn decide(wants_next: bool) -> bool {
+    let is_met = next::decide(wants_next);
+    if let Some(next) = next::chosen() {
+        heap::serve_from(next);
+    }
+    is_met
+}
+
 /// At boot, after [`prepare`]: verifies jemalloc's layout, and enables what matches. Without
 /// `uses_fast_path`, each call goes to jemalloc's own functions.
 pub(crate) fn learn(uses_fast_path: bool) {
+    if next::chosen().is_some() {
+        return; // jemalloc has no block of the program
+    }
     rtree::learn(uses_fast_path);
     fast_path::learn(uses_fast_path);
     let is_known = fast_path::is_known();

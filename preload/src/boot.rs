@@ -82,6 +82,9 @@ extern "C" fn construct(
     arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    // SAFETY: the loader passes the process's environment block to constructors.
+    let wants_next = settings::wants_next_allocator(&unsafe { Environment::new(environment) });
+    let has_next = allocator::decide(wants_next);
     let Some(entered) = thread::current().enter() else {
         return;
     };
@@ -130,6 +133,9 @@ extern "C" fn construct(
         phase::end();
         return;
     };
+    if !has_next {
+        notice_without_next();
+    }
     cancellation::learn();
     stack_bounds::remember_main(arguments as u64);
     modules::discover_all(&entered);
@@ -237,6 +243,14 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
         ));
     }
     Some(settings)
+}
+
+/// Reports that jemalloc serves the program, although its own allocator was to.
+fn notice_without_next() {
+    diagnostics::note_for_next_log(format_args!(
+        "HEAPPROF_ALLOCATOR=program: no library behind libheapprof.so defines malloc, calloc, \
+         realloc, free and posix_memalign; jemalloc serves the program"
+    ));
 }
 
 /// Reports that the signal for dumps is not caught: a user who sends it would end the program.

@@ -29,10 +29,11 @@ pub(crate) fn is_over_musl() -> bool {
     std::env::var_os("HEAPPROF_TEST_LIBC").is_some_and(|libc| libc == "musl")
 }
 
-/// Returns true if all runs are to be without the library's fast path
-/// (`HEAPPROF_TEST_FAST_PATH=0`).
-pub(crate) fn without_fast_path() -> bool {
-    std::env::var_os("HEAPPROF_TEST_FAST_PATH").is_some_and(|value| value == "0")
+/// Returns the setting of the library that all runs have (`HEAPPROF_TEST_WITH=NAME=VALUE`).
+pub(crate) fn setting_of_all_runs() -> Option<(String, String)> {
+    let setting = std::env::var("HEAPPROF_TEST_WITH").ok()?;
+    let (name, value) = setting.split_once('=').expect("a name and a value");
+    Some((name.to_owned(), value.to_owned()))
 }
 
 /// Returns true if an ELF file names musl's loader, or is linked with musl.

@@ -42,7 +42,7 @@ pub use log::{Block, Log, notes};
 pub use machine::{is_root, may_mount, now_ns};
 pub use named::{Function, Named};
 pub use pattern::Pattern;
-pub use promise::assert_claims;
+pub use promise::{assert_claims, assert_truth};
 pub use ranges::ranges_of;
 pub use run::Run;
 pub use running::Running;

@@ -1,5 +1,9 @@
 //! Promises: the claims of a fixture, compared with the recording.
 
+use std::collections::BTreeMap;
+
+use crate::account::Account;
+use crate::claims::Claims;
 use crate::finished::Finished;
 use crate::log::Log;
 
@@ -59,4 +63,36 @@ pub fn assert_claims(ran: &Finished) -> Log {
     wrong.dedup();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     log
+}
+
+/// Compares every site's four numbers with those that the fixture `truth` printed.
+///
+/// # Panics
+/// If a number differs, with all differences.
+#[track_caller]
+pub fn assert_truth(what: &str, sites: &BTreeMap<String, Account>, claims: &Claims) {
+    let mut wrong = Vec::new();
+    for (site, truth) in &claims.truth {
+        let found = sites.get(site).copied().unwrap_or_default();
+        if found != *truth {
+            wrong.push(format!("{site}: {found:?}, not {truth:?}"));
+        }
+    }
+    for (site, least) in &claims.untruthed {
+        let found = sites.get(site).copied().unwrap_or_default();
+        let holds = found.in_use_objects == least.in_use_objects
+            && found.in_use_bytes >= least.in_use_bytes
+            && found.allocated_objects >= least.allocated_objects
+            && found.allocated_bytes >= least.allocated_bytes;
+        if !holds {
+            wrong.push(format!("{site}: {found:?}, which is less than {least:?}"));
+        }
+    }
+    let unknown =
+        |site: &&String| !claims.truth.contains_key(*site) && !claims.untruthed.contains_key(*site);
+    for site in sites.keys().filter(unknown) {
+        wrong.push(format!("{site}: of which the program says nothing"));
+    }
+    assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+    assert!(claims.truth.len() >= 69 && claims.untruthed.len() >= 3);
 }

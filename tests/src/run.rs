@@ -224,7 +224,7 @@ impl Run {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
-            .envs(build::without_fast_path().then_some(("HEAPPROF_FAST_PATH", "0")))
+            .envs(build::setting_of_all_runs())
             .envs(self.exit_wait.then_some(("HEAPPROF_EXIT_WAIT_MS", "10000")))
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(self.inside.as_deref().unwrap_or(self.folder.path()))

@@ -4,7 +4,8 @@
 //! Danger: another library's memory (`layout`), changed by machine code (`arch`) in every
 //! allocation. The code does the work of jemalloc's own fast path (`imalloc_fastpath`,
 //! `free_fastpath`), which covers fewer sizes for malloc, and only small classes for free. If the
-//! cache does not suffice, nothing has been changed yet, and jemalloc's own function is called.
+//! cache does not suffice, nothing has been changed yet, and the slow path is called
+//! (`slow_path`).
 //!
 //! The fast path is used only if all of these hold; otherwise every call goes to jemalloc:
 //!
@@ -99,7 +100,8 @@ macro_rules! define_malloc {
             freed = const $crate::allocator::fast_path::operands::FREED,
             threshold = const $crate::allocator::fast_path::operands::CACHE_THRESHOLD,
             give_cache = sym $crate::allocator::fast_path::operands::give_cache,
-            malloc = sym $crate::allocator::fast_path::operands::malloc,
+            slow_path = sym $crate::allocator::fast_path::operands::TARGETS,
+            malloc = const $crate::allocator::fast_path::operands::MALLOC_AT,
             malloc_large = sym $crate::allocator::fast_path::operands::malloc_large,
         }
     };
@@ -131,7 +133,8 @@ macro_rules! define_free {
             freed_limit = const $crate::allocator::fast_path::operands::FREED_LIMIT,
             threshold = const $crate::allocator::fast_path::operands::CACHE_THRESHOLD,
             give_cache = sym $crate::allocator::fast_path::operands::give_cache,
-            free = sym $crate::allocator::fast_path::operands::free,
+            slow_path = sym $crate::allocator::fast_path::operands::TARGETS,
+            free = const $crate::allocator::fast_path::operands::FREE_AT,
             first_large = sym $crate::allocator::fast_path::operands::FIRST_CLASS,
             free_large = sym $crate::allocator::fast_path::operands::free_large,
         }
@@ -148,9 +151,8 @@ pub(crate) mod operands {
         ALLOCATED, ALLOCATED_LIMIT, BINS, CLASS_AT, CLASS_BYTES, FREED, FREED_LIMIT, IS_SMALL,
         LARGEST_CACHED, LEAF_BITS, PAGE_BITS, SMALL_CLASSES, SMALLEST, THREAD_WORDS,
     };
-    pub(crate) use crate::allocator::reclaim::malloc;
+    pub(crate) use crate::allocator::slow_path::{FREE_AT, MALLOC_AT, TARGETS};
     pub(crate) use crate::allocator::tcache_policy::{CACHE_THRESHOLD, give_cache};
-    pub(crate) use tikv_jemalloc_sys::free;
 
     pub(crate) use super::{
         EMPTY, FULL, HOME_AT, HOME_LEAF_AT, LOW_WATER, MOST, PLACES_AT, ROOT_AT, TABLES,

@@ -4,14 +4,16 @@
 //! where glibc documents another behaviour (alignment of small blocks).
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
 use crate::allocator::layout::{
     LARGE_ALIGNMENT, LARGEST_CACHED, LARGEST_SMALL, PAGE, SMALLEST, small_class_of, spacing,
 };
+use crate::allocator::next::{self, Next};
 use crate::allocator::rtree::{self, Class};
-use crate::allocator::{fast_path, large, reclaim};
+use crate::allocator::{fast_path, large, reclaim, slow_path};
 use crate::os::diagnostics;
 
 /// Compiled-in options. jemalloc reads them before its first allocation; the variable
@@ -48,10 +50,43 @@ pub(crate) fn redirect_messages() {
     unsafe { sys::malloc_message = Some(print_message) };
 }
 
+/// Makes jemalloc register its handlers for forks, which it does in its first allocation. It needs
+/// them for this library's own memory, too, if the next allocator serves the program.
+pub(crate) fn register_fork_handlers() {
+    // SAFETY: a block that no other code has.
+    unsafe { sys::free(sys::malloc(1)) };
+}
+
+/// The bounds that the inlined code below compares sizes with. They are variables so that the next
+/// allocator costs jemalloc's path no comparison more.
+struct Bounds {
+    /// The least size of a request.
+    least: AtomicUsize,
+    /// The number of sizes, from 0 on, that jemalloc's small classes serve.
+    small: AtomicUsize,
+}
+
+static BOUNDS: Bounds = Bounds {
+    least: AtomicUsize::new(SMALLEST),
+    small: AtomicUsize::new(LARGEST_SMALL + 1),
+};
+
+/// At boot, before the first block: `next` serves the program.
+pub(crate) fn serve_from(next: &Next) {
+    BOUNDS.least.store(0, Ordering::Relaxed);
+    BOUNDS.small.store(0, Ordering::Relaxed);
+    slow_path::lead_to(next);
+}
+
+#[inline(always)]
+fn is_small(size: usize) -> bool {
+    size < BOUNDS.small.load(Ordering::Relaxed)
+}
+
 #[inline(always)]
 pub(crate) fn malloc(size: usize) -> *mut c_void {
     // SAFETY: any size is allowed.
-    unsafe { fast_path::malloc(size.max(SMALLEST)) }
+    unsafe { fast_path::malloc(size.max(BOUNDS.least.load(Ordering::Relaxed))) }
 }
 
 /// Returns a zeroed block.
@@ -60,26 +95,34 @@ pub(crate) fn malloc(size: usize) -> *mut c_void {
 /// the fast path of its malloc.
 #[inline(always)]
 pub(crate) fn calloc(size: usize) -> *mut c_void {
-    if size > LARGEST_SMALL {
-        if size > LARGEST_CACHED {
-            let ptr = large::calloc(size);
-            if !ptr.is_null() {
-                return ptr;
-            }
-        }
-        // SAFETY: any size is allowed.
-        let allocate = || unsafe { sys::calloc(1, size) };
-        let ptr = allocate();
-        return if ptr.is_null() {
-            reclaim::retry(size, allocate)
-        } else {
-            ptr
-        };
+    if !is_small(size) {
+        return calloc_not_small(size);
     }
     let ptr = malloc(size);
     if !ptr.is_null() {
         // SAFETY: a new block with this number of usable bytes.
         unsafe { ptr.cast::<u8>().write_bytes(0, small_class_of(size)) };
+    }
+    ptr
+}
+
+#[inline(never)]
+fn calloc_not_small(size: usize) -> *mut c_void {
+    if let Some(next) = next::chosen() {
+        // SAFETY: any size is allowed.
+        return unsafe { (next.calloc)(1, size) };
+    }
+    if size > LARGEST_CACHED {
+        let ptr = large::calloc(size);
+        if !ptr.is_null() {
+            return ptr;
+        }
+    }
+    // SAFETY: any size is allowed.
+    let allocate = || unsafe { sys::calloc(1, size) };
+    let ptr = allocate();
+    if ptr.is_null() {
+        return reclaim::retry(size, allocate);
     }
     ptr
 }
@@ -90,7 +133,8 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
 /// grow in place, which is left to jemalloc.
 ///
 /// # Safety
-/// `ptr` is null or a live block of ours; `size` is not 0 unless `ptr` is null.
+/// `ptr` is null or a live block of ours. `size` is not 0, unless `ptr` is null or the next allocator
+/// serves the program.
 #[inline(always)]
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -121,7 +165,7 @@ unsafe fn realloc_slow(ptr: *mut c_void, size: usize) -> *mut c_void {
 }
 
 /// Returns the class of a block. For a large block it is the class that jemalloc's size classes
-/// would give. Nothing fits the class of null.
+/// would give. Nothing fits the class of null, nor that of a block of the next allocator.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours.
@@ -132,12 +176,15 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     if known.bytes() != 0 || ptr.is_null() {
         return known;
     }
+    if next::chosen().is_some() {
+        return known; // unknown: the next allocator decides whether a block stays in place
+    }
     // SAFETY: the caller's promise.
     let bytes = unsafe { large::usable(ptr) };
     Class::new(bytes.wrapping_sub(spacing(bytes)), bytes)
 }
 
-/// Resizes a block of `usable` bytes that does not stay in place.
+/// Resizes a block whose class has `usable` bytes, none of which is `size`.
 ///
 /// # Safety
 /// The contract of [`realloc`].
@@ -148,7 +195,8 @@ pub(crate) unsafe fn realloc_elsewhere(
     size: usize,
 ) -> *mut c_void {
     if usable == 0 {
-        return malloc(size); // null: there is no old block
+        // SAFETY: the caller's promise.
+        return unsafe { realloc_unknown(ptr, size) };
     }
     if usable > LARGEST_CACHED || size > LARGEST_CACHED {
         // SAFETY: the caller's promise; a failure leaves the block as it is.
@@ -173,6 +221,18 @@ pub(crate) unsafe fn realloc_elsewhere(
     new
 }
 
+/// Resizes a block whose class is unknown: null, or a block of the next allocator.
+///
+/// # Safety
+/// The contract of [`realloc`].
+unsafe fn realloc_unknown(ptr: *mut c_void, size: usize) -> *mut c_void {
+    match next::chosen() {
+        // SAFETY: the caller's promise.
+        Some(next) => unsafe { (next.realloc)(ptr, size) },
+        None => malloc(size), // null: there is no old block
+    }
+}
+
 /// Frees a block.
 ///
 /// # Safety
@@ -194,7 +254,7 @@ pub(crate) unsafe fn free(ptr: *mut c_void) {
 /// not in the fast path of its malloc.
 #[inline(always)]
 pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
-    if size <= LARGEST_SMALL && alignment <= PAGE {
+    if is_small(size) && alignment <= PAGE {
         let multiple = (size.max(1) + (alignment - 1)) & !(alignment - 1);
         if multiple <= LARGEST_SMALL {
             return malloc(multiple);
@@ -208,6 +268,9 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
     // No block can be larger, and sizes near usize::MAX would wrap when rounded up.
     if size > isize::MAX as usize || alignment > isize::MAX as usize {
         return std::ptr::null_mut();
+    }
+    if let Some(next) = next::chosen() {
+        return next.aligned(alignment, size);
     }
     if size > LARGEST_CACHED {
         let ptr = large::allocate(size, alignment.max(LARGE_ALIGNMENT), false);
@@ -224,7 +287,7 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
     ptr
 }
 
-/// Returns the usable bytes of a block.
+/// Returns the usable bytes of a block; 0 if the next allocator serves the program and does not tell.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours.
@@ -258,7 +321,7 @@ pub(crate) enum Fit {
 #[inline(always)]
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
-        Fit::Plain | Fit::Resized if size <= LARGEST_SMALL => small_class_of(size),
+        Fit::Plain | Fit::Resized if is_small(size) => small_class_of(size),
         Fit::Plain if size <= LARGEST_CACHED && large::has_exact_pages() => {
             size.next_multiple_of(PAGE)
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::allocator::layout::{self, LARGE_ALIGNMENT, LARGEST_CACHED, PAGE};
-use crate::allocator::{bins, own_arena, reclaim, rtree};
+use crate::allocator::{bins, next, own_arena, rtree, slow_path};
 
 /// True if large blocks are allocated in this way.
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
@@ -87,7 +87,10 @@ pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
             unsafe { bytes_of(rtree::extent(entry)) }
         }
         // SAFETY: the caller's promise.
-        _ => unsafe { sys::malloc_usable_size(ptr) },
+        _ => match next::chosen() {
+            Some(next) => unsafe { next.usable(ptr) },
+            None => unsafe { sys::malloc_usable_size(ptr) },
+        },
     }
 }
 
@@ -117,7 +120,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
         return ptr;
     }
     // SAFETY: the caller's promise.
-    unsafe { reclaim::malloc(size) }
+    unsafe { slow_path::malloc(size) }
 }
 
 /// Returns a zeroed block of `size` bytes. After null, the caller must ask jemalloc; errno is then
@@ -150,7 +153,7 @@ pub(crate) fn allocate(size: usize, alignment: usize, is_zeroed: bool) -> *mut c
 pub(crate) unsafe extern "C" fn free(ptr: *mut c_void, entry: usize) {
     if !IS_KNOWN.load(Ordering::Relaxed) {
         // SAFETY: the caller's promise.
-        return unsafe { sys::free(ptr) };
+        return unsafe { slow_path::free(ptr) };
     }
     // SAFETY: the call that jemalloc's own free makes in such a thread.
     unsafe { layout::large_dalloc(bins::thread().cast(), rtree::extent(entry)) };

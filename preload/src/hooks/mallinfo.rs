@@ -1,12 +1,25 @@
 //! mallinfo and its relatives: the allocator's statistics and options, in glibc's terms.
 //!
-//! The numbers are jemalloc's, each in the field that comes nearest. Nothing here allocates.
+//! The numbers are jemalloc's, each in the field that comes nearest. Nothing here allocates. If the
+//! next allocator serves the program, each call goes on to the next definition.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::io::Write as _;
 
 use crate::allocator;
+use crate::os::next_symbol::NextSymbol;
 use crate::os::sys;
+
+/// Returns the next definition of `$name` as a function of that type, if the next allocator serves
+/// the program and the function exists.
+macro_rules! next {
+    ($name:literal as $type:ty) => {{
+        static NEXT: NextSymbol = NextSymbol::new($name);
+        let found = allocator::has_next().then(|| NEXT.address()).flatten();
+        // SAFETY: malloc.h declares the function with this type.
+        found.map(|found| unsafe { std::mem::transmute::<*mut c_void, $type>(found) })
+    }};
+}
 
 /// `struct mallinfo2` and, with `int`s, `struct mallinfo`, as in mallinfo(3). musl has neither, but
 /// a program may look the functions up all the same.
@@ -26,7 +39,10 @@ pub(crate) struct Mallinfo<N> {
 
 /// Returns unused memory to the kernel. 1 if there was any. `pad` has no counterpart here.
 #[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
+pub(crate) extern "C-unwind" fn malloc_trim(pad: usize) -> c_int {
+    if let Some(trim) = next!(c"malloc_trim" as extern "C-unwind" fn(usize) -> c_int) {
+        return trim(pad);
+    }
     let before = allocator::stats().resident;
     allocator::purge();
     c_int::from(allocator::stats().resident < before)
@@ -34,8 +50,11 @@ pub(crate) extern "C-unwind" fn malloc_trim(_pad: usize) -> c_int {
 
 /// Accepts an option of glibc's allocator (1), without effect.
 #[unsafe(no_mangle)]
-pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
-    1
+pub(crate) extern "C-unwind" fn mallopt(parameter: c_int, value: c_int) -> c_int {
+    match next!(c"mallopt" as extern "C-unwind" fn(c_int, c_int) -> c_int) {
+        Some(mallopt) => mallopt(parameter, value),
+        None => 1,
+    }
 }
 
 /// Returns the statistics. `arena` is what is mapped, and `uordblks` the part in blocks of the
@@ -43,6 +62,9 @@ pub(crate) extern "C-unwind" fn mallopt(_parameter: c_int, _value: c_int) -> c_i
 /// the total in use (the JVM) add it to `uordblks`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn mallinfo2() -> Mallinfo<usize> {
+    if let Some(mallinfo2) = next!(c"mallinfo2" as extern "C-unwind" fn() -> Mallinfo<usize>) {
+        return mallinfo2();
+    }
     let stats = allocator::stats();
     Mallinfo {
         arena: stats.mapped,
@@ -61,6 +83,9 @@ pub(crate) extern "C-unwind" fn mallinfo2() -> Mallinfo<usize> {
 /// Returns the statistics in `int`s, which wrap beyond 2 GiB, as glibc's do.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn mallinfo() -> Mallinfo<c_int> {
+    if let Some(mallinfo) = next!(c"mallinfo" as extern "C-unwind" fn() -> Mallinfo<c_int>) {
+        return mallinfo();
+    }
     let wide = mallinfo2();
     Mallinfo {
         arena: wide.arena as c_int,
@@ -98,6 +123,9 @@ impl Text {
 /// Prints the statistics to standard error.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn malloc_stats() {
+    if let Some(print) = next!(c"malloc_stats" as extern "C-unwind" fn()) {
+        return print();
+    }
     let stats = allocator::stats();
     let text = Text::of(format_args!(
         "Arena 0:\nsystem bytes     = {:10}\nin use bytes     = {:10}\n\
@@ -116,6 +144,11 @@ pub(crate) unsafe extern "C-unwind" fn malloc_info(
     options: c_int,
     stream: *mut libc::FILE,
 ) -> c_int {
+    type Info = unsafe extern "C-unwind" fn(c_int, *mut libc::FILE) -> c_int;
+    if let Some(info) = next!(c"malloc_info" as Info) {
+        // SAFETY: the caller's promise.
+        return unsafe { info(options, stream) };
+    }
     if options != 0 {
         return libc::EINVAL;
     }

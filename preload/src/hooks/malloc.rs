@@ -21,7 +21,7 @@ use crate::hooks::entry::{entry, out_of_memory};
 use crate::hooks::malloc_fast::{free, malloc};
 use crate::hooks::sample::{self, OldSample};
 use crate::recording::sampled_blocks;
-use crate::unwind::walk::WalkStart;
+use crate::unwind::walk::{WalkStart, current_registers};
 
 /// Returns the address of our malloc.
 pub(crate) fn malloc_address() -> u64 {
@@ -175,8 +175,7 @@ unsafe extern "C-unwind" fn resize_edge_size(
     }
     if size == 0 && !ptr.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { free(ptr) };
-        return std::ptr::null_mut();
+        return unsafe { free_by_resizing(ptr, entry) };
     }
     if sample::passes(size) && !sampled_blocks::may_be_sampled(ptr) {
         // SAFETY: the caller's promise; size 0 comes here only with a null pointer.
@@ -184,6 +183,32 @@ unsafe extern "C-unwind" fn resize_edge_size(
     }
     // SAFETY: as above.
     unsafe { resize_sampled(ptr, size, entry) }
+}
+
+/// Resizes a block to 0 bytes as glibc does, which frees it and returns null. If the next allocator
+/// serves the program, it decides whether there is a new, empty block.
+///
+/// # Safety
+/// As realloc(3), and `ptr` is not null.
+unsafe fn free_by_resizing(ptr: *mut c_void, entry: u64) -> *mut c_void {
+    if early_heap::owns(ptr) {
+        return std::ptr::null_mut();
+    }
+    if !allocator::has_next() {
+        // SAFETY: the caller's promise.
+        unsafe { free(ptr) };
+        return std::ptr::null_mut();
+    }
+    if sampled_blocks::may_be_sampled(ptr) {
+        sample::on_free(ptr);
+    }
+    // SAFETY: the caller's promise.
+    let new = unsafe { allocator::realloc(ptr, 0) };
+    if !new.is_null() && !sample::passes(0) {
+        // SAFETY: registers of this frame.
+        sample::on_allocation(entry, new, 0, Fit::Resized, current_registers!());
+    }
+    new
 }
 
 /// Resizes a block to 0 bytes as musl does: a free, and an allocation of an empty block. Null with

@@ -40,8 +40,6 @@ pub(crate) fn register_ours() {
 
 /// Registers jemalloc's handlers and ours. Called before another library registers its own.
 fn register_ours_and_jemallocs() {
-    // jemalloc registers its handlers in its first allocation.
-    // SAFETY: a block that no other code has.
-    unsafe { allocator::free(allocator::malloc(1)) };
+    allocator::register_fork_handlers();
     register_ours();
 }

@@ -139,14 +139,16 @@ impl Environment {
         }
     }
 
-    pub(crate) fn is_paused(&self, name: &'static str) -> bool {
+    /// Returns the number of the word that the value is, among two. If the value is neither, prints
+    /// a line and returns 0, which is the default.
+    pub(crate) fn word(&self, name: &'static str, [usual, other]: &[&str; 2]) -> usize {
         match self.text(name).as_deref() {
-            None | Some("running") => false,
-            Some("paused") => true,
-            Some(text) => {
-                say!("{name}={text} is neither paused nor running; using running");
-                false
+            Some(text) if text == *other => 1,
+            Some(text) if text != *usual => {
+                say!("{name}={text} is neither {other} nor {usual}; using {usual}");
+                0
             }
+            _ => 0,
         }
     }
 

@@ -91,12 +91,7 @@ pub(crate) fn start_of_loader() -> u64 {
 /// position-independent and takes the function's address, it is a jump in the program to the
 /// definition.
 pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address of ours; writes one Dl_info, and zeros are a valid one.
-    let us = unsafe {
-        libc::dladdr(is_defined_before_us as *const c_void, info.as_mut_ptr());
-        info.assume_init().dli_fbase as usize
-    };
+    let us = our_bias();
     // A module with another kind of symbol table counts as defining everything, so that nothing is
     // changed for it.
     let defines = |module: &Module| {
@@ -107,6 +102,24 @@ pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
     modules()
         .take_while(|module| module.bias != us)
         .any(|module| module.path() != c"linux-vdso.so.1" && defines(module))
+}
+
+/// At boot: returns the modules behind this library, in the order of the loader's symbol search.
+pub(crate) fn behind_us() -> impl Iterator<Item = &'static Module> {
+    let us = our_bias();
+    modules()
+        .skip_while(move |module| module.bias != us)
+        .skip(1)
+}
+
+/// Returns the bias of this library.
+fn our_bias() -> usize {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: an address of ours; writes one Dl_info, and zeros are a valid one.
+    unsafe {
+        libc::dladdr(our_bias as *const c_void, info.as_mut_ptr());
+        info.assume_init().dli_fbase as usize
+    }
 }
 
 /// At boot: returns the address of a function in a loaded library whose file name begins with one
@@ -130,7 +143,7 @@ pub(crate) fn caller_of(name: &CStr) -> Option<&'static CStr> {
 
 impl Module {
     /// Returns the module's path in the loader's spelling. The program's path is empty.
-    fn path(&self) -> &CStr {
+    pub(crate) fn path(&self) -> &CStr {
         // SAFETY: the loader's C string.
         unsafe { CStr::from_ptr(self.name) }
     }

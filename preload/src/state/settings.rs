@@ -30,6 +30,20 @@ pub(crate) fn uses_fast_path(environment: &Environment) -> bool {
     environment.get("HEAPPROF_FAST_PATH") != Some(b"0")
 }
 
+/// Returns true if the program keeps its own allocator. Called before the other settings are read,
+/// and before the first allocation. A program with more rights than its user gets the default.
+pub(crate) fn wants_next_allocator(environment: &Environment) -> bool {
+    // SAFETY: reads a number of the auxiliary vector.
+    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    !is_secure && environment.get(ALLOCATOR) == Some(PROGRAM.as_bytes())
+}
+
+const ALLOCATOR: &str = "HEAPPROF_ALLOCATOR";
+/// Value of [`ALLOCATOR`]: the program's own.
+const PROGRAM: &str = "program";
+/// Value of [`ALLOCATOR`]: this library's, which is the default.
+const JEMALLOC: &str = "jemalloc";
+
 /// The values of all settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -127,10 +141,12 @@ impl Settings {
                 0..=1_000_000_000,
             ),
             record_over: environment.bytes("HEAPPROF_RECORD_OVER", 0, MAX_INTERVAL),
-            start_paused: environment.is_paused("HEAPPROF_START"),
+            start_paused: environment.word("HEAPPROF_START", &["running", "paused"]) == 1,
             control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
         };
-        let _ = environment.choice("HEAPPROF_FAST_PATH", "on"); // prints a line if it is invalid
+        // These two print a line if a value is invalid.
+        let _ = environment.choice("HEAPPROF_FAST_PATH", "on");
+        environment.word(ALLOCATOR, &[JEMALLOC, PROGRAM]);
         environment.report_unknown(OURS, OTHERS);
         settings
     }

@@ -6,6 +6,7 @@ use heapprof_core::Ledger;
 use heapprof_format::{Counter, Record};
 
 use super::Writer;
+use crate::allocator;
 use crate::os::{clock, procfs, sys};
 use crate::recording::session;
 use crate::state::{counters, shutdown};
@@ -159,6 +160,9 @@ impl Writer {
         let mut comments = vec![format!("program: {}", self.output.program)];
         if let Some(name) = &self.output.executed_as {
             comments.push(format!("executed as: {name}"));
+        }
+        if let Some(library) = allocator::next_library() {
+            comments.push(format!("allocator: {}", library.to_string_lossy()));
         }
         comments.extend([
             format!("command: {}", self.output.args.join(" ")),

@@ -411,6 +411,10 @@ fn run_of(parts: &[Part]) -> Run {
     Run {
         program: first.program.clone(),
         executed_as: first.executed_as.clone(),
+        allocator: match is_same(&|run| run.allocator == first.allocator) {
+            true => first.allocator.clone(),
+            false => String::new(),
+        },
         args: match is_same(&|run| run.args == first.args) {
             true => first.args.clone(),
             false => Vec::new(),

@@ -98,6 +98,10 @@ impl Profile {
                 self.processes()
             ));
         }
+        if !self.run.allocator.is_empty() {
+            let library = Printable(&self.run.allocator);
+            lines.push(format!("allocator: the program's own, in {library}"));
+        }
         lines.extend(self.views());
         lines.extend(self.outside());
         if self.account.inherited_elsewhere > 0 {

@@ -26,6 +26,9 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     if !run.executed_as.is_empty() {
         lines.push(format!("executed as: {}", run.executed_as));
     }
+    if !run.allocator.is_empty() {
+        lines.push(format!("allocator: {}", run.allocator));
+    }
     if !run.args.is_empty() {
         lines.push(format!("command: {}", run.args.join(" ")));
     }

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use heapprof_core::NumberMap;
 use heapprof_format::{
-    Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event, FILE_HEADER, FORKED_AT,
-    Free, Module, PARENT_LOG, Record, Stack, Start, Thread,
+    ALLOCATOR, Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event, FILE_HEADER,
+    FORKED_AT, Free, Module, PARENT_LOG, Record, Stack, Start, Thread,
 };
 
 use super::before::BeforeDetail;
@@ -114,6 +114,9 @@ impl<'a, W: Write> Writing<'a, W> {
         settings.retain(|(name, _)| ![FORKED_AT, PARENT_LOG].contains(&name.as_str()));
         if !run.executed_as.is_empty() {
             settings.push((EXECUTED_AS.into(), run.executed_as.clone()));
+        }
+        if !run.allocator.is_empty() {
+            settings.push((ALLOCATOR.into(), run.allocator.clone()));
         }
         let first = self.members.iter().filter(|member| member.offset_ns == 0);
         self.out.write_all(&FILE_HEADER)?;

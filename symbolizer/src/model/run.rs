@@ -1,6 +1,6 @@
 //! Run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
-use heapprof_format::{Checkpoint, EXECUTED_AS, EndReason, Start};
+use heapprof_format::{ALLOCATOR, Checkpoint, EXECUTED_AS, EndReason, Start};
 
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
@@ -12,6 +12,9 @@ pub struct Run {
     pub program: String,
     /// The name by which it was executed, where its file has another; else empty.
     pub executed_as: String,
+    /// The library whose allocator served the program: its path. Empty if heapprof's own did, or
+    /// the input does not say.
+    pub allocator: String,
     /// The command line's words.
     pub args: Vec<String>,
     /// Process id, 0 when unknown.
@@ -109,8 +112,23 @@ impl Run {
         self.interval = Some(start.interval);
         self.library = start.library;
         self.settings = start.settings;
-        let mut named = (self.settings).extract_if(.., |(name, _)| name == EXECUTED_AS);
-        self.executed_as = named.next().map(|(_, value)| value).unwrap_or_default();
+        self.executed_as = self.take_setting(EXECUTED_AS);
+        self.allocator = self.take_setting(ALLOCATOR);
+    }
+
+    /// Takes a value out of the settings that no user has set; empty if there is none.
+    fn take_setting(&mut self, wanted: &str) -> String {
+        let mut named = (self.settings).extract_if(.., |(name, _)| name == wanted);
+        named.next().map(|(_, value)| value).unwrap_or_default()
+    }
+
+    /// The allocator that served the program, in words. `None`: the input does not say.
+    pub fn allocator_in_words(&self) -> Option<String> {
+        match self.allocator.as_str() {
+            "" if self.library.is_empty() => None,
+            "" => Some("heapprof's jemalloc".into()),
+            library => Some(format!("the program's own, in {library}")),
+        }
     }
 
     /// The name by which the program was executed, without folders; empty when the input does not

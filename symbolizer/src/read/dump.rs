@@ -79,6 +79,7 @@ pub(crate) fn read_comment(comment: &str, profile: &mut Profile) {
         "heapprof" => run.library = value.into(),
         "program" => run.program = value.into(),
         "executed as" => run.executed_as = value.into(),
+        "allocator" => run.allocator = value.into(),
         "command" => run.args = value.split(' ').map(String::from).collect(),
         "pid" => run.pid = first.parse().unwrap_or(0),
         "interval" => run.interval = first.parse().ok().or(run.interval),

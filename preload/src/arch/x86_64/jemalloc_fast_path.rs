@@ -126,7 +126,7 @@ macro_rules! cached_malloc {
                     "cmp rdi, {large}",
                     "ja {malloc_large}",
                     "3:",
-                    "jmp {malloc}",
+                    "jmp qword ptr [rip + {slow_path} + {malloc}]",
                 ]
                 $($operands)*
             )
@@ -152,8 +152,7 @@ macro_rules! sampling_malloc {
                     // kind fails and must not be subtracted: see `Sampler::passes`.
                     "test rdi, rdi",
                     "js {sampled}",
-                    // An empty block counts as one byte (core's sampler). jemalloc gets a request
-                    // of at least `smallest`.
+                    // An empty block counts as one byte (core's sampler).
                     "cmp rdi, 1",
                     "mov rcx, rdi",
                     "adc rcx, 0",
@@ -161,11 +160,8 @@ macro_rules! sampling_malloc {
                     "js {sampled}",
                     "cmp rdi, {large}",
                     "ja {malloc_large}",
-                    "mov eax, {smallest}",
-                    "cmp rdi, rax",
-                    "cmovb rdi, rax",
                     "3:",
-                    "jmp {malloc}",
+                    "jmp qword ptr [rip + {slow_path} + {malloc}]",
                 ]
                 $($operands)*
             )
@@ -225,7 +221,7 @@ macro_rules! put_into_bin {
             "test r8, r8",
             "jnz 14b",
             "3:",
-            "jmp {free}",
+            "jmp qword ptr [rip + {slow_path} + {free}]",
             "7:",
             "cmp eax, {small_classes}", // null, if blocks are near address 0
             "jb 3b",

@@ -13,9 +13,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use heapprof_format::{
-    EXECUTED_AS, Encoder, EndReason, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start,
+    ALLOCATOR, EXECUTED_AS, Encoder, EndReason, FILE_HEADER, FORKED_AT, PARENT_LOG, Record, Start,
 };
 
+use crate::allocator;
 use crate::os::diagnostics::{self, say};
 use crate::os::files::{self, AppendError, Appended};
 use crate::os::sys::{self, Errno};
@@ -102,6 +103,9 @@ impl Output {
         let mut listed = settings.listed();
         if let Some(name) = &output.executed_as {
             listed.push((EXECUTED_AS.to_owned(), name.clone()));
+        }
+        if let Some(library) = allocator::next_library() {
+            listed.push((ALLOCATOR.to_owned(), library.to_string_lossy().into_owned()));
         }
         if let Some(forked) = &forked {
             listed.push((FORKED_AT.to_owned(), forked.forked_ns.to_string()));

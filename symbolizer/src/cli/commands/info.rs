@@ -85,6 +85,9 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     if !run.executed_as.is_empty() {
         fact(out, "executed as", &run.executed_as)?;
     }
+    if let Some(words) = run.allocator_in_words() {
+        fact(out, "allocator", &words)?;
+    }
     if !run.args.is_empty() {
         fact(out, "command line", &run.args.join(" "))?;
     }

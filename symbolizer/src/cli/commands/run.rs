@@ -37,6 +37,8 @@ Environment, as without `heapprof run`:
   HEAPPROF_RECORD_OVER                blocks of so many bytes are all recorded; 0: none [0]
   HEAPPROF_START                      running, or paused until somebody starts it [running]
   HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
+  HEAPPROF_ALLOCATOR                  which allocator serves the program: jemalloc, that of heapprof, or
+                                      program, its own [jemalloc]
   HEAPPROF_FAST_PATH                  0: all allocations through the allocator's own functions
   HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
   HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
@@ -70,6 +72,11 @@ pub(crate) struct Args {
     #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
     prefix: Option<PathBuf>,
 
+    /// Which allocator serves the program: heapprof's jemalloc, or the program's own
+    /// [default: jemalloc]
+    #[arg(long, value_name = "ALLOCATOR")]
+    allocator: Option<Allocator>,
+
     /// Let the profiler say a line at its start and at its end
     #[arg(short, long)]
     verbose: bool,
@@ -81,6 +88,25 @@ pub(crate) struct Args {
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+/// The allocator that serves the program.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Allocator {
+    /// That of heapprof, which is mostly faster than others
+    Jemalloc,
+    /// The one that serves the program without heapprof
+    Program,
+}
+
+impl Allocator {
+    /// The value of the library's variable.
+    fn value(self) -> &'static str {
+        match self {
+            Allocator::Jemalloc => "jemalloc",
+            Allocator::Program => "program",
+        }
+    }
 }
 
 /// As shells say it: a program that is there and cannot be run, and one that is not there.
@@ -131,6 +157,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     if let Some(prefix) = &args.prefix {
         command.env("HEAPPROFILE", prefix);
+    }
+    if let Some(allocator) = args.allocator {
+        command.env("HEAPPROF_ALLOCATOR", allocator.value());
     }
     if args.verbose {
         command.env("HEAPPROF_VERBOSE", "1");

@@ -1,0 +1,146 @@
+//! The next allocator: the functions that would serve the program without this library. They are
+//! libc's, or those of an allocator that is linked or preloaded behind this library.
+//!
+//! With `HEAPPROF_ALLOCATOR=program` every block of the program comes from the next allocator, and
+//! jemalloc has this library's own memory only. The choice is made once, before the first block of
+//! either kind. The fast path stays disabled then, and each function of `heap` ends here.
+//!
+//! Danger: functions are found in symbol tables and called by their documented types.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use crate::os::link_map::{self, Module};
+
+/// The functions of the next allocator.
+pub(crate) struct Next {
+    pub(crate) malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    pub(crate) calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
+    pub(crate) realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+    pub(crate) free: unsafe extern "C" fn(*mut c_void),
+    posix_memalign: unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int,
+    /// `None`: the library that defines `malloc` does not tell the size of a block. Another
+    /// library's function must not be asked about it.
+    usable: Option<unsafe extern "C" fn(*mut c_void) -> usize>,
+    /// The library that defines `malloc`.
+    library: &'static CStr,
+}
+
+/// Set once, at boot.
+static CHOSEN: AtomicPtr<Next> = AtomicPtr::new(std::ptr::null_mut());
+static IS_DECIDED: AtomicBool = AtomicBool::new(false);
+
+struct Place(UnsafeCell<MaybeUninit<Next>>);
+// SAFETY: written once, before CHOSEN points to it; only read afterwards.
+unsafe impl Sync for Place {}
+static PLACE: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Returns the next allocator if it serves the program.
+#[inline(always)]
+pub(crate) fn chosen() -> Option<&'static Next> {
+    // SAFETY: null, or the static place, which was filled before.
+    unsafe { CHOSEN.load(Ordering::Acquire).as_ref() }
+}
+
+/// Returns true once it is decided which allocator serves the program.
+pub(crate) fn is_decided() -> bool {
+    IS_DECIDED.load(Ordering::Relaxed)
+}
+
+/// Returns true if the next allocator serves the program.
+pub(crate) fn is_chosen() -> bool {
+    chosen().is_some()
+}
+
+/// Returns the path of the library whose allocator serves the program, if it is not this one.
+pub(crate) fn library() -> Option<&'static CStr> {
+    chosen().map(|next| next.library)
+}
+
+/// At boot, before the first block: decides which allocator serves the program. Returns false if
+/// the program's own is wanted, and no library behind this one has a whole allocator.
+pub(crate) fn decide(wants_next: bool) -> bool {
+    let next = wants_next.then(find).flatten();
+    let is_met = wants_next == next.is_some();
+    if let Some(next) = next {
+        // SAFETY: at boot there is one thread, and nobody reads the place before the store below.
+        let place = unsafe { (*PLACE.0.get()).write(next) };
+        CHOSEN.store(place, Ordering::Release);
+    }
+    IS_DECIDED.store(true, Ordering::Relaxed);
+    is_met
+}
+
+/// Finds the functions as the loader does for a call from this library: each in the first module
+/// behind this one that defines it.
+fn find() -> Option<Next> {
+    let (library, malloc) = find_function(c"malloc")?;
+    let address = |name| find_function(name).map(|(_, address)| address);
+    let usable = find_function(c"malloc_usable_size");
+    let usable = usable.filter(|(module, _)| std::ptr::eq(*module, library));
+    // SAFETY: functions of these names have these types in every C library, and a library that
+    // replaces them must keep to that.
+    unsafe {
+        Some(Next {
+            malloc: std::mem::transmute::<usize, unsafe extern "C" fn(usize) -> *mut c_void>(
+                malloc,
+            ),
+            calloc: std::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> *mut c_void>(
+                address(c"calloc")?,
+            ),
+            realloc: std::mem::transmute::<
+                usize,
+                unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+            >(address(c"realloc")?),
+            free: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(address(
+                c"free",
+            )?),
+            posix_memalign: std::mem::transmute::<
+                usize,
+                unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int,
+            >(address(c"posix_memalign")?),
+            usable: usable.map(|(_, address)| {
+                std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> usize>(address)
+            }),
+            library: library.path(),
+        })
+    }
+}
+
+/// Returns the first module behind this library that defines the function, and its address.
+fn find_function(name: &CStr) -> Option<(&'static Module, usize)> {
+    link_map::behind_us().find_map(|module| {
+        let code = module.function(name).map(|code| code.start);
+        // SAFETY: the loader relocates modules from the last to the first, so each module behind
+        // this one is relocated.
+        let code = code.or_else(|| unsafe { module.resolved_function(name) });
+        code.map(|address| (module, address))
+    })
+}
+
+impl Next {
+    /// Returns a block aligned to `alignment`, a power of two, or null.
+    pub(crate) fn aligned(&self, alignment: usize, size: usize) -> *mut c_void {
+        let mut block = std::ptr::null_mut();
+        // SAFETY: a place for the block; the alignment is a power of two, and at least that of a
+        // word (the callers' least is higher).
+        match unsafe { (self.posix_memalign)(&raw mut block, alignment, size) } {
+            0 => block,
+            _ => std::ptr::null_mut(),
+        }
+    }
+
+    /// Returns the usable bytes of a block, or 0 if the allocator does not tell.
+    ///
+    /// # Safety
+    /// `ptr` is null or a live block of this allocator.
+    pub(crate) unsafe fn usable(&self, ptr: *mut c_void) -> usize {
+        match self.usable {
+            // SAFETY: the caller's promise.
+            Some(usable) => unsafe { usable(ptr) },
+            None => 0,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The slow path: where the fast path jumps if it does not serve a call.
+//!
+//! The targets are variables. They lead to jemalloc at first, and to the next allocator if that
+//! serves the program. So the fast path needs no check for this choice.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use tikv_jemalloc_sys as sys;
+
+use crate::allocator::layout::SMALLEST;
+use crate::allocator::next::Next;
+use crate::allocator::reclaim;
+
+/// The targets. Assembly jumps to the address in each word.
+#[repr(C)]
+pub(crate) struct Targets {
+    malloc: AtomicPtr<c_void>,
+    free: AtomicPtr<c_void>,
+}
+
+pub(crate) static TARGETS: Targets = Targets {
+    malloc: AtomicPtr::new(from_jemalloc as *mut c_void),
+    free: AtomicPtr::new(sys::free as *mut c_void),
+};
+
+pub(crate) const MALLOC_AT: usize = std::mem::offset_of!(Targets, malloc);
+pub(crate) const FREE_AT: usize = std::mem::offset_of!(Targets, free);
+
+/// Returns a block of jemalloc's, of a class that has glibc's least alignment.
+///
+/// # Safety
+/// The promises of malloc(3).
+unsafe extern "C" fn from_jemalloc(size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { reclaim::malloc(size.max(SMALLEST)) }
+}
+
+/// Calls the target for malloc.
+///
+/// # Safety
+/// The promises of malloc(3).
+pub(crate) unsafe fn malloc(size: usize) -> *mut c_void {
+    let target = TARGETS.malloc.load(Ordering::Relaxed);
+    // SAFETY: each target is a malloc of this type.
+    let malloc: unsafe extern "C" fn(usize) -> *mut c_void = unsafe { std::mem::transmute(target) };
+    // SAFETY: the caller's promise.
+    unsafe { malloc(size) }
+}
+
+/// Calls the target for free.
+///
+/// # Safety
+/// The promises of free(3).
+pub(crate) unsafe fn free(ptr: *mut c_void) {
+    let target = TARGETS.free.load(Ordering::Relaxed);
+    // SAFETY: each target is a free of this type.
+    let free: unsafe extern "C" fn(*mut c_void) = unsafe { std::mem::transmute(target) };
+    // SAFETY: the caller's promise.
+    unsafe { free(ptr) }
+}
+
+/// At boot, before the first block: `next` serves the program.
+pub(crate) fn lead_to(next: &Next) {
+    TARGETS
+        .malloc
+        .store(next.malloc as *mut c_void, Ordering::Relaxed);
+    TARGETS
+        .free
+        .store(next.free as *mut c_void, Ordering::Relaxed);
+}

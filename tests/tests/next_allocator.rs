@@ -1,0 +1,241 @@
+//! The next allocator (`HEAPPROF_ALLOCATOR=program`): every block comes from the allocator that
+//! would serve the program without the library, and every block is recorded.
+
+use heapprof_format::Counter;
+use heapprof_tests::{Finished, Run, assert_claims, assert_truth, by_site};
+
+/// The allocators of the distribution, libc's own (the empty name) first.
+const LIBRARIES: [&str; 4] = [
+    "",
+    "libjemalloc.so.2",
+    "libtcmalloc_minimal.so.4",
+    "libmimalloc.so.2.0",
+];
+
+/// A run in which this allocator serves the program.
+fn with_next(run: Run, library: &str) -> Run {
+    let run = match library {
+        "" => run,
+        library => run.preloading(&["", library]),
+    };
+    run.env("HEAPPROF_ALLOCATOR", "program").interval(1)
+}
+
+/// The words for the allocator in `heapprof info`.
+fn allocator_in_info(ran: &Finished) -> String {
+    let info = Run::heapprof().in_folder_of(ran);
+    let info = info.args(["info", "t.heaplog"]).run().well().stdout;
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("  allocator"));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn all_numbers_of_every_site_are_the_truth_with_each_allocator() {
+    for library in LIBRARIES {
+        let ran = with_next(Run::fixture("truth").args(["--threads", "4"]), library);
+        let ran = ran.prefix("t").run().well();
+        assert_eq!(ran.stderr, "", "{library}");
+        let log = ran.log().whole();
+        assert!(
+            log.losses()
+                .keys()
+                .all(|&loss| loss == Counter::LostNotReady),
+            "{library}: {:?}",
+            log.losses()
+        );
+        assert_eq!(log.unknown_frees(), 0, "{library}");
+        assert_truth(library, &by_site(log.named()), &ran.claims());
+
+        let words = allocator_in_info(&ran);
+        let file = if library.is_empty() {
+            "libc.so"
+        } else {
+            library
+        };
+        assert!(
+            words.starts_with("the program's own") && words.contains(file),
+            "{words}"
+        );
+        let top = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["top", "t.heaplog"]);
+        assert!(
+            top.run()
+                .well()
+                .stdout
+                .contains("allocator: the program's own")
+        );
+    }
+}
+
+/// Prints facts by which allocators differ, and a fact about each relative of malloc.
+const FACTS: &str = r#"
+#include <errno.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void *volatile kept[64];
+int main(void)
+{
+    size_t sizes[] = {0, 1, 8, 24, 100, 1000, 4000, 33000, 200000, 5000000};
+    int n = 0;
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        printf("%zu: %zu\n", sizes[i], malloc_usable_size(kept[n++] = malloc(sizes[i])));
+    printf("calloc %zu\n", malloc_usable_size(kept[n++] = calloc(7, 11)));
+    printf("zeroed %d\n", ((char *)calloc(300, 1000))[299999]);
+    void *out = NULL;
+    printf("posix_memalign %d", posix_memalign(&out, 256, 100));
+    printf(" %d %zu\n", (int)((uintptr_t)out % 256), malloc_usable_size(out));
+    free(out);
+    out = aligned_alloc(64, 640);
+    printf("aligned_alloc %d\n", (int)((uintptr_t)out % 64));
+    out = realloc(out, 100000);
+    printf("realloc %zu\n", malloc_usable_size(out));
+    out = realloc(out, 10);
+    printf("smaller %zu\n", malloc_usable_size(out));
+    errno = 0;
+    out = realloc(out, 0);
+    printf("to nothing %s %d\n", out ? "block" : "null", errno);
+    free(out);
+    errno = 0;
+    out = malloc(SIZE_MAX / 2);
+    printf("too large %p %d\n", out, errno);
+    errno = 0;
+    out = calloc(SIZE_MAX / 2, 3);
+    printf("too large %p %d\n", out, errno);
+    struct mallinfo info = mallinfo();
+    printf("mallinfo %d\n", info.uordblks > 5000000);
+    printf("mallopt %d\n", mallopt(M_MXFAST, 64));
+    malloc_trim(0);
+    for (int i = 0; i < n; i++) free(kept[i]);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_program_sees_its_own_allocator() {
+    let flags = ["-fno-builtin", "-O0"];
+    for library in LIBRARIES {
+        let alone = Run::compiled("facts", FACTS, &flags).without_library();
+        let alone = alone.env("LD_PRELOAD", library).run().well();
+        let ran = with_next(Run::compiled("facts", FACTS, &flags), library);
+        let ran = ran.prefix("t").run().well();
+        assert_eq!(ran.stdout, alone.stdout, "{library}");
+        assert_eq!(ran.stderr, alone.stderr, "{library}");
+        let log = ran.log().whole();
+        assert_eq!(log.unknown_frees(), 0, "{library}");
+        let blocks = log.blocks();
+        let block = |size: u64| blocks.iter().find(|block| block.size == size);
+        assert!(
+            block(5_000_000).is_some_and(|block| !block.in_use),
+            "{library}"
+        );
+        assert!(
+            block(100_000).is_some_and(|block| !block.in_use),
+            "{library}"
+        );
+        assert!(
+            block(300_000).is_some_and(|block| block.in_use),
+            "{library}"
+        );
+    }
+}
+
+/// Slack is that of the allocator: its usable size less the size.
+#[test]
+fn slack_is_asked_of_the_allocator() {
+    let source = r#"
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    size_t slack = 0;
+    for (int i = 0; i < 1000; i++) slack += malloc_usable_size(malloc(1111)) - 1111;
+    printf("%zu\n", slack);
+    return 0;
+}
+"#;
+    for library in LIBRARIES {
+        let run = Run::compiled("slack", source, &["-fno-builtin", "-O0"]);
+        let ran = with_next(run, library).prefix("t").run().well();
+        let slack: u64 = ran.stdout.trim().parse().unwrap();
+        let log = ran.log().whole();
+        let of_size = log.allocs().filter(|alloc| alloc.size == 1111);
+        let recorded: u64 = of_size.map(|alloc| u64::from(alloc.slack)).sum();
+        assert_eq!(recorded, slack, "{library}");
+    }
+}
+
+/// C++: with libstdc++'s operators, and with those of an allocator that has its own.
+#[test]
+fn operators_are_recorded_once() {
+    let source = r#"
+#include <cstdio>
+#include <new>
+#include <vector>
+struct alignas(128) Wide { char bytes[384]; };
+static void *volatile kept;
+int main()
+{
+    for (int i = 0; i < 10; i++) kept = new char[7777];
+    for (int i = 0; i < 10; i++) { char *p = new char[8888]; kept = p; delete[] p; }
+    for (int i = 0; i < 10; i++) kept = new Wide;
+    try { kept = new char[(size_t)1 << 62]; } catch (const std::bad_alloc &) { std::puts("bad_alloc"); }
+    std::printf("%p\n", (void *)::operator new((size_t)1 << 62, std::nothrow));
+    return 0;
+}
+"#;
+    let made = Run::tool("g++");
+    std::fs::write(made.folder().join("p.cpp"), source).unwrap();
+    let made = made.args(["-std=c++17", "-O0", "p.cpp", "-o", "program"]);
+    let made = made.run().well();
+    for library in LIBRARIES {
+        let run = Run::program(made.folder().join("program"));
+        let ran = with_next(run, library).prefix("t").run().well();
+        assert_eq!(ran.stdout, "bad_alloc\n(nil)\n", "{library}");
+        let log = ran.log().whole();
+        let blocks = log.blocks();
+        for (size, count, in_use) in [(7777, 10, 10), (8888, 10, 0), (384, 10, 10)] {
+            let of_size: Vec<_> = blocks.iter().filter(|block| block.size == size).collect();
+            assert_eq!(of_size.len(), count, "{library}: {size}");
+            let found = of_size.iter().filter(|block| block.in_use).count();
+            assert_eq!(found, in_use, "{library}: {size}");
+        }
+    }
+}
+
+/// A fork, threads, and an allocator that is linked with the program.
+#[test]
+fn forks_threads_and_linked_allocators_keep_their_promises() {
+    for fixture in [
+        "threads_basic",
+        "fork_child",
+        "dlopen_cycle",
+        "api_conformance",
+    ] {
+        for library in LIBRARIES {
+            let ran = with_next(Run::fixture(fixture), library)
+                .prefix("t")
+                .run()
+                .well();
+            assert_eq!(ran.stderr, "", "{fixture} {library}");
+            assert_claims(&ran);
+        }
+    }
+}
+
+/// A value that is neither of the two is told, and jemalloc serves the program.
+#[test]
+fn an_unknown_allocator_is_refused_with_a_line() {
+    let run = Run::fixture("idle").arg("0").interval(1).prefix("t");
+    let ran = run.env("HEAPPROF_ALLOCATOR", "tcmalloc").run().well();
+    ran.assert_said(&[
+        "HEAPPROF_ALLOCATOR=tcmalloc",
+        "neither program nor jemalloc",
+    ]);
+    assert_eq!(allocator_in_info(&ran), "heapprof's jemalloc");
+}
