@@ -263,8 +263,8 @@ pub const PARENT_LOG: &str = "parent log";
 /// and a script, whose program is its interpreter.
 pub const EXECUTED_AS: &str = "executed as";
 
-/// Name among [`Start::settings`] of the library whose allocator served the program: its path. Absent
-/// if heapprof's own did.
+/// Name among [`Start::settings`] of the library whose allocator served the program: its path.
+/// Absent if heapprof's own did.
 pub const ALLOCATOR: &str = "allocator";
 
 /// The description of the whole log.

@@ -1,14 +1,22 @@
-/* heapprof.h: how a program speaks with the heap profiler that it runs under, if it runs under
- * one.  The functions live in libheapprof.so, which is preloaded and not linked: they are weak
- * here, so a program that calls them builds, links and runs without the library. Then their
- * addresses are null: ask HEAPPROF_HAS(function) before a call, or use the HEAPPROF_... macros
- * below, which do nothing without the library.  #include "heapprof.h" ... HEAPPROF_MARK("requests
- * begin");          // heapprof top --from "requests begin" ...  Functions with gperftools' names
- * have gperftools' types, so <gperftools/heap-profiler.h> may be included as well. All of them
- * may be called from any thread at any time, but not from a signal handler, where they may do
- * nothing.  Code that is compiled with -fno-pie and linked with -no-pie finds no library: the
- * linker decides then that there is none. Compiled with -fPIE or -fPIC, which is the default
- * nearly everywhere, it does, however it is linked. */
+/* heapprof.h: how a program speaks with the heap profiler that it runs under, if it runs under one.
+ *
+ * The functions live in libheapprof.so, which is preloaded and not linked. They are weak here, so a
+ * program that calls them builds, links and runs without the library. Their addresses are then
+ * null: ask HEAPPROF_HAS(function) before a call, or use the HEAPPROF_... macros below, which do
+ * nothing without the library.
+ *
+ *     #include "heapprof.h"
+ *     ...
+ *     HEAPPROF_MARK("requests begin");          // heapprof top --from "requests begin" ...
+ *
+ * Functions with gperftools' names have gperftools' types, so <gperftools/heap-profiler.h> may be
+ * included as well. All of them may be called from any thread at any time, but not from a signal
+ * handler, where they may do nothing.
+ *
+ * Code that is compiled with -fno-pie and linked with -no-pie finds no library: the linker decides
+ * then that there is none. Compiled with -fPIE or -fPIC, which is the default nearly everywhere, it
+ * does, however it is linked.
+ */
 #ifndef HEAPPROF_H
 #define HEAPPROF_H
 
@@ -84,5 +92,9 @@ void heapprof_thread_resume(void) HEAPPROF_WEAK;
 #define HEAPPROF_MARK(name) (HEAPPROF_HAS(heapprof_mark) ? heapprof_mark(name) : -1)
 #define HEAPPROF_THREAD_PAUSE() (HEAPPROF_HAS(heapprof_thread_pause) ? heapprof_thread_pause() : (void)0)
 #define HEAPPROF_THREAD_RESUME() (HEAPPROF_HAS(heapprof_thread_resume) ? heapprof_thread_resume() : (void)0)
+#define HEAPPROF_ALLOC(ptr, size) (HEAPPROF_HAS(heapprof_alloc) ? heapprof_alloc((ptr), (size)) : (void)0)
+#define HEAPPROF_FREE(ptr) (HEAPPROF_HAS(heapprof_free) ? heapprof_free(ptr) : (void)0)
+#define HEAPPROF_REALLOC(old, new_ptr, size) \
+    (HEAPPROF_HAS(heapprof_realloc) ? heapprof_realloc((old), (new_ptr), (size)) : (void)0)
 
 #endif

@@ -50,29 +50,17 @@ pub(crate) use global::{
     can_allocate, can_map, give_up_without_memory, is_short, prepare as set_writer_stop,
 };
 pub(crate) use heap::{
-    Fit, aligned, calloc, class, free, malloc, realloc, realloc_elsewhere, redirect_messages,
-    register_fork_handlers, usable, usable_of_new,
+    Fit, aligned, calloc, class, free, initialize, malloc, realloc, realloc_elsewhere,
+    redirect_messages, usable, usable_of_new,
 };
 pub(crate) use mallctl::{decay, dirty_bytes, purge, stats};
-pub(crate) use next::{is_chosen as has_next, is_decided, library as next_library};
-#[cfg(target_env = "musl")]
-pub(crate) use os_shims::environment_of_libc;
-pub(crate) use os_shims::remember_environment;
+pub(crate) use next::{
+    is_chosen as has_next, is_missed as is_next_missed, library as next_library,
+};
 
 /// At boot, before anything else is allocated: reserves what a later shortage of memory needs.
 pub(crate) fn prepare() {
     spare_arena::prepare();
-}
-
-/// At boot, before the first block: decides which allocator serves the program. Returns false if the
-/// program's own is wanted, and no library behind this one has a whole allocator. jemalloc serves
-/// the program then.
-pub(crate) fn decide(wants_next: bool) -> bool {
-    let is_met = next::decide(wants_next);
-    if let Some(next) = next::chosen() {
-        heap::serve_from(next);
-    }
-    is_met
 }
 
 /// At boot, after [`prepare`]: verifies jemalloc's layout, and enables what matches. Without
@@ -81,6 +69,7 @@ pub(crate) fn learn(uses_fast_path: bool) {
     if next::chosen().is_some() {
         return; // jemalloc has no block of the program
     }
+    heap::enable_bounds();
     rtree::learn(uses_fast_path);
     fast_path::learn(uses_fast_path);
     let is_known = fast_path::is_known();

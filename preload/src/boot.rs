@@ -15,6 +15,8 @@ use crate::host::{
     atfork, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec, setid,
 };
 use crate::os::diagnostics::{self, say};
+#[cfg(target_env = "musl")]
+use crate::os::environment;
 use crate::os::environment::Environment;
 use crate::os::{cancellation, clock, dl, executable, files, libc_trampolines, seccomp, sys};
 use crate::recording::{byte_count, sampled_blocks, seats};
@@ -49,7 +51,7 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 #[used]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct_alone() {
-        let environment = allocator::environment_of_libc();
+        let environment = environment::of_libc();
         // SAFETY: the kernel wrote it, and ours is the first constructor, so no other code has
         // replaced it.
         let arguments = unsafe { arguments_below(environment) };
@@ -82,14 +84,10 @@ extern "C" fn construct(
     arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
-    // SAFETY: the loader passes the process's environment block to constructors.
-    let wants_next = settings::wants_next_allocator(&unsafe { Environment::new(environment) });
-    let has_next = allocator::decide(wants_next);
     let Some(entered) = thread::current().enter() else {
         return;
     };
     entered.thread.inside.set(Inside::Ours);
-    allocator::remember_environment(environment);
     libc_trampolines::prepare();
     diagnostics::remember();
     files::remember_root();
@@ -133,7 +131,7 @@ extern "C" fn construct(
         phase::end();
         return;
     };
-    if !has_next {
+    if allocator::is_next_missed() {
         notice_without_next();
     }
     cancellation::learn();

@@ -14,6 +14,7 @@
 //! | blocks before the loader is done | `early_heap.rs` |
 //! | the address of a function in a stack | `entry.rs` |
 //! | what the program may call to control the profiler | `c_api.rs` |
+//! | what an allocator of the program's own may call to report its blocks | `pool.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, writer.
 //!
@@ -29,4 +30,5 @@ pub(crate) mod mallinfo;
 pub(crate) mod malloc;
 pub(crate) mod malloc_fast;
 pub(crate) mod operators;
+pub(crate) mod pool;
 pub(crate) mod sample;

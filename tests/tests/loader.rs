@@ -400,6 +400,7 @@ fn the_library_imports_nothing_that_a_program_may_export() {
         "_ITM_",
         "_Unwind_",
         "_dl_debug_addr",
+        "__libc_stack_end",
         "_r_debug",
     ];
     // Imported by Rust's unwinder, which is in the library for musl: it prints there that it ends

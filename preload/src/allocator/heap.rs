@@ -11,9 +11,9 @@ use tikv_jemalloc_sys as sys;
 use crate::allocator::layout::{
     LARGE_ALIGNMENT, LARGEST_CACHED, LARGEST_SMALL, PAGE, SMALLEST, small_class_of, spacing,
 };
-use crate::allocator::next::{self, Next};
+use crate::allocator::next;
 use crate::allocator::rtree::{self, Class};
-use crate::allocator::{fast_path, large, reclaim, slow_path};
+use crate::allocator::{fast_path, large, reclaim};
 use crate::os::diagnostics;
 
 /// Compiled-in options. jemalloc reads them before its first allocation; the variable
@@ -50,15 +50,16 @@ pub(crate) fn redirect_messages() {
     unsafe { sys::malloc_message = Some(print_message) };
 }
 
-/// Makes jemalloc register its handlers for forks, which it does in its first allocation. It needs
-/// them for this library's own memory, too, if the next allocator serves the program.
-pub(crate) fn register_fork_handlers() {
+/// Initializes jemalloc by its first allocation, in which it also registers its handlers for forks.
+/// This library's own memory needs both, too, if the next allocator serves the program.
+pub(crate) fn initialize() {
     // SAFETY: a block that no other code has.
     unsafe { sys::free(sys::malloc(1)) };
 }
 
 /// The bounds that the inlined code below compares sizes with. They are variables so that the next
-/// allocator costs jemalloc's path no comparison more.
+/// allocator costs jemalloc's path no comparison more. They are 0 until boot, and stay so if the
+/// next allocator serves the program.
 struct Bounds {
     /// The least size of a request.
     least: AtomicUsize,
@@ -67,15 +68,14 @@ struct Bounds {
 }
 
 static BOUNDS: Bounds = Bounds {
-    least: AtomicUsize::new(SMALLEST),
-    small: AtomicUsize::new(LARGEST_SMALL + 1),
+    least: AtomicUsize::new(0),
+    small: AtomicUsize::new(0),
 };
 
-/// At boot, before the first block: `next` serves the program.
-pub(crate) fn serve_from(next: &Next) {
-    BOUNDS.least.store(0, Ordering::Relaxed);
-    BOUNDS.small.store(0, Ordering::Relaxed);
-    slow_path::lead_to(next);
+/// At boot: jemalloc serves the program.
+pub(crate) fn enable_bounds() {
+    BOUNDS.least.store(SMALLEST, Ordering::Relaxed);
+    BOUNDS.small.store(LARGEST_SMALL + 1, Ordering::Relaxed);
 }
 
 #[inline(always)]
@@ -132,9 +132,8 @@ fn calloc_not_small(size: usize) -> *mut c_void {
 /// Otherwise a block of up to [`LARGEST_CACHED`] is moved to another such block. Larger blocks may
 /// grow in place, which is left to jemalloc.
 ///
-/// # Safety
-/// `ptr` is null or a live block of ours. `size` is not 0, unless `ptr` is null or the next allocator
-/// serves the program.
+/// # Safety `ptr` is null or a live block of ours. `size` is not 0, unless `ptr` is null or the
+/// next allocator serves the program.
 #[inline(always)]
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -287,7 +286,8 @@ fn aligned_and_large(alignment: usize, size: usize) -> *mut c_void {
     ptr
 }
 
-/// Returns the usable bytes of a block; 0 if the next allocator serves the program and does not tell.
+/// Returns the usable bytes of a block; 0 if the next allocator serves the program and does not
+/// tell.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours.
@@ -310,6 +310,8 @@ pub(crate) enum Fit {
     Aligned,
     /// By its size, for an existing block: a large block may have kept its pages.
     Resized,
+    /// From a pool of the program's own, which has reported it. It is as large as requested.
+    Reported,
 }
 
 /// Returns the usable bytes of a block that has just been allocated or resized for `size` bytes. If
@@ -325,6 +327,7 @@ pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> u
         Fit::Plain if size <= LARGEST_CACHED && large::has_exact_pages() => {
             size.next_multiple_of(PAGE)
         }
+        Fit::Reported => size,
         // SAFETY: the caller's promise.
         _ => unsafe { usable(ptr) },
     }

@@ -86,9 +86,10 @@ pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
             // SAFETY: the caller's promise.
             unsafe { bytes_of(rtree::extent(entry)) }
         }
-        // SAFETY: the caller's promise.
         _ => match next::chosen() {
+            // SAFETY: the caller's promise.
             Some(next) => unsafe { next.usable(ptr) },
+            // SAFETY: the caller's promise.
             None => unsafe { sys::malloc_usable_size(ptr) },
         },
     }

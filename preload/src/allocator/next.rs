@@ -3,7 +3,7 @@
 //!
 //! With `HEAPPROF_ALLOCATOR=program` every block of the program comes from the next allocator, and
 //! jemalloc has this library's own memory only. The choice is made once, before the first block of
-//! either kind. The fast path stays disabled then, and each function of `heap` ends here.
+//! the program. The fast path stays disabled then, and each function of `heap` ends here.
 //!
 //! Danger: functions are found in symbol tables and called by their documented types.
 
@@ -12,7 +12,12 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use tikv_jemalloc_sys as sys;
+
+use crate::os::environment;
 use crate::os::link_map::{self, Module};
+use crate::state::settings;
+use crate::state::thread::{self, Inside};
 
 /// The functions of the next allocator.
 pub(crate) struct Next {
@@ -28,25 +33,29 @@ pub(crate) struct Next {
     library: &'static CStr,
 }
 
-/// Set once, at boot.
-static CHOSEN: AtomicPtr<Next> = AtomicPtr::new(std::ptr::null_mut());
-static IS_DECIDED: AtomicBool = AtomicBool::new(false);
+/// The next allocator if it serves the program, null if jemalloc does, [`UNDECIDED`] at first.
+static CHOSEN: AtomicPtr<Next> = AtomicPtr::new(UNDECIDED);
+const UNDECIDED: *mut Next = std::ptr::without_provenance_mut(1);
+/// True if the next allocator is wanted, and no library has a whole one.
+static IS_MISSED: AtomicBool = AtomicBool::new(false);
 
 struct Place(UnsafeCell<MaybeUninit<Next>>);
 // SAFETY: written once, before CHOSEN points to it; only read afterwards.
 unsafe impl Sync for Place {}
 static PLACE: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// Returns the next allocator if it serves the program.
+/// Returns the next allocator if it serves the program. Decides at the first call.
 #[inline(always)]
 pub(crate) fn chosen() -> Option<&'static Next> {
+    let mut chosen = CHOSEN.load(Ordering::Acquire);
+    if chosen.is_null() {
+        return None;
+    }
+    if chosen == UNDECIDED {
+        chosen = decide();
+    }
     // SAFETY: null, or the static place, which was filled before.
-    unsafe { CHOSEN.load(Ordering::Acquire).as_ref() }
-}
-
-/// Returns true once it is decided which allocator serves the program.
-pub(crate) fn is_decided() -> bool {
-    IS_DECIDED.load(Ordering::Relaxed)
+    unsafe { chosen.as_ref() }
 }
 
 /// Returns true if the next allocator serves the program.
@@ -54,23 +63,35 @@ pub(crate) fn is_chosen() -> bool {
     chosen().is_some()
 }
 
+/// Returns true if the next allocator is wanted, and no library behind this one has a whole one.
+pub(crate) fn is_missed() -> bool {
+    IS_MISSED.load(Ordering::Relaxed)
+}
+
 /// Returns the path of the library whose allocator serves the program, if it is not this one.
 pub(crate) fn library() -> Option<&'static CStr> {
     chosen().map(|next| next.library)
 }
 
-/// At boot, before the first block: decides which allocator serves the program. Returns false if
-/// the program's own is wanted, and no library behind this one has a whole allocator.
-pub(crate) fn decide(wants_next: bool) -> bool {
+/// Decides which allocator serves the program, in the first call of an allocation function. That is
+/// at boot, or before it: the loader and the constructor of another library may allocate.
+#[cold]
+#[inline(never)]
+fn decide() -> *mut Next {
+    // jemalloc registers its fork handlers in its first allocation. They must precede those of the
+    // program, as they do if jemalloc serves this call.
+    // SAFETY: a block that no other code has.
+    unsafe { sys::free(sys::malloc(1)) };
+    let wants_next = settings::wants_next_allocator(&environment::at_start());
     let next = wants_next.then(find).flatten();
-    let is_met = wants_next == next.is_some();
-    if let Some(next) = next {
-        // SAFETY: at boot there is one thread, and nobody reads the place before the store below.
-        let place = unsafe { (*PLACE.0.get()).write(next) };
-        CHOSEN.store(place, Ordering::Release);
-    }
-    IS_DECIDED.store(true, Ordering::Relaxed);
-    is_met
+    IS_MISSED.store(wants_next && next.is_none(), Ordering::Relaxed);
+    let chosen = match next {
+        // SAFETY: no other thread runs yet, and nobody reads the place before the store below.
+        Some(next) => std::ptr::from_mut(unsafe { (*PLACE.0.get()).write(next) }),
+        None => std::ptr::null_mut(),
+    };
+    CHOSEN.store(chosen, Ordering::Release);
+    chosen
 }
 
 /// Finds the functions as the loader does for a call from this library: each in the first module
@@ -132,15 +153,20 @@ impl Next {
         }
     }
 
-    /// Returns the usable bytes of a block, or 0 if the allocator does not tell.
+    /// Returns the usable bytes of a block, or 0 if the allocator does not tell. The allocator may
+    /// allocate to find out (tcmalloc does once), inside of a hook, too. That is not recorded.
     ///
     /// # Safety
     /// `ptr` is null or a live block of this allocator.
     pub(crate) unsafe fn usable(&self, ptr: *mut c_void) -> usize {
-        match self.usable {
-            // SAFETY: the caller's promise.
-            Some(usable) => unsafe { usable(ptr) },
-            None => 0,
-        }
+        let Some(usable) = self.usable else {
+            return 0;
+        };
+        let thread = thread::current();
+        let was_inside = thread.inside.replace(Inside::Ours);
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { usable(ptr) };
+        thread.inside.set(was_inside);
+        bytes
     }
 }

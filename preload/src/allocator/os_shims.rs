@@ -13,13 +13,13 @@
 //! here, too: see [`jemalloc_options`].
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::allocator::spare_arena;
 use crate::arch::system_call::{
     hidden_functions, hidden_jump, return_as_libc, system_call_by_number,
 };
-use crate::os::environment::Environment;
+use crate::os::environment;
 use crate::os::libc_trampolines::LibcFunction;
 use crate::os::{errno, sys};
 
@@ -122,9 +122,6 @@ hidden_functions! {
 
 hidden_jump! { "secure_getenv" => jemalloc_options }
 
-/// The environment that the loader passes to our constructor.
-static ENVIRONMENT: AtomicPtr<*const c_char> = AtomicPtr::new(std::ptr::null_mut());
-
 /// Options for a limited address space: one arena, no extra page for a large block, and no address
 /// space that is kept after it was unmapped.
 const FRUGAL: &CStr = c"narenas:1,cache_oblivious:false,retain:false";
@@ -141,39 +138,15 @@ fn frugal_with(value: &[u8]) -> Option<*const c_char> {
     Some(TOGETHER.as_ptr().cast())
 }
 
-/// At boot, before anything is allocated. This library is initialized before libc, which does not
-/// know its environment until then.
-pub(crate) fn remember_environment(environment: *const *const c_char) {
-    ENVIRONMENT.store(environment.cast_mut(), Ordering::Relaxed);
-}
-
-/// Returns the environment as libc knows it.
-pub(crate) fn environment_of_libc() -> *const *const c_char {
-    unsafe extern "C" {
-        // libc's own name for it: `environ` may be another library's.
-        static __environ: *const *const c_char;
-    }
-    // SAFETY: a word of libc, which the program does not change while the loader calls us.
-    unsafe { __environ }
-}
-
 /// Returns jemalloc's options from the environment, or null. If the address space is limited, the
 /// options for that precede them. A thread whose new arena finds no memory crashes in jemalloc 5.3;
 /// threads that share one arena never create another.
 extern "C" fn jemalloc_options(name: *const c_char) -> *const c_char {
     // SAFETY: reads a number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } == 0 {
-        let known = ENVIRONMENT.load(Ordering::Relaxed).cast_const();
-        // SAFETY: jemalloc passes a C string. This runs before the program, or in another library's
-        // constructor, so no thread changes the environment meanwhile.
-        let (name, environment) = unsafe {
-            let block = if known.is_null() {
-                environment_of_libc()
-            } else {
-                known
-            };
-            (CStr::from_ptr(name), Environment::new(block))
-        };
+        let environment = environment::at_start();
+        // SAFETY: jemalloc passes a C string.
+        let name = unsafe { CStr::from_ptr(name) };
         let value = name.to_str().ok().and_then(|name| environment.get(name));
         if let Some(value) = value {
             let whole = value.as_ptr().cast(); // up to the terminator of the entry

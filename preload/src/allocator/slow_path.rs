@@ -1,7 +1,7 @@
 //! The slow path: where the fast path jumps if it does not serve a call.
 //!
-//! The targets are variables. They lead to jemalloc at first, and to the next allocator if that
-//! serves the program. So the fast path needs no check for this choice.
+//! The targets are variables, which the first call sets: to jemalloc, or to the next allocator if
+//! that serves the program. So the fast path needs no check for this choice.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use tikv_jemalloc_sys as sys;
 
 use crate::allocator::layout::SMALLEST;
-use crate::allocator::next::Next;
-use crate::allocator::reclaim;
+use crate::allocator::{next, reclaim};
 
 /// The targets. Assembly jumps to the address in each word.
 #[repr(C)]
@@ -20,8 +19,8 @@ pub(crate) struct Targets {
 }
 
 pub(crate) static TARGETS: Targets = Targets {
-    malloc: AtomicPtr::new(from_jemalloc as *mut c_void),
-    free: AtomicPtr::new(sys::free as *mut c_void),
+    malloc: AtomicPtr::new(first_malloc as *mut c_void),
+    free: AtomicPtr::new(first_free as *mut c_void),
 };
 
 pub(crate) const MALLOC_AT: usize = std::mem::offset_of!(Targets, malloc);
@@ -60,12 +59,31 @@ pub(crate) unsafe fn free(ptr: *mut c_void) {
     unsafe { free(ptr) }
 }
 
-/// At boot, before the first block: `next` serves the program.
-pub(crate) fn lead_to(next: &Next) {
-    TARGETS
-        .malloc
-        .store(next.malloc as *mut c_void, Ordering::Relaxed);
-    TARGETS
-        .free
-        .store(next.free as *mut c_void, Ordering::Relaxed);
+/// The first malloc: sets the targets.
+///
+/// # Safety
+/// The promises of malloc(3).
+unsafe extern "C" fn first_malloc(size: usize) -> *mut c_void {
+    set_targets();
+    // SAFETY: the caller's promise.
+    unsafe { malloc(size) }
+}
+
+/// The first free: sets the targets.
+///
+/// # Safety
+/// The promises of free(3).
+unsafe extern "C" fn first_free(ptr: *mut c_void) {
+    set_targets();
+    // SAFETY: the caller's promise.
+    unsafe { free(ptr) }
+}
+
+fn set_targets() {
+    let (malloc, free) = match next::chosen() {
+        Some(next) => (next.malloc as *mut c_void, next.free as *mut c_void),
+        None => (from_jemalloc as *mut c_void, sys::free as *mut c_void),
+    };
+    TARGETS.malloc.store(malloc, Ordering::Relaxed);
+    TARGETS.free.store(free, Ordering::Relaxed);
 }

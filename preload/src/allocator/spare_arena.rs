@@ -41,10 +41,7 @@ static MAKER: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 
 /// At boot: reserves the address space.
 pub(crate) fn prepare() {
-    // Initializes jemalloc if nothing is allocated yet, which is so with musl. (With glibc, a name
-    // that the loader does not find costs it a block.)
-    // SAFETY: a block that no other code has.
-    unsafe { heap::free(heap::malloc(1)) };
+    heap::initialize();
     if !sys::address_space_is_limited()
         && let Some(start) = sys::map_zeroed(REGIONS * REGION)
     {

@@ -17,7 +17,6 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::allocator;
 use crate::arch::memory::copy_inline;
 use crate::arch::thread_block::is_ready;
 use crate::recording::sampled_blocks;
@@ -43,11 +42,11 @@ fn start() -> usize {
     MEMORY.0.get() as usize
 }
 
-/// Returns true while the library is not ready, or it is not decided which allocator serves the
-/// program. Called on slow paths only: until then, every call takes a slow path.
+/// Returns true while the library is not ready. Called on slow paths only: until then, every call
+/// takes a slow path.
 #[inline(always)]
 pub(crate) fn is_active() -> bool {
-    !is_ready() || !allocator::is_decided()
+    !is_ready()
 }
 
 /// Returns true if `ptr` is an early block.

@@ -268,7 +268,7 @@ extern "C-unwind" fn resize_called_from(
     if sample::is_due() {
         // SAFETY: the first half passed its own registers.
         let here = unsafe { WalkStart::caller(sp, bp) };
-        sample::on_reallocation(entry, new, size, here, old);
+        sample::on_reallocation(entry, new, size, Fit::Resized, here, old);
     } else {
         old.end(new);
     }

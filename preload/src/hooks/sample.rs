@@ -161,8 +161,8 @@ struct Block {
     /// Null if the allocation failed.
     ptr: *mut c_void,
     /// The bytes that the program asked for.
-    /// The kind of request to the allocator, which determines the usable size.
     size: usize,
+    /// The kind of request to the allocator, which determines the usable size.
     fit: allocator::Fit,
 }
 
@@ -197,10 +197,10 @@ pub(crate) fn on_reallocation(
     entry: u64,
     ptr: *mut c_void,
     size: usize,
+    fit: allocator::Fit,
     here: WalkStart,
     mut old: OldSample,
 ) {
-    let fit = allocator::Fit::Resized;
     let block = Block { ptr, size, fit };
     on_countdown_expired(entry, &block, &here, &mut old);
     old.end(ptr);
@@ -434,7 +434,7 @@ fn record(
             None => send_end(session, lane, at, thread, id),
         }
     }
-    // SAFETY: `ptr` was allocated by jemalloc in this call and has not been returned.
+    // SAFETY: `ptr` was allocated in this call and has not been returned, or is a pool's.
     let usable = unsafe { allocator::usable_of_new(ptr, size, fit) };
     let counted = byte_count::unreported(thread);
     let by = Origin {

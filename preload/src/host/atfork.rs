@@ -40,6 +40,7 @@ pub(crate) fn register_ours() {
 
 /// Registers jemalloc's handlers and ours. Called before another library registers its own.
 fn register_ours_and_jemallocs() {
-    allocator::register_fork_handlers();
+    // In its first allocation jemalloc registers its handlers.
+    allocator::initialize();
     register_ours();
 }

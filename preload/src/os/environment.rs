@@ -10,6 +10,43 @@ use std::ops::RangeInclusive;
 
 use crate::os::diagnostics::say;
 
+/// Returns the environment as the kernel has written it. It is there from the first instruction on,
+/// while libc may not know its environment until its constructor. For calls before the program
+/// runs, which may change it.
+#[cfg(target_env = "gnu")]
+pub(crate) fn at_start() -> Environment {
+    unsafe extern "C" {
+        /// The stack pointer at the entry of the process, set by the loader before it loads
+        /// libraries. Above it are the number of arguments, the arguments, a null, and the
+        /// environment.
+        static __libc_stack_end: *const usize;
+    }
+    // SAFETY: the layout that the ABI prescribes. (A loader that is executed by its name removes
+    // its own arguments from it.)
+    unsafe {
+        let arguments = __libc_stack_end.add(1);
+        Environment::new(arguments.add(*__libc_stack_end + 1).cast())
+    }
+}
+
+/// Returns the environment as musl's loader passes it on, before it loads libraries.
+#[cfg(target_env = "musl")]
+pub(crate) fn at_start() -> Environment {
+    // SAFETY: the block that the kernel has written.
+    unsafe { Environment::new(of_libc()) }
+}
+
+/// Returns the environment as libc knows it.
+#[cfg(target_env = "musl")]
+pub(crate) fn of_libc() -> *const *const c_char {
+    unsafe extern "C" {
+        // libc's own name for it: `environ` may be another library's.
+        static __environ: *const *const c_char;
+    }
+    // SAFETY: a word of libc, which the program does not change while the loader calls us.
+    unsafe { __environ }
+}
+
 /// The environment block that the kernel gives the program.
 pub(crate) struct Environment {
     block: *const *const c_char,

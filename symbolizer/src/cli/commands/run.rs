@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
     prefix: Option<PathBuf>,
 
-    /// Which allocator serves the program: heapprof's jemalloc, or the program's own
+    /// The allocator that serves the program: heapprof's jemalloc, or the program's own
     /// [default: jemalloc]
     #[arg(long, value_name = "ALLOCATOR")]
     allocator: Option<Allocator>,

@@ -1,0 +1,95 @@
+//! Pools: blocks that an allocator of the program's own reports (`heapprof_alloc`, …).
+//!
+//! A pool cuts blocks out of memory that it has from `malloc` or `mmap`. Its first block may begin
+//! where the memory from `malloc` begins. So a reported block is known by another number than its
+//! address: one that no block of an allocator has.
+//!
+//! Danger: the C boundary, as in `malloc`. `include/heapprof.h` documents the functions.
+
+use std::ffi::c_void;
+
+use crate::allocator::Fit;
+use crate::arch::entry_stubs::with_caller;
+use crate::hooks::early_heap;
+use crate::hooks::entry::entry;
+use crate::hooks::sample::{self, OldSample};
+use crate::recording::sampled_blocks;
+use crate::unwind::walk::WalkStart;
+
+/// The bit in which the number of a reported block differs from its address. No address of a
+/// process has it.
+const REPORTED: usize = 1 << (usize::BITS - 1);
+
+/// Returns the number of a reported block.
+fn number(ptr: *mut c_void) -> *mut c_void {
+    ptr.wrapping_byte_add(REPORTED)
+}
+
+with_caller! {
+    /// Records that a pool has given out `size` bytes at `ptr`. Null is ignored.
+    ///
+    /// # Safety
+    /// Any address may be passed.
+    #[unsafe(no_mangle)]
+    heapprof_alloc(ptr: *mut c_void, size: usize) -> ();
+    "rdx", "rcx" => alloc_called_from
+}
+
+extern "C-unwind" fn alloc_called_from(ptr: *mut c_void, size: usize, sp: *const u64, bp: u64) {
+    if ptr.is_null() || early_heap::is_active() || sample::passes(size) {
+        return;
+    }
+    // SAFETY: the exported function passed its own registers.
+    let here = unsafe { WalkStart::caller(sp, bp) };
+    let entry = entry!(heapprof_alloc);
+    sample::on_allocation(entry, number(ptr), size, Fit::Reported, here);
+}
+
+/// Records that a pool takes back the block at `ptr`. Call it before the pool can give the memory
+/// out again.
+///
+/// # Safety
+/// Any address may be passed.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn heapprof_free(ptr: *mut c_void) {
+    let number = number(ptr);
+    if sampled_blocks::may_be_sampled(number) {
+        sample::on_free(number);
+    }
+}
+
+with_caller! {
+    /// Records that a pool has resized the block at `old` to `size` bytes, now at `new`. A null
+    /// `new` is ignored: the pool could not, and the old block is as it was.
+    ///
+    /// # Safety
+    /// Any addresses may be passed.
+    #[unsafe(no_mangle)]
+    heapprof_realloc(old: *mut c_void, new: *mut c_void, size: usize) -> ();
+    "rcx", "r8" => realloc_called_from
+}
+
+extern "C-unwind" fn realloc_called_from(
+    old: *mut c_void,
+    new: *mut c_void,
+    size: usize,
+    sp: *const u64,
+    bp: u64,
+) {
+    if new.is_null() || early_heap::is_active() {
+        return;
+    }
+    let old = number(old);
+    let taken = match sampled_blocks::may_be_sampled(old) {
+        true => sampled_blocks::take(old),
+        false => None,
+    };
+    let old = taken.map_or(OldSample::None, OldSample::Taken);
+    if sample::passes(size) {
+        return old.end(new);
+    }
+    // SAFETY: the exported function passed its own registers.
+    let here = unsafe { WalkStart::caller(sp, bp) };
+    let entry = entry!(heapprof_realloc);
+    sample::on_reallocation(entry, number(new), size, Fit::Reported, here, old);
+}
