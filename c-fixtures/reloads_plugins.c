@@ -49,6 +49,7 @@ int main(int argc, char **argv)
         if (cycle == cycles / 10)
             before = resident_kib();
     }
-    printf("grew %ld\n", resident_kib() - before);
+    long grew = resident_kib() - before;
+    printf("grew %ld\n", grew > 0 ? grew : 0);
     return 0;
 }

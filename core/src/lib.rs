@@ -23,6 +23,10 @@
 //! - [`StackLane`] sends the frames of an unknown stack to the writer.
 //! - [`Lane`] sends samples and frees to the writer.
 //!
+//! Pieces that run when an allocator is tapped:
+//!
+//! - [`EntryPatch`] plans a jump at a function's entry, and moves the instructions that it replaces.
+//!
 //! Pieces that run in the writer or in the reader:
 //!
 //! - [`Budget`] adapts the interval to a limit of samples a second.
@@ -54,7 +58,7 @@ mod tables;
 mod unwind;
 
 pub use allowance::{Allowance, Look};
-pub use arch::{Epilogue, find_epilogue};
+pub use arch::{EntryPatch, Epilogue, Refusal, Unmovable, find_epilogue};
 pub use lanes::event::{
     EndedSample, Event, Freed, LastSample, NextSample, NoUsualSink, Origin, Sampled, Sink,
     UsualSink,

@@ -267,6 +267,10 @@ pub const EXECUTED_AS: &str = "executed as";
 /// Absent if heapprof's own did.
 pub const ALLOCATOR: &str = "allocator";
 
+/// Name among [`Start::settings`] of an allocator inside of the program that is recorded, too: its
+/// name, its file and the number of its functions. One entry for each.
+pub const TAPPED: &str = "tapped";
+
 /// The description of the whole log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {

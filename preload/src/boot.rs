@@ -9,6 +9,7 @@
 use std::ffi::{c_char, c_int};
 
 use crate::allocator;
+use crate::hooks::taps::{self, Outcome};
 use crate::hooks::{early_heap, malloc, operators};
 use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
@@ -191,7 +192,7 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
     }
     // SAFETY: glibc passes the process's environment block to constructors.
     let environment = unsafe { Environment::new(environment) };
-    let settings = Settings::read(&environment);
+    let mut settings = Settings::read(&environment);
     if settings.verbose {
         diagnostics::be_verbose();
     }
@@ -213,23 +214,29 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
         );
         return None;
     }
-    match foreign_allocators::owner_of_malloc(entered, malloc::malloc_address()) {
-        MallocOwner::Ours => {}
-        MallocOwner::Other(library) => {
-            match library {
-                None => say!(
-                    "{} has its own malloc, which cannot be replaced: nothing is recorded",
-                    String::from_utf8_lossy(&executable::path())
-                ),
-                Some(path) => say!(
-                    "{path} is loaded before libheapprof.so and has its own malloc: nothing is recorded; \
-                     name libheapprof.so first in LD_PRELOAD"
-                ),
-            }
-            return None;
-        }
+    let owner = foreign_allocators::owner_of_malloc(entered, malloc::malloc_address());
+    if let MallocOwner::Other(Some(path)) = &owner {
+        say!(
+            "{path} is loaded before libheapprof.so and has its own malloc: nothing is recorded; \
+             name libheapprof.so first in LD_PRELOAD"
+        );
+        return None;
     }
-    if let Some((caller, function)) = foreign_allocators::caller_of_foreign_function() {
+    let owns_malloc = matches!(owner, MallocOwner::Other(None));
+    if settings.taps {
+        tap_allocators(&mut settings, owns_malloc);
+    }
+    if owns_malloc && settings.tapped.is_empty() {
+        say!(
+            "{} has its own malloc, which cannot be replaced{}: nothing is recorded",
+            String::from_utf8_lossy(&executable::path()),
+            if settings.taps { " or tapped" } else { "" }
+        );
+        return None;
+    }
+    if settings.tapped.is_empty()
+        && let Some((caller, function)) = foreign_allocators::caller_of_foreign_function()
+    {
         let caller = match caller.to_bytes() {
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             path => path.to_vec(),
@@ -241,6 +248,18 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
         ));
     }
     Some(settings)
+}
+
+/// Taps the allocators inside of the program, and lists them in the settings.
+fn tap_allocators(settings: &mut Settings, owns_malloc: bool) {
+    for outcome in taps::install(owns_malloc) {
+        match outcome {
+            Outcome::Tapped(what) => settings.tapped.push(what),
+            Outcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
+                "blocks of {why}; they are not recorded"
+            )),
+        }
+    }
 }
 
 /// Reports that jemalloc serves the program, although its own allocator was to.

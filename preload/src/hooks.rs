@@ -14,6 +14,7 @@
 //! | blocks before the loader is done | `early_heap.rs` |
 //! | the address of a function in a stack | `entry.rs` |
 //! | what the program may call to control the profiler | `c_api.rs` |
+//! | allocators that are linked into the program | `taps.rs` |
 //! | what an allocator of the program's own may call to report its blocks | `pool.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, writer.
@@ -32,3 +33,4 @@ pub(crate) mod malloc_fast;
 pub(crate) mod operators;
 pub(crate) mod pool;
 pub(crate) mod sample;
+pub(crate) mod taps;

@@ -7,9 +7,11 @@
 pub(crate) mod backoff;
 pub(crate) mod cancellation;
 pub(crate) mod clock;
+pub(crate) mod code;
 pub(crate) mod credentials;
 pub(crate) mod diagnostics;
 pub(crate) mod dl;
+pub(crate) mod elf_symbols;
 pub(crate) mod environment;
 pub(crate) mod errno;
 pub(crate) mod executable;

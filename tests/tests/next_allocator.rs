@@ -172,7 +172,7 @@ int main(void)
         let slack: u64 = ran.stdout.trim().parse().unwrap();
         let log = ran.log().whole();
         let of_size = log.allocs().filter(|alloc| alloc.size == 1111);
-        let recorded: u64 = of_size.map(|alloc| u64::from(alloc.slack)).sum();
+        let recorded: u64 = of_size.map(|alloc| alloc.slack).sum();
         assert_eq!(recorded, slack, "{library}");
     }
 }

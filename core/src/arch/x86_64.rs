@@ -4,5 +4,6 @@
 //!
 //! Not here: registers of a running thread (`preload`).
 
+pub(crate) mod entry_patch;
 pub(crate) mod epilogue;
 pub(crate) mod seccomp;

@@ -89,6 +89,13 @@ pub(crate) fn malloc(size: usize) -> *mut c_void {
     unsafe { fast_path::malloc(size.max(BOUNDS.least.load(Ordering::Relaxed))) }
 }
 
+/// Returns a block of jemalloc's. The caller knows that jemalloc serves the program.
+#[inline(always)]
+fn malloc_from_jemalloc(size: usize) -> *mut c_void {
+    // SAFETY: any size is allowed.
+    unsafe { fast_path::malloc(size.max(SMALLEST)) }
+}
+
 /// Returns a zeroed block.
 ///
 /// A small block is zeroed here, all its usable bytes, as jemalloc does. jemalloc's calloc lacks
@@ -98,7 +105,7 @@ pub(crate) fn calloc(size: usize) -> *mut c_void {
     if !is_small(size) {
         return calloc_not_small(size);
     }
-    let ptr = malloc(size);
+    let ptr = malloc_from_jemalloc(size);
     if !ptr.is_null() {
         // SAFETY: a new block with this number of usable bytes.
         unsafe { ptr.cast::<u8>().write_bytes(0, small_class_of(size)) };
@@ -175,11 +182,8 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     if known.bytes() != 0 || ptr.is_null() {
         return known;
     }
-    if next::chosen().is_some() {
-        return known; // unknown: the next allocator decides whether a block stays in place
-    }
     // SAFETY: the caller's promise.
-    let bytes = unsafe { large::usable(ptr) };
+    let bytes = unsafe { large::usable_of_jemalloc(ptr) };
     Class::new(bytes.wrapping_sub(spacing(bytes)), bytes)
 }
 
@@ -207,7 +211,7 @@ pub(crate) unsafe fn realloc_elsewhere(
             moved
         };
     }
-    let new = malloc(size);
+    let new = malloc_from_jemalloc(size);
     if !new.is_null() {
         // SAFETY: two distinct blocks of at least that many bytes; the old one is not used
         // afterwards.
@@ -256,7 +260,7 @@ pub(crate) fn aligned(alignment: usize, size: usize) -> *mut c_void {
     if is_small(size) && alignment <= PAGE {
         let multiple = (size.max(1) + (alignment - 1)) & !(alignment - 1);
         if multiple <= LARGEST_SMALL {
-            return malloc(multiple);
+            return malloc_from_jemalloc(multiple);
         }
     }
     aligned_and_large(alignment, size)

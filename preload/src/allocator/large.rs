@@ -74,6 +74,25 @@ fn is_extent_size_known() -> bool {
     }
 }
 
+/// Returns the usable bytes of a block of jemalloc's whose class does not tell them. 0: it is a block
+/// of the next allocator, which decides itself whether a block stays in place.
+///
+/// # Safety
+/// `ptr` is a live block of ours.
+#[inline(always)]
+pub(crate) unsafe fn usable_of_jemalloc(ptr: *mut c_void) -> usize {
+    // SAFETY: the caller's promise.
+    match unsafe { rtree::entry(ptr) } {
+        Some(entry) if entry != 0 && IS_KNOWN.load(Ordering::Relaxed) => {
+            // SAFETY: the caller's promise.
+            unsafe { bytes_of(rtree::extent(entry)) }
+        }
+        _ if next::is_chosen() => 0,
+        // SAFETY: the caller's promise.
+        _ => unsafe { sys::malloc_usable_size(ptr) },
+    }
+}
+
 /// Returns the usable bytes of a block whose class does not tell them.
 ///
 /// # Safety

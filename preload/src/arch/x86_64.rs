@@ -9,5 +9,6 @@ pub(crate) mod signal_frame;
 pub(crate) mod stack_switch;
 pub(crate) mod strings;
 pub(crate) mod system_call;
+pub(crate) mod tap_stubs;
 pub(crate) mod thread_block;
 pub(crate) mod trampolines;

@@ -148,6 +148,16 @@ impl Module {
         unsafe { CStr::from_ptr(self.name) }
     }
 
+    /// Returns true if the module is this library.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.bias == our_bias()
+    }
+
+    /// Returns the address at which the byte with that address in the file's own space is loaded.
+    pub(crate) fn address(&self, value: u64) -> u64 {
+        (self.bias as u64).wrapping_add(value)
+    }
+
     /// Returns true if the module is the loader.
     #[cfg(target_env = "musl")]
     pub(crate) fn is_loader(&self) -> bool {

@@ -9,11 +9,13 @@
 use std::fmt;
 
 use crate::arch::system_call::system_call;
+use memory::return_place;
 
 mod attachable;
 mod error_text;
 mod fd_table;
 mod file;
+mod mapped_file;
 mod memory;
 mod path;
 mod process;
@@ -25,9 +27,10 @@ mod wait;
 pub(crate) use attachable::map_attachable;
 pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at, stat_of_target};
+pub(crate) use mapped_file::MappedFile;
 pub(crate) use memory::{
-    Stack, address_space_is_limited, can_map, is_readable, map_stack, map_zeroed, place_for,
-    unshare,
+    Stack, address_space_is_limited, can_map, is_readable, map_at, map_stack, map_zeroed,
+    place_for, protect, unshare,
 };
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,

@@ -2,6 +2,8 @@
 //!
 //! gperftools' names keep their meanings and defaults; our own names begin with `HEAPPROF_`.
 
+use heapprof_format::TAPPED;
+
 use crate::os::diagnostics::say;
 use crate::os::environment::Environment;
 use crate::os::sys;
@@ -81,6 +83,10 @@ pub(crate) struct Settings {
     pub(crate) record_over: u64,
     /// Records nothing until a request starts the recording.
     pub(crate) start_paused: bool,
+    /// Whether allocators inside of the program are tapped.
+    pub(crate) taps: bool,
+    /// The allocators that were tapped at boot, in words.
+    pub(crate) tapped: Vec<String>,
     /// When the writer listens to `heapprof ctl`: from the start, never, or (`None`) from the first
     /// sample.
     pub(crate) control: Option<bool>,
@@ -142,6 +148,8 @@ impl Settings {
             ),
             record_over: environment.bytes("HEAPPROF_RECORD_OVER", 0, MAX_INTERVAL),
             start_paused: environment.word("HEAPPROF_START", &["running", "paused"]) == 1,
+            taps: environment.choice("HEAPPROF_TAP", "on") != Some(false),
+            tapped: Vec::new(),
             control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
         };
         // These two print a line if a value is invalid.
@@ -182,6 +190,10 @@ impl Settings {
         if self.max_log > 0 {
             all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));
         }
+        if !self.taps {
+            all.push(("HEAPPROF_TAP", "0".to_owned()));
+        }
+        all.extend(self.tapped.iter().map(|what| (TAPPED, what.clone())));
         if let Some(prefix) = &self.prefix {
             all.extend([
                 ("HEAPPROFILE", String::from_utf8_lossy(prefix).into_owned()),

@@ -415,6 +415,12 @@ fn run_of(parts: &[Part]) -> Run {
             true => first.allocator.clone(),
             false => String::new(),
         },
+        tapped: {
+            let mut all: Vec<String> = runs().flat_map(|run| run.tapped.clone()).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        },
         args: match is_same(&|run| run.args == first.args) {
             true => first.args.clone(),
             false => Vec::new(),

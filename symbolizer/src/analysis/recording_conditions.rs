@@ -102,6 +102,8 @@ impl Profile {
             let library = Printable(&self.run.allocator);
             lines.push(format!("allocator: the program's own, in {library}"));
         }
+        let tapped = self.run.tapped.iter();
+        lines.extend(tapped.map(|what| format!("also recorded: {}", Printable(what))));
         lines.extend(self.views());
         lines.extend(self.outside());
         if self.account.inherited_elsewhere > 0 {

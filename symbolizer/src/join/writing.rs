@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use heapprof_core::NumberMap;
 use heapprof_format::{
     ALLOCATOR, Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event, FILE_HEADER,
-    FORKED_AT, Free, Module, PARENT_LOG, Record, Stack, Start, Thread,
+    FORKED_AT, Free, Module, PARENT_LOG, Record, Stack, Start, TAPPED, Thread,
 };
 
 use super::before::BeforeDetail;
@@ -118,6 +118,7 @@ impl<'a, W: Write> Writing<'a, W> {
         if !run.allocator.is_empty() {
             settings.push((ALLOCATOR.into(), run.allocator.clone()));
         }
+        settings.extend(run.tapped.iter().map(|what| (TAPPED.into(), what.clone())));
         let first = self.members.iter().filter(|member| member.offset_ns == 0);
         self.out.write_all(&FILE_HEADER)?;
         self.put(&Record::Start(Start {

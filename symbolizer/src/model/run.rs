@@ -1,6 +1,6 @@
 //! Run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
-use heapprof_format::{ALLOCATOR, Checkpoint, EXECUTED_AS, EndReason, Start};
+use heapprof_format::{ALLOCATOR, Checkpoint, EXECUTED_AS, EndReason, Start, TAPPED};
 
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
@@ -15,6 +15,8 @@ pub struct Run {
     /// The library whose allocator served the program: its path. Empty if heapprof's own did, or
     /// the input does not say.
     pub allocator: String,
+    /// The allocators inside of the program that were recorded, too: each with its file.
+    pub tapped: Vec<String>,
     /// The command line's words.
     pub args: Vec<String>,
     /// Process id, 0 when unknown.
@@ -112,14 +114,15 @@ impl Run {
         self.interval = Some(start.interval);
         self.library = start.library;
         self.settings = start.settings;
-        self.executed_as = self.take_setting(EXECUTED_AS);
-        self.allocator = self.take_setting(ALLOCATOR);
+        self.executed_as = self.take_setting(EXECUTED_AS).unwrap_or_default();
+        self.allocator = self.take_setting(ALLOCATOR).unwrap_or_default();
+        self.tapped = std::iter::from_fn(|| self.take_setting(TAPPED)).collect();
     }
 
-    /// Takes a value out of the settings that no user has set; empty if there is none.
-    fn take_setting(&mut self, wanted: &str) -> String {
+    /// Takes a value out of the settings that no user has set.
+    fn take_setting(&mut self, wanted: &str) -> Option<String> {
         let mut named = (self.settings).extract_if(.., |(name, _)| name == wanted);
-        named.next().map(|(_, value)| value).unwrap_or_default()
+        named.next().map(|(_, value)| value)
     }
 
     /// The allocator that served the program, in words. `None`: the input does not say.

@@ -268,7 +268,25 @@ pub fn is_allocator(function: &str) -> bool {
         "__rustc::__r",
         "alloc::alloc::",
     ];
-    EXACT.contains(&function) || BEGIN.iter().any(|begin| function.starts_with(begin))
+    EXACT.contains(&function)
+        || BEGIN.iter().any(|begin| function.starts_with(begin))
+        || is_of_another_allocator(function)
+        || function.contains(" as core::alloc::global::GlobalAlloc>::")
+}
+
+/// Whether a function of that name is one by which jemalloc, mimalloc, tcmalloc or snmalloc give out
+/// blocks. The library records some of them (`preload/src/hooks/taps/functions.rs`).
+fn is_of_another_allocator(function: &str) -> bool {
+    const JEMALLOCS: [&str; 3] = ["mallocx", "rallocx", "xallocx"];
+    let rest = |prefixes: &[&str]| {
+        let mut rests = prefixes.iter().filter_map(|it| function.strip_prefix(it));
+        rests.next()
+    };
+    if let Some(rest) = rest(&["mi_heap_", "mi_", "tc_", "_rjem_", "je_"]) {
+        let of_c = rest.contains("alloc") || rest.contains("memalign");
+        return of_c || rest.starts_with("new");
+    }
+    JEMALLOCS.iter().any(|name| function.ends_with(name)) || function.starts_with("sn_rust_alloc")
 }
 
 /// Whether a function belongs to the standard library of C++ or Rust, or to what Rust's maps are
@@ -316,6 +334,11 @@ mod tests {
             "operator new(unsigned long)",
             "alloc::alloc::alloc",
             "__rdl_alloc",
+            "_rjem_malloc",
+            "je_arrow_private_mallocx",
+            "mi_heap_malloc_aligned",
+            "tc_newarray",
+            "<tikv_jemallocator::Jemalloc as core::alloc::global::GlobalAlloc>::realloc",
         ] {
             assert!(is_allocator(name), "{name}");
         }
@@ -325,6 +348,8 @@ mod tests {
             "allocate",
             "xmalloc",
             "operator new_thing",
+            "mi_collect",
+            "je_parse",
             "Pool::malloc",
         ] {
             assert!(!is_allocator(name), "{name}");

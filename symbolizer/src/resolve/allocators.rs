@@ -25,6 +25,20 @@ pub fn is_of_an_allocator(function: &str) -> bool {
     FUNCTIONS.contains(&function) || function.ends_with(SUFFIX)
 }
 
+/// Returns true if the library taps the allocators with that function
+/// (`preload/src/hooks/taps/functions.rs`).
+pub fn is_tapped(function: &str) -> bool {
+    [
+        "malloc",
+        "mi_malloc",
+        "tc_malloc",
+        "_rjem_malloc",
+        "je_malloc",
+    ]
+    .contains(&function)
+        || function.ends_with(SUFFIX)
+}
+
 /// The name of an allocator's function that the file defines.
 pub(super) fn allocator_in(file: &object::File<'_>) -> Option<String> {
     let symbols = file.symbols().chain(file.dynamic_symbols());

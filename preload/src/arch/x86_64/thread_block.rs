@@ -59,6 +59,16 @@ pub(crate) fn thread_block() -> *const u8 {
     block
 }
 
+/// Returns the thread pointer.
+pub(crate) fn thread_pointer() -> *const u8 {
+    let pointer: *const u8;
+    // SAFETY: the ABI's word at the thread pointer, which is the pointer itself.
+    unsafe {
+        asm!("mov {0}, qword ptr fs:[0]", out(reg) pointer, options(pure, nomem, nostack));
+    }
+    pointer
+}
+
 /// Returns true once the loader has copied the initial values of our thread-local block to this
 /// thread. Before that, the loader relocates this library and the program, and calls IFUNC
 /// resolvers in between.

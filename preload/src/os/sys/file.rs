@@ -114,6 +114,11 @@ impl File {
         file
     }
 
+    /// Returns the descriptor.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Returns a file under `number` that another party opened and will close.
     pub(crate) fn borrowed(number: u64) -> File {
         File {

@@ -47,7 +47,7 @@ pub(crate) fn place_for(len: usize) -> u64 {
 }
 
 /// Makes the place of a mapping available again that was unmapped, if it was the last one.
-fn return_place(start: u64, len: u64) {
+pub(super) fn return_place(start: u64, len: u64) {
     let end = start + len;
     let _ = NEXT_END.compare_exchange(start, end, Ordering::Relaxed, Ordering::Relaxed);
 }
@@ -114,6 +114,45 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     }
     .ok()
     .map(|address| address as *mut u8)
+}
+
+/// Maps `len` bytes of zeroed memory at that address. `None`: something is mapped there, or there is no
+/// memory.
+pub(crate) fn map_at(address: u64, len: usize) -> Option<u64> {
+    // SAFETY: a new anonymous mapping. With this flag it replaces nothing; an older kernel takes the
+    // address as a hint.
+    let mapped = unsafe {
+        syscall(
+            libc::SYS_mmap,
+            [
+                address,
+                len as u64,
+                (libc::PROT_READ | libc::PROT_WRITE) as u64,
+                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64,
+                u64::MAX,
+                0,
+            ],
+        )
+    }
+    .ok()?;
+    if mapped != address {
+        // SAFETY: mapped just above, and no other code has the address.
+        let _ = unsafe { syscall(libc::SYS_munmap, [mapped, len as u64, 0, 0, 0, 0]) };
+        return None;
+    }
+    Some(mapped)
+}
+
+/// Changes the protection of pages.
+pub(crate) fn protect(address: u64, len: usize, protection: i32) -> Result<(), Errno> {
+    // SAFETY: the callers change pages of code that no thread runs, and of generated code.
+    unsafe {
+        syscall(
+            libc::SYS_mprotect,
+            [address, len as u64, protection as u64, 0, 0, 0],
+        )
+    }
+    .map(drop)
 }
 
 /// Bytes of a guard page.

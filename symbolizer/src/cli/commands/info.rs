@@ -88,6 +88,9 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     if let Some(words) = run.allocator_in_words() {
         fact(out, "allocator", &words)?;
     }
+    for what in &run.tapped {
+        fact(out, "tapped", what)?;
+    }
     if !run.args.is_empty() {
         fact(out, "command line", &run.args.join(" "))?;
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
+use heapprof_symbolizer::resolve::is_tapped;
 use heapprof_symbolizer::{Input, Metric, Sites};
 
 use crate::cli::options::quantity::interval;
@@ -39,6 +40,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
   HEAPPROF_ALLOCATOR                  which allocator serves the program: jemalloc, that of heapprof, or
                                       program, its own [jemalloc]
+  HEAPPROF_TAP                        0: allocators inside of the program are not recorded [1]
   HEAPPROF_FAST_PATH                  0: all allocations through the allocator's own functions
   HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
   HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
@@ -133,7 +135,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(why) = program.obstacle() {
         return Err(Failure::Program { program: path, why });
     }
-    if let Some(allocator) = program.own_allocator() {
+    let taps_are_off = std::env::var_os("HEAPPROF_TAP").is_some_and(|value| value == "0");
+    if let Some(allocator) = program
+        .own_allocator()
+        .filter(|allocator| taps_are_off || !is_tapped(allocator))
+    {
         say::note(&format_args!(
             "warning: {} brings its own allocator ({allocator}): what it allocates there will not be seen",
             program.path().display()

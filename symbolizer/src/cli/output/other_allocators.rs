@@ -11,6 +11,8 @@ pub(crate) fn other_allocators<'a>(
     symbols.reports().iter().filter_map(|(&index, report)| {
         let module = profile.modules.get(index as usize)?;
         let function = report.allocator.as_deref()?;
-        (!module.is_allocator()).then_some((&*module.path, function))
+        let mut tapped = profile.run.tapped.iter();
+        let is_recorded = module.is_allocator() || tapped.any(|what| what.contains(&module.path));
+        (!is_recorded).then_some((&*module.path, function))
     })
 }

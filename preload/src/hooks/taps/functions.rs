@@ -1,0 +1,281 @@
+//! The functions of known allocators: their names, and how each takes its arguments.
+
+/// What a call does. The numbers are those of integer arguments, from 0 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// Returns a new block of so many bytes.
+    Allocate { size: u8 },
+    /// Returns a new block of `count` times `size` bytes.
+    AllocateArray { count: u8, size: u8 },
+    /// Stores the address of a new block, and returns 0.
+    AllocateInto { place: u8, size: u8 },
+    /// Returns the block, resized, or null and leaves it.
+    Resize { ptr: u8, size: u8 },
+    /// The same to `count` times `size` bytes.
+    ResizeArray { ptr: u8, count: u8, size: u8 },
+    /// Resizes the block where it is, if it can, and returns its usable bytes.
+    ResizeInPlace { ptr: u8, size: u8 },
+    /// Frees the block.
+    Free { ptr: u8 },
+}
+
+use Call::{Allocate, AllocateArray, AllocateInto, Free, Resize, ResizeArray, ResizeInPlace};
+
+/// A function: its name behind the allocator's prefix, and what a call does.
+type Function = (&'static [u8], Call);
+
+/// C's functions, which every allocator has.
+const STANDARD: &[Function] = &[
+    (b"malloc", Allocate { size: 0 }),
+    (b"calloc", AllocateArray { count: 0, size: 1 }),
+    (b"realloc", Resize { ptr: 0, size: 1 }),
+    (
+        b"reallocarray",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (b"free", Free { ptr: 0 }),
+    (b"cfree", Free { ptr: 0 }),
+    (b"free_sized", Free { ptr: 0 }),
+    (b"free_aligned_sized", Free { ptr: 0 }),
+    (b"memalign", Allocate { size: 1 }),
+    (b"aligned_alloc", Allocate { size: 1 }),
+    (b"posix_memalign", AllocateInto { place: 0, size: 2 }),
+    (b"valloc", Allocate { size: 0 }),
+    (b"pvalloc", Allocate { size: 0 }),
+];
+
+/// C++'s operators, for a program that brings its own.
+const OPERATORS: &[Function] = &[
+    (b"_Znwm", Allocate { size: 0 }),
+    (b"_Znam", Allocate { size: 0 }),
+    (b"_ZnwmRKSt9nothrow_t", Allocate { size: 0 }),
+    (b"_ZnamRKSt9nothrow_t", Allocate { size: 0 }),
+    (b"_ZnwmSt11align_val_t", Allocate { size: 0 }),
+    (b"_ZnamSt11align_val_t", Allocate { size: 0 }),
+    (b"_ZnwmSt11align_val_tRKSt9nothrow_t", Allocate { size: 0 }),
+    (b"_ZnamSt11align_val_tRKSt9nothrow_t", Allocate { size: 0 }),
+    (b"_ZdlPv", Free { ptr: 0 }),
+    (b"_ZdaPv", Free { ptr: 0 }),
+    (b"_ZdlPvm", Free { ptr: 0 }),
+    (b"_ZdaPvm", Free { ptr: 0 }),
+    (b"_ZdlPvRKSt9nothrow_t", Free { ptr: 0 }),
+    (b"_ZdaPvRKSt9nothrow_t", Free { ptr: 0 }),
+    (b"_ZdlPvSt11align_val_t", Free { ptr: 0 }),
+    (b"_ZdaPvSt11align_val_t", Free { ptr: 0 }),
+    (b"_ZdlPvmSt11align_val_t", Free { ptr: 0 }),
+    (b"_ZdaPvmSt11align_val_t", Free { ptr: 0 }),
+    (b"_ZdlPvSt11align_val_tRKSt9nothrow_t", Free { ptr: 0 }),
+    (b"_ZdaPvSt11align_val_tRKSt9nothrow_t", Free { ptr: 0 }),
+];
+
+/// jemalloc's own functions (jemalloc(3), "Non-standard API").
+const JEMALLOC: &[Function] = &[
+    (b"mallocx", Allocate { size: 0 }),
+    (b"rallocx", Resize { ptr: 0, size: 1 }),
+    (b"xallocx", ResizeInPlace { ptr: 0, size: 1 }),
+    (b"dallocx", Free { ptr: 0 }),
+    (b"sdallocx", Free { ptr: 0 }),
+];
+
+/// mimalloc's own functions (`mimalloc.h`), behind `mi_`.
+const MIMALLOC: &[Function] = &[
+    (b"malloc_small", Allocate { size: 0 }),
+    (b"zalloc_small", Allocate { size: 0 }),
+    (b"zalloc", Allocate { size: 0 }),
+    (b"mallocn", AllocateArray { count: 0, size: 1 }),
+    (
+        b"reallocn",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (b"reallocf", Resize { ptr: 0, size: 1 }),
+    (b"rezalloc", Resize { ptr: 0, size: 1 }),
+    (
+        b"recalloc",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (b"malloc_aligned", Allocate { size: 0 }),
+    (b"malloc_aligned_at", Allocate { size: 0 }),
+    (b"zalloc_aligned", Allocate { size: 0 }),
+    (b"zalloc_aligned_at", Allocate { size: 0 }),
+    (b"calloc_aligned", AllocateArray { count: 0, size: 1 }),
+    (b"calloc_aligned_at", AllocateArray { count: 0, size: 1 }),
+    (b"realloc_aligned", Resize { ptr: 0, size: 1 }),
+    (b"realloc_aligned_at", Resize { ptr: 0, size: 1 }),
+    (b"rezalloc_aligned", Resize { ptr: 0, size: 1 }),
+    (
+        b"recalloc_aligned",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (b"new", Allocate { size: 0 }),
+    (b"new_nothrow", Allocate { size: 0 }),
+    (b"new_aligned", Allocate { size: 0 }),
+    (b"new_aligned_nothrow", Allocate { size: 0 }),
+    (b"new_n", AllocateArray { count: 0, size: 1 }),
+    (b"new_realloc", Resize { ptr: 0, size: 1 }),
+    (
+        b"new_reallocn",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (b"heap_malloc", Allocate { size: 1 }),
+    (b"heap_malloc_small", Allocate { size: 1 }),
+    (b"heap_zalloc", Allocate { size: 1 }),
+    (b"heap_calloc", AllocateArray { count: 1, size: 2 }),
+    (b"heap_mallocn", AllocateArray { count: 1, size: 2 }),
+    (b"heap_malloc_aligned", Allocate { size: 1 }),
+    (b"heap_malloc_aligned_at", Allocate { size: 1 }),
+    (b"heap_zalloc_aligned", Allocate { size: 1 }),
+    (b"heap_zalloc_aligned_at", Allocate { size: 1 }),
+    (b"heap_calloc_aligned", AllocateArray { count: 1, size: 2 }),
+    (b"heap_realloc", Resize { ptr: 1, size: 2 }),
+    (
+        b"heap_reallocn",
+        ResizeArray {
+            ptr: 1,
+            count: 2,
+            size: 3,
+        },
+    ),
+    (b"heap_reallocf", Resize { ptr: 1, size: 2 }),
+    (b"heap_rezalloc", Resize { ptr: 1, size: 2 }),
+    (
+        b"heap_recalloc",
+        ResizeArray {
+            ptr: 1,
+            count: 2,
+            size: 3,
+        },
+    ),
+    (b"heap_realloc_aligned", Resize { ptr: 1, size: 2 }),
+    (b"heap_rezalloc_aligned", Resize { ptr: 1, size: 2 }),
+    (b"heap_alloc_new", Allocate { size: 1 }),
+    (b"free_size", Free { ptr: 0 }),
+    (b"free_aligned", Free { ptr: 0 }),
+    (b"free_size_aligned", Free { ptr: 0 }),
+];
+
+/// tcmalloc's own functions (`gperftools/tcmalloc.h`), behind `tc_`.
+const TCMALLOC: &[Function] = &[
+    (b"malloc_skip_new_handler", Allocate { size: 0 }),
+    (b"new", Allocate { size: 0 }),
+    (b"new_nothrow", Allocate { size: 0 }),
+    (b"newarray", Allocate { size: 0 }),
+    (b"newarray_nothrow", Allocate { size: 0 }),
+    (b"new_aligned", Allocate { size: 0 }),
+    (b"new_aligned_nothrow", Allocate { size: 0 }),
+    (b"newarray_aligned", Allocate { size: 0 }),
+    (b"newarray_aligned_nothrow", Allocate { size: 0 }),
+    (b"delete", Free { ptr: 0 }),
+    (b"delete_nothrow", Free { ptr: 0 }),
+    (b"delete_sized", Free { ptr: 0 }),
+    (b"delete_aligned", Free { ptr: 0 }),
+    (b"delete_aligned_nothrow", Free { ptr: 0 }),
+    (b"delete_sized_aligned", Free { ptr: 0 }),
+    (b"deletearray", Free { ptr: 0 }),
+    (b"deletearray_nothrow", Free { ptr: 0 }),
+    (b"deletearray_sized", Free { ptr: 0 }),
+    (b"deletearray_aligned", Free { ptr: 0 }),
+    (b"deletearray_aligned_nothrow", Free { ptr: 0 }),
+    (b"deletearray_sized_aligned", Free { ptr: 0 }),
+];
+
+/// snmalloc's functions for Rust (`snmalloc-sys`), behind `sn_`.
+const SNMALLOC: &[Function] = &[
+    (b"rust_alloc", Allocate { size: 1 }),
+    (b"rust_alloc_zeroed", Allocate { size: 1 }),
+    (b"rust_dealloc", Free { ptr: 0 }),
+    (b"rust_realloc", Resize { ptr: 0, size: 3 }),
+];
+
+/// An allocator, as its symbols tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// jemalloc with a prefix.
+    Jemalloc,
+    /// mimalloc.
+    Mimalloc,
+    /// gperftools' tcmalloc.
+    Tcmalloc,
+    /// snmalloc's functions for Rust.
+    Snmalloc,
+    /// The program's own malloc, under its usual names, and jemalloc's functions without a prefix.
+    Usual,
+}
+
+impl Family {
+    /// The name in messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Family::Jemalloc => "jemalloc",
+            Family::Mimalloc => "mimalloc",
+            Family::Tcmalloc => "tcmalloc",
+            Family::Snmalloc => "snmalloc",
+            Family::Usual => "malloc",
+        }
+    }
+
+    /// The functions, behind the prefix.
+    fn functions(self) -> &'static [&'static [Function]] {
+        match self {
+            Family::Jemalloc => &[STANDARD, JEMALLOC],
+            Family::Mimalloc => &[STANDARD, MIMALLOC],
+            Family::Tcmalloc => &[STANDARD, TCMALLOC],
+            Family::Snmalloc => &[SNMALLOC],
+            Family::Usual => &[STANDARD, OPERATORS, JEMALLOC],
+        }
+    }
+
+    /// Returns true if such a function of the allocator never calls another one that is tapped.
+    pub(super) fn is_flat(self, call: Call) -> bool {
+        match self {
+            Family::Jemalloc | Family::Tcmalloc | Family::Snmalloc => true,
+            Family::Mimalloc | Family::Usual => matches!(call, Free { .. }),
+        }
+    }
+
+    /// Returns what a call of the function with that name does. `None`: it is no function of this
+    /// allocator that gives out or takes back blocks.
+    pub(super) fn call(self, name: &[u8], prefix: &[u8]) -> Option<Call> {
+        let rest = name.strip_prefix(prefix)?;
+        let mut functions = self.functions().iter().copied().flatten();
+        functions.find_map(|&(name, call)| (name == rest).then_some(call))
+    }
+}
+
+/// Returns true if that is a name of C's or C++'s, without a prefix.
+pub(super) fn is_usual(name: &[u8]) -> bool {
+    let mut usual = STANDARD.iter().chain(OPERATORS);
+    usual.any(|&(known, _)| known == name)
+}
+
+/// Returns the allocator that a function of that name belongs to, and the prefix of its functions, if
+/// the function is the one by which the allocator is known.
+pub(super) fn known_by(name: &[u8]) -> Option<(Family, &[u8])> {
+    let known = match name {
+        b"mi_malloc" => (Family::Mimalloc, &name[..3]),
+        b"tc_malloc" => (Family::Tcmalloc, &name[..3]),
+        b"sn_rust_alloc" => (Family::Snmalloc, &name[..3]),
+        b"mallocx" => (Family::Usual, &name[..0]),
+        _ => (Family::Jemalloc, name.strip_suffix(b"mallocx")?),
+    };
+    Some(known)
+}

@@ -1,0 +1,52 @@
+//! Mapped files: a file of which a part is read, such as that of a loaded module.
+
+use super::{File, place_for, return_place, syscall};
+
+/// A file that is mapped for reading, whole. Unmapped when dropped.
+pub(crate) struct MappedFile {
+    address: u64,
+    len: usize,
+}
+
+impl MappedFile {
+    /// Maps the file. `None`: it is empty, or cannot be mapped.
+    pub(crate) fn of(file: &File) -> Option<MappedFile> {
+        let len = usize::try_from(file.stat().ok()?.size).ok()?;
+        // SAFETY: a new mapping, which replaces nothing.
+        let address = unsafe {
+            syscall(
+                libc::SYS_mmap,
+                [
+                    place_for(len),
+                    len as u64,
+                    libc::PROT_READ as u64,
+                    libc::MAP_PRIVATE as u64,
+                    file.number(),
+                    0,
+                ],
+            )
+        }
+        .ok()?;
+        Some(MappedFile { address, len })
+    }
+
+    /// The bytes of the file. Whoever cuts the file short while it is read ends this process, as he
+    /// does who cuts short a program that runs.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped for reading while this lives. The file is that of a loaded module.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`; nobody has a reference into it any more.
+        let _ = unsafe {
+            syscall(
+                libc::SYS_munmap,
+                [self.address, self.len as u64, 0, 0, 0, 0],
+            )
+        };
+        return_place(self.address, self.len as u64);
+    }
+}
